@@ -37,7 +37,8 @@ tell([test_never_nan.outcome(43, test_never_nan.powered), test_never_nan.outcome
 
 # One site that dominates, one that says nothing: sums of squares, fused and in any order.
 NARROW = """
-from qpruntime.inference.dense.cholesky_kernels import half_difference, scaled_upper, squares_of_rows
+from qpruntime.inference.dense.cholesky_kernels import half_difference, scaled_upper
+from qpruntime.inference.dense.cholesky_kernels import squares_of_rows
 from qpruntime._special import log_ndtr
 K = np.array([[2.0, 1.0], [1.0, 1.0]])
 B = scaled_upper(K, np.array([1e8, 0.0]))

@@ -45,6 +45,118 @@ __all__ = [
     "named",
 ]
 
+# --- What evaluating each function anywhere would tell about the minimiser, in nats.
+
+
+def gains(surrogates: Sequence[Surrogate], posts: Sequence[Conditioned], X: ArrayLike) -> Array:
+    """Mutual information between each function's next observation and the minimiser.
+
+    Parameters
+    ----------
+    surrogates : list of Surrogate
+        What is known now, the objective first.
+    posts : list of Conditioned
+        The same functions conditioned on samples of the minimiser.
+    X : array-like, shape (T, d)
+
+    Returns
+    -------
+    ndarray, shape (K + 1, T)
+        In nats; the sum is the gain of evaluating all functions. It may be slightly negative.
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit or there is nothing to average.
+    """
+    known = checked(surrogates)
+    if not posts or not all(isinstance(post, Conditioned) for post in posts):
+        raise InputError("posts must be a list of what condition() returns, at least one")
+    wrong = {len(post.tau) for post in posts} - {len(known)}
+    if wrong:
+        raise InputError(f"posts are of {wrong.pop()} functions, surrogates of {len(known)}")
+    found = points(X, "X", known[0].X.shape[1])
+    _, variance = zip(*(s.predict(found) for s in known), strict=True)
+    noise = _noise(known)
+    before = 0.5 * np.log(np.array(variance) + noise)
+    bases = {id(post.frame): post.frame.base(found) for post in posts}
+    after = [np.log(post.at(bases[id(post.frame)])[1] + noise) for post in posts]
+    return before - 0.5 * np.mean(after, axis=0)
+
+
+def gains_of(posts: Sequence[Conditioned], X: Array) -> Array:
+    """`gains` where each x* has surrogates of its own: hyper-parameters, or pending outcomes."""
+    total: Array | float = 0.0
+    bases: dict[int, Base] = {}
+    for post in posts:
+        frame: Frame = post.frame
+        if id(frame) not in bases:
+            bases[id(frame)] = frame.base(X)
+        base = bases[id(frame)]
+        noise = _noise(frame.surrogates)
+        total = total + np.log((base.variance + noise) / (post.at(base)[1] + noise))
+    return 0.5 * np.asarray(total) / len(posts)
+
+
+def _noise(surrogates: Sequence[Surrogate]) -> Array:
+    """Variance of the noise of each function, (K + 1, 1), with what stands in for none."""
+    return np.array([[s.lift] for s in surrogates])
+
+
+# --- Constrained expected improvement (Gardner et al., ICML 2014), by its logarithm.
+
+#: Added to variances, in units of the observations' spread.
+_LEAST = 1e-12
+
+
+def least_feasible(surrogates: Sequence[Surrogate]) -> float | None:
+    """Least mean of the objective where it was observed and means of constraints hold, if any."""
+    objective = surrogates[0]
+    fine = np.ones(len(objective.X), dtype=bool)
+    for s in surrogates[1:]:
+        # Means at data are those data but for rounding.
+        fine &= s.posterior_mean(objective.X) >= -1e-8 * np.sqrt(s.scale)
+    return float(objective.posterior_mean(objective.X)[fine].min()) if fine.any() else None
+
+
+def log_improvement(
+    surrogates: Sequence[Surrogate], best: float | None = None
+) -> Callable[[Array], Array]:
+    """Log of expected improvement times the probability of feasibility, a function of points.
+
+    Parameters
+    ----------
+    surrogates : list of Surrogate
+        The objective first, then the constraints.
+    best : float, optional
+        What is to be improved on; by default `least_feasible`. Where there is none, points are
+        worth the probability of feasibility alone.
+    """
+    best = least_feasible(surrogates) if best is None else best
+
+    def worths(U: Array) -> Array:
+        total = np.zeros(len(U))
+        for s in surrogates[1:]:
+            mean, variance = s.predict(U)
+            total += log_ndtr(mean / np.sqrt(variance + _LEAST))
+        if best is not None:
+            mean, variance = surrogates[0].predict(U)
+            sd = np.sqrt(variance + _LEAST)
+            z = (best - mean) / sd
+            density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+            total += np.log(np.maximum(sd * (z * ndtr(z) + density), 1e-300))
+        return total
+
+    return worths
+
+
+def log_mean(logs: Sequence[Array]) -> Array:
+    """Logarithm of the mean of what has these logarithms."""
+    if len(logs) == 1:
+        return logs[0]
+    return np.asarray(logsumexp(np.array(logs), axis=0) - np.log(len(logs)))
+
+
 # --- What is known when a point is asked for: models, what is pending, samples of the minimiser.
 
 #: Of conditioning on one sample: 2 to 30 do nearly always.
@@ -170,118 +282,6 @@ def complain(unsettled: int, n_samples: int) -> None:
             "noise=None learns it",
             ConvergenceWarning,
         )
-
-
-# --- Constrained expected improvement (Gardner et al., ICML 2014), by its logarithm.
-
-#: Added to variances, in units of the observations' spread.
-_LEAST = 1e-12
-
-
-def least_feasible(surrogates: Sequence[Surrogate]) -> float | None:
-    """Least mean of the objective where it was observed and means of constraints hold, if any."""
-    objective = surrogates[0]
-    fine = np.ones(len(objective.X), dtype=bool)
-    for s in surrogates[1:]:
-        # Means at data are those data but for rounding.
-        fine &= s.posterior_mean(objective.X) >= -1e-8 * np.sqrt(s.scale)
-    return float(objective.posterior_mean(objective.X)[fine].min()) if fine.any() else None
-
-
-def log_improvement(
-    surrogates: Sequence[Surrogate], best: float | None = None
-) -> Callable[[Array], Array]:
-    """Log of expected improvement times the probability of feasibility, a function of points.
-
-    Parameters
-    ----------
-    surrogates : list of Surrogate
-        The objective first, then the constraints.
-    best : float, optional
-        What is to be improved on; by default `least_feasible`. Where there is none, points are
-        worth the probability of feasibility alone.
-    """
-    best = least_feasible(surrogates) if best is None else best
-
-    def worths(U: Array) -> Array:
-        total = np.zeros(len(U))
-        for s in surrogates[1:]:
-            mean, variance = s.predict(U)
-            total += log_ndtr(mean / np.sqrt(variance + _LEAST))
-        if best is not None:
-            mean, variance = surrogates[0].predict(U)
-            sd = np.sqrt(variance + _LEAST)
-            z = (best - mean) / sd
-            density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
-            total += np.log(np.maximum(sd * (z * ndtr(z) + density), 1e-300))
-        return total
-
-    return worths
-
-
-def log_mean(logs: Sequence[Array]) -> Array:
-    """Logarithm of the mean of what has these logarithms."""
-    if len(logs) == 1:
-        return logs[0]
-    return np.asarray(logsumexp(np.array(logs), axis=0) - np.log(len(logs)))
-
-
-# --- What evaluating each function anywhere would tell about the minimiser, in nats.
-
-
-def gains(surrogates: Sequence[Surrogate], posts: Sequence[Conditioned], X: ArrayLike) -> Array:
-    """Mutual information between each function's next observation and the minimiser.
-
-    Parameters
-    ----------
-    surrogates : list of Surrogate
-        What is known now, the objective first.
-    posts : list of Conditioned
-        The same functions conditioned on samples of the minimiser.
-    X : array-like, shape (T, d)
-
-    Returns
-    -------
-    ndarray, shape (K + 1, T)
-        In nats; the sum is the gain of evaluating all functions. It may be slightly negative.
-
-    Raises
-    ------
-    InputError
-        If shapes do not fit or there is nothing to average.
-    """
-    known = checked(surrogates)
-    if not posts or not all(isinstance(post, Conditioned) for post in posts):
-        raise InputError("posts must be a list of what condition() returns, at least one")
-    wrong = {len(post.tau) for post in posts} - {len(known)}
-    if wrong:
-        raise InputError(f"posts are of {wrong.pop()} functions, surrogates of {len(known)}")
-    found = points(X, "X", known[0].X.shape[1])
-    _, variance = zip(*(s.predict(found) for s in known), strict=True)
-    noise = _noise(known)
-    before = 0.5 * np.log(np.array(variance) + noise)
-    bases = {id(post.frame): post.frame.base(found) for post in posts}
-    after = [np.log(post.at(bases[id(post.frame)])[1] + noise) for post in posts]
-    return before - 0.5 * np.mean(after, axis=0)
-
-
-def gains_of(posts: Sequence[Conditioned], X: Array) -> Array:
-    """`gains` where each x* has surrogates of its own: hyper-parameters, or pending outcomes."""
-    total: Array | float = 0.0
-    bases: dict[int, Base] = {}
-    for post in posts:
-        frame: Frame = post.frame
-        if id(frame) not in bases:
-            bases[id(frame)] = frame.base(X)
-        base = bases[id(frame)]
-        noise = _noise(frame.surrogates)
-        total = total + np.log((base.variance + noise) / (post.at(base)[1] + noise))
-    return 0.5 * np.asarray(total) / len(posts)
-
-
-def _noise(surrogates: Sequence[Surrogate]) -> Array:
-    """Variance of the noise of each function, (K + 1, 1), with what stands in for none."""
-    return np.array([[s.lift] for s in surrogates])
 
 
 # --- The seam of acquisitions: what makes a point worth evaluating, and those that have a name.

@@ -38,358 +38,6 @@ __all__ = [
     "stacked",
 ]
 
-# --- All functions at all observed points, which every x* shares, and with it: what NFCPD begins
-# with.
-#
-# Posterior means and covariances, their roots continued by x*; no sites yet.
-
-#: What is left of a variance is dropped below this part of the prior variance, as rounding.
-_RANK = 1e-14
-#: Var(f_n - f(x*)) below this part of the variances says that the points are one, so does this
-#: part of the prior variance, to which posterior variances are rounded.
-_SAME, _ROUNDED = 1e-12, 1e-14
-
-
-class Base(NamedTuple):
-    """Every function at T points, given its own data alone.
-
-    mean, variance (K + 1, T); cross (K + 1, T, N) with the N observed points; white, a list of
-    K + 1 arrays (n_j, T), as of `Surrogate.whiten`.
-    """
-
-    X: Array
-    mean: Array
-    variance: Array
-    cross: Array
-    white: list[Array]
-
-
-def checked(surrogates: Sequence[Surrogate]) -> list[Surrogate]:
-    """Return functions, the objective first, that agree about d; or raise `InputError`."""
-    found = list(surrogates)
-    if not found or not all(isinstance(s, Surrogate) for s in found):
-        raise InputError(
-            "surrogates must be a list of Surrogate, the objective first, then the constraints"
-        )
-    widths = [s.X.shape[1] for s in found]
-    if len(set(widths)) > 1:
-        raise InputError(f"surrogates must have points of one width, got {widths}")
-    return found
-
-
-class Frame:
-    """Functions (the objective first) at the union of their observed points.
-
-    Attributes
-    ----------
-    points : ndarray, shape (N, d)
-        Every observed point once: a factor counted twice makes variances 3 % too small.
-    mean : ndarray, shape (K + 1, N)
-    roots : list of ndarray, shape (N, r_j)
-        Of the posterior covariances, r_j their numerical rank.
-    """
-
-    def __init__(self, surrogates: Sequence[Surrogate]) -> None:
-        self.surrogates = checked(surrogates)
-        everywhere = np.vstack([s.X for s in self.surrogates]) + 0.0
-        self.points = np.unique(everywhere, axis=0)
-        self._white = [s.whiten(self.points) for s in self.surrogates]
-        self.mean = np.array([s.posterior_mean(self.points) for s in self.surrogates])
-        self.roots: list[Array] = []
-        self._leading: list[tuple[NDArray[np.intp], Array]] = []
-        for s, Z in zip(self.surrogates, self._white, strict=True):
-            V = s.covariance(self.points, self.points) - Z.T @ Z
-            root, pivots, leading = _root(V, _RANK * s.scale)
-            self.roots.append(root)
-            self._leading.append((pivots, leading))
-
-    def base(self, X: Array) -> Base:
-        """All functions at the points X, shape (T, d)."""
-        mean, variance, cross, white = [], [], [], []
-        for s, Z in zip(self.surrogates, self._white, strict=True):
-            W = s.whiten(X)
-            white.append(W)
-            mean.append(s.posterior_mean(X))
-            variance.append(np.maximum(s.prior_variance(X) - np.einsum("nt,nt->t", W, W), 0.0))
-            cross.append(s.covariance(X, self.points) - W.T @ Z)
-        return Base(X, np.array(mean), np.array(variance), np.array(cross), white)
-
-    def between(self, one: Base, other: Base) -> Array:
-        """Posterior covariances of all functions between two sets of points, (K + 1, T, M)."""
-        return np.array(
-            [
-                s.covariance(one.X, other.X) - a.T @ b
-                for s, a, b in zip(self.surrogates, one.white, other.white, strict=True)
-            ]
-        )
-
-    def rows(self, base: Base) -> tuple[list[Array], Array]:
-        """Continue the roots by the points of a base: rows (T, r_j) each, and what is left.
-
-        A point's covariance is root = [row, sqrt(left)], of which the last is its own.
-        """
-        rows, left = [], np.empty(base.variance.shape)
-        for j, (pivots, leading) in enumerate(self._leading):
-            row = solve_triangular(leading, base.cross[j][:, pivots].T, lower=True).T
-            rows.append(row)
-            left[j] = np.maximum(base.variance[j] - np.einsum("tr,tr->t", row, row), 0.0)
-        return rows, left
-
-
-def _root(V: Array, least: float) -> tuple[Array, NDArray[np.intp], Array]:
-    """Pivoted Cholesky root of V to its numerical rank: root, pivots, and its leading triangle."""
-    if not len(V):
-        return np.zeros((0, 0)), np.zeros(0, dtype=np.intp), np.zeros((0, 0))
-    factor, order, rank, _ = dpstrf(0.5 * (V + V.T), tol=least, lower=1)
-    rank = int(rank) if factor[0, 0] > 0.0 and V.diagonal().max() > least else 0
-    order = np.asarray(order, dtype=np.intp) - 1
-    lower = np.tril(factor)[:, :rank]
-    root = np.empty_like(lower)
-    root[order] = lower
-    return root, order[:rank], lower[:rank]
-
-
-class Parts(NamedTuple):
-    """Sites of all functions at x* (first) and the observed points, for M x*.
-
-    root (M, K + 1, N + 1, r) and mean (M, K + 1, N + 1) of the coordinates before conditioning;
-    silent (M, N + 1): points that are x*; tau, nu (M, K + 1, N + 1).
-    """
-
-    root: Array
-    mean: Array
-    silent: NDArray[np.bool_]
-    tau: Array
-    nu: Array
-
-
-def least_gap(frame: Frame, variances: Array) -> Any:
-    """Least Var(f_n - f(x*)) of points that are not one, given the sum of both variances."""
-    return np.maximum(_SAME * variances, _ROUNDED * frame.surrogates[0].scale)
-
-
-def begin(frame: Frame, base: Base) -> Parts:
-    """Roots and means of g and c at x* and the observed points, for every x* of the base."""
-    rows, left = frame.rows(base)
-    M, n = len(base.X), len(frame.points) + 1
-    widest = max(r.shape[1] for r in frame.roots) + 1
-    root = np.zeros((M, len(frame.roots), n, widest))
-    mean = np.empty((M, len(frame.roots), n))
-    for j, own in enumerate(frame.roots):
-        r = own.shape[1]
-        root[:, j, 0, :r], root[:, j, 0, r] = rows[j], np.sqrt(left[j])
-        root[:, j, 1:, :r] = own
-        mean[:, j, 0], mean[:, j, 1:] = base.mean[j], frame.mean[j]
-    variance = np.einsum("mnr,mnr->mn", root[:, 0], root[:, 0])
-    root[:, 0] -= root[:, 0, :1].copy()
-    mean[:, 0] -= mean[:, 0, :1].copy()
-    gap = np.einsum("mnr,mnr->mn", root[:, 0], root[:, 0])
-    same = gap <= least_gap(frame, variance + variance[:, :1])
-    zero = np.zeros(mean.shape)
-    return Parts(root, mean, same, zero, zero.copy())
-
-
-def stacked(starts: list[Parts]) -> Parts:
-    """Return the x* of all parts as one, with roots as wide as the widest."""
-    if len(starts) == 1:
-        return starts[0]
-    widest = max(s.root.shape[-1] for s in starts)
-    padded = [
-        np.pad(s.root, ((0, 0), (0, 0), (0, 0), (0, widest - s.root.shape[-1]))) for s in starts
-    ]
-    rest = [np.concatenate(arrays) for arrays in zip(*(s[1:] for s in starts), strict=True)]
-    return Parts(np.concatenate(padded), *rest)
-
-
-# --- The fixed point of NFCPD: sites of all functions move in parallel until they have settled.
-#
-# Steps at x* and the observed points are coupled by their heights alone; many x* move at once. The
-# factor of point n says: not (all c_k(x_n) >= 0 and f(x_n) < f(x*)). Averaged over cavities of the
-# others it is a step in each function, with y = log(height right of 0/height left of 0).
-
-Projection = Literal["ep", "qp"]
-#: Each iteration moves by so much less than the last.
-_SLOWER = 0.99
-_HALVINGS = 40
-#: Functions that contradict their data by more than 1e5 standard deviations are left at that:
-#: the square of this, in B, is what double precision has to spare.
-_NARROWEST = 1e-5
-#: Steps shorter than this lead nowhere.
-_STUCK = 1e-3
-
-
-class Ended(NamedTuple):
-    """Parts whose sites have moved; iterations, settled and held (M,), of every x*."""
-
-    parts: Parts
-    iterations: NDArray[np.int64]
-    settled: NDArray[np.bool_]
-    held: NDArray[np.bool_]
-
-
-class Steps:
-    """Project steps with cavities N(mean, sd^2), EP or QP; arguments are not looked at again."""
-
-    def __init__(self, method: Projection) -> None:
-        projector = Projector("step", method)
-        self._likelihood = projector.likelihood
-        self._rules = projector.functions, projector.source
-
-    def __call__(self, mean: Array, sd: Array, y: Array) -> tuple[Array, Array]:
-        cavities, heights = (mean.reshape(-1), sd.reshape(-1)), y.reshape(-1)
-        ones = np.ones(mean.size)
-        _, means, std, _ = project_rows(self._likelihood, self._rules, ones, cavities, heights)
-        return means.reshape(mean.shape), std.reshape(mean.shape)
-
-
-class _State(NamedTuple):
-    """Marginals (mean, variance) and cavities (centre, spread); fine (M,): all are proper."""
-
-    mean: Array
-    variance: Array
-    centre: Array
-    spread: Array
-    fine: NDArray[np.bool_]
-
-
-def _marginals(root: Array, prior: Array, tau: Array, nu: Array) -> _State:
-    """Posterior and cavities given the sites, by B = I + L' T L: variances are sums of squares."""
-    L = root.swapaxes(-1, -2)
-    B = L @ (tau[..., None] * root)
-    B[..., np.arange(B.shape[-1]), np.arange(B.shape[-1])] += 1.0
-    try:
-        R, proper = np.linalg.cholesky(B), np.ones(B.shape[:2], dtype=bool)
-    except np.linalg.LinAlgError:
-        R, proper = _roots_one_by_one(B)
-    H = np.linalg.solve(R, L)
-    variance = np.einsum("mkrn,mkrn->mkn", H, H)
-    inner = np.einsum("mkrn,mkn->mkr", H, nu - tau * prior)
-    mean = prior + np.einsum("mkrn,mkr->mkn", H, inner)
-    kept = 1.0 - tau * variance
-    fine = proper.all(axis=1) & (kept > 1e-12).all(axis=(1, 2))
-    kept = np.where(kept > 1e-12, kept, 1.0)
-    return _State(mean, variance, (mean - nu * variance) / kept, variance / kept, fine)
-
-
-def _roots_one_by_one(B: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Cholesky roots of those matrices that have one; the unit matrix for the others."""
-    R, proper = np.empty_like(B), np.ones(B.shape[:2], dtype=bool)
-    for at in np.ndindex(B.shape[:2]):
-        try:
-            R[at] = np.linalg.cholesky(B[at])
-        except np.linalg.LinAlgError:
-            R[at], proper[at] = np.eye(B.shape[-1]), False
-    return R, proper
-
-
-def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> Ended:
-    """Move all sites in parallel, by less every time, halved where something is improper."""
-    root, prior, silent, tau, nu = parts
-    M = len(root)
-    iterations, settled = np.zeros(M, dtype=np.int64), np.zeros(M, dtype=bool)
-    active = np.arange(M)
-    state = _marginals(root, prior, tau, nu)
-    step, held = np.ones(M), np.zeros(M, dtype=bool)
-    for n in range(1, max_iter + 1):
-        own = _State(*[a[active] for a in state])  # type: ignore[arg-type]
-        new_tau, new_nu, change = _propose(own, silent[active], held[active], steps)
-        d_tau, d_nu = new_tau - tau[active], new_nu - nu[active]
-        iterations[active] += 1
-        done = change < tol
-        settled[active[done]] = True
-        active, d_tau, d_nu = active[~done], d_tau[~done], d_nu[~done]
-        if not active.size:
-            break
-        trying = np.arange(active.size)
-        for _ in range(_HALVINGS):
-            at = active[trying]
-            scale = step[at][:, None, None]
-            new_tau = tau[at] + scale * d_tau[trying]
-            new_nu = nu[at] + scale * d_nu[trying]
-            tried = _marginals(root[at], prior[at], new_tau, new_nu)
-            good = at[tried.fine]
-            tau[good], nu[good] = new_tau[tried.fine], new_nu[tried.fine]
-            for kept, new in zip(state, tried, strict=True):
-                kept[good] = new[tried.fine]
-            trying = trying[~tried.fine]
-            if not trying.size:
-                break
-            step[active[trying]] *= 0.5
-        stuck = active[step[active] < _STUCK]
-        if stuck.size:
-            # Negative precisions leave no way to a fixed point: they are held at zero.
-            held[stuck] = True
-            negative = tau[stuck] < 0.0
-            tau[stuck], nu[stuck] = np.where(negative, 0.0, (tau[stuck], nu[stuck]))
-            for kept, new in zip(
-                state, _marginals(root[stuck], prior[stuck], tau[stuck], nu[stuck]), strict=True
-            ):
-                kept[stuck] = new
-            step[stuck] = 1.0
-        step = np.minimum(2.0 * step, _SLOWER**n)
-    return Ended(Parts(root, prior, silent, tau, nu), iterations, settled, held)
-
-
-def _propose(
-    state: _State, silent: NDArray[np.bool_], held: NDArray[np.bool_], steps: Steps
-) -> tuple[Array, Array, Array]:
-    """New sites, and by how much they would move the marginals, (M,); held ones stay positive."""
-    seen = state.spread > 1e-250
-    seen[:, 0] &= ~silent
-    centre = np.where(seen, state.centre, 0.0)
-    spread = np.where(seen, state.spread, 1.0)
-    sd = np.sqrt(spread)
-    y = log_heights(centre / sd)
-    y[:, 1:, 0] = np.inf
-    y[:, 1:, 1:][np.broadcast_to(silent[:, None, 1:], y[:, 1:, 1:].shape)] = 0.0
-    y[~seen] = 0.0
-    seen &= y != 0.0
-    mean, std = steps(centre, sd, y)
-    std = np.maximum(std, _NARROWEST * sd)
-    # As wide as the cavity at most, with the same mean, where no precision may be negative.
-    wide = (std**2 > spread) & held[:, None, None]
-    std = np.where(wide, sd, std)
-    tau = np.where(seen & ~wide, 1.0 / std**2 - 1.0 / spread, 0.0)
-    nu = np.where(seen, mean / std**2 - centre / spread, 0.0)
-    marginal = np.where(seen, state.variance, 1.0)
-    moved = np.abs(mean - np.where(seen, state.mean, mean)) / np.sqrt(marginal)
-    widened = np.abs(np.where(seen, std**2, 1.0) / marginal - 1.0)
-    return tau, nu, np.maximum(moved, widened).max(axis=(1, 2))
-
-
-def log_one_minus(x: Array) -> Array:
-    """log(1 - e^x), x <= 0."""
-    with np.errstate(divide="ignore"):
-        near = x > -np.log(2.0)
-        return np.where(
-            near, np.log(-np.expm1(np.where(near, x, -1.0))), np.log1p(-np.exp(np.minimum(x, -0.5)))
-        )
-
-
-def log_heights(alpha: Array) -> Array:
-    """Return y of every function's step at every point, shape (..., K + 1, N).
-
-    Parameters
-    ----------
-    alpha : ndarray, shape (..., K + 1, N)
-        Mean over standard deviation of the cavities: of f_n - f(x*), then of c_k,n.
-    """
-    below, above = log_ndtr(-alpha[..., 0, :]), log_ndtr(alpha[..., 0, :])
-    feasible = log_ndtr(alpha[..., 1:, :])
-    constraints = feasible.shape[-2]
-    y = np.empty(alpha.shape)
-    y[..., 0, :] = -log_one_minus(feasible.sum(axis=-2)) if constraints else np.inf
-    for k in range(constraints):
-        others = np.delete(feasible, k, axis=-2).sum(axis=-2)  # differences might be inf - inf
-        lost = others + below
-        with np.errstate(divide="ignore"):
-            much = np.logaddexp(log_one_minus(others), others + above)
-            y[..., k + 1, :] = np.where(
-                lost < -np.log(2.0), np.log1p(-np.exp(np.minimum(lost, -0.5))), much
-            )
-    return y
-
-
 # --- NFCPD: functions given their data and that x* is the constrained minimiser, by EP or QP.
 #
 # Given x*, each c_k(x*) >= 0, and no observed point is feasible and lower than x*. In the
@@ -582,3 +230,355 @@ def condition_all(
             end = int(iterations[n + i]), bool(settled[n + i]), bool(held[n + i])
             found.append(Conditioned(frame, base, own, i, steps, end))
     return found
+
+
+# --- The fixed point of NFCPD: sites of all functions move in parallel until they have settled.
+#
+# Steps at x* and the observed points are coupled by their heights alone; many x* move at once. The
+# factor of point n says: not (all c_k(x_n) >= 0 and f(x_n) < f(x*)). Averaged over cavities of the
+# others it is a step in each function, with y = log(height right of 0/height left of 0).
+
+Projection = Literal["ep", "qp"]
+#: Each iteration moves by so much less than the last.
+_SLOWER = 0.99
+_HALVINGS = 40
+#: Functions that contradict their data by more than 1e5 standard deviations are left at that:
+#: the square of this, in B, is what double precision has to spare.
+_NARROWEST = 1e-5
+#: Steps shorter than this lead nowhere.
+_STUCK = 1e-3
+
+
+class Ended(NamedTuple):
+    """Parts whose sites have moved; iterations, settled and held (M,), of every x*."""
+
+    parts: Parts
+    iterations: NDArray[np.int64]
+    settled: NDArray[np.bool_]
+    held: NDArray[np.bool_]
+
+
+class Steps:
+    """Project steps with cavities N(mean, sd^2), EP or QP; arguments are not looked at again."""
+
+    def __init__(self, method: Projection) -> None:
+        projector = Projector("step", method)
+        self._likelihood = projector.likelihood
+        self._rules = projector.functions, projector.source
+
+    def __call__(self, mean: Array, sd: Array, y: Array) -> tuple[Array, Array]:
+        cavities, heights = (mean.reshape(-1), sd.reshape(-1)), y.reshape(-1)
+        ones = np.ones(mean.size)
+        _, means, std, _ = project_rows(self._likelihood, self._rules, ones, cavities, heights)
+        return means.reshape(mean.shape), std.reshape(mean.shape)
+
+
+class _State(NamedTuple):
+    """Marginals (mean, variance) and cavities (centre, spread); fine (M,): all are proper."""
+
+    mean: Array
+    variance: Array
+    centre: Array
+    spread: Array
+    fine: NDArray[np.bool_]
+
+
+def _marginals(root: Array, prior: Array, tau: Array, nu: Array) -> _State:
+    """Posterior and cavities given the sites, by B = I + L' T L: variances are sums of squares."""
+    L = root.swapaxes(-1, -2)
+    B = L @ (tau[..., None] * root)
+    B[..., np.arange(B.shape[-1]), np.arange(B.shape[-1])] += 1.0
+    try:
+        R, proper = np.linalg.cholesky(B), np.ones(B.shape[:2], dtype=bool)
+    except np.linalg.LinAlgError:
+        R, proper = _roots_one_by_one(B)
+    H = np.linalg.solve(R, L)
+    variance = np.einsum("mkrn,mkrn->mkn", H, H)
+    inner = np.einsum("mkrn,mkn->mkr", H, nu - tau * prior)
+    mean = prior + np.einsum("mkrn,mkr->mkn", H, inner)
+    kept = 1.0 - tau * variance
+    fine = proper.all(axis=1) & (kept > 1e-12).all(axis=(1, 2))
+    kept = np.where(kept > 1e-12, kept, 1.0)
+    return _State(mean, variance, (mean - nu * variance) / kept, variance / kept, fine)
+
+
+def _roots_one_by_one(B: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Cholesky roots of those matrices that have one; the unit matrix for the others."""
+    R, proper = np.empty_like(B), np.ones(B.shape[:2], dtype=bool)
+    for at in np.ndindex(B.shape[:2]):
+        try:
+            R[at] = np.linalg.cholesky(B[at])
+        except np.linalg.LinAlgError:
+            R[at], proper[at] = np.eye(B.shape[-1]), False
+    return R, proper
+
+
+def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> Ended:
+    """Move all sites in parallel, by less every time, halved where something is improper."""
+    root, prior, silent, tau, nu = parts
+    M = len(root)
+    iterations, settled = np.zeros(M, dtype=np.int64), np.zeros(M, dtype=bool)
+    active = np.arange(M)
+    state = _marginals(root, prior, tau, nu)
+    step, held = np.ones(M), np.zeros(M, dtype=bool)
+    for n in range(1, max_iter + 1):
+        own = _State(*[a[active] for a in state])  # type: ignore[arg-type]
+        new_tau, new_nu, change = _propose(own, silent[active], held[active], steps)
+        d_tau, d_nu = new_tau - tau[active], new_nu - nu[active]
+        iterations[active] += 1
+        done = change < tol
+        settled[active[done]] = True
+        active, d_tau, d_nu = active[~done], d_tau[~done], d_nu[~done]
+        if not active.size:
+            break
+        trying = np.arange(active.size)
+        for _ in range(_HALVINGS):
+            at = active[trying]
+            scale = step[at][:, None, None]
+            new_tau = tau[at] + scale * d_tau[trying]
+            new_nu = nu[at] + scale * d_nu[trying]
+            tried = _marginals(root[at], prior[at], new_tau, new_nu)
+            good = at[tried.fine]
+            tau[good], nu[good] = new_tau[tried.fine], new_nu[tried.fine]
+            for kept, new in zip(state, tried, strict=True):
+                kept[good] = new[tried.fine]
+            trying = trying[~tried.fine]
+            if not trying.size:
+                break
+            step[active[trying]] *= 0.5
+        stuck = active[step[active] < _STUCK]
+        if stuck.size:
+            # Negative precisions leave no way to a fixed point: they are held at zero.
+            held[stuck] = True
+            negative = tau[stuck] < 0.0
+            tau[stuck], nu[stuck] = np.where(negative, 0.0, (tau[stuck], nu[stuck]))
+            for kept, new in zip(
+                state, _marginals(root[stuck], prior[stuck], tau[stuck], nu[stuck]), strict=True
+            ):
+                kept[stuck] = new
+            step[stuck] = 1.0
+        step = np.minimum(2.0 * step, _SLOWER**n)
+    return Ended(Parts(root, prior, silent, tau, nu), iterations, settled, held)
+
+
+def _propose(
+    state: _State, silent: NDArray[np.bool_], held: NDArray[np.bool_], steps: Steps
+) -> tuple[Array, Array, Array]:
+    """New sites, and by how much they would move the marginals, (M,); held ones stay positive."""
+    seen = state.spread > 1e-250
+    seen[:, 0] &= ~silent
+    centre = np.where(seen, state.centre, 0.0)
+    spread = np.where(seen, state.spread, 1.0)
+    sd = np.sqrt(spread)
+    y = log_heights(centre / sd)
+    y[:, 1:, 0] = np.inf
+    y[:, 1:, 1:][np.broadcast_to(silent[:, None, 1:], y[:, 1:, 1:].shape)] = 0.0
+    y[~seen] = 0.0
+    seen &= y != 0.0
+    mean, std = steps(centre, sd, y)
+    std = np.maximum(std, _NARROWEST * sd)
+    # As wide as the cavity at most, with the same mean, where no precision may be negative.
+    wide = (std**2 > spread) & held[:, None, None]
+    std = np.where(wide, sd, std)
+    tau = np.where(seen & ~wide, 1.0 / std**2 - 1.0 / spread, 0.0)
+    nu = np.where(seen, mean / std**2 - centre / spread, 0.0)
+    marginal = np.where(seen, state.variance, 1.0)
+    moved = np.abs(mean - np.where(seen, state.mean, mean)) / np.sqrt(marginal)
+    widened = np.abs(np.where(seen, std**2, 1.0) / marginal - 1.0)
+    return tau, nu, np.maximum(moved, widened).max(axis=(1, 2))
+
+
+def log_one_minus(x: Array) -> Array:
+    """log(1 - e^x), x <= 0."""
+    with np.errstate(divide="ignore"):
+        near = x > -np.log(2.0)
+        return np.where(
+            near, np.log(-np.expm1(np.where(near, x, -1.0))), np.log1p(-np.exp(np.minimum(x, -0.5)))
+        )
+
+
+def log_heights(alpha: Array) -> Array:
+    """Return y of every function's step at every point, shape (..., K + 1, N).
+
+    Parameters
+    ----------
+    alpha : ndarray, shape (..., K + 1, N)
+        Mean over standard deviation of the cavities: of f_n - f(x*), then of c_k,n.
+    """
+    below, above = log_ndtr(-alpha[..., 0, :]), log_ndtr(alpha[..., 0, :])
+    feasible = log_ndtr(alpha[..., 1:, :])
+    constraints = feasible.shape[-2]
+    y = np.empty(alpha.shape)
+    y[..., 0, :] = -log_one_minus(feasible.sum(axis=-2)) if constraints else np.inf
+    for k in range(constraints):
+        others = np.delete(feasible, k, axis=-2).sum(axis=-2)  # differences might be inf - inf
+        lost = others + below
+        with np.errstate(divide="ignore"):
+            much = np.logaddexp(log_one_minus(others), others + above)
+            y[..., k + 1, :] = np.where(
+                lost < -np.log(2.0), np.log1p(-np.exp(np.minimum(lost, -0.5))), much
+            )
+    return y
+
+
+# --- All functions at all observed points, which every x* shares, and with it: what NFCPD begins
+# with.
+#
+# Posterior means and covariances, their roots continued by x*; no sites yet.
+
+#: What is left of a variance is dropped below this part of the prior variance, as rounding.
+_RANK = 1e-14
+#: Var(f_n - f(x*)) below this part of the variances says that the points are one, so does this
+#: part of the prior variance, to which posterior variances are rounded.
+_SAME, _ROUNDED = 1e-12, 1e-14
+
+
+class Base(NamedTuple):
+    """Every function at T points, given its own data alone.
+
+    mean, variance (K + 1, T); cross (K + 1, T, N) with the N observed points; white, a list of
+    K + 1 arrays (n_j, T), as of `Surrogate.whiten`.
+    """
+
+    X: Array
+    mean: Array
+    variance: Array
+    cross: Array
+    white: list[Array]
+
+
+def checked(surrogates: Sequence[Surrogate]) -> list[Surrogate]:
+    """Return functions, the objective first, that agree about d; or raise `InputError`."""
+    found = list(surrogates)
+    if not found or not all(isinstance(s, Surrogate) for s in found):
+        raise InputError(
+            "surrogates must be a list of Surrogate, the objective first, then the constraints"
+        )
+    widths = [s.X.shape[1] for s in found]
+    if len(set(widths)) > 1:
+        raise InputError(f"surrogates must have points of one width, got {widths}")
+    return found
+
+
+class Frame:
+    """Functions (the objective first) at the union of their observed points.
+
+    Attributes
+    ----------
+    points : ndarray, shape (N, d)
+        Every observed point once: a factor counted twice makes variances 3 % too small.
+    mean : ndarray, shape (K + 1, N)
+    roots : list of ndarray, shape (N, r_j)
+        Of the posterior covariances, r_j their numerical rank.
+    """
+
+    def __init__(self, surrogates: Sequence[Surrogate]) -> None:
+        self.surrogates = checked(surrogates)
+        everywhere = np.vstack([s.X for s in self.surrogates]) + 0.0
+        self.points = np.unique(everywhere, axis=0)
+        self._white = [s.whiten(self.points) for s in self.surrogates]
+        self.mean = np.array([s.posterior_mean(self.points) for s in self.surrogates])
+        self.roots: list[Array] = []
+        self._leading: list[tuple[NDArray[np.intp], Array]] = []
+        for s, Z in zip(self.surrogates, self._white, strict=True):
+            V = s.covariance(self.points, self.points) - Z.T @ Z
+            root, pivots, leading = _root(V, _RANK * s.scale)
+            self.roots.append(root)
+            self._leading.append((pivots, leading))
+
+    def base(self, X: Array) -> Base:
+        """All functions at the points X, shape (T, d)."""
+        mean, variance, cross, white = [], [], [], []
+        for s, Z in zip(self.surrogates, self._white, strict=True):
+            W = s.whiten(X)
+            white.append(W)
+            mean.append(s.posterior_mean(X))
+            variance.append(np.maximum(s.prior_variance(X) - np.einsum("nt,nt->t", W, W), 0.0))
+            cross.append(s.covariance(X, self.points) - W.T @ Z)
+        return Base(X, np.array(mean), np.array(variance), np.array(cross), white)
+
+    def between(self, one: Base, other: Base) -> Array:
+        """Posterior covariances of all functions between two sets of points, (K + 1, T, M)."""
+        return np.array(
+            [
+                s.covariance(one.X, other.X) - a.T @ b
+                for s, a, b in zip(self.surrogates, one.white, other.white, strict=True)
+            ]
+        )
+
+    def rows(self, base: Base) -> tuple[list[Array], Array]:
+        """Continue the roots by the points of a base: rows (T, r_j) each, and what is left.
+
+        A point's covariance is root = [row, sqrt(left)], of which the last is its own.
+        """
+        rows, left = [], np.empty(base.variance.shape)
+        for j, (pivots, leading) in enumerate(self._leading):
+            row = solve_triangular(leading, base.cross[j][:, pivots].T, lower=True).T
+            rows.append(row)
+            left[j] = np.maximum(base.variance[j] - np.einsum("tr,tr->t", row, row), 0.0)
+        return rows, left
+
+
+def _root(V: Array, least: float) -> tuple[Array, NDArray[np.intp], Array]:
+    """Pivoted Cholesky root of V to its numerical rank: root, pivots, and its leading triangle."""
+    if not len(V):
+        return np.zeros((0, 0)), np.zeros(0, dtype=np.intp), np.zeros((0, 0))
+    factor, order, rank, _ = dpstrf(0.5 * (V + V.T), tol=least, lower=1)
+    rank = int(rank) if factor[0, 0] > 0.0 and V.diagonal().max() > least else 0
+    order = np.asarray(order, dtype=np.intp) - 1
+    lower = np.tril(factor)[:, :rank]
+    root = np.empty_like(lower)
+    root[order] = lower
+    return root, order[:rank], lower[:rank]
+
+
+class Parts(NamedTuple):
+    """Sites of all functions at x* (first) and the observed points, for M x*.
+
+    root (M, K + 1, N + 1, r) and mean (M, K + 1, N + 1) of the coordinates before conditioning;
+    silent (M, N + 1): points that are x*; tau, nu (M, K + 1, N + 1).
+    """
+
+    root: Array
+    mean: Array
+    silent: NDArray[np.bool_]
+    tau: Array
+    nu: Array
+
+
+def least_gap(frame: Frame, variances: Array) -> Any:
+    """Least Var(f_n - f(x*)) of points that are not one, given the sum of both variances."""
+    return np.maximum(_SAME * variances, _ROUNDED * frame.surrogates[0].scale)
+
+
+def begin(frame: Frame, base: Base) -> Parts:
+    """Roots and means of g and c at x* and the observed points, for every x* of the base."""
+    rows, left = frame.rows(base)
+    M, n = len(base.X), len(frame.points) + 1
+    widest = max(r.shape[1] for r in frame.roots) + 1
+    root = np.zeros((M, len(frame.roots), n, widest))
+    mean = np.empty((M, len(frame.roots), n))
+    for j, own in enumerate(frame.roots):
+        r = own.shape[1]
+        root[:, j, 0, :r], root[:, j, 0, r] = rows[j], np.sqrt(left[j])
+        root[:, j, 1:, :r] = own
+        mean[:, j, 0], mean[:, j, 1:] = base.mean[j], frame.mean[j]
+    variance = np.einsum("mnr,mnr->mn", root[:, 0], root[:, 0])
+    root[:, 0] -= root[:, 0, :1].copy()
+    mean[:, 0] -= mean[:, 0, :1].copy()
+    gap = np.einsum("mnr,mnr->mn", root[:, 0], root[:, 0])
+    same = gap <= least_gap(frame, variance + variance[:, :1])
+    zero = np.zeros(mean.shape)
+    return Parts(root, mean, same, zero, zero.copy())
+
+
+def stacked(starts: list[Parts]) -> Parts:
+    """Return the x* of all parts as one, with roots as wide as the widest."""
+    if len(starts) == 1:
+        return starts[0]
+    widest = max(s.root.shape[-1] for s in starts)
+    padded = [
+        np.pad(s.root, ((0, 0), (0, 0), (0, 0), (0, widest - s.root.shape[-1]))) for s in starts
+    ]
+    rest = [np.concatenate(arrays) for arrays in zip(*(s[1:] for s in starts), strict=True)]
+    return Parts(np.concatenate(padded), *rest)

@@ -40,216 +40,118 @@ __all__ = [
     "told",
 ]
 
-# --- Variables in a user's terms: reals, integers and categories, and the numbers kept for them.
-#
-# A category is kept as the number of its choice. How numbers become a point of the unit cube is in
-# `space`.
+# --- Arguments of `Optimizer` that are of one function each, checked.
 
-#: Integers beyond are not all doubles.
-_LARGEST = 2**53
+#: Values of functions are within; their squares are finite.
+LARGEST = 1e100
 
 
-@dataclass(frozen=True)
-class Real:
-    """A real number in [low, high]; with ``log=True`` searched by its logarithm.
-
-    Parameters
-    ----------
-    low, high : float
-        Finite, low below high, and above 0 if `log`.
-    log : bool
-    """
-
-    low: float
-    high: float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        low, high = number(self.low, "low"), number(self.high, "high")
-        _ends(low, high, flag(self.log, "log"), 0.0)
-        _set(self, low=low, high=high)
-
-    #: Whether its numbers are.
-    whole = False
-
-    def take(self, value: Any, name: str) -> float:
-        """Return a user's value as the number that is kept, or raise `InputError`."""
-        return _within(number(value, name), self, name)
-
-    def give(self, value: float) -> float:
-        """The value in its user's terms."""
-        return value
-
-
-@dataclass(frozen=True)
-class Integer:
-    """A whole number from low to high, both included; with ``log=True`` by its logarithm.
-
-    Parameters
-    ----------
-    low, high : int
-        Within 2^53, low below high, and low at least 1 if `log`.
-    log : bool
-    """
-
-    low: int
-    high: int
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        low, high = whole(self.low, "low", -_LARGEST), whole(self.high, "high", -_LARGEST)
-        if high > _LARGEST:
-            raise InputError(f"high must be at most 2^53, got {high}: give a Real instead")
-        _ends(low, high, flag(self.log, "log"), 0.5)
-        _set(self, low=low, high=high)
-
-    whole = True
-
-    def take(self, value: Any, name: str) -> float:
-        """Return a user's value as the number that is kept, or raise `InputError`."""
-        found = number(value, name)
-        if found != math.floor(found):
-            raise InputError(f"{name} must be a whole number, got {shown(value)}: round it")
-        return _within(found, self, name)
-
-    def give(self, value: float) -> int:
-        """The value in its user's terms."""
-        return int(value)
-
-
-@dataclass(frozen=True)
-class Category:
-    """One of several choices that have no order.
-
-    Parameters
-    ----------
-    choices : sequence of str, int, float, bool or None
-        At least two, all different.
-    """
-
-    choices: Sequence[str | int | float | bool | None]
-
-    def __post_init__(self) -> None:
-        given = self.choices
-        if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
-            raise InputError(f"choices must be a list, got {shown(given)}")
-        found = tuple(c.item() if isinstance(c, np.generic) else c for c in given)
-        for choice in found:
-            plain = choice is None or isinstance(choice, (str, int, float))
-            if not plain or (isinstance(choice, float) and not math.isfinite(choice)):
-                raise InputError(
-                    f"choices must be text, finite numbers, True, False or None, which a file can "
-                    f"keep; got {shown(choice)}: name it by a text"
-                )
-        if len(found) < 2:
-            raise InputError(f"choices must be two at least, got {shown(found)}: leave it out")
-        seen: set[Any] = set()
-        for choice in found:
-            if choice in seen:  # 1 is True, and 1.0
-                raise InputError(f"choices must differ, got {shown(choice)} twice")
-            seen.add(choice)
-        _set(self, choices=found)
-
-    whole = True
-
-    @property
-    def low(self) -> int:
-        """Number of the first choice."""
-        return 0
-
-    @property
-    def high(self) -> int:
-        """Number of the last choice."""
-        return len(self.choices) - 1
-
-    def take(self, value: Any, name: str) -> float:
-        """Return a user's value as the number that is kept, or raise `InputError`."""
-        value = value.item() if isinstance(value, np.generic) else value
-        for i, choice in enumerate(self.choices):
-            # True is 1 to Python, and not to a user.
-            if isinstance(value, bool) == isinstance(choice, bool) and _same(value, choice):
-                return float(i)
-        raise InputError(f"{name} must be one of {shown(self.choices)}, got {shown(value)}")
-
-    def give(self, value: float) -> str | int | float | bool | None:
-        """The value in its user's terms."""
-        return self.choices[int(value)]
-
-
-Variable = Real | Integer | Category
-
-
-def _same(one: Any, other: Any) -> bool:
-    found = one == other
-    return isinstance(found, bool) and found
-
-
-def _set(variable: Any, **fields: Any) -> None:
-    for name, value in fields.items():
-        object.__setattr__(variable, name, value)
-
-
-def _ends(low: float, high: float, log: bool, margin: float) -> None:
-    if not (low < high and math.isfinite(float(high) - float(low))):
+def kernels_of(kernel: Any, outputs: int) -> list[Any]:
+    """Return a kernel, its name or None for every function, the objective first."""
+    kernels = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel] * outputs
+    if len(kernels) != outputs:
         raise InputError(
-            f"low is {low:g} and high {high:g}: low must be below high, and their difference "
-            "finite; leave out variables that are fixed"
+            f"kernel must be one kernel or a list of {outputs}, the objective's first; "
+            f"got {len(kernels)}"
         )
-    if log and not low > margin:
-        raise InputError(f"low must be above 0 for a logarithm, got {low:g}: raise it or drop log")
+    for k in kernels:
+        if isinstance(k, str):
+            choice_of__validation(k, "kernel", ("rbf", "matern"))
+        elif k is not None and not hasattr(k, "is_stationary"):
+            raise InputError(f"kernel must be None or one of scikit-learn's, got {shown(k)}")
+        elif k is not None:
+            stationary_terms(k)
+    return kernels
 
 
-def _within(value: float, variable: Real | Integer, name: str) -> float:
-    if not variable.low <= value <= variable.high:
+def noises_of(noise: Any, outputs: int) -> list[float | None]:
+    """Return the variance of every function's noise, None where it is to be learnt."""
+    noises = list(noise) if isinstance(noise, (list, tuple, np.ndarray)) else [noise] * outputs
+    if len(noises) != outputs:
         raise InputError(
-            f"{name} = {value:g} is outside its bounds ({variable.low:g}, {variable.high:g}): "
-            "widen them in a new Optimizer"
+            f"noise must be one variance or a list of {outputs}, the objective's first; "
+            f"got {len(noises)}"
         )
-    return value
+    found: list[float | None] = []
+    for value in noises:
+        if value is None:
+            found.append(None)
+            continue
+        given = number(value, "noise")
+        if given < 0.0:
+            raise InputError(f"noise is a variance: it must not be negative, got {given:g}")
+        found.append(given)
+    return found
 
 
-# --- The box that is searched, in the units of its variables and as the unit cube.
+def prices_of(cost: Any, outputs: int) -> Array:
+    """Return what evaluating each function costs, 1 by default."""
+    if cost is None:
+        return np.ones(outputs)
+    prices = finite(cost, "cost", (outputs,))
+    if (prices <= 0.0).any():
+        raise InputError(f"costs must be positive, got {prices.min():g}")
+    return prices
 
 
-class Box(NamedTuple):
-    """Low and high end (d,) of every variable."""
-
-    low: Array
-    high: Array
-
-    def to_unit(self, X: Array) -> Array:
-        """Points (T, d) of the box in the unit cube."""
-        return (X - self.low) / (self.high - self.low)
-
-    def from_unit(self, u: Array) -> Array:
-        """A point (d,) of the unit cube in the box, which roundings do not leave."""
-        return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
-
-    def inside(self, x: ArrayLike) -> Array:
-        """Return a point of the box as an array, or raise `InputError`."""
-        place = finite(x, "x", self.low.shape)
-        outside = (place < self.low) | (place > self.high)
-        if outside.any():
-            i = int(np.argmax(outside))
-            raise InputError(
-                f"x[{i}] = {place[i]:g} is outside its bounds ({self.low[i]:g}, "
-                f"{self.high[i]:g}): widen them in a new Optimizer"
-            )
-        return place
+def spelt(kernel: Any) -> str:
+    """A kernel with all its digits and bounds, which `repr` rounds."""
+    if kernel is None or isinstance(kernel, str):
+        return repr(kernel)
+    parameters = kernel.get_params(deep=False)
+    words = []
+    for name, value in sorted(parameters.items()):
+        if hasattr(value, "is_stationary"):
+            value = spelt(value)
+        elif isinstance(value, (np.ndarray, np.generic, list, tuple)):
+            value = np.asarray(value).tolist()
+        words.append(f"{name}={value}")
+    return f"{type(kernel).__name__}({', '.join(words)})"
 
 
-def box(bounds: ArrayLike) -> Box:
-    """Return the box that is given as d pairs, or raise `InputError`."""
-    found = real(bounds, "bounds")
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
-        raise InputError(f"bounds must be pairs (low, high), one a variable, got {found.shape}")
-    for i, (low, high) in enumerate(found):
-        if not (np.isfinite([low, high]).all() and low < high and np.isfinite(high - low)):
-            raise InputError(
-                f"bounds[{i}] is ({low:g}, {high:g}): the low end must be below the high one, and "
-                "both finite; leave out variables that are fixed"
-            )
-    return Box(found[:, 0].copy(), found[:, 1].copy())
+def told(f: Any, c: Any, constraints: int) -> tuple[Array, set[int]]:
+    """Return values of (f, c_1, ..., c_K), NaN where there are none, and which were left out."""
+    values = np.full(constraints + 1, np.nan)
+    left_out = {0} if f is None else set()
+    if f is not None:
+        values[0] = outcome(f, "f", ())
+    if c is None:
+        return values, left_out | set(range(1, constraints + 1))
+    if constraints == 1 and np.ndim(c) == 0:
+        c = [c]
+    if constraints and np.ndim(c) == 0:
+        raise InputError(
+            f"c must be a list of {constraints} values, one a constraint, got {shown(c)}: those "
+            "that are not evaluated are None"
+        )
+    values[1:] = outcome(c, "c", (constraints,))
+    if isinstance(c, (list, tuple)):
+        left_out |= {k for k, value in enumerate(c, 1) if value is None}
+    return values, left_out
+
+
+def name_of(id: Any) -> str | None:
+    """Return the id of an evaluation as text, or raise `InputError`."""
+    if id is None:
+        return None
+    if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
+        raise InputError(f"id must be a text or a whole number, got {shown(id)}")
+    return str(id)
+
+
+def outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
+    """Return values of functions, NaN where not evaluated; infinities are refused."""
+    found = real(value, name)
+    if found.shape != shape:
+        wanted = f"of shape {shape}, one value a constraint" if shape else "one number"
+        if shape == (0,):
+            wanted = "left out, as there are no constraints"
+        raise InputError(f"{name} must be {wanted}, got shape {found.shape}")
+    if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > LARGEST).any():
+        raise InputError(
+            f"{name} is {found}: values must be within 1e100; tell NaN for what failed"
+        )
+    return found
 
 
 # --- What is searched: rows of numbers, one a variable, and the points of the unit cube they are.
@@ -474,115 +376,213 @@ def _real(pair: tuple[Any, Any], name: str) -> Real:
         raise InputError(f"space[{name!r}]: {error}") from error
 
 
-# --- Arguments of `Optimizer` that are of one function each, checked.
-
-#: Values of functions are within; their squares are finite.
-LARGEST = 1e100
+# --- The box that is searched, in the units of its variables and as the unit cube.
 
 
-def kernels_of(kernel: Any, outputs: int) -> list[Any]:
-    """Return a kernel, its name or None for every function, the objective first."""
-    kernels = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel] * outputs
-    if len(kernels) != outputs:
+class Box(NamedTuple):
+    """Low and high end (d,) of every variable."""
+
+    low: Array
+    high: Array
+
+    def to_unit(self, X: Array) -> Array:
+        """Points (T, d) of the box in the unit cube."""
+        return (X - self.low) / (self.high - self.low)
+
+    def from_unit(self, u: Array) -> Array:
+        """A point (d,) of the unit cube in the box, which roundings do not leave."""
+        return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
+
+    def inside(self, x: ArrayLike) -> Array:
+        """Return a point of the box as an array, or raise `InputError`."""
+        place = finite(x, "x", self.low.shape)
+        outside = (place < self.low) | (place > self.high)
+        if outside.any():
+            i = int(np.argmax(outside))
+            raise InputError(
+                f"x[{i}] = {place[i]:g} is outside its bounds ({self.low[i]:g}, "
+                f"{self.high[i]:g}): widen them in a new Optimizer"
+            )
+        return place
+
+
+def box(bounds: ArrayLike) -> Box:
+    """Return the box that is given as d pairs, or raise `InputError`."""
+    found = real(bounds, "bounds")
+    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
+        raise InputError(f"bounds must be pairs (low, high), one a variable, got {found.shape}")
+    for i, (low, high) in enumerate(found):
+        if not (np.isfinite([low, high]).all() and low < high and np.isfinite(high - low)):
+            raise InputError(
+                f"bounds[{i}] is ({low:g}, {high:g}): the low end must be below the high one, and "
+                "both finite; leave out variables that are fixed"
+            )
+    return Box(found[:, 0].copy(), found[:, 1].copy())
+
+
+# --- Variables in a user's terms: reals, integers and categories, and the numbers kept for them.
+#
+# A category is kept as the number of its choice. How numbers become a point of the unit cube is in
+# `space`.
+
+#: Integers beyond are not all doubles.
+_LARGEST = 2**53
+
+
+@dataclass(frozen=True)
+class Real:
+    """A real number in [low, high]; with ``log=True`` searched by its logarithm.
+
+    Parameters
+    ----------
+    low, high : float
+        Finite, low below high, and above 0 if `log`.
+    log : bool
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = number(self.low, "low"), number(self.high, "high")
+        _ends(low, high, flag(self.log, "log"), 0.0)
+        _set(self, low=low, high=high)
+
+    #: Whether its numbers are.
+    whole = False
+
+    def take(self, value: Any, name: str) -> float:
+        """Return a user's value as the number that is kept, or raise `InputError`."""
+        return _within(number(value, name), self, name)
+
+    def give(self, value: float) -> float:
+        """The value in its user's terms."""
+        return value
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number from low to high, both included; with ``log=True`` by its logarithm.
+
+    Parameters
+    ----------
+    low, high : int
+        Within 2^53, low below high, and low at least 1 if `log`.
+    log : bool
+    """
+
+    low: int
+    high: int
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = whole(self.low, "low", -_LARGEST), whole(self.high, "high", -_LARGEST)
+        if high > _LARGEST:
+            raise InputError(f"high must be at most 2^53, got {high}: give a Real instead")
+        _ends(low, high, flag(self.log, "log"), 0.5)
+        _set(self, low=low, high=high)
+
+    whole = True
+
+    def take(self, value: Any, name: str) -> float:
+        """Return a user's value as the number that is kept, or raise `InputError`."""
+        found = number(value, name)
+        if found != math.floor(found):
+            raise InputError(f"{name} must be a whole number, got {shown(value)}: round it")
+        return _within(found, self, name)
+
+    def give(self, value: float) -> int:
+        """The value in its user's terms."""
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Category:
+    """One of several choices that have no order.
+
+    Parameters
+    ----------
+    choices : sequence of str, int, float, bool or None
+        At least two, all different.
+    """
+
+    choices: Sequence[str | int | float | bool | None]
+
+    def __post_init__(self) -> None:
+        given = self.choices
+        if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
+            raise InputError(f"choices must be a list, got {shown(given)}")
+        found = tuple(c.item() if isinstance(c, np.generic) else c for c in given)
+        for choice in found:
+            plain = choice is None or isinstance(choice, (str, int, float))
+            if not plain or (isinstance(choice, float) and not math.isfinite(choice)):
+                raise InputError(
+                    f"choices must be text, finite numbers, True, False or None, which a file can "
+                    f"keep; got {shown(choice)}: name it by a text"
+                )
+        if len(found) < 2:
+            raise InputError(f"choices must be two at least, got {shown(found)}: leave it out")
+        seen: set[Any] = set()
+        for choice in found:
+            if choice in seen:  # 1 is True, and 1.0
+                raise InputError(f"choices must differ, got {shown(choice)} twice")
+            seen.add(choice)
+        _set(self, choices=found)
+
+    whole = True
+
+    @property
+    def low(self) -> int:
+        """Number of the first choice."""
+        return 0
+
+    @property
+    def high(self) -> int:
+        """Number of the last choice."""
+        return len(self.choices) - 1
+
+    def take(self, value: Any, name: str) -> float:
+        """Return a user's value as the number that is kept, or raise `InputError`."""
+        value = value.item() if isinstance(value, np.generic) else value
+        for i, choice in enumerate(self.choices):
+            # True is 1 to Python, and not to a user.
+            if isinstance(value, bool) == isinstance(choice, bool) and _same(value, choice):
+                return float(i)
+        raise InputError(f"{name} must be one of {shown(self.choices)}, got {shown(value)}")
+
+    def give(self, value: float) -> str | int | float | bool | None:
+        """The value in its user's terms."""
+        return self.choices[int(value)]
+
+
+Variable = Real | Integer | Category
+
+
+def _same(one: Any, other: Any) -> bool:
+    found = one == other
+    return isinstance(found, bool) and found
+
+
+def _set(variable: Any, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(variable, name, value)
+
+
+def _ends(low: float, high: float, log: bool, margin: float) -> None:
+    if not (low < high and math.isfinite(float(high) - float(low))):
         raise InputError(
-            f"kernel must be one kernel or a list of {outputs}, the objective's first; "
-            f"got {len(kernels)}"
+            f"low is {low:g} and high {high:g}: low must be below high, and their difference "
+            "finite; leave out variables that are fixed"
         )
-    for k in kernels:
-        if isinstance(k, str):
-            choice_of__validation(k, "kernel", ("rbf", "matern"))
-        elif k is not None and not hasattr(k, "is_stationary"):
-            raise InputError(f"kernel must be None or one of scikit-learn's, got {shown(k)}")
-        elif k is not None:
-            stationary_terms(k)
-    return kernels
+    if log and not low > margin:
+        raise InputError(f"low must be above 0 for a logarithm, got {low:g}: raise it or drop log")
 
 
-def noises_of(noise: Any, outputs: int) -> list[float | None]:
-    """Return the variance of every function's noise, None where it is to be learnt."""
-    noises = list(noise) if isinstance(noise, (list, tuple, np.ndarray)) else [noise] * outputs
-    if len(noises) != outputs:
+def _within(value: float, variable: Real | Integer, name: str) -> float:
+    if not variable.low <= value <= variable.high:
         raise InputError(
-            f"noise must be one variance or a list of {outputs}, the objective's first; "
-            f"got {len(noises)}"
+            f"{name} = {value:g} is outside its bounds ({variable.low:g}, {variable.high:g}): "
+            "widen them in a new Optimizer"
         )
-    found: list[float | None] = []
-    for value in noises:
-        if value is None:
-            found.append(None)
-            continue
-        given = number(value, "noise")
-        if given < 0.0:
-            raise InputError(f"noise is a variance: it must not be negative, got {given:g}")
-        found.append(given)
-    return found
-
-
-def prices_of(cost: Any, outputs: int) -> Array:
-    """Return what evaluating each function costs, 1 by default."""
-    if cost is None:
-        return np.ones(outputs)
-    prices = finite(cost, "cost", (outputs,))
-    if (prices <= 0.0).any():
-        raise InputError(f"costs must be positive, got {prices.min():g}")
-    return prices
-
-
-def spelt(kernel: Any) -> str:
-    """A kernel with all its digits and bounds, which `repr` rounds."""
-    if kernel is None or isinstance(kernel, str):
-        return repr(kernel)
-    parameters = kernel.get_params(deep=False)
-    words = []
-    for name, value in sorted(parameters.items()):
-        if hasattr(value, "is_stationary"):
-            value = spelt(value)
-        elif isinstance(value, (np.ndarray, np.generic, list, tuple)):
-            value = np.asarray(value).tolist()
-        words.append(f"{name}={value}")
-    return f"{type(kernel).__name__}({', '.join(words)})"
-
-
-def told(f: Any, c: Any, constraints: int) -> tuple[Array, set[int]]:
-    """Return values of (f, c_1, ..., c_K), NaN where there are none, and which were left out."""
-    values = np.full(constraints + 1, np.nan)
-    left_out = {0} if f is None else set()
-    if f is not None:
-        values[0] = outcome(f, "f", ())
-    if c is None:
-        return values, left_out | set(range(1, constraints + 1))
-    if constraints == 1 and np.ndim(c) == 0:
-        c = [c]
-    if constraints and np.ndim(c) == 0:
-        raise InputError(
-            f"c must be a list of {constraints} values, one a constraint, got {shown(c)}: those "
-            "that are not evaluated are None"
-        )
-    values[1:] = outcome(c, "c", (constraints,))
-    if isinstance(c, (list, tuple)):
-        left_out |= {k for k, value in enumerate(c, 1) if value is None}
-    return values, left_out
-
-
-def name_of(id: Any) -> str | None:
-    """Return the id of an evaluation as text, or raise `InputError`."""
-    if id is None:
-        return None
-    if isinstance(id, bool) or not isinstance(id, (str, int, np.integer)):
-        raise InputError(f"id must be a text or a whole number, got {shown(id)}")
-    return str(id)
-
-
-def outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
-    """Return values of functions, NaN where not evaluated; infinities are refused."""
-    found = real(value, name)
-    if found.shape != shape:
-        wanted = f"of shape {shape}, one value a constraint" if shape else "one number"
-        if shape == (0,):
-            wanted = "left out, as there are no constraints"
-        raise InputError(f"{name} must be {wanted}, got shape {found.shape}")
-    if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > LARGEST).any():
-        raise InputError(
-            f"{name} is {found}: values must be within 1e100; tell NaN for what failed"
-        )
-    return found
+    return value

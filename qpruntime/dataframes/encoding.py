@@ -28,6 +28,161 @@ __all__ = [
     "sorted_levels",
 ]
 
+# --- Levels of groups as numbers 0, 1, ..., also of combinations of several columns.
+
+Codes = NDArray[np.int64]
+
+
+def sorted_levels(values: NDArray[Any]) -> NDArray[Any]:
+    """Different values, sorted if they can be, else in the order in which they come."""
+    try:
+        return np.unique(values)
+    except TypeError:
+        found = np.empty(0, dtype=object)
+        seen = list(dict.fromkeys(values))
+        found = np.empty(len(seen), dtype=object)
+        found[:] = seen
+        return found
+
+
+def numbers_of(values: NDArray[Any], levels: NDArray[Any]) -> Codes:
+    """Number of every value among the levels, -1 for one that is not there."""
+    if (
+        values.dtype.kind == "i" == levels.dtype.kind
+        and levels.size
+        and (np.diff(levels) > 0).all()
+    ):
+        place = np.minimum(np.searchsorted(levels, values), levels.size - 1)
+        return np.where(levels[place] == values, place, -1)
+    known = {level: k for k, level in enumerate(levels.tolist())}
+    return np.array([known.get(value, -1) for value in values.tolist()], dtype=np.int64)
+
+
+class Coding:
+    """Levels of one column, or of the combinations of several that occur.
+
+    Parameters
+    ----------
+    columns : sequence
+        Names of the columns.
+    data : Frame
+        Where the levels are taken from.
+
+    Attributes
+    ----------
+    each : tuple of ndarray
+        Levels of every column.
+    combined : ndarray of int, shape (K,)
+        The combinations that occur, as one number each, rising.
+    """
+
+    def __init__(self, columns: Sequence[Any], data: Frame) -> None:
+        self.names = tuple(columns)
+        self.each = tuple(sorted_levels(data.levels(name)) for name in self.names)
+        self.combined = np.unique(self._combine(data))
+
+    @property
+    def size(self) -> int:
+        """Number of levels."""
+        return len(self.combined)
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """Name of every level, shape (K,): as in the data, joined by ":" for several columns."""
+        if len(self.each) == 1:
+            return self.each[0][self.combined]
+        parts, rest = [], self.combined.copy()
+        for levels in reversed(self.each):
+            parts.append(levels[rest % len(levels)])
+            rest //= len(levels)
+        return np.array([":".join(map(str, one)) for one in zip(*reversed(parts), strict=True)])
+
+    def _combine(self, data: Frame) -> Codes:
+        found = np.zeros(data.rows, dtype=np.int64)
+        unknown = np.zeros(data.rows, dtype=bool)
+        for name, levels in zip(self.names, self.each, strict=True):
+            own = numbers_of(data.levels(name), levels)
+            unknown |= own < 0
+            found = found * len(levels) + own
+        return np.where(unknown, -1, found)
+
+    def codes(self, data: Frame) -> Codes:
+        """Number of the level of every row, -1 for levels that are not known, shape (N,)."""
+        wanted = self._combine(data)
+        place = np.minimum(np.searchsorted(self.combined, wanted), self.size - 1)
+        return np.where(self.combined[place] == wanted, place, -1)
+
+
+def indicator_rows(codes: Codes) -> tuple[Codes, Codes]:
+    """Rows of known levels, and their levels."""
+    rows = np.flatnonzero(codes >= 0)
+    return rows, codes[rows]
+
+
+# --- Tables with one column changed: permuted, or the same in every row; the user's own stays.
+
+
+def names_of(X: Any) -> list[str]:
+    """Names of the columns of a table; those of an array are their numbers."""
+    if hasattr(X, "column_names"):
+        return [str(name) for name in X.column_names]
+    return [str(name) for name in (X.columns if is_frame(X) else range(np.shape(X)[1]))]
+
+
+def column_numbers(X: Any, wanted: Any) -> list[int]:
+    """Numbers of columns that are given by name or number, -1 for those that there are not."""
+    names = names_of(X)
+    found = []
+    for one in wanted:
+        if isinstance(one, str):
+            found.append(names.index(one) if one in names else -1)
+        else:
+            whole = isinstance(one, (int, np.integer)) and not isinstance(one, bool)
+            found.append(int(one) if whole and 0 <= one < len(names) else -1)
+    return found
+
+
+def rows_of(X: Any, some: NDArray[np.intp]) -> Any:
+    """Return some rows, in this order."""
+    if hasattr(X, "iloc"):
+        return X.iloc[some]
+    if hasattr(X, "column_names"):
+        return X.take(some)
+    return X[some] if is_frame(X) else np.asarray(X)[some]
+
+
+def permuted(X: Any, k: int, order: NDArray[np.intp]) -> Any:
+    """Return a table whose k-th column is in another order."""
+    if hasattr(X, "iloc"):
+        found = X.copy()
+        found.isetitem(k, X.iloc[:, k].iloc[order].array)
+        return found
+    if hasattr(X, "column_names"):
+        return X.set_column(k, X.column_names[k], X.column(k).take(order))
+    if is_frame(X):
+        return X.with_columns(X[:, k][order].alias(X.columns[k]))
+    found = np.array(X, copy=True)
+    found[:, k] = found[order, k]
+    return found
+
+
+def held(X: Any, k: int, value: Any) -> Any:
+    """Return a table whose k-th column has this value in every row; None is missing."""
+    if hasattr(X, "iloc"):
+        found = X.copy()
+        found.isetitem(k, [value] * len(X))
+        return found
+    if hasattr(X, "column_names"):
+        return X.set_column(k, X.column_names[k], [[value] * len(X)])
+    if is_frame(X):
+        own = copy.copy(X[:, k])
+        return X.with_columns(type(own)(X.columns[k], [value] * len(X)))
+    plain = np.asarray(X)
+    found = plain.astype(object if plain.dtype.kind == "O" else float)
+    found[:, k] = np.nan if value is None and found.dtype.kind == "f" else value
+    return found
+
+
 # --- What a fit has seen of the columns of a table, and rows as numbers of it.
 #
 # Levels become codes 0, 1, ... in their column; a level that the fit has not seen gets a code
@@ -179,158 +334,3 @@ def _ordered(values: Sequence[Any]) -> tuple[Any, ...]:
 
 def _first(values: Sequence[Any] | None) -> Any:
     return next((one for one in values or () if one is not None), None)
-
-
-# --- Tables with one column changed: permuted, or the same in every row; the user's own stays.
-
-
-def names_of(X: Any) -> list[str]:
-    """Names of the columns of a table; those of an array are their numbers."""
-    if hasattr(X, "column_names"):
-        return [str(name) for name in X.column_names]
-    return [str(name) for name in (X.columns if is_frame(X) else range(np.shape(X)[1]))]
-
-
-def column_numbers(X: Any, wanted: Any) -> list[int]:
-    """Numbers of columns that are given by name or number, -1 for those that there are not."""
-    names = names_of(X)
-    found = []
-    for one in wanted:
-        if isinstance(one, str):
-            found.append(names.index(one) if one in names else -1)
-        else:
-            whole = isinstance(one, (int, np.integer)) and not isinstance(one, bool)
-            found.append(int(one) if whole and 0 <= one < len(names) else -1)
-    return found
-
-
-def rows_of(X: Any, some: NDArray[np.intp]) -> Any:
-    """Return some rows, in this order."""
-    if hasattr(X, "iloc"):
-        return X.iloc[some]
-    if hasattr(X, "column_names"):
-        return X.take(some)
-    return X[some] if is_frame(X) else np.asarray(X)[some]
-
-
-def permuted(X: Any, k: int, order: NDArray[np.intp]) -> Any:
-    """Return a table whose k-th column is in another order."""
-    if hasattr(X, "iloc"):
-        found = X.copy()
-        found.isetitem(k, X.iloc[:, k].iloc[order].array)
-        return found
-    if hasattr(X, "column_names"):
-        return X.set_column(k, X.column_names[k], X.column(k).take(order))
-    if is_frame(X):
-        return X.with_columns(X[:, k][order].alias(X.columns[k]))
-    found = np.array(X, copy=True)
-    found[:, k] = found[order, k]
-    return found
-
-
-def held(X: Any, k: int, value: Any) -> Any:
-    """Return a table whose k-th column has this value in every row; None is missing."""
-    if hasattr(X, "iloc"):
-        found = X.copy()
-        found.isetitem(k, [value] * len(X))
-        return found
-    if hasattr(X, "column_names"):
-        return X.set_column(k, X.column_names[k], [[value] * len(X)])
-    if is_frame(X):
-        own = copy.copy(X[:, k])
-        return X.with_columns(type(own)(X.columns[k], [value] * len(X)))
-    plain = np.asarray(X)
-    found = plain.astype(object if plain.dtype.kind == "O" else float)
-    found[:, k] = np.nan if value is None and found.dtype.kind == "f" else value
-    return found
-
-
-# --- Levels of groups as numbers 0, 1, ..., also of combinations of several columns.
-
-Codes = NDArray[np.int64]
-
-
-def sorted_levels(values: NDArray[Any]) -> NDArray[Any]:
-    """Different values, sorted if they can be, else in the order in which they come."""
-    try:
-        return np.unique(values)
-    except TypeError:
-        found = np.empty(0, dtype=object)
-        seen = list(dict.fromkeys(values))
-        found = np.empty(len(seen), dtype=object)
-        found[:] = seen
-        return found
-
-
-def numbers_of(values: NDArray[Any], levels: NDArray[Any]) -> Codes:
-    """Number of every value among the levels, -1 for one that is not there."""
-    if (
-        values.dtype.kind == "i" == levels.dtype.kind
-        and levels.size
-        and (np.diff(levels) > 0).all()
-    ):
-        place = np.minimum(np.searchsorted(levels, values), levels.size - 1)
-        return np.where(levels[place] == values, place, -1)
-    known = {level: k for k, level in enumerate(levels.tolist())}
-    return np.array([known.get(value, -1) for value in values.tolist()], dtype=np.int64)
-
-
-class Coding:
-    """Levels of one column, or of the combinations of several that occur.
-
-    Parameters
-    ----------
-    columns : sequence
-        Names of the columns.
-    data : Frame
-        Where the levels are taken from.
-
-    Attributes
-    ----------
-    each : tuple of ndarray
-        Levels of every column.
-    combined : ndarray of int, shape (K,)
-        The combinations that occur, as one number each, rising.
-    """
-
-    def __init__(self, columns: Sequence[Any], data: Frame) -> None:
-        self.names = tuple(columns)
-        self.each = tuple(sorted_levels(data.levels(name)) for name in self.names)
-        self.combined = np.unique(self._combine(data))
-
-    @property
-    def size(self) -> int:
-        """Number of levels."""
-        return len(self.combined)
-
-    @property
-    def labels(self) -> NDArray[Any]:
-        """Name of every level, shape (K,): as in the data, joined by ":" for several columns."""
-        if len(self.each) == 1:
-            return self.each[0][self.combined]
-        parts, rest = [], self.combined.copy()
-        for levels in reversed(self.each):
-            parts.append(levels[rest % len(levels)])
-            rest //= len(levels)
-        return np.array([":".join(map(str, one)) for one in zip(*reversed(parts), strict=True)])
-
-    def _combine(self, data: Frame) -> Codes:
-        found = np.zeros(data.rows, dtype=np.int64)
-        unknown = np.zeros(data.rows, dtype=bool)
-        for name, levels in zip(self.names, self.each, strict=True):
-            own = numbers_of(data.levels(name), levels)
-            unknown |= own < 0
-            found = found * len(levels) + own
-        return np.where(unknown, -1, found)
-
-    def codes(self, data: Frame) -> Codes:
-        """Number of the level of every row, -1 for levels that are not known, shape (N,)."""
-        wanted = self._combine(data)
-        place = np.minimum(np.searchsorted(self.combined, wanted), self.size - 1)
-        return np.where(self.combined[place] == wanted, place, -1)
-
-
-def indicator_rows(codes: Codes) -> tuple[Codes, Codes]:
-    """Rows of known levels, and their levels."""
-    rows = np.flatnonzero(codes >= 0)
-    return rows, codes[rows]

@@ -33,101 +33,6 @@ __all__ = [
     "quantiles_of_mixtures",
 ]
 
-# --- Rows to moments of a trained model: NumPy in, NumPy out, in blocks of one compiled size.
-
-#: Rows of one pass; the last ones are filled up.
-_BLOCK = 128
-
-_moments = jax.jit(moments)
-
-
-@jax.jit
-def _drawn(layers: Layers, X: jax.Array, noise: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Moments of the last layer where every layer's inputs are draws of those below."""
-    known, _ = shared(layers, 0.0)
-    for layer, one, normal in zip(layers[:-1], known[:-1], noise, strict=True):
-        mean, variance = at_points(layer, one, X)
-        X = mean + jnp.sqrt(variance + jnp.exp(layer.log_noise)) * normal
-    return at_points(layers[-1], known[-1], X)
-
-
-@alone
-def normals(layers: Layers, X: Array) -> list[tuple[Array, Array]]:
-    """Means and variances (T, Q) of every layer's outputs, without their noise."""
-    return _in_blocks(lambda rows: _moments(layers, rows), X)
-
-
-@alone
-def drawn(layers: Layers, X: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Means and variances (T, count) of the function, given draws of all layers below.
-
-    A row's draws do not know of those of other rows.
-    """
-    noise = [
-        rng.standard_normal((len(X), count, len(layer.eta))).reshape(-1, len(layer.eta))
-        for layer in layers[:-1]
-    ]
-    rows = np.repeat(X, count, axis=0)
-    mean, variance = _in_blocks(lambda *parts: _drawn(layers, parts[0], parts[1:]), rows, *noise)
-    return mean.reshape(len(X), count), variance.reshape(len(X), count)
-
-
-def _in_blocks(function: Callable[..., Any], *columns: Array) -> Any:
-    """Call a function with `_BLOCK` rows of the columns at a time, and join all that it returns."""
-    rows = len(columns[0])
-    parts = []
-    with jax.enable_x64(True):
-        for start in range(0, rows, _BLOCK):
-            at = np.minimum(np.arange(start, start + _BLOCK), rows - 1)
-            parts.append(jax.device_get(function(*(column[at] for column in columns))))
-    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)
-
-
-# --- Observations given the last layer's normals: what is expected, and quantiles.
-
-#: Halvings of the interval that a quantile is known to be in.
-_HALVINGS = 60
-
-
-def expected(likelihood: Likelihood | None, means: Array, variances: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation (T,) of the function, or of the rate where counts have one.
-
-    Of equal shares of the normals (T, S).
-    """
-    rate = None if likelihood is None else likelihood.rate
-    if rate is not None:
-        spread = rate_std(means, variances, rate.name) ** 2
-        means, variances = rate.mean_rate(means, variances), spread
-    return means.mean(axis=1), np.sqrt(variances.mean(axis=1) + means.var(axis=1))
-
-
-def quantiles_of(
-    likelihood: Likelihood, mean: Array, variance: Array, q: Array
-) -> Array | NDArray[np.int64]:
-    """Quantiles (T, Q) of an observation whose latent values are N(mean, variance), both (T,)."""
-    if likelihood.rate is not None:
-        return quantiles(mean, variance, q, link=likelihood.rate.name)
-    if likelihood.reach is not None:
-        tail, side = np.minimum(q, 1.0 - q), np.sign(q - 0.5)
-        reach = likelihood.reach(variance, tail, likelihood.theta)
-        return np.asarray(mean[:, None] + side * reach)
-    raise InputError(
-        "quantiles of observations are known of Gaussian and Student-t noise and of Poisson "
-        f"counts; with likelihood {likelihood.name!r} use latent, sample or predict_log_density"
-    )
-
-
-def quantiles_of_mixtures(means: Array, std: Array, q: Array) -> Array:
-    """Quantiles (T, Q) of equal shares of normals (T, S), by bisection where S > 1."""
-    each = means[:, None, :] + std[:, None, :] * ndtri(q)[:, None]
-    low, high = each.min(axis=2), each.max(axis=2)
-    for _ in range(_HALVINGS if means.shape[1] > 1 else 0):
-        middle = 0.5 * (low + high)
-        share = ndtr((middle[:, :, None] - means[:, None]) / std[:, None]).mean(axis=2)
-        low, high = np.where(share < q, middle, low), np.where(share < q, high, middle)
-    return np.asarray(0.5 * (low + high))
-
-
 # --- log Z of an observation under the last layer's normal: closed, or by a likelihood's kernel.
 
 
@@ -201,3 +106,98 @@ class ByKernel:
             except QPError as error:
                 self.failure = error
         return np.ascontiguousarray(out)[:, :, None].view(np.uint32)
+
+
+# --- Observations given the last layer's normals: what is expected, and quantiles.
+
+#: Halvings of the interval that a quantile is known to be in.
+_HALVINGS = 60
+
+
+def expected(likelihood: Likelihood | None, means: Array, variances: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation (T,) of the function, or of the rate where counts have one.
+
+    Of equal shares of the normals (T, S).
+    """
+    rate = None if likelihood is None else likelihood.rate
+    if rate is not None:
+        spread = rate_std(means, variances, rate.name) ** 2
+        means, variances = rate.mean_rate(means, variances), spread
+    return means.mean(axis=1), np.sqrt(variances.mean(axis=1) + means.var(axis=1))
+
+
+def quantiles_of(
+    likelihood: Likelihood, mean: Array, variance: Array, q: Array
+) -> Array | NDArray[np.int64]:
+    """Quantiles (T, Q) of an observation whose latent values are N(mean, variance), both (T,)."""
+    if likelihood.rate is not None:
+        return quantiles(mean, variance, q, link=likelihood.rate.name)
+    if likelihood.reach is not None:
+        tail, side = np.minimum(q, 1.0 - q), np.sign(q - 0.5)
+        reach = likelihood.reach(variance, tail, likelihood.theta)
+        return np.asarray(mean[:, None] + side * reach)
+    raise InputError(
+        "quantiles of observations are known of Gaussian and Student-t noise and of Poisson "
+        f"counts; with likelihood {likelihood.name!r} use latent, sample or predict_log_density"
+    )
+
+
+def quantiles_of_mixtures(means: Array, std: Array, q: Array) -> Array:
+    """Quantiles (T, Q) of equal shares of normals (T, S), by bisection where S > 1."""
+    each = means[:, None, :] + std[:, None, :] * ndtri(q)[:, None]
+    low, high = each.min(axis=2), each.max(axis=2)
+    for _ in range(_HALVINGS if means.shape[1] > 1 else 0):
+        middle = 0.5 * (low + high)
+        share = ndtr((middle[:, :, None] - means[:, None]) / std[:, None]).mean(axis=2)
+        low, high = np.where(share < q, middle, low), np.where(share < q, high, middle)
+    return np.asarray(0.5 * (low + high))
+
+
+# --- Rows to moments of a trained model: NumPy in, NumPy out, in blocks of one compiled size.
+
+#: Rows of one pass; the last ones are filled up.
+_BLOCK = 128
+
+_moments = jax.jit(moments)
+
+
+@jax.jit
+def _drawn(layers: Layers, X: jax.Array, noise: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Moments of the last layer where every layer's inputs are draws of those below."""
+    known, _ = shared(layers, 0.0)
+    for layer, one, normal in zip(layers[:-1], known[:-1], noise, strict=True):
+        mean, variance = at_points(layer, one, X)
+        X = mean + jnp.sqrt(variance + jnp.exp(layer.log_noise)) * normal
+    return at_points(layers[-1], known[-1], X)
+
+
+@alone
+def normals(layers: Layers, X: Array) -> list[tuple[Array, Array]]:
+    """Means and variances (T, Q) of every layer's outputs, without their noise."""
+    return _in_blocks(lambda rows: _moments(layers, rows), X)
+
+
+@alone
+def drawn(layers: Layers, X: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Means and variances (T, count) of the function, given draws of all layers below.
+
+    A row's draws do not know of those of other rows.
+    """
+    noise = [
+        rng.standard_normal((len(X), count, len(layer.eta))).reshape(-1, len(layer.eta))
+        for layer in layers[:-1]
+    ]
+    rows = np.repeat(X, count, axis=0)
+    mean, variance = _in_blocks(lambda *parts: _drawn(layers, parts[0], parts[1:]), rows, *noise)
+    return mean.reshape(len(X), count), variance.reshape(len(X), count)
+
+
+def _in_blocks(function: Callable[..., Any], *columns: Array) -> Any:
+    """Call a function with `_BLOCK` rows of the columns at a time, and join all that it returns."""
+    rows = len(columns[0])
+    parts = []
+    with jax.enable_x64(True):
+        for start in range(0, rows, _BLOCK):
+            at = np.minimum(np.arange(start, start + _BLOCK), rows - 1)
+            parts.append(jax.device_get(function(*(column[at] for column in columns))))
+    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)

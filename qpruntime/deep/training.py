@@ -232,6 +232,44 @@ def _rates(plan: Plan, at: Array) -> Array:
     return np.where(at < plan.max_iter, rates, 0.0)
 
 
+# --- What `verbose` shows of training: a bar with the time left on a terminal, lines elsewhere.
+
+_LINES = 10
+
+
+@contextlib.contextmanager
+def reporting(verbose: int, steps: int, processes: int) -> Iterator[Report | None]:
+    """Yield what is to be called with steps done and the average energy; None if silent."""
+    if not verbose:
+        yield None
+        return
+    total, begun = steps * processes, time.perf_counter()
+    before = last = 0
+
+    def words(done: int, energy: float) -> tuple[int, str]:
+        nonlocal before, last
+        if done < last:  # the next process
+            before += steps
+        last = done
+        whole = before + done
+        left = (time.perf_counter() - begun) / whole * (total - whole)
+        return whole, f"step {whole} of {total}, energy {energy:.6g}{time_left(left)}"
+
+    with drawn_bar(total) if verbose == 1 else contextlib.nullcontext(None) as update:
+        printed = 0
+
+        def report(done: int, energy: float) -> None:
+            nonlocal printed
+            whole, said = words(done, energy)
+            if update is not None:
+                update(whole, said)
+            elif whole * _LINES // total > printed:
+                printed = whole * _LINES // total
+                print(said, file=sys.stderr)
+
+        yield report
+
+
 # --- What follows the steps of Adam: L-BFGS with the energy of all rows, which are in memory.
 
 #: Rows whose pairs of inducing inputs are held at a time, at most.
@@ -303,41 +341,3 @@ def _blocks(data: Batch) -> list[Batch]:
     weight = np.where(at < n, data.weight[np.minimum(at, n - 1)], 0.0)
     X, y = (np.asarray(part)[np.minimum(at, n - 1)] for part in (data.X, data.y))
     return [Batch(X[k], y[k], weight[k]) for k in np.split(at, count)]
-
-
-# --- What `verbose` shows of training: a bar with the time left on a terminal, lines elsewhere.
-
-_LINES = 10
-
-
-@contextlib.contextmanager
-def reporting(verbose: int, steps: int, processes: int) -> Iterator[Report | None]:
-    """Yield what is to be called with steps done and the average energy; None if silent."""
-    if not verbose:
-        yield None
-        return
-    total, begun = steps * processes, time.perf_counter()
-    before = last = 0
-
-    def words(done: int, energy: float) -> tuple[int, str]:
-        nonlocal before, last
-        if done < last:  # the next process
-            before += steps
-        last = done
-        whole = before + done
-        left = (time.perf_counter() - begun) / whole * (total - whole)
-        return whole, f"step {whole} of {total}, energy {energy:.6g}{time_left(left)}"
-
-    with drawn_bar(total) if verbose == 1 else contextlib.nullcontext(None) as update:
-        printed = 0
-
-        def report(done: int, energy: float) -> None:
-            nonlocal printed
-            whole, said = words(done, energy)
-            if update is not None:
-                update(whole, said)
-            elif whole * _LINES // total > printed:
-                printed = whole * _LINES // total
-                print(said, file=sys.stderr)
-
-        yield report

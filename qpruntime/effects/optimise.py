@@ -30,6 +30,221 @@ __all__ = [
     "window",
 ]
 
+# --- Where the search of a large field's hyper-parameters starts: the mode in a window of its rows.
+#
+# Rows next to each other, on a mesh as fine as the whole one, tell the range and the deviation of a
+# field nearly as well as all of them, where a sample spread over the plane would not see what is
+# nearer than its points. A start is all that is taken of it.
+
+#: Nodes above which a field has a window, and about how many are in it; rows of it.
+_MANY, _NODES, _ROWS = 20_000, 10_000, (2000, 20_000)
+
+
+class Window(NamedTuple):
+    """Rows (M,) and the terms for these."""
+
+    rows: NDArray[np.intp]
+    terms: list[Term]
+
+
+def window(terms: Sequence[Term], blocks: Sequence[Block], data: Frame) -> Window | None:
+    """Return a window around the middle of the largest field, if that is large.
+
+    Coasts and holes are left out of it. Fields within products have none.
+    """
+    fields = [one for one in blocks if isinstance(one, PlaneBlock)]
+    most = max((one.mesh.size for one in fields), default=0)
+    known = {one.name: one for one in fields}
+    # Of products blocks have meshes of their own.
+    whole = all(isinstance(one, Plane) or not hasattr(one, "place") for one in terms)
+    count = int(np.clip(data.rows * _NODES / max(most, 1), *_ROWS))
+    if most <= _MANY or not whole or 2 * count > data.rows:
+        return None
+    largest = max(fields, key=lambda one: one.mesh.size)
+    points = np.column_stack([data.numbers(one) for one in largest.over])
+    far = np.square(points - np.median(points, axis=0)).sum(axis=1)
+    rows = np.sort(np.argpartition(far, count)[:count])
+    return Window(rows, [_within(one, known) for one in terms])
+
+
+def _within(term: Term, known: dict[str, Any]) -> Term:
+    """A field on a mesh of its own as fine as the whole one, with the same priors."""
+    if not isinstance(term, Plane):
+        return term
+    block: PlaneBlock = known[term.name]
+    # The side of equal triangles of this area.
+    spacing = float(np.sqrt(4.0 / np.sqrt(3.0) * np.median(block.mesh.areas)))
+    return Plane(
+        term.x, term.y, spacing=spacing, prior=term.prior, prior_range=block.range_tail
+    )  # fmt: skip
+
+
+# --- Maximum likelihood: hyper-parameters where coefficients are maximised with them, not
+# integrated.
+#
+# The evidence with coefficients moved into the offsets has their slope as well, X' times the slopes
+# by the offsets. Both are searched together, each coefficient in units of what the posterior at the
+# start leaves of it.
+
+
+def most_likely(objective: Objective, max_iterations: int = 200) -> Mode:
+    """Return the evaluation at the hyper-parameters of the largest likelihood.
+
+    The likelihood is the evidence of all effects but the fixed ones, without priors of
+    hyper-parameters. Without fixed effects that is the evidence itself.
+
+    Raises
+    ------
+    InputError
+        If there are no effects beside fixed ones.
+    """
+    assembly = objective.assembly
+    if not isinstance(assembly.blocks[0], FixedBlock):
+        return maximise(objective, prior=False, max_iterations=max_iterations)
+    if len(assembly.blocks) < 2:
+        raise InputError(
+            'estimate="ml" is for models with effects beside fixed ones: use estimate="posterior"'
+        )
+    place = assembly.places[0]
+    A = sparse.csr_array(objective.A)
+    X, rest = A[:, place].toarray(), sparse.csr_array(A[:, place.stop :])
+    inner = Objective(
+        Assembly(assembly.blocks[1:]), rest, objective.y, objective.offset, objective.weights,
+        objective.family, objective.tol, objective.max_sweeps, objective.operations,
+    )  # fmt: skip
+    first = objective.loosely(objective.start)
+    mean, variance = first.posterior.latent()
+    start = np.concatenate([objective.start, mean[place]])
+    curvature = np.concatenate([curvatures(objective, first), 1.0 / variance[place]])
+    p, offset = objective.size, objective.offset
+    best = [(-np.inf, start)]
+
+    def function(at: Array) -> tuple[float, Array]:
+        inner.offset = offset + X @ at[p:]
+        one = inner(at[:p], key=at)
+        if one.evidence > best[0][0]:
+            best[0] = one.evidence, at.copy()
+        slope = np.concatenate([one.evidence_slope, X.T @ one.posterior.weights])
+        return one.evidence, slope
+
+    free = np.tile([-np.inf, np.inf], (len(mean[place]), 1))
+    bounds = np.vstack([objective.bounds, free])
+    result = climb(function, start, bounds, function(start), curvature, max_iterations)
+    evaluation = objective(best[0][1][:p])
+    return Mode(evaluation, int(result.nit), bool(result.success), str(result.message))
+
+
+# --- The mode of the hyper-parameters: L-BFGS-B on log evidence and log prior.
+
+
+class Mode(NamedTuple):
+    """Where the search ended.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+        The best one.
+    iterations : int
+    converged : bool
+    message : str
+        The optimiser's own.
+    """
+
+    evaluation: Evaluation
+    iterations: int
+    converged: bool
+    message: str
+
+
+def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200) -> Mode:
+    """Return the mode; without `prior` that of the evidence alone."""
+
+    def of(one: Evaluation) -> tuple[float, Array]:
+        if prior:
+            return one.value, one.slope
+        return one.evidence, one.evidence_slope
+
+    if not objective.size or (objective.bounds[:, 0] == objective.bounds[:, 1]).all():
+        return Mode(objective(objective.start), 0, True, "there is nothing to learn")
+    first = objective.loosely(objective.start)
+    best = [first]
+
+    def function(theta: Array) -> tuple[float, Array]:
+        one = objective.loosely(theta)
+        if best[0].posterior.converged and not one.posterior.converged:
+            # Its evidence may be anything, and its slope leads anywhere.
+            raise NumericalError(f"sites have not settled at {theta}")
+        found = of(one)
+        if found[0] > of(best[0])[0]:
+            best[0] = one
+        return found
+
+    known = objective.curvature
+    if known is None:
+        known = curvatures(objective, first)
+    begin = of(first)
+    del first  # posteriors are large
+    start, bounds = objective.start, objective.bounds
+    result = climb(function, start, bounds, begin, known, max_iterations)
+    end = best[0]
+    if end.tol > objective.tol:
+        end = objective(end.theta)
+    return Mode(end, int(result.nit), bool(result.success), str(result.message))
+
+
+# --- How sharply the evidence knows each hyper-parameter: the units of a search.
+#
+# Two groups of 20 000 and 1000 levels know their deviations by curvatures that differ twentyfold. A
+# search in units of their roots needs no steps to find that out.
+
+#: Step of differences of slopes: relative errors of the curvature of about 1e-4.
+_STEP = 1e-2
+
+
+def curvature(objective: Objective, centre: Evaluation) -> Array:
+    """Less the second derivatives of the log density of theta, (p, p), by differences of slopes."""
+    p = objective.size
+    H = np.empty((p, p))
+    low, high = objective.bounds.T
+    for k in range(p):
+        ends = []
+        for sign in (-1.0, 1.0):
+            theta = centre.theta.copy()
+            theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
+            ends.append(objective(theta))
+        gap = ends[1].theta[k] - ends[0].theta[k]
+        H[:, k] = -(ends[1].slope - ends[0].slope) / gap
+    return H
+
+
+def curvatures(objective: Objective, one: Evaluation) -> Array:
+    """Estimates of the curvature of the log evidence by theta, shape (p,), at least 1.
+
+    The expected one of fully seen effects is tr(S0 dQ S0 dQ)/2; of those that are seen in part,
+    the sum over effects of the squares of the diagonal of (S0 - S) dQ is close for groups and too
+    small for smooth fields, whose prior enters by its mean. No step of a search by them is longer
+    than 1.
+    """
+    assembly = objective.assembly
+    found = np.maximum(np.abs(one.slope), 1.0)
+    own = one.theta[: len(assembly.start)]
+    covariance = one.posterior.slope()[0]
+    covariance.sort_indices()
+    entries = covariance.data[assembly.pattern.place]
+    slopes, traces = assembly.precision(own)[1], assembly.log_det(own)[1]
+    begin = k = 0
+    for block, of_block in zip(assembly.blocks, slopes, strict=True):
+        pattern = block.pattern
+        S = entries[begin : begin + pattern.count]
+        begin += pattern.count
+        for dQ in of_block:
+            seen = np.bincount(pattern.columns, S * dQ, pattern.size)
+            told = 0.5 * float(np.square(traces[k] / max(pattern.size, 1) - seen).sum())
+            found[k] = max(found[k], told)
+            k += 1
+    return found
+
+
 # --- The search of a maximum in units of what is known of each number: L-BFGS-B.
 
 # A slope below this for each posterior standard deviation is none, and a gain of the log density:
@@ -114,218 +329,3 @@ def climb(
             "gtol": _FLAT / far,
         },
     )
-
-
-# --- How sharply the evidence knows each hyper-parameter: the units of a search.
-#
-# Two groups of 20 000 and 1000 levels know their deviations by curvatures that differ twentyfold. A
-# search in units of their roots needs no steps to find that out.
-
-#: Step of differences of slopes: relative errors of the curvature of about 1e-4.
-_STEP = 1e-2
-
-
-def curvature(objective: Objective, centre: Evaluation) -> Array:
-    """Less the second derivatives of the log density of theta, (p, p), by differences of slopes."""
-    p = objective.size
-    H = np.empty((p, p))
-    low, high = objective.bounds.T
-    for k in range(p):
-        ends = []
-        for sign in (-1.0, 1.0):
-            theta = centre.theta.copy()
-            theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
-            ends.append(objective(theta))
-        gap = ends[1].theta[k] - ends[0].theta[k]
-        H[:, k] = -(ends[1].slope - ends[0].slope) / gap
-    return H
-
-
-def curvatures(objective: Objective, one: Evaluation) -> Array:
-    """Estimates of the curvature of the log evidence by theta, shape (p,), at least 1.
-
-    The expected one of fully seen effects is tr(S0 dQ S0 dQ)/2; of those that are seen in part,
-    the sum over effects of the squares of the diagonal of (S0 - S) dQ is close for groups and too
-    small for smooth fields, whose prior enters by its mean. No step of a search by them is longer
-    than 1.
-    """
-    assembly = objective.assembly
-    found = np.maximum(np.abs(one.slope), 1.0)
-    own = one.theta[: len(assembly.start)]
-    covariance = one.posterior.slope()[0]
-    covariance.sort_indices()
-    entries = covariance.data[assembly.pattern.place]
-    slopes, traces = assembly.precision(own)[1], assembly.log_det(own)[1]
-    begin = k = 0
-    for block, of_block in zip(assembly.blocks, slopes, strict=True):
-        pattern = block.pattern
-        S = entries[begin : begin + pattern.count]
-        begin += pattern.count
-        for dQ in of_block:
-            seen = np.bincount(pattern.columns, S * dQ, pattern.size)
-            told = 0.5 * float(np.square(traces[k] / max(pattern.size, 1) - seen).sum())
-            found[k] = max(found[k], told)
-            k += 1
-    return found
-
-
-# --- The mode of the hyper-parameters: L-BFGS-B on log evidence and log prior.
-
-
-class Mode(NamedTuple):
-    """Where the search ended.
-
-    Attributes
-    ----------
-    evaluation : Evaluation
-        The best one.
-    iterations : int
-    converged : bool
-    message : str
-        The optimiser's own.
-    """
-
-    evaluation: Evaluation
-    iterations: int
-    converged: bool
-    message: str
-
-
-def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200) -> Mode:
-    """Return the mode; without `prior` that of the evidence alone."""
-
-    def of(one: Evaluation) -> tuple[float, Array]:
-        if prior:
-            return one.value, one.slope
-        return one.evidence, one.evidence_slope
-
-    if not objective.size or (objective.bounds[:, 0] == objective.bounds[:, 1]).all():
-        return Mode(objective(objective.start), 0, True, "there is nothing to learn")
-    first = objective.loosely(objective.start)
-    best = [first]
-
-    def function(theta: Array) -> tuple[float, Array]:
-        one = objective.loosely(theta)
-        if best[0].posterior.converged and not one.posterior.converged:
-            # Its evidence may be anything, and its slope leads anywhere.
-            raise NumericalError(f"sites have not settled at {theta}")
-        found = of(one)
-        if found[0] > of(best[0])[0]:
-            best[0] = one
-        return found
-
-    known = objective.curvature
-    if known is None:
-        known = curvatures(objective, first)
-    begin = of(first)
-    del first  # posteriors are large
-    start, bounds = objective.start, objective.bounds
-    result = climb(function, start, bounds, begin, known, max_iterations)
-    end = best[0]
-    if end.tol > objective.tol:
-        end = objective(end.theta)
-    return Mode(end, int(result.nit), bool(result.success), str(result.message))
-
-
-# --- Maximum likelihood: hyper-parameters where coefficients are maximised with them, not
-# integrated.
-#
-# The evidence with coefficients moved into the offsets has their slope as well, X' times the slopes
-# by the offsets. Both are searched together, each coefficient in units of what the posterior at the
-# start leaves of it.
-
-
-def most_likely(objective: Objective, max_iterations: int = 200) -> Mode:
-    """Return the evaluation at the hyper-parameters of the largest likelihood.
-
-    The likelihood is the evidence of all effects but the fixed ones, without priors of
-    hyper-parameters. Without fixed effects that is the evidence itself.
-
-    Raises
-    ------
-    InputError
-        If there are no effects beside fixed ones.
-    """
-    assembly = objective.assembly
-    if not isinstance(assembly.blocks[0], FixedBlock):
-        return maximise(objective, prior=False, max_iterations=max_iterations)
-    if len(assembly.blocks) < 2:
-        raise InputError(
-            'estimate="ml" is for models with effects beside fixed ones: use estimate="posterior"'
-        )
-    place = assembly.places[0]
-    A = sparse.csr_array(objective.A)
-    X, rest = A[:, place].toarray(), sparse.csr_array(A[:, place.stop :])
-    inner = Objective(
-        Assembly(assembly.blocks[1:]), rest, objective.y, objective.offset, objective.weights,
-        objective.family, objective.tol, objective.max_sweeps, objective.operations,
-    )  # fmt: skip
-    first = objective.loosely(objective.start)
-    mean, variance = first.posterior.latent()
-    start = np.concatenate([objective.start, mean[place]])
-    curvature = np.concatenate([curvatures(objective, first), 1.0 / variance[place]])
-    p, offset = objective.size, objective.offset
-    best = [(-np.inf, start)]
-
-    def function(at: Array) -> tuple[float, Array]:
-        inner.offset = offset + X @ at[p:]
-        one = inner(at[:p], key=at)
-        if one.evidence > best[0][0]:
-            best[0] = one.evidence, at.copy()
-        slope = np.concatenate([one.evidence_slope, X.T @ one.posterior.weights])
-        return one.evidence, slope
-
-    free = np.tile([-np.inf, np.inf], (len(mean[place]), 1))
-    bounds = np.vstack([objective.bounds, free])
-    result = climb(function, start, bounds, function(start), curvature, max_iterations)
-    evaluation = objective(best[0][1][:p])
-    return Mode(evaluation, int(result.nit), bool(result.success), str(result.message))
-
-
-# --- Where the search of a large field's hyper-parameters starts: the mode in a window of its rows.
-#
-# Rows next to each other, on a mesh as fine as the whole one, tell the range and the deviation of a
-# field nearly as well as all of them, where a sample spread over the plane would not see what is
-# nearer than its points. A start is all that is taken of it.
-
-#: Nodes above which a field has a window, and about how many are in it; rows of it.
-_MANY, _NODES, _ROWS = 20_000, 10_000, (2000, 20_000)
-
-
-class Window(NamedTuple):
-    """Rows (M,) and the terms for these."""
-
-    rows: NDArray[np.intp]
-    terms: list[Term]
-
-
-def window(terms: Sequence[Term], blocks: Sequence[Block], data: Frame) -> Window | None:
-    """Return a window around the middle of the largest field, if that is large.
-
-    Coasts and holes are left out of it. Fields within products have none.
-    """
-    fields = [one for one in blocks if isinstance(one, PlaneBlock)]
-    most = max((one.mesh.size for one in fields), default=0)
-    known = {one.name: one for one in fields}
-    # Of products blocks have meshes of their own.
-    whole = all(isinstance(one, Plane) or not hasattr(one, "place") for one in terms)
-    count = int(np.clip(data.rows * _NODES / max(most, 1), *_ROWS))
-    if most <= _MANY or not whole or 2 * count > data.rows:
-        return None
-    largest = max(fields, key=lambda one: one.mesh.size)
-    points = np.column_stack([data.numbers(one) for one in largest.over])
-    far = np.square(points - np.median(points, axis=0)).sum(axis=1)
-    rows = np.sort(np.argpartition(far, count)[:count])
-    return Window(rows, [_within(one, known) for one in terms])
-
-
-def _within(term: Term, known: dict[str, Any]) -> Term:
-    """A field on a mesh of its own as fine as the whole one, with the same priors."""
-    if not isinstance(term, Plane):
-        return term
-    block: PlaneBlock = known[term.name]
-    # The side of equal triangles of this area.
-    spacing = float(np.sqrt(4.0 / np.sqrt(3.0) * np.median(block.mesh.areas)))
-    return Plane(
-        term.x, term.y, spacing=spacing, prior=term.prior, prior_range=block.range_tail
-    )  # fmt: skip

@@ -35,185 +35,6 @@ __all__ = [
     "weighted_quantiles",
 ]
 
-# --- Coefficients whose densities are profiled, with hyper-parameters integrated.
-#
-# The corrected evidence is profiled at the mode of the hyper-parameters, which says how the density
-# differs from EP's normal there. In units of EP's mean and standard deviation that difference is
-# taken to be the same at every node.
-
-# Levels at which the profile's quantiles are taken, and bisections of the mixture's.
-_LEVELS = 401
-_HALVINGS = 50
-
-
-def profiled_numbers(
-    posterior: PrecisionPosterior, column: int, mixture: Mixture, q: Array
-) -> Array:
-    """Mean, standard deviation and quantiles of one coefficient, shape (2 + Q,).
-
-    Parameters
-    ----------
-    posterior : PrecisionPosterior
-        At the mode of the hyper-parameters.
-    column : int
-        Of the design.
-    mixture : Mixture
-        The effect (J, 1) at all nodes, in users' units.
-    q : ndarray, shape (Q,)
-    """
-    found: Profile = posterior.coefficient(column)
-    latent, variance = posterior.latent()
-    own, std = float(latent[column]), float(np.sqrt(variance[column]))
-    levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
-    z = (found.quantile(levels) - own) / std
-    # In users' units, in which an effect may only be of another scale.
-    centre = mixture.mean[:, 0]
-    each = np.sqrt(mixture.variance[:, 0])
-    means = centre + each * (found.mean - own) / std
-    mean = float(mixture.weights @ means)
-    within = (each * found.std / std) ** 2
-    sd = float(np.sqrt(mixture.weights @ (within + (means - mean) ** 2)))
-    low = np.full(len(q), (centre + each * z[0]).min())
-    high = np.full(len(q), (centre + each * z[-1]).max())
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        at = (middle[:, None] - centre) / each
-        below = np.interp(at, z, levels, left=0.0, right=1.0) @ mixture.weights
-        low, high = np.where(below < q, middle, low), np.where(below < q, high, middle)
-    return np.concatenate([[mean, sd], 0.5 * (low + high)])
-
-
-# --- Effects whose densities are corrected, mixed over nodes of hyper-parameters.
-#
-# EP's marginals are normal. Of few rows an effect's density is skew, and what the rows of its own
-# level leave of it is known better than by a normal: the corrections of `Posterior.marginals`.
-
-
-class MarginalMixture(NamedTuple):
-    """R mixtures of J densities; as `qpruntime.predictive.mixtures.Mixture`.
-
-    Attributes
-    ----------
-    parts : tuple of Marginals, length J
-        Of R numbers each.
-    weights : ndarray, shape (J,)
-    """
-
-    parts: tuple[Marginals, ...]
-    weights: Array
-
-    def moments(self) -> tuple[Array, Array]:
-        """Means and variances, each (R,)."""
-        mean = np.array([one.mean for one in self.parts])
-        variance = np.array([one.variance for one in self.parts])
-        centre = self.weights @ mean
-        return centre, self.weights @ (variance + (mean - centre) ** 2)
-
-    def below(self, limit: Array) -> Array:
-        """P(x < limit) for limits (R,)."""
-        found: Array = self.weights @ np.array([one.cdf(limit) for one in self.parts])
-        return found
-
-    def quantiles(self, q: Array) -> Array:
-        """Quantiles of levels (Q,), shape (R, Q), by bisection between those of the parts."""
-        each = np.array([one.quantile(q).reshape(-1, len(q)) for one in self.parts])
-        low, high = each.min(axis=0), each.max(axis=0)
-        for _ in range(_HALVINGS if len(self.parts) > 1 else 0):
-            middle = 0.5 * (low + high)
-            short = np.column_stack([self.below(column) for column in middle.T]) < q
-            low, high = np.where(short, middle, low), np.where(short, high, middle)
-        return 0.5 * (low + high)
-
-
-def corrected_effects(
-    state: State, block: int, rows: sparse.csr_array, correction: str
-) -> MarginalMixture:
-    """Sums of one block's effects, shape (R, K of the block), with corrected densities."""
-    place = state.assembly.places[block]
-    own = sparse.coo_array(rows)
-    shape = (rows.shape[0], state.assembly.size)
-    A = sparse.csr_array(sparse.coo_array((own.data, (own.row, own.col + place.start)), shape))
-    objective = state.objective()
-    parts = []
-    for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
-        posterior = objective.posterior(theta, sites=sites)
-        parts.append(posterior.marginals(A, mean=0.0, correction=correction))
-    return MarginalMixture(tuple(parts), state.nodes.weights)
-
-
-# --- Tables of what is inferred: names, means, standard deviations, quantiles.
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows with a name and numbers.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the rows.
-    columns : tuple of str
-        Of the numbers: "mean", "sd", quantiles as "2.5%".
-    values : ndarray, shape (R, columns)
-    """
-
-    names: tuple[str, ...]
-    columns: tuple[str, ...]
-    values: Array
-
-    def __getitem__(self, row: str) -> dict[str, float]:
-        """Numbers of one row, by column."""
-        where = self.names.index(row)
-        return dict(zip(self.columns, self.values[where].tolist(), strict=True))
-
-    def __iter__(self) -> Iterator[tuple[str, dict[str, float]]]:
-        for name in self.names:
-            yield name, self[name]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def column(self, name: str) -> Array:
-        """One column, shape (R,)."""
-        found: Array = self.values[:, self.columns.index(name)]
-        return found
-
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """Rows by name."""
-        return dict(self)
-
-    def to_frame(self) -> Any:
-        """The table as a data frame of pandas, which has to be installed."""
-        import pandas as pd
-
-        return pd.DataFrame(self.values, index=list(self.names), columns=list(self.columns))
-
-    def __str__(self) -> str:
-        width = max([4, *map(len, self.names)])
-        head = " " * width + "".join(f"{name:>10}" for name in self.columns)
-        lines = [
-            f"{name:<{width}}" + "".join(f"{v:>10.4g}" for v in row)
-            for name, row in zip(self.names, self.values, strict=True)
-        ]
-        return "\n".join([head, *lines])
-
-    __repr__ = __str__
-
-
-def header(q: Sequence[float] | Array) -> tuple[str, ...]:
-    """Names of mean, deviation and quantiles."""
-    return ("mean", "sd", *(f"{100.0 * float(level):g}%" for level in q))
-
-
-def weighted_quantiles(values: Array, weights: Array, q: Array) -> Array:
-    """Quantiles of weighted draws, between them by straight lines."""
-    order = np.argsort(values)
-    sums = np.cumsum(weights[order])
-    middle = (sums - 0.5 * weights[order]) / sums[-1]
-    found: Array = np.interp(q, middle, values[order])
-    return found
-
-
 # --- What a fitted model says: coefficients, effects, expected observations, intervals.
 
 _USUAL = (0.025, 0.5, 0.975)
@@ -495,3 +316,182 @@ def _wanted(profile: bool | None, state: State) -> bool:
 def _numbers(mixture: Any, q: Array) -> Array:
     mean, variance = mixture.moments()
     return np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0)), mixture.quantiles(q)])
+
+
+# --- Tables of what is inferred: names, means, standard deviations, quantiles.
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows with a name and numbers.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the rows.
+    columns : tuple of str
+        Of the numbers: "mean", "sd", quantiles as "2.5%".
+    values : ndarray, shape (R, columns)
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: Array
+
+    def __getitem__(self, row: str) -> dict[str, float]:
+        """Numbers of one row, by column."""
+        where = self.names.index(row)
+        return dict(zip(self.columns, self.values[where].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, float]]]:
+        for name in self.names:
+            yield name, self[name]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def column(self, name: str) -> Array:
+        """One column, shape (R,)."""
+        found: Array = self.values[:, self.columns.index(name)]
+        return found
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Rows by name."""
+        return dict(self)
+
+    def to_frame(self) -> Any:
+        """The table as a data frame of pandas, which has to be installed."""
+        import pandas as pd
+
+        return pd.DataFrame(self.values, index=list(self.names), columns=list(self.columns))
+
+    def __str__(self) -> str:
+        width = max([4, *map(len, self.names)])
+        head = " " * width + "".join(f"{name:>10}" for name in self.columns)
+        lines = [
+            f"{name:<{width}}" + "".join(f"{v:>10.4g}" for v in row)
+            for name, row in zip(self.names, self.values, strict=True)
+        ]
+        return "\n".join([head, *lines])
+
+    __repr__ = __str__
+
+
+def header(q: Sequence[float] | Array) -> tuple[str, ...]:
+    """Names of mean, deviation and quantiles."""
+    return ("mean", "sd", *(f"{100.0 * float(level):g}%" for level in q))
+
+
+def weighted_quantiles(values: Array, weights: Array, q: Array) -> Array:
+    """Quantiles of weighted draws, between them by straight lines."""
+    order = np.argsort(values)
+    sums = np.cumsum(weights[order])
+    middle = (sums - 0.5 * weights[order]) / sums[-1]
+    found: Array = np.interp(q, middle, values[order])
+    return found
+
+
+# --- Effects whose densities are corrected, mixed over nodes of hyper-parameters.
+#
+# EP's marginals are normal. Of few rows an effect's density is skew, and what the rows of its own
+# level leave of it is known better than by a normal: the corrections of `Posterior.marginals`.
+
+
+class MarginalMixture(NamedTuple):
+    """R mixtures of J densities; as `qpruntime.predictive.mixtures.Mixture`.
+
+    Attributes
+    ----------
+    parts : tuple of Marginals, length J
+        Of R numbers each.
+    weights : ndarray, shape (J,)
+    """
+
+    parts: tuple[Marginals, ...]
+    weights: Array
+
+    def moments(self) -> tuple[Array, Array]:
+        """Means and variances, each (R,)."""
+        mean = np.array([one.mean for one in self.parts])
+        variance = np.array([one.variance for one in self.parts])
+        centre = self.weights @ mean
+        return centre, self.weights @ (variance + (mean - centre) ** 2)
+
+    def below(self, limit: Array) -> Array:
+        """P(x < limit) for limits (R,)."""
+        found: Array = self.weights @ np.array([one.cdf(limit) for one in self.parts])
+        return found
+
+    def quantiles(self, q: Array) -> Array:
+        """Quantiles of levels (Q,), shape (R, Q), by bisection between those of the parts."""
+        each = np.array([one.quantile(q).reshape(-1, len(q)) for one in self.parts])
+        low, high = each.min(axis=0), each.max(axis=0)
+        for _ in range(_HALVINGS if len(self.parts) > 1 else 0):
+            middle = 0.5 * (low + high)
+            short = np.column_stack([self.below(column) for column in middle.T]) < q
+            low, high = np.where(short, middle, low), np.where(short, high, middle)
+        return 0.5 * (low + high)
+
+
+def corrected_effects(
+    state: State, block: int, rows: sparse.csr_array, correction: str
+) -> MarginalMixture:
+    """Sums of one block's effects, shape (R, K of the block), with corrected densities."""
+    place = state.assembly.places[block]
+    own = sparse.coo_array(rows)
+    shape = (rows.shape[0], state.assembly.size)
+    A = sparse.csr_array(sparse.coo_array((own.data, (own.row, own.col + place.start)), shape))
+    objective = state.objective()
+    parts = []
+    for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
+        posterior = objective.posterior(theta, sites=sites)
+        parts.append(posterior.marginals(A, mean=0.0, correction=correction))
+    return MarginalMixture(tuple(parts), state.nodes.weights)
+
+
+# --- Coefficients whose densities are profiled, with hyper-parameters integrated.
+#
+# The corrected evidence is profiled at the mode of the hyper-parameters, which says how the density
+# differs from EP's normal there. In units of EP's mean and standard deviation that difference is
+# taken to be the same at every node.
+
+# Levels at which the profile's quantiles are taken, and bisections of the mixture's.
+_LEVELS = 401
+_HALVINGS = 50
+
+
+def profiled_numbers(
+    posterior: PrecisionPosterior, column: int, mixture: Mixture, q: Array
+) -> Array:
+    """Mean, standard deviation and quantiles of one coefficient, shape (2 + Q,).
+
+    Parameters
+    ----------
+    posterior : PrecisionPosterior
+        At the mode of the hyper-parameters.
+    column : int
+        Of the design.
+    mixture : Mixture
+        The effect (J, 1) at all nodes, in users' units.
+    q : ndarray, shape (Q,)
+    """
+    found: Profile = posterior.coefficient(column)
+    latent, variance = posterior.latent()
+    own, std = float(latent[column]), float(np.sqrt(variance[column]))
+    levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+    z = (found.quantile(levels) - own) / std
+    # In users' units, in which an effect may only be of another scale.
+    centre = mixture.mean[:, 0]
+    each = np.sqrt(mixture.variance[:, 0])
+    means = centre + each * (found.mean - own) / std
+    mean = float(mixture.weights @ means)
+    within = (each * found.std / std) ** 2
+    sd = float(np.sqrt(mixture.weights @ (within + (means - mean) ** 2)))
+    low = np.full(len(q), (centre + each * z[0]).min())
+    high = np.full(len(q), (centre + each * z[-1]).max())
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        at = (middle[:, None] - centre) / each
+        below = np.interp(at, z, levels, left=0.0, right=1.0) @ mixture.weights
+        low, high = np.where(below < q, middle, low), np.where(below < q, high, middle)
+    return np.concatenate([[mean, sd], 0.5 * (low + high)])

@@ -31,57 +31,57 @@ __all__ = [
     "forecasts",
 ]
 
-# --- The posterior at one node of the hyper-parameters, made of its sites by one factorisation.
+# --- Walks beyond their last value: weights of the last values, and the variance of what is new.
 
 
-class Node:
-    """Effects x ~ N(0, Q^-1), C x = 0, seen through sites at the rows of A.
+def forecasts(taps: Array, beyond: Array, count: int) -> tuple[Array, Array]:
+    """Continue sequences whose filtered values are independent with variance 1.
 
     Parameters
     ----------
-    pattern : Pattern
-        Of A and Q.
-    A, Q : csr_array
-    offset : ndarray, shape (N,)
-    constraint : ndarray, shape (m, K), or None
-    log_det : float
-        Of Q off the constraint.
-    sites : Sites
-        Of all rows; equal ones have shares of one, which leave the same posterior.
+    taps : ndarray, shape (p + 1,)
+        The filter, of whole differences or sums.
+    beyond : ndarray, shape (T,)
+        Steps after the last value, above 0; between whole ones a straight line is taken.
+    count : int
+        Values that there are.
+
+    Returns
+    -------
+    weights : ndarray, shape (T, p)
+        Of the last value, the one before it, ...
+    variance : ndarray, shape (T,)
     """
-
-    def __init__(
-        self,
-        pattern: Pattern,
-        A: sparse.csr_array,
-        Q: sparse.csr_array,
-        offset: Array,
-        constraint: Array | None,
-        log_det: float,
-        sites: Sites,
-    ) -> None:
-        rows, halves = pattern.rows(A), pattern.halves(Q)
-        self.prior = PrecisionPrior(pattern, rows, halves, offset, constraint, log_det)
-        self.solved = PrecisionSolved(self.prior, sites)
-
-    @cached_property
-    def latent(self) -> Array:
-        """Posterior mean of the effects, shape (K,)."""
-        found: Array = self.solved.latent[self.prior.pattern.symbolic.place]
-        return found
-
-    def moments(self) -> tuple[Array, Array]:
-        """Means and variances of the linear predictor at the rows."""
-        return self.solved.mean, self.solved.marginals()[0]
-
-    def predict(self, A: sparse.csr_array) -> tuple[Array, Array]:
-        """Means and variances of A x, each of shape (T,)."""
-        return A @ self.latent, self.solved.variances_at(A)
-
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Draws of x, shape (count, K)."""
-        x = self.prior.draw_latent(self.solved.factor, rng, count)
-        return np.ascontiguousarray((x + self.latent[:, None]).T)
+    p = len(taps) - 1
+    most = int(np.ceil(beyond.max()))
+    if most > 10 * count:
+        raise InputError(
+            f"a walk over {count} knots cannot be continued for {most}: predict nearer to the data"
+        )
+    forward = -taps[:-1][::-1] / taps[-1]
+    means = np.zeros((most + 1, p))
+    means[0, 0] = 1.0
+    impulse = np.zeros(most + 1)
+    impulse[0] = 1.0 / taps[-1]
+    # Values known before the forecast, newest first, as rows of weights.
+    history = list(np.eye(p))
+    shocks = [0.0] * p
+    for h in range(1, most + 1):
+        means[h] = sum(f * row for f, row in zip(forward, history, strict=True))
+        history = [means[h], *history[:-1]]
+        shocks = [impulse[h - 1], *shocks[: p - 1]]
+        impulse[h] = sum(f * s for f, s in zip(forward, shocks, strict=True))
+    low = np.floor(beyond).astype(int)
+    share = beyond - low
+    high = np.minimum(low + 1, most)
+    weights = (1.0 - share)[:, None] * means[low] + share[:, None] * means[high]
+    variance = np.empty(len(beyond))
+    for k, (a, w) in enumerate(zip(low, share, strict=True)):
+        # New values 1, ..., a + 1 enter by their impulse responses.
+        now = np.append(impulse[:a][::-1], 0.0)
+        then = impulse[: a + 1][::-1]
+        variance[k] = float((((1.0 - w) * now + w * then) ** 2).sum())
+    return weights, variance
 
 
 # --- What a fit keeps: design, data, and EP's sites at every node of the hyper-parameters.
@@ -216,54 +216,54 @@ def _sites_of_rows(one: Evaluation) -> NDArray[np.int32] | None:
     return np.asarray(found, dtype=np.int32)
 
 
-# --- Walks beyond their last value: weights of the last values, and the variance of what is new.
+# --- The posterior at one node of the hyper-parameters, made of its sites by one factorisation.
 
 
-def forecasts(taps: Array, beyond: Array, count: int) -> tuple[Array, Array]:
-    """Continue sequences whose filtered values are independent with variance 1.
+class Node:
+    """Effects x ~ N(0, Q^-1), C x = 0, seen through sites at the rows of A.
 
     Parameters
     ----------
-    taps : ndarray, shape (p + 1,)
-        The filter, of whole differences or sums.
-    beyond : ndarray, shape (T,)
-        Steps after the last value, above 0; between whole ones a straight line is taken.
-    count : int
-        Values that there are.
-
-    Returns
-    -------
-    weights : ndarray, shape (T, p)
-        Of the last value, the one before it, ...
-    variance : ndarray, shape (T,)
+    pattern : Pattern
+        Of A and Q.
+    A, Q : csr_array
+    offset : ndarray, shape (N,)
+    constraint : ndarray, shape (m, K), or None
+    log_det : float
+        Of Q off the constraint.
+    sites : Sites
+        Of all rows; equal ones have shares of one, which leave the same posterior.
     """
-    p = len(taps) - 1
-    most = int(np.ceil(beyond.max()))
-    if most > 10 * count:
-        raise InputError(
-            f"a walk over {count} knots cannot be continued for {most}: predict nearer to the data"
-        )
-    forward = -taps[:-1][::-1] / taps[-1]
-    means = np.zeros((most + 1, p))
-    means[0, 0] = 1.0
-    impulse = np.zeros(most + 1)
-    impulse[0] = 1.0 / taps[-1]
-    # Values known before the forecast, newest first, as rows of weights.
-    history = list(np.eye(p))
-    shocks = [0.0] * p
-    for h in range(1, most + 1):
-        means[h] = sum(f * row for f, row in zip(forward, history, strict=True))
-        history = [means[h], *history[:-1]]
-        shocks = [impulse[h - 1], *shocks[: p - 1]]
-        impulse[h] = sum(f * s for f, s in zip(forward, shocks, strict=True))
-    low = np.floor(beyond).astype(int)
-    share = beyond - low
-    high = np.minimum(low + 1, most)
-    weights = (1.0 - share)[:, None] * means[low] + share[:, None] * means[high]
-    variance = np.empty(len(beyond))
-    for k, (a, w) in enumerate(zip(low, share, strict=True)):
-        # New values 1, ..., a + 1 enter by their impulse responses.
-        now = np.append(impulse[:a][::-1], 0.0)
-        then = impulse[: a + 1][::-1]
-        variance[k] = float((((1.0 - w) * now + w * then) ** 2).sum())
-    return weights, variance
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        A: sparse.csr_array,
+        Q: sparse.csr_array,
+        offset: Array,
+        constraint: Array | None,
+        log_det: float,
+        sites: Sites,
+    ) -> None:
+        rows, halves = pattern.rows(A), pattern.halves(Q)
+        self.prior = PrecisionPrior(pattern, rows, halves, offset, constraint, log_det)
+        self.solved = PrecisionSolved(self.prior, sites)
+
+    @cached_property
+    def latent(self) -> Array:
+        """Posterior mean of the effects, shape (K,)."""
+        found: Array = self.solved.latent[self.prior.pattern.symbolic.place]
+        return found
+
+    def moments(self) -> tuple[Array, Array]:
+        """Means and variances of the linear predictor at the rows."""
+        return self.solved.mean, self.solved.marginals()[0]
+
+    def predict(self, A: sparse.csr_array) -> tuple[Array, Array]:
+        """Means and variances of A x, each of shape (T,)."""
+        return A @ self.latent, self.solved.variances_at(A)
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Draws of x, shape (count, K)."""
+        x = self.prior.draw_latent(self.solved.factor, rng, count)
+        return np.ascontiguousarray((x + self.latent[:, None]).T)

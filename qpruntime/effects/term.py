@@ -32,239 +32,6 @@ __all__ = [
     "precision_of",
 ]
 
-# --- Priors of hyper-parameters, as log densities of theta with their slopes.
-#
-# Penalised complexity (Simpson et al. 2017): a deviation is exponential, and a range in the plane
-# is such that its inverse is (Fuglstad et al. 2019). theta has logarithms, whose Jacobian is part
-# of these densities.
-
-#: P(sd > 3) = .01.
-DEVIATION = (3.0, 0.01)
-
-
-@dataclass(frozen=True)
-class Tail:
-    """Prior of t = log of a number s that is exponential, or whose inverse is.
-
-    Attributes
-    ----------
-    rate : float
-        Of the exponential distribution.
-    sign : float
-        +1 for s, -1 for 1/s.
-    """
-
-    rate: float
-    sign: float
-
-    def __call__(self, t: float) -> tuple[float, float]:
-        """Log density at t, and its slope."""
-        reach = self.rate * math.exp(self.sign * t)
-        return math.log(self.rate) + self.sign * t - reach, self.sign * (1.0 - reach)
-
-
-@dataclass(frozen=True)
-class NormalPrior:
-    """A normal density of theta, of mean 0."""
-
-    std: float
-
-    def __call__(self, t: float) -> tuple[float, float]:
-        """Log density at t, and its slope."""
-        z = t / self.std
-        return -0.5 * z * z - math.log(self.std * math.sqrt(2.0 * math.pi)), -z / self.std
-
-
-def _pair(value: Any, name: str) -> tuple[float, float]:
-    try:
-        first, second = value
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name} must be a pair (limit, probability), got {shown(value)}"
-        ) from error
-    limit = number(first, f"the limit of {name}", above=0.0)
-    probability = number(second, f"the probability of {name}", above=0.0, most=0.999)
-    return limit, probability
-
-
-def deviation_prior(value: object = DEVIATION, name: str = "prior") -> Tail:
-    """Prior of the logarithm of a standard deviation: P(sd > limit) = probability."""
-    limit, probability = _pair(value, name)
-    return Tail(-math.log(probability) / limit, 1.0)
-
-
-def range_prior(value: object, name: str = "prior_range") -> Tail:
-    """Prior of the logarithm of a range in the plane: P(range < limit) = probability."""
-    limit, probability = _pair(value, name)
-    return Tail(-math.log(probability) * limit, -1.0)
-
-
-def log_density_of_correlation(t: float, power: float = 1.0) -> tuple[float, float]:
-    """Log density of t = atanh(rho), not normalised, and its slope.
-
-    The density of rho is proportional to (1 - rho^2)^(power - 1): power 1 is uniform in rho.
-    """
-    rho = math.tanh(t)
-    # log(1 - tanh^2) = -2 log cosh
-    log_cosh = abs(t) + math.log1p(math.exp(-2.0 * abs(t))) - math.log(2.0)
-    return -2.0 * power * log_cosh, -2.0 * power * rho
-
-
-def log_density_of_share(t: float) -> tuple[float, float]:
-    """Log density of t = logit(phi), phi uniform between 0 and 1, and its slope."""
-    size = abs(t)
-    value = -size - 2.0 * math.log1p(math.exp(-size))
-    return value, -math.tanh(0.5 * t)
-
-
-# --- Covariances S = D R D of the d numbers of a group, by free parameters.
-#
-# theta: d logarithms of standard deviations, then d (d - 1)/2 inverse hyperbolic tangents of
-# partial correlations, by rows of the Cholesky factor of R. Their joint density that is uniform
-# over R is that of Lewandowski, Kurowicka & Joe (2009).
-
-# Of complex steps, whose derivatives have no cancellation.
-_STEP = 1e-30
-
-
-def _factor(theta: Array, d: int) -> Array:
-    """Cholesky factor of S; of complex theta too."""
-    std, partial = np.exp(theta[:d]), np.tanh(theta[d:])
-    L = np.zeros((d, d), dtype=theta.dtype)
-    k = 0
-    for i in range(d):
-        left = theta.dtype.type(1.0)
-        for j in range(i):
-            L[i, j] = partial[k] * np.sqrt(left)
-            left = left * (1.0 - partial[k] ** 2)
-            k += 1
-        L[i, i] = np.sqrt(left)
-    return std[:, None] * L
-
-
-def covariance_of(theta: Array, d: int) -> Array:
-    """S, shape (d, d)."""
-    L = _factor(theta, d)
-    return L @ L.T
-
-
-def precision_of(theta: Array, d: int) -> tuple[Array, Array]:
-    """Inverse of S, shape (d, d), and its derivatives by theta, (p, d, d)."""
-
-    def inverse(at: Array) -> Array:
-        root = np.linalg.inv(_factor(at, d))
-        return root.T @ root
-
-    slopes = np.empty((len(theta), d, d))
-    for k in range(len(theta)):
-        at = theta.astype(complex)
-        at[k] += 1j * _STEP
-        slopes[k] = inverse(at).imag / _STEP
-    return inverse(theta), slopes
-
-
-def log_det_of(theta: Array, d: int) -> tuple[float, Array]:
-    """log |S| and its slopes."""
-    t, slope = theta[d:], np.zeros(len(theta))
-    value = 2.0 * float(theta[:d].sum())
-    slope[:d] = 2.0
-    # |R| is the product of 1 - partial^2.
-    value -= 2.0 * float((np.logaddexp(t, -t) - np.log(2.0)).sum())
-    slope[d:] = -2.0 * np.tanh(t)
-    return value, slope
-
-
-def log_prior_of_partials(t: Array, d: int) -> tuple[float, Array]:
-    """Log density of atanh of partial correlations with R uniform, not normalised, and slopes."""
-    # The partial correlation in column j has density (1 - p^2)^((d - j)/2 - 1), and the Jacobian
-    # of tanh is one power more.
-    columns = np.array([j for i in range(d) for j in range(i)], dtype=float)
-    power = 0.5 * (d - 2.0 - columns) + 1.0
-    log_cosh = np.logaddexp(t, -t) - np.log(2.0)
-    return float((-2.0 * power * log_cosh).sum()), -2.0 * power * np.tanh(t)
-
-
-# --- Places of the entries of a symmetric sparse matrix, made once; only its values follow theta.
-
-
-class Pattern:
-    """Where a matrix (K, K) may have entries, by columns.
-
-    Parameters
-    ----------
-    rows, columns : array-like of int, shape (m,)
-        Places; one may be named several times, and what stands there is then added up.
-    size : int
-        K.
-
-    Attributes
-    ----------
-    indices, indptr : ndarray of int
-        As of a CSC array, rows sorted.
-    place : ndarray of int, shape (m,)
-        Which entry each of the given places has become.
-    """
-
-    def __init__(self, rows: ArrayLike, columns: ArrayLike, size: int) -> None:
-        r, c = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
-        found, self.place = np.unique(c * size + r, return_inverse=True)
-        self.size = int(size)
-        self.indices = (found % size).astype(np.int32)
-        per_column = np.bincount(found // size, minlength=size)
-        self.indptr = np.concatenate([[0], np.cumsum(per_column)]).astype(np.int32)
-
-    @property
-    def count(self) -> int:
-        """Number of entries."""
-        return len(self.indices)
-
-    def added(self, values: ArrayLike) -> Array:
-        """Entries from a value for each given place."""
-        weights = np.asarray(values, dtype=float)
-        return np.bincount(self.place, weights, self.count).astype(float, copy=False)
-
-    def of(self, matrix: sparse.sparray | sparse.spmatrix) -> Array:
-        """Entries of a matrix that has none outside the pattern."""
-        own = sparse.coo_array(matrix)
-        keys = own.col.astype(np.int64) * self.size + own.row
-        places = np.searchsorted(self.keys, keys)
-        return np.bincount(places, own.data, self.count).astype(float, copy=False)
-
-    @property
-    def keys(self) -> NDArray[np.int64]:
-        """Numbers of the places, rising."""
-        return self.columns.astype(np.int64) * self.size + self.indices
-
-    @property
-    def columns(self) -> NDArray[np.intp]:
-        """Column of every entry."""
-        return np.repeat(np.arange(self.size), np.diff(self.indptr))
-
-    def matrix(self, entries: Array) -> sparse.csc_array:
-        """The matrix of these entries; zeros among them stay."""
-        found = sparse.csc_array(
-            (entries, self.indices, self.indptr), shape=(self.size, self.size), copy=False
-        )
-        found.has_sorted_indices = True
-        return found
-
-
-def diagonal_pattern(size: int) -> Pattern:
-    """The pattern of a diagonal matrix."""
-    return Pattern(np.arange(size), np.arange(size), size)
-
-
-def block_pattern(patterns: list[Pattern]) -> Pattern:
-    """The pattern of the matrix with these on its diagonal; its entries are theirs, in order."""
-    starts = np.cumsum([0] + [one.size for one in patterns])
-    pairs = zip(patterns, starts, strict=False)
-    rows, columns = [], []
-    for one, start in pairs:
-        rows.append(one.indices + start)
-        columns.append(one.columns + start)
-    return Pattern(np.concatenate(rows), np.concatenate(columns), int(starts[-1]))
-
-
 # --- What one part of the predictor has to say: the contract of blocks.
 #
 # A term, as a user writes it, only stores what it is given; bound to data it becomes a block. A
@@ -367,3 +134,236 @@ class Block(ABC):
     def slopes(self, theta: Array) -> list[sparse.csc_array]:
         """Derivatives of the precision by theta, on the pattern."""
         return [self.pattern.matrix(one) for one in self.entries(theta)[1]]
+
+
+# --- Places of the entries of a symmetric sparse matrix, made once; only its values follow theta.
+
+
+class Pattern:
+    """Where a matrix (K, K) may have entries, by columns.
+
+    Parameters
+    ----------
+    rows, columns : array-like of int, shape (m,)
+        Places; one may be named several times, and what stands there is then added up.
+    size : int
+        K.
+
+    Attributes
+    ----------
+    indices, indptr : ndarray of int
+        As of a CSC array, rows sorted.
+    place : ndarray of int, shape (m,)
+        Which entry each of the given places has become.
+    """
+
+    def __init__(self, rows: ArrayLike, columns: ArrayLike, size: int) -> None:
+        r, c = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
+        found, self.place = np.unique(c * size + r, return_inverse=True)
+        self.size = int(size)
+        self.indices = (found % size).astype(np.int32)
+        per_column = np.bincount(found // size, minlength=size)
+        self.indptr = np.concatenate([[0], np.cumsum(per_column)]).astype(np.int32)
+
+    @property
+    def count(self) -> int:
+        """Number of entries."""
+        return len(self.indices)
+
+    def added(self, values: ArrayLike) -> Array:
+        """Entries from a value for each given place."""
+        weights = np.asarray(values, dtype=float)
+        return np.bincount(self.place, weights, self.count).astype(float, copy=False)
+
+    def of(self, matrix: sparse.sparray | sparse.spmatrix) -> Array:
+        """Entries of a matrix that has none outside the pattern."""
+        own = sparse.coo_array(matrix)
+        keys = own.col.astype(np.int64) * self.size + own.row
+        places = np.searchsorted(self.keys, keys)
+        return np.bincount(places, own.data, self.count).astype(float, copy=False)
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """Numbers of the places, rising."""
+        return self.columns.astype(np.int64) * self.size + self.indices
+
+    @property
+    def columns(self) -> NDArray[np.intp]:
+        """Column of every entry."""
+        return np.repeat(np.arange(self.size), np.diff(self.indptr))
+
+    def matrix(self, entries: Array) -> sparse.csc_array:
+        """The matrix of these entries; zeros among them stay."""
+        found = sparse.csc_array(
+            (entries, self.indices, self.indptr), shape=(self.size, self.size), copy=False
+        )
+        found.has_sorted_indices = True
+        return found
+
+
+def diagonal_pattern(size: int) -> Pattern:
+    """The pattern of a diagonal matrix."""
+    return Pattern(np.arange(size), np.arange(size), size)
+
+
+def block_pattern(patterns: list[Pattern]) -> Pattern:
+    """The pattern of the matrix with these on its diagonal; its entries are theirs, in order."""
+    starts = np.cumsum([0] + [one.size for one in patterns])
+    pairs = zip(patterns, starts, strict=False)
+    rows, columns = [], []
+    for one, start in pairs:
+        rows.append(one.indices + start)
+        columns.append(one.columns + start)
+    return Pattern(np.concatenate(rows), np.concatenate(columns), int(starts[-1]))
+
+
+# --- Covariances S = D R D of the d numbers of a group, by free parameters.
+#
+# theta: d logarithms of standard deviations, then d (d - 1)/2 inverse hyperbolic tangents of
+# partial correlations, by rows of the Cholesky factor of R. Their joint density that is uniform
+# over R is that of Lewandowski, Kurowicka & Joe (2009).
+
+# Of complex steps, whose derivatives have no cancellation.
+_STEP = 1e-30
+
+
+def _factor(theta: Array, d: int) -> Array:
+    """Cholesky factor of S; of complex theta too."""
+    std, partial = np.exp(theta[:d]), np.tanh(theta[d:])
+    L = np.zeros((d, d), dtype=theta.dtype)
+    k = 0
+    for i in range(d):
+        left = theta.dtype.type(1.0)
+        for j in range(i):
+            L[i, j] = partial[k] * np.sqrt(left)
+            left = left * (1.0 - partial[k] ** 2)
+            k += 1
+        L[i, i] = np.sqrt(left)
+    return std[:, None] * L
+
+
+def covariance_of(theta: Array, d: int) -> Array:
+    """S, shape (d, d)."""
+    L = _factor(theta, d)
+    return L @ L.T
+
+
+def precision_of(theta: Array, d: int) -> tuple[Array, Array]:
+    """Inverse of S, shape (d, d), and its derivatives by theta, (p, d, d)."""
+
+    def inverse(at: Array) -> Array:
+        root = np.linalg.inv(_factor(at, d))
+        return root.T @ root
+
+    slopes = np.empty((len(theta), d, d))
+    for k in range(len(theta)):
+        at = theta.astype(complex)
+        at[k] += 1j * _STEP
+        slopes[k] = inverse(at).imag / _STEP
+    return inverse(theta), slopes
+
+
+def log_det_of(theta: Array, d: int) -> tuple[float, Array]:
+    """log |S| and its slopes."""
+    t, slope = theta[d:], np.zeros(len(theta))
+    value = 2.0 * float(theta[:d].sum())
+    slope[:d] = 2.0
+    # |R| is the product of 1 - partial^2.
+    value -= 2.0 * float((np.logaddexp(t, -t) - np.log(2.0)).sum())
+    slope[d:] = -2.0 * np.tanh(t)
+    return value, slope
+
+
+def log_prior_of_partials(t: Array, d: int) -> tuple[float, Array]:
+    """Log density of atanh of partial correlations with R uniform, not normalised, and slopes."""
+    # The partial correlation in column j has density (1 - p^2)^((d - j)/2 - 1), and the Jacobian
+    # of tanh is one power more.
+    columns = np.array([j for i in range(d) for j in range(i)], dtype=float)
+    power = 0.5 * (d - 2.0 - columns) + 1.0
+    log_cosh = np.logaddexp(t, -t) - np.log(2.0)
+    return float((-2.0 * power * log_cosh).sum()), -2.0 * power * np.tanh(t)
+
+
+# --- Priors of hyper-parameters, as log densities of theta with their slopes.
+#
+# Penalised complexity (Simpson et al. 2017): a deviation is exponential, and a range in the plane
+# is such that its inverse is (Fuglstad et al. 2019). theta has logarithms, whose Jacobian is part
+# of these densities.
+
+#: P(sd > 3) = .01.
+DEVIATION = (3.0, 0.01)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Prior of t = log of a number s that is exponential, or whose inverse is.
+
+    Attributes
+    ----------
+    rate : float
+        Of the exponential distribution.
+    sign : float
+        +1 for s, -1 for 1/s.
+    """
+
+    rate: float
+    sign: float
+
+    def __call__(self, t: float) -> tuple[float, float]:
+        """Log density at t, and its slope."""
+        reach = self.rate * math.exp(self.sign * t)
+        return math.log(self.rate) + self.sign * t - reach, self.sign * (1.0 - reach)
+
+
+@dataclass(frozen=True)
+class NormalPrior:
+    """A normal density of theta, of mean 0."""
+
+    std: float
+
+    def __call__(self, t: float) -> tuple[float, float]:
+        """Log density at t, and its slope."""
+        z = t / self.std
+        return -0.5 * z * z - math.log(self.std * math.sqrt(2.0 * math.pi)), -z / self.std
+
+
+def _pair(value: Any, name: str) -> tuple[float, float]:
+    try:
+        first, second = value
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} must be a pair (limit, probability), got {shown(value)}"
+        ) from error
+    limit = number(first, f"the limit of {name}", above=0.0)
+    probability = number(second, f"the probability of {name}", above=0.0, most=0.999)
+    return limit, probability
+
+
+def deviation_prior(value: object = DEVIATION, name: str = "prior") -> Tail:
+    """Prior of the logarithm of a standard deviation: P(sd > limit) = probability."""
+    limit, probability = _pair(value, name)
+    return Tail(-math.log(probability) / limit, 1.0)
+
+
+def range_prior(value: object, name: str = "prior_range") -> Tail:
+    """Prior of the logarithm of a range in the plane: P(range < limit) = probability."""
+    limit, probability = _pair(value, name)
+    return Tail(-math.log(probability) * limit, -1.0)
+
+
+def log_density_of_correlation(t: float, power: float = 1.0) -> tuple[float, float]:
+    """Log density of t = atanh(rho), not normalised, and its slope.
+
+    The density of rho is proportional to (1 - rho^2)^(power - 1): power 1 is uniform in rho.
+    """
+    rho = math.tanh(t)
+    # log(1 - tanh^2) = -2 log cosh
+    log_cosh = abs(t) + math.log1p(math.exp(-2.0 * abs(t))) - math.log(2.0)
+    return -2.0 * power * log_cosh, -2.0 * power * rho
+
+
+def log_density_of_share(t: float) -> tuple[float, float]:
+    """Log density of t = logit(phi), phi uniform between 0 and 1, and its slope."""
+    size = abs(t)
+    value = -size - 2.0 * math.log1p(math.exp(-size))
+    return value, -math.tanh(0.5 * t)

@@ -40,6 +40,57 @@ __all__ = [
     "to_integrate",
 ]
 
+# --- Class probabilities and intervals of a classifier, averaged over hyper-parameters.
+
+
+def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
+    """Log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
+    own, table = model._likelihood_, model._table_if_needed()
+
+    def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
+        return log_probabilities(own, mean, variance, table)
+
+    columns: tuple[list[Array], list[Array]] = ([], [])
+    for weights, models in nodes_of(model):
+        found = [one._predicted(points, finish) for one in models]
+        for sign in (0, 1):
+            columns[sign].append(densities(weights, [pair[sign] for pair in found]))
+    minus, plus = (one_or_columns(parts) for parts in columns)
+    return minus, plus
+
+
+def mixed_normals(model: Any, points: Array, level: float) -> Array:
+    """Central intervals (T, 2) of the latent function of two classes, a mixture of normals."""
+    ((weights, models),) = nodes_of(model)
+    found = [one._predicted(points, lambda mean, variance: (mean, variance)) for one in models]
+    mean, variance = (np.array([pair[k] for pair in found]) for k in (0, 1))
+    tail = 0.5 - 0.5 * level
+    return Mixture(mean, variance, weights).quantiles(np.array([tail, 1.0 - tail]))
+
+
+# --- Quantiles of observations, averaged over hyper-parameters that were integrated.
+
+
+def mixed_at(model: Any, points: Array, q: Array, rows: Rows = PLAIN) -> Array:
+    """Quantiles (T, Q) of an observation at validated points, in units of y."""
+    ((weights, models),) = nodes_of(model)
+    centre, unit = model._units()
+    found = [one._predicted(points, lambda m, v: (m, v)) for one in models]
+    if model.likelihood_.name == "gaussian":
+        # Noise and what is not known of f add up: a mixture of normals.
+        noise = [one.likelihood_.parameters["scale"] for one in models]
+        mean = np.array([m for m, _ in found])
+        variance = np.array([v + s**2 for (_, v), s in zip(found, noise, strict=True)])
+        return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
+    # Robust regressions know the distribution by their likelihood alone.
+    known = [getattr(one, "_predicted_", Predicted(one.likelihood_, None)) for one in models]
+    pairs = zip(known, found, strict=True)
+    below = [partial(one.tail, mean, variance, rows=rows) for one, (mean, variance) in pairs]
+    each = [(one._quantiles_at(points, q, rows) - centre) / unit for one in models]
+    whole = Predicted.discrete(model.likelihood_)
+    return np.asarray(centre + unit * mixed_quantiles(each, below, weights, q, whole))
+
+
 # --- Predictions averaged over hyper-parameters that were integrated: models at nodes, and means.
 #
 # A model at a node is the fitted one with what belongs to the node in place of what belongs to the
@@ -230,54 +281,3 @@ def remembered(fits: Sequence[Any]) -> Integrated | tuple[Integrated, ...] | Non
     if found[0] is None:
         return None
     return found[0] if len(found) == 1 else found
-
-
-# --- Quantiles of observations, averaged over hyper-parameters that were integrated.
-
-
-def mixed_at(model: Any, points: Array, q: Array, rows: Rows = PLAIN) -> Array:
-    """Quantiles (T, Q) of an observation at validated points, in units of y."""
-    ((weights, models),) = nodes_of(model)
-    centre, unit = model._units()
-    found = [one._predicted(points, lambda m, v: (m, v)) for one in models]
-    if model.likelihood_.name == "gaussian":
-        # Noise and what is not known of f add up: a mixture of normals.
-        noise = [one.likelihood_.parameters["scale"] for one in models]
-        mean = np.array([m for m, _ in found])
-        variance = np.array([v + s**2 for (_, v), s in zip(found, noise, strict=True)])
-        return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
-    # Robust regressions know the distribution by their likelihood alone.
-    known = [getattr(one, "_predicted_", Predicted(one.likelihood_, None)) for one in models]
-    pairs = zip(known, found, strict=True)
-    below = [partial(one.tail, mean, variance, rows=rows) for one, (mean, variance) in pairs]
-    each = [(one._quantiles_at(points, q, rows) - centre) / unit for one in models]
-    whole = Predicted.discrete(model.likelihood_)
-    return np.asarray(centre + unit * mixed_quantiles(each, below, weights, q, whole))
-
-
-# --- Class probabilities and intervals of a classifier, averaged over hyper-parameters.
-
-
-def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
-    """Log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
-    own, table = model._likelihood_, model._table_if_needed()
-
-    def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
-        return log_probabilities(own, mean, variance, table)
-
-    columns: tuple[list[Array], list[Array]] = ([], [])
-    for weights, models in nodes_of(model):
-        found = [one._predicted(points, finish) for one in models]
-        for sign in (0, 1):
-            columns[sign].append(densities(weights, [pair[sign] for pair in found]))
-    minus, plus = (one_or_columns(parts) for parts in columns)
-    return minus, plus
-
-
-def mixed_normals(model: Any, points: Array, level: float) -> Array:
-    """Central intervals (T, 2) of the latent function of two classes, a mixture of normals."""
-    ((weights, models),) = nodes_of(model)
-    found = [one._predicted(points, lambda mean, variance: (mean, variance)) for one in models]
-    mean, variance = (np.array([pair[k] for pair in found]) for k in (0, 1))
-    tail = 0.5 - 0.5 * level
-    return Mixture(mean, variance, weights).quantiles(np.array([tail, 1.0 - tail]))

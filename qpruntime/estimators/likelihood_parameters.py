@@ -27,6 +27,172 @@ __all__ = [
     "robust_std",
 ]
 
+# --- Student-t noise of a robust regression: the spread of the targets, and where noise begins.
+
+# The median absolute deviation of a normal is its standard deviation over this.
+_MAD = 1.4826022185056018
+# Where the scale starts and how far it may go, in robust standard deviations of y.
+_START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
+
+
+def noise_of(
+    model: Any, spread: float, unit: float
+) -> tuple[Likelihood, dict[str, tuple[float, float]]]:
+    """Return the likelihood that a fit begins with, and between what its parameters are learnt.
+
+    Both in `unit`; `spread` is the robust standard deviation of the targets.
+    """
+    given = bounds_of(model.noise_bounds)
+    start = given.get("start")
+    scale = _START * spread if start is None else start
+    scale_bounds = given.get("scale")
+    if scale_bounds is None:
+        scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
+    learn = _bounds("nu", model.nu, given.get("nu", "fixed"), 1.0)
+    learn |= _bounds("scale", scale, scale_bounds, unit)
+    for name, bounds in given.items():
+        if name in learn and bounds is not None and search_of(model.optimize) is None:
+            raise InputError(
+                f"noise_bounds of {name} cannot act with optimize=False: leave one of the two out"
+            )
+    return get("student-t", nu=model.nu, scale=_positive(scale, "scale") / unit), learn
+
+
+def bounds_of(given: Any) -> Mapping[str, Any]:
+    """Return what was given as ``noise_bounds=``: of nu, of the scale, and where that begins."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or set(given) - {"nu", "scale", "start"}:
+        raise InputError(
+            'noise_bounds must be None or a dict of "nu" and "scale", such as {"nu": (1.0, 50.0)}, '
+            f'and of "start", a scale, got {shown(given)}'
+        )
+    return given
+
+
+def _positive(value: Any, name: str) -> float:
+    return number(value, name, above=0.0)
+
+
+def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[float, float]]:
+    """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
+    if isinstance(bounds, str) and bounds == "fixed":
+        return {}
+    try:
+        low, high = (_positive(v, f"noise_bounds of {name}") for v in bounds)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"noise_bounds of {name} must be two positive numbers or 'fixed', got {bounds!r}"
+        ) from error
+    if not low <= _positive(start, name) <= high:
+        raise InputError(f"{name} is {start:g}, outside its noise_bounds {low:g} to {high:g}")
+    limits = get("student-t").limits[name]
+    return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}
+
+
+def median(y: Array, weights: Array | None) -> float:
+    """Median, in which whole weights count as repeated targets do."""
+    if weights is None:
+        return float(np.median(y))
+    order = np.argsort(y)
+    below = np.cumsum(_scaled(weights)[order])
+    half = 0.5 * below[-1]
+    # The middle is between two targets where exactly half the weight is below.
+    middle = [np.searchsorted(below, half, side=side) for side in ("left", "right")]
+    return float(y[order[middle]].mean())
+
+
+def _scaled(weights: Array) -> Array:
+    """Weights whose sums do not overflow, without rounding: they times a power of 2."""
+    return np.ldexp(weights, -int(np.frexp(weights.max())[1]))
+
+
+def robust_std(y: Array, weights: Array | None) -> float:
+    """1.48 median absolute deviations; the standard deviation, or 1, where that is 0."""
+    spread = _MAD * median(np.abs(y - median(y, weights)), weights)
+    if not spread > 0.0:
+        share = None if weights is None else _scaled(weights)
+        spread = float(np.sqrt(np.average((y - np.average(y, weights=share)) ** 2, weights=share)))
+    return spread if spread > 0.0 else 1.0
+
+
+# --- Where a latent function begins: its mean and spread if rows had nothing to do with each other.
+#
+# Then each observation has the normaliser Z(mean, spread) of its likelihood, and the two numbers
+# with the highest product of them are about where f is and how much it varies: whatever the link
+# is.
+
+# Rows that are looked at, evaluations at most, and how far spreads may go from the best of a few.
+_ROWS, _EVALUATIONS, _SPREAD_FACTOR = 150, 60, 5.0
+_SPREADS = (0.3, 1.0, 3.0)
+_FAILED = 1e100
+
+
+def mean_and_spread(
+    projector: Projector, y: Array, weights: Array | None, shift: Array | float = 0.0
+) -> tuple[float, float]:
+    """Mean and standard deviation of latent values, which observations alone make likely.
+
+    Parameters
+    ----------
+    projector : Projector
+        Of EP; with the rows of observations of several numbers.
+    y : ndarray, shape (N,)
+        As kernels take them.
+    weights : ndarray, shape (N,), or None
+    shift : float or ndarray, shape (N,)
+        What is added to latent values, logarithms of exposures.
+    """
+    some = np.random.default_rng(0).permutation(len(y))[:_ROWS]
+    besides = np.broadcast_to(shift, y.shape)[some]
+    seen, shares = y[some], np.ones(len(some)) if weights is None else weights[some]
+
+    def loss(place: Array) -> float:
+        mu, log_spread = place
+        if not (abs(mu) < 1e100 and abs(log_spread) < 200.0):
+            return _FAILED
+        sigma = np.full(len(seen), math.exp(log_spread))
+        args = projector.likelihood, projector.source, mu + besides, sigma, seen
+        try:
+            log_z = project_many(*args).log_z
+        except NumericalError as error:
+            if error.__cause__ is not None:  # a user's own exception
+                raise
+            return _FAILED
+        found = -float(shares @ log_z)
+        return found if math.isfinite(found) else _FAILED
+
+    places = _places(projector, seen if np.ndim(shift) == 0 else seen / np.exp(besides))
+    tried = [np.array([mu, math.log(s)]) for mu in places for s in _SPREADS]
+    spread = _spread(projector, seen)
+    if spread > 0.0:
+        tried += [np.array([float(np.median(seen)), math.log(spread)])]
+    begin = min(tried, key=loss)
+    simplex = begin + np.array([[0.0, 0.0], [0.5 * math.exp(begin[1]), 0.0], [0.0, 0.5]])
+    options = {"maxfev": _EVALUATIONS, "initial_simplex": simplex, "fatol": 1e-3, "xatol": 1e-3}
+    end = minimize(loss, begin, method="Nelder-Mead", options=options).x
+    low, high = begin[1] - math.log(_SPREAD_FACTOR), begin[1] + math.log(_SPREAD_FACTOR)
+    return float(end[0]), math.exp(float(np.clip(end[1], low, high)))
+
+
+def _places(projector: Projector, y: Array) -> list[float]:
+    """Means that links in use make of observations: f, e^f and shares."""
+    rows = projector.likelihood.rows
+    values = y if rows is None else rows[y.astype(int)][:, 0]
+    values = values[np.isfinite(values)]
+    middle = float(np.median(values)) if values.size else 0.0
+    found = [0.0, middle]
+    if middle > 0.0:
+        found += [math.log(middle), math.sqrt(middle)]
+    if 0.0 < middle < 1.0:
+        found.append(math.log(middle / (1.0 - middle)))
+    return found
+
+
+def _spread(projector: Projector, y: Array) -> float:
+    return 0.0 if projector.likelihood.rows is not None else float(np.std(y))
+
+
 # --- Parameters of likelihoods that estimators learn: which, between what, and in which units.
 
 # Between what parameters are learnt where nothing is said: so many times less and more than at
@@ -120,169 +286,3 @@ def _between(
             )
     # With room for the differences that slopes are made of.
     return max(low, least), min(high, most)
-
-
-# --- Where a latent function begins: its mean and spread if rows had nothing to do with each other.
-#
-# Then each observation has the normaliser Z(mean, spread) of its likelihood, and the two numbers
-# with the highest product of them are about where f is and how much it varies: whatever the link
-# is.
-
-# Rows that are looked at, evaluations at most, and how far spreads may go from the best of a few.
-_ROWS, _EVALUATIONS, _SPREAD_FACTOR = 150, 60, 5.0
-_SPREADS = (0.3, 1.0, 3.0)
-_FAILED = 1e100
-
-
-def mean_and_spread(
-    projector: Projector, y: Array, weights: Array | None, shift: Array | float = 0.0
-) -> tuple[float, float]:
-    """Mean and standard deviation of latent values, which observations alone make likely.
-
-    Parameters
-    ----------
-    projector : Projector
-        Of EP; with the rows of observations of several numbers.
-    y : ndarray, shape (N,)
-        As kernels take them.
-    weights : ndarray, shape (N,), or None
-    shift : float or ndarray, shape (N,)
-        What is added to latent values, logarithms of exposures.
-    """
-    some = np.random.default_rng(0).permutation(len(y))[:_ROWS]
-    besides = np.broadcast_to(shift, y.shape)[some]
-    seen, shares = y[some], np.ones(len(some)) if weights is None else weights[some]
-
-    def loss(place: Array) -> float:
-        mu, log_spread = place
-        if not (abs(mu) < 1e100 and abs(log_spread) < 200.0):
-            return _FAILED
-        sigma = np.full(len(seen), math.exp(log_spread))
-        args = projector.likelihood, projector.source, mu + besides, sigma, seen
-        try:
-            log_z = project_many(*args).log_z
-        except NumericalError as error:
-            if error.__cause__ is not None:  # a user's own exception
-                raise
-            return _FAILED
-        found = -float(shares @ log_z)
-        return found if math.isfinite(found) else _FAILED
-
-    places = _places(projector, seen if np.ndim(shift) == 0 else seen / np.exp(besides))
-    tried = [np.array([mu, math.log(s)]) for mu in places for s in _SPREADS]
-    spread = _spread(projector, seen)
-    if spread > 0.0:
-        tried += [np.array([float(np.median(seen)), math.log(spread)])]
-    begin = min(tried, key=loss)
-    simplex = begin + np.array([[0.0, 0.0], [0.5 * math.exp(begin[1]), 0.0], [0.0, 0.5]])
-    options = {"maxfev": _EVALUATIONS, "initial_simplex": simplex, "fatol": 1e-3, "xatol": 1e-3}
-    end = minimize(loss, begin, method="Nelder-Mead", options=options).x
-    low, high = begin[1] - math.log(_SPREAD_FACTOR), begin[1] + math.log(_SPREAD_FACTOR)
-    return float(end[0]), math.exp(float(np.clip(end[1], low, high)))
-
-
-def _places(projector: Projector, y: Array) -> list[float]:
-    """Means that links in use make of observations: f, e^f and shares."""
-    rows = projector.likelihood.rows
-    values = y if rows is None else rows[y.astype(int)][:, 0]
-    values = values[np.isfinite(values)]
-    middle = float(np.median(values)) if values.size else 0.0
-    found = [0.0, middle]
-    if middle > 0.0:
-        found += [math.log(middle), math.sqrt(middle)]
-    if 0.0 < middle < 1.0:
-        found.append(math.log(middle / (1.0 - middle)))
-    return found
-
-
-def _spread(projector: Projector, y: Array) -> float:
-    return 0.0 if projector.likelihood.rows is not None else float(np.std(y))
-
-
-# --- Student-t noise of a robust regression: the spread of the targets, and where noise begins.
-
-# The median absolute deviation of a normal is its standard deviation over this.
-_MAD = 1.4826022185056018
-# Where the scale starts and how far it may go, in robust standard deviations of y.
-_START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
-
-
-def noise_of(
-    model: Any, spread: float, unit: float
-) -> tuple[Likelihood, dict[str, tuple[float, float]]]:
-    """Return the likelihood that a fit begins with, and between what its parameters are learnt.
-
-    Both in `unit`; `spread` is the robust standard deviation of the targets.
-    """
-    given = bounds_of(model.noise_bounds)
-    start = given.get("start")
-    scale = _START * spread if start is None else start
-    scale_bounds = given.get("scale")
-    if scale_bounds is None:
-        scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
-    learn = _bounds("nu", model.nu, given.get("nu", "fixed"), 1.0)
-    learn |= _bounds("scale", scale, scale_bounds, unit)
-    for name, bounds in given.items():
-        if name in learn and bounds is not None and search_of(model.optimize) is None:
-            raise InputError(
-                f"noise_bounds of {name} cannot act with optimize=False: leave one of the two out"
-            )
-    return get("student-t", nu=model.nu, scale=_positive(scale, "scale") / unit), learn
-
-
-def bounds_of(given: Any) -> Mapping[str, Any]:
-    """Return what was given as ``noise_bounds=``: of nu, of the scale, and where that begins."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping) or set(given) - {"nu", "scale", "start"}:
-        raise InputError(
-            'noise_bounds must be None or a dict of "nu" and "scale", such as {"nu": (1.0, 50.0)}, '
-            f'and of "start", a scale, got {shown(given)}'
-        )
-    return given
-
-
-def _positive(value: Any, name: str) -> float:
-    return number(value, name, above=0.0)
-
-
-def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[float, float]]:
-    """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
-    if isinstance(bounds, str) and bounds == "fixed":
-        return {}
-    try:
-        low, high = (_positive(v, f"noise_bounds of {name}") for v in bounds)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"noise_bounds of {name} must be two positive numbers or 'fixed', got {bounds!r}"
-        ) from error
-    if not low <= _positive(start, name) <= high:
-        raise InputError(f"{name} is {start:g}, outside its noise_bounds {low:g} to {high:g}")
-    limits = get("student-t").limits[name]
-    return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}
-
-
-def median(y: Array, weights: Array | None) -> float:
-    """Median, in which whole weights count as repeated targets do."""
-    if weights is None:
-        return float(np.median(y))
-    order = np.argsort(y)
-    below = np.cumsum(_scaled(weights)[order])
-    half = 0.5 * below[-1]
-    # The middle is between two targets where exactly half the weight is below.
-    middle = [np.searchsorted(below, half, side=side) for side in ("left", "right")]
-    return float(y[order[middle]].mean())
-
-
-def _scaled(weights: Array) -> Array:
-    """Weights whose sums do not overflow, without rounding: they times a power of 2."""
-    return np.ldexp(weights, -int(np.frexp(weights.max())[1]))
-
-
-def robust_std(y: Array, weights: Array | None) -> float:
-    """1.48 median absolute deviations; the standard deviation, or 1, where that is 0."""
-    spread = _MAD * median(np.abs(y - median(y, weights)), weights)
-    if not spread > 0.0:
-        share = None if weights is None else _scaled(weights)
-        spread = float(np.sqrt(np.average((y - np.average(y, weights=share)) ** 2, weights=share)))
-    return spread if spread > 0.0 else 1.0

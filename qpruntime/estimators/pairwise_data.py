@@ -36,6 +36,211 @@ __all__ = [
     "won",
 ]
 
+# --- Utilities of a fitted model at any points, and what only their differences tell.
+
+
+@dataclass(frozen=True)
+class Utilities:
+    """A posterior of utilities with its kernel.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    kernel : scikit-learn kernel
+    X_train : ndarray, shape (m, d)
+        Where the latent values are.
+    rows : ndarray, shape (n, d) or (n, d - 1)
+        Of all items, without times.
+    """
+
+    posterior: Posterior
+    kernel: Kernel
+    X_train: Array
+    rows: Array
+
+    def compared(self, points: Array, which: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Means and variances of the differences of points `which` (Q, 2), each (Q,)."""
+        crossed, own = self.kernel(points, self.X_train), self.kernel(points)
+        first, second = which.T
+        diagonal = own.diagonal()
+        variance = np.maximum(diagonal[first] + diagonal[second] - 2.0 * own[first, second], 0.0)
+
+        def moments(some: slice) -> tuple[Array, Array]:
+            rows = crossed[first[some]] - crossed[second[some]]
+            found: tuple[Array, Array] = self.posterior.predict(self._all(rows), variance[some])
+            return found
+
+        found: tuple[Array, Array] = in_blocks(moments, len(which), len(self.X_train))
+        return found
+
+    def relative(self, points: Array) -> tuple[Array, Array]:
+        """Means and variances of utilities less the mean of all items, at the same time."""
+        mean, variance = np.empty((2, len(points)))
+        for some, own in self._by_time(points):
+            crossed, covariance = self._centred(points[some], own)
+            mean[some], variance[some] = self.posterior.predict(
+                self._all(crossed), covariance.diagonal()
+            )
+        return mean, variance
+
+    def draws(
+        self, points: Array, count: int, random_state: int | np.random.Generator | None
+    ) -> Array:
+        """Joint draws of utilities, relative to the mean of all items, (count, T), at one time."""
+        own = self._items_at(points[0])
+        crossed, covariance = self._centred(points, own)
+        found: Array = self.posterior.sample(
+            self._all(crossed), covariance, n_samples=count, random_state=random_state
+        )
+        return found
+
+    def joint(self, points: Array) -> tuple[Array, Array]:
+        """Means (T,) and covariance (T, T) of utilities at points."""
+        crossed, own = self._all(self.kernel(points, self.X_train)), self.kernel(points)
+        mean, _ = self.posterior.predict(crossed, own.diagonal())
+        return mean, own - solution_of(self.posterior).kept.reduced(crossed)
+
+    def _all(self, crossed: Array) -> Array:
+        """Prior covariances with all latent values: none with the noise that choices share."""
+        more = solution_of(self.posterior).functionals.latent - len(self.X_train)
+        return np.pad(crossed, ((0, 0), (0, more))) if more else crossed
+
+    def prior_spread(self) -> float:
+        """Mean prior variance of the utilities of all items, about their mean."""
+        return float(self._centred(own := self._items_at(self.X_train[0]), own)[1].trace()) / len(
+            own
+        )
+
+    def _centred(self, points: Array, items: Array) -> tuple[Array, Array]:
+        """Prior covariances of f(points) - mean f(items) with f(X_train), and among themselves."""
+        crossed = self.kernel(points, self.X_train)
+        crossed -= self.kernel(items, self.X_train).mean(axis=0)
+        across = self.kernel(points, items).mean(axis=1)
+        covariance = self.kernel(points) - across[:, None] - across
+        covariance += self.kernel(items).mean()
+        return crossed, covariance
+
+    def _items_at(self, point: Array) -> Array:
+        """All items, at the time of a point if there are times."""
+        if self.rows.shape[1] == point.size:
+            return self.rows
+        return np.column_stack([self.rows, np.full(len(self.rows), point[-1])])
+
+    def _by_time(self, points: Array) -> list[tuple[NDArray[np.intp], Array]]:
+        """Rows of points of one time, and all items at that time."""
+        if self.rows.shape[1] == points.shape[1]:
+            return [(np.arange(len(points)), self.rows)]
+        _, which = np.unique(points[:, -1], return_inverse=True)
+        rows = [np.flatnonzero(which == k) for k in range(which.max(initial=-1) + 1)]
+        return [(some, self._items_at(points[some[0]])) for some in rows]
+
+
+# --- Choices of one among several: what is seen of utilities, and probabilities of each.
+#
+# Item i of those shown is chosen if f_i + e_i is the largest, for independent normal e of variance
+# 1/2: of two it is a comparison with noise of variance 1. Given u = sqrt(2) e of the chosen one, a
+# unit normal, the others are below it with probabilities Phi(sqrt(2) (f_chosen - f_j) + u): a site
+# for each along its functional of f and u. Their product, integrated over u, is the likelihood.
+
+_SCALE = math.sqrt(2.0)
+
+
+def rows_of(given: Any, name: str = "pairs") -> list[NDArray[Any]]:
+    """Return rows of two items or more, which may differ in length.
+
+    Raises
+    ------
+    InputError
+        If that is not what was given.
+    """
+    whole: Any = given
+    if not (isinstance(given, Sequence) and not isinstance(given, str)):
+        whole = np.asarray(given)
+        if whole.ndim != 2:
+            raise InputError(f"{name} must have shape (P, 2), two items a row; got {whole.shape}")
+    rows = [np.asarray(row) for row in whole]
+    for number, row in enumerate(rows):
+        if row.ndim != 1 or row.size < 2:
+            raise InputError(
+                f"{name} must have shape (P, 2), or more items a row; row {number} has shape "
+                f"{row.shape}"
+            )
+    if not rows:
+        raise InputError(f"{name} must have shape (P, 2), or more items a row; there are no rows")
+    return rows
+
+
+def seen(
+    items: Items,
+    shown: Sequence[NDArray[Any]],
+    sample_weight: ArrayLike | None,
+    times: Array | None,
+) -> tuple[Array, Functionals]:
+    """Return where utilities are, shape (m, d), and the functionals that choices see.
+
+    Raises
+    ------
+    InputError
+        If an item is not known, or shown twice in one choice, or like the one that was chosen, or
+        weights are not 0 and 1.
+    """
+    weights = np.ones(len(shown))
+    if sample_weight is not None:
+        weights = finite(sample_weight, "sample_weight", (len(shown),))
+        if not np.isin(weights, (0.0, 1.0)).all() or not weights.any():
+            raise InputError(
+                "sample_weight must be 0 or 1 for choices among three or more, and 1 for one of "
+                "them: repeat a choice for a whole weight"
+            )
+    kept = np.flatnonzero(weights)
+    own = [row for row, weight in zip(shown, weights, strict=True) if weight]
+    flat, sizes = np.concatenate(own), np.array([len(row) for row in own])
+    of = np.repeat(kept, sizes)
+    numbers = items.numbers(flat, "pairs")
+    when = None if times is None else times[of]
+    points, which = distinct(items.rows, numbers, when)
+    places = np.split(which, np.cumsum(sizes)[:-1])
+    for number, at in zip(kept, places, strict=True):
+        if len(np.unique(at)) < len(at):
+            raise InputError(f"choice {number} has an item twice: leave one out")
+        if (points[at[1:]] == points[at[0]]).all(axis=1).any():
+            raise InputError(
+                f"choice {number} is of items with the same features, of which no kernel prefers "
+                "one: leave it out, or add a feature that tells them apart"
+            )
+    return points, Functionals(choice_operator(places, len(points)), _columns(places, len(points)))
+
+
+def _columns(places: Sequence[NDArray[np.intp]], n: int) -> int:
+    return n + sum(len(own) > 2 for own in places)
+
+
+def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_array:
+    """Return rows on n utilities and a unit normal for each choice among three or more.
+
+    `places` are utilities of each choice, the chosen one first. Sites are probits of the rows.
+    """
+    entries: list[tuple[int, int, float]] = []
+    row, unit = 0, n
+    for own in places:
+        several = len(own) > 2
+        scale = _SCALE if several else 1.0
+        for other in own[1:]:
+            entries += [(row, int(own[0]), scale), (row, int(other), -scale)]
+            if several:
+                entries.append((row, unit, 1.0))
+            row += 1
+        unit += several
+    rows, columns, values = zip(*entries, strict=True)
+    return sparse.csr_array((values, (rows, columns)), shape=(row, _columns(places, n)))
+
+
+def probabilities_of(mean: Array, covariance: Array) -> Array:
+    """Probability of each of k items to be chosen, shape (k,), of utilities N(mean, covariance)."""
+    found: Array = np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
+    return found
+
+
 # --- Comparisons of two items: who they are, who won, and the operator that they see utilities by.
 
 
@@ -215,208 +420,3 @@ def _numbers(given: NDArray[Any]) -> Array:
         return given.astype(float)
     except (TypeError, ValueError) as error:
         raise InputError(f"X of shape (n, d) must be numbers: {error}") from error
-
-
-# --- Choices of one among several: what is seen of utilities, and probabilities of each.
-#
-# Item i of those shown is chosen if f_i + e_i is the largest, for independent normal e of variance
-# 1/2: of two it is a comparison with noise of variance 1. Given u = sqrt(2) e of the chosen one, a
-# unit normal, the others are below it with probabilities Phi(sqrt(2) (f_chosen - f_j) + u): a site
-# for each along its functional of f and u. Their product, integrated over u, is the likelihood.
-
-_SCALE = math.sqrt(2.0)
-
-
-def rows_of(given: Any, name: str = "pairs") -> list[NDArray[Any]]:
-    """Return rows of two items or more, which may differ in length.
-
-    Raises
-    ------
-    InputError
-        If that is not what was given.
-    """
-    whole: Any = given
-    if not (isinstance(given, Sequence) and not isinstance(given, str)):
-        whole = np.asarray(given)
-        if whole.ndim != 2:
-            raise InputError(f"{name} must have shape (P, 2), two items a row; got {whole.shape}")
-    rows = [np.asarray(row) for row in whole]
-    for number, row in enumerate(rows):
-        if row.ndim != 1 or row.size < 2:
-            raise InputError(
-                f"{name} must have shape (P, 2), or more items a row; row {number} has shape "
-                f"{row.shape}"
-            )
-    if not rows:
-        raise InputError(f"{name} must have shape (P, 2), or more items a row; there are no rows")
-    return rows
-
-
-def seen(
-    items: Items,
-    shown: Sequence[NDArray[Any]],
-    sample_weight: ArrayLike | None,
-    times: Array | None,
-) -> tuple[Array, Functionals]:
-    """Return where utilities are, shape (m, d), and the functionals that choices see.
-
-    Raises
-    ------
-    InputError
-        If an item is not known, or shown twice in one choice, or like the one that was chosen, or
-        weights are not 0 and 1.
-    """
-    weights = np.ones(len(shown))
-    if sample_weight is not None:
-        weights = finite(sample_weight, "sample_weight", (len(shown),))
-        if not np.isin(weights, (0.0, 1.0)).all() or not weights.any():
-            raise InputError(
-                "sample_weight must be 0 or 1 for choices among three or more, and 1 for one of "
-                "them: repeat a choice for a whole weight"
-            )
-    kept = np.flatnonzero(weights)
-    own = [row for row, weight in zip(shown, weights, strict=True) if weight]
-    flat, sizes = np.concatenate(own), np.array([len(row) for row in own])
-    of = np.repeat(kept, sizes)
-    numbers = items.numbers(flat, "pairs")
-    when = None if times is None else times[of]
-    points, which = distinct(items.rows, numbers, when)
-    places = np.split(which, np.cumsum(sizes)[:-1])
-    for number, at in zip(kept, places, strict=True):
-        if len(np.unique(at)) < len(at):
-            raise InputError(f"choice {number} has an item twice: leave one out")
-        if (points[at[1:]] == points[at[0]]).all(axis=1).any():
-            raise InputError(
-                f"choice {number} is of items with the same features, of which no kernel prefers "
-                "one: leave it out, or add a feature that tells them apart"
-            )
-    return points, Functionals(choice_operator(places, len(points)), _columns(places, len(points)))
-
-
-def _columns(places: Sequence[NDArray[np.intp]], n: int) -> int:
-    return n + sum(len(own) > 2 for own in places)
-
-
-def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_array:
-    """Return rows on n utilities and a unit normal for each choice among three or more.
-
-    `places` are utilities of each choice, the chosen one first. Sites are probits of the rows.
-    """
-    entries: list[tuple[int, int, float]] = []
-    row, unit = 0, n
-    for own in places:
-        several = len(own) > 2
-        scale = _SCALE if several else 1.0
-        for other in own[1:]:
-            entries += [(row, int(own[0]), scale), (row, int(other), -scale)]
-            if several:
-                entries.append((row, unit, 1.0))
-            row += 1
-        unit += several
-    rows, columns, values = zip(*entries, strict=True)
-    return sparse.csr_array((values, (rows, columns)), shape=(row, _columns(places, n)))
-
-
-def probabilities_of(mean: Array, covariance: Array) -> Array:
-    """Probability of each of k items to be chosen, shape (k,), of utilities N(mean, covariance)."""
-    found: Array = np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
-    return found
-
-
-# --- Utilities of a fitted model at any points, and what only their differences tell.
-
-
-@dataclass(frozen=True)
-class Utilities:
-    """A posterior of utilities with its kernel.
-
-    Attributes
-    ----------
-    posterior : Posterior
-    kernel : scikit-learn kernel
-    X_train : ndarray, shape (m, d)
-        Where the latent values are.
-    rows : ndarray, shape (n, d) or (n, d - 1)
-        Of all items, without times.
-    """
-
-    posterior: Posterior
-    kernel: Kernel
-    X_train: Array
-    rows: Array
-
-    def compared(self, points: Array, which: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Means and variances of the differences of points `which` (Q, 2), each (Q,)."""
-        crossed, own = self.kernel(points, self.X_train), self.kernel(points)
-        first, second = which.T
-        diagonal = own.diagonal()
-        variance = np.maximum(diagonal[first] + diagonal[second] - 2.0 * own[first, second], 0.0)
-
-        def moments(some: slice) -> tuple[Array, Array]:
-            rows = crossed[first[some]] - crossed[second[some]]
-            found: tuple[Array, Array] = self.posterior.predict(self._all(rows), variance[some])
-            return found
-
-        found: tuple[Array, Array] = in_blocks(moments, len(which), len(self.X_train))
-        return found
-
-    def relative(self, points: Array) -> tuple[Array, Array]:
-        """Means and variances of utilities less the mean of all items, at the same time."""
-        mean, variance = np.empty((2, len(points)))
-        for some, own in self._by_time(points):
-            crossed, covariance = self._centred(points[some], own)
-            mean[some], variance[some] = self.posterior.predict(
-                self._all(crossed), covariance.diagonal()
-            )
-        return mean, variance
-
-    def draws(
-        self, points: Array, count: int, random_state: int | np.random.Generator | None
-    ) -> Array:
-        """Joint draws of utilities, relative to the mean of all items, (count, T), at one time."""
-        own = self._items_at(points[0])
-        crossed, covariance = self._centred(points, own)
-        found: Array = self.posterior.sample(
-            self._all(crossed), covariance, n_samples=count, random_state=random_state
-        )
-        return found
-
-    def joint(self, points: Array) -> tuple[Array, Array]:
-        """Means (T,) and covariance (T, T) of utilities at points."""
-        crossed, own = self._all(self.kernel(points, self.X_train)), self.kernel(points)
-        mean, _ = self.posterior.predict(crossed, own.diagonal())
-        return mean, own - solution_of(self.posterior).kept.reduced(crossed)
-
-    def _all(self, crossed: Array) -> Array:
-        """Prior covariances with all latent values: none with the noise that choices share."""
-        more = solution_of(self.posterior).functionals.latent - len(self.X_train)
-        return np.pad(crossed, ((0, 0), (0, more))) if more else crossed
-
-    def prior_spread(self) -> float:
-        """Mean prior variance of the utilities of all items, about their mean."""
-        return float(self._centred(own := self._items_at(self.X_train[0]), own)[1].trace()) / len(
-            own
-        )
-
-    def _centred(self, points: Array, items: Array) -> tuple[Array, Array]:
-        """Prior covariances of f(points) - mean f(items) with f(X_train), and among themselves."""
-        crossed = self.kernel(points, self.X_train)
-        crossed -= self.kernel(items, self.X_train).mean(axis=0)
-        across = self.kernel(points, items).mean(axis=1)
-        covariance = self.kernel(points) - across[:, None] - across
-        covariance += self.kernel(items).mean()
-        return crossed, covariance
-
-    def _items_at(self, point: Array) -> Array:
-        """All items, at the time of a point if there are times."""
-        if self.rows.shape[1] == point.size:
-            return self.rows
-        return np.column_stack([self.rows, np.full(len(self.rows), point[-1])])
-
-    def _by_time(self, points: Array) -> list[tuple[NDArray[np.intp], Array]]:
-        """Rows of points of one time, and all items at that time."""
-        if self.rows.shape[1] == points.shape[1]:
-            return [(np.arange(len(points)), self.rows)]
-        _, which = np.unique(points[:, -1], return_inverse=True)
-        rows = [np.flatnonzero(which == k) for k in range(which.max(initial=-1) + 1)]
-        return [(some, self._items_at(points[some[0]])) for some in rows]

@@ -36,6 +36,128 @@ __all__ = [
     "prior_mean",
 ]
 
+# --- The prior mean of a rate's latent function: given, or that of the mean rate.
+
+
+def prior_mean(
+    value: Any, link: RateLink, events: Array, exposure: Array, weights: Array | None
+) -> float:
+    """Return `value` if it is a number, for None the f of the mean rate of the events.
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+
+    Warns
+    -----
+    UserWarning
+        If it leaves the sign of f open.
+    """
+    return _of_rate(link, events, exposure, weights) if value is None else _given(value, link)
+
+
+def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | None) -> float:
+    """The f of the mean rate, with half an event added if there is none."""
+    seen, looked = events, exposure
+    if weights is not None:
+        # Weights of mean 1: their sums do not overflow, and half an event is one of as many as
+        # there are.
+        share = weights / weights.max()
+        share /= share.mean()
+        seen, looked = share * seen, share * looked
+    rate = max(float(seen.sum()), 0.5) / float(looked.sum())
+    return link.latent(rate)
+
+
+def _given(value: Any, link: RateLink) -> float:
+    try:
+        mean = number(value, "mean", above=-1e100, most=1e100)
+    except InputError as error:
+        raise InputError(f"mean must be a finite number or None, got {shown(value)}") from error
+    if mean == 0.0 and link.two_signs:
+        warn(
+            "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
+            "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
+            "or give about the f of the expected rate, for the square link its square root",
+            UserWarning,
+        )
+    return mean
+
+
+# --- Predictions of other estimators as latent values: of classes, of rates, of numbers.
+
+# Probabilities are taken to be so far from 0 and 1 at least: leaves of trees say 0.
+_SURE = 1e-5
+
+
+@dataclass(frozen=True)
+class OfClasses:
+    """Scores on the scale of the latent function.
+
+    Probabilities become the quantiles that the link makes them of; decision functions stay.
+    Two classes have one process, more one each. Labels are 0 to K - 1.
+    """
+
+    count: int
+    logistic: bool
+
+    def __call__(self, model: Any, X: Array) -> Array:
+        columns = range(self.count) if self.count > 2 else (1,)
+        if hasattr(model, "predict_proba"):
+            found, fill = np.asarray(model.predict_proba(X), float), 0.0
+        elif hasattr(model, "decision_function"):
+            found, fill = np.asarray(model.decision_function(X), float), -1.0
+            if found.ndim == 1:
+                found = np.column_stack([-found, found])
+        else:
+            raise InputError(
+                f"prior_mean={type(model).__name__} must have predict_proba or decision_function"
+            )
+        every = np.full((len(X), self.count), fill)
+        every[:, np.asarray(model.classes_, dtype=np.intp)] = found
+        scores = every[:, list(columns)]
+        if not hasattr(model, "predict_proba"):
+            return scores
+        shares = np.clip(scores, _SURE, 1.0 - _SURE)
+        latent: Array = logit(shares) if self.logistic else ndtri(shares)
+        return latent
+
+
+@dataclass(frozen=True)
+class OfRates:
+    """Latent values of predicted rates, which are `least` at the least."""
+
+    link: RateLink
+    least: float
+
+    def __call__(self, model: Any, X: Array) -> Array:
+        rates = np.maximum(_predicted(model, X), self.least)
+        values: NDArray[Any] = np.array([self.link.latent(float(rate)) for rate in rates])
+        return values[:, None]
+
+
+@dataclass(frozen=True)
+class OfNumbers:
+    """Predicted numbers, in the units of the latent function."""
+
+    centre: float
+    unit: float
+
+    def __call__(self, model: Any, X: Array) -> Array:
+        return ((_predicted(model, X) - self.centre) / self.unit)[:, None]
+
+
+def _predicted(model: Any, X: Array) -> Array:
+    found = np.asarray(model.predict(X), float)
+    if found.shape != (len(X),):
+        raise InputError(
+            f"prior_mean={type(model).__name__} predicts an array of shape {found.shape} for "
+            f"{len(X)} rows, not one number a row"
+        )
+    return found
+
+
 # --- A prior mean of f from any estimator: cross-fitted scores on the latent scale, times a slope.
 #
 # The estimator is fitted to all folds but one in turn, and scores the rows of that one: what the
@@ -280,125 +402,3 @@ def _line(
     slope, shift = found.x
     # The line through the middle of the scores.
     return float(slope), float(centre + shift - slope * centre)
-
-
-# --- Predictions of other estimators as latent values: of classes, of rates, of numbers.
-
-# Probabilities are taken to be so far from 0 and 1 at least: leaves of trees say 0.
-_SURE = 1e-5
-
-
-@dataclass(frozen=True)
-class OfClasses:
-    """Scores on the scale of the latent function.
-
-    Probabilities become the quantiles that the link makes them of; decision functions stay.
-    Two classes have one process, more one each. Labels are 0 to K - 1.
-    """
-
-    count: int
-    logistic: bool
-
-    def __call__(self, model: Any, X: Array) -> Array:
-        columns = range(self.count) if self.count > 2 else (1,)
-        if hasattr(model, "predict_proba"):
-            found, fill = np.asarray(model.predict_proba(X), float), 0.0
-        elif hasattr(model, "decision_function"):
-            found, fill = np.asarray(model.decision_function(X), float), -1.0
-            if found.ndim == 1:
-                found = np.column_stack([-found, found])
-        else:
-            raise InputError(
-                f"prior_mean={type(model).__name__} must have predict_proba or decision_function"
-            )
-        every = np.full((len(X), self.count), fill)
-        every[:, np.asarray(model.classes_, dtype=np.intp)] = found
-        scores = every[:, list(columns)]
-        if not hasattr(model, "predict_proba"):
-            return scores
-        shares = np.clip(scores, _SURE, 1.0 - _SURE)
-        latent: Array = logit(shares) if self.logistic else ndtri(shares)
-        return latent
-
-
-@dataclass(frozen=True)
-class OfRates:
-    """Latent values of predicted rates, which are `least` at the least."""
-
-    link: RateLink
-    least: float
-
-    def __call__(self, model: Any, X: Array) -> Array:
-        rates = np.maximum(_predicted(model, X), self.least)
-        values: NDArray[Any] = np.array([self.link.latent(float(rate)) for rate in rates])
-        return values[:, None]
-
-
-@dataclass(frozen=True)
-class OfNumbers:
-    """Predicted numbers, in the units of the latent function."""
-
-    centre: float
-    unit: float
-
-    def __call__(self, model: Any, X: Array) -> Array:
-        return ((_predicted(model, X) - self.centre) / self.unit)[:, None]
-
-
-def _predicted(model: Any, X: Array) -> Array:
-    found = np.asarray(model.predict(X), float)
-    if found.shape != (len(X),):
-        raise InputError(
-            f"prior_mean={type(model).__name__} predicts an array of shape {found.shape} for "
-            f"{len(X)} rows, not one number a row"
-        )
-    return found
-
-
-# --- The prior mean of a rate's latent function: given, or that of the mean rate.
-
-
-def prior_mean(
-    value: Any, link: RateLink, events: Array, exposure: Array, weights: Array | None
-) -> float:
-    """Return `value` if it is a number, for None the f of the mean rate of the events.
-
-    Raises
-    ------
-    InputError
-        If it is neither.
-
-    Warns
-    -----
-    UserWarning
-        If it leaves the sign of f open.
-    """
-    return _of_rate(link, events, exposure, weights) if value is None else _given(value, link)
-
-
-def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | None) -> float:
-    """The f of the mean rate, with half an event added if there is none."""
-    seen, looked = events, exposure
-    if weights is not None:
-        # Weights of mean 1: their sums do not overflow, and half an event is one of as many as
-        # there are.
-        share = weights / weights.max()
-        share /= share.mean()
-        seen, looked = share * seen, share * looked
-    rate = max(float(seen.sum()), 0.5) / float(looked.sum())
-    return link.latent(rate)
-
-
-def _given(value: Any, link: RateLink) -> float:
-    try:
-        mean = number(value, "mean", above=-1e100, most=1e100)
-    except InputError as error:
-        raise InputError(f"mean must be a finite number or None, got {shown(value)}") from error
-    if mean == 0.0 and link.two_signs:
-        warn(
-            "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
-            "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
-            "or give about the f of the expected rate, for the square link its square root",
-            UserWarning,
-        )
-    return mean

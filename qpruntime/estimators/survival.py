@@ -32,104 +32,6 @@ __all__ = [
     "spans_of",
 ]
 
-# --- Times as people have them, as spans that they are known to lie in.
-
-
-def spans_of(y: Any, event: ArrayLike | None) -> Array:
-    """Return the first and the last time of each observation, shape (N, 2).
-
-    Parameters
-    ----------
-    y : array-like
-        Times (N,), beside `event`; or first and last times (N, 2); or a structured array of two
-        fields, of which one is boolean and says whether the time of the other is that of an event.
-    event : array-like of bool, shape (N,), or None
-        Whether the time is that of an event, or the last at which there was none; all are by
-        default.
-
-    Raises
-    ------
-    InputError
-        If that is not what was given.
-    """
-    names = getattr(getattr(y, "dtype", None), "names", None)
-    if names is not None:
-        kinds = [y.dtype[name].kind for name in names]
-        if len(names) != 2 or sorted(kinds)[0] != "b" or sorted(kinds)[1] not in "fiu":
-            raise InputError(
-                f"a structured y has two fields, one of booleans and one of times, got {y.dtype}"
-            )
-        if event is not None:
-            raise InputError("event= beside a structured y, which has its own: leave one out")
-        y, event = y[names[kinds[0] == "b"]], y[names[kinds[0] != "b"]]
-    if np.ma.is_masked(y):
-        raise InputError("masked times cannot be fitted: leave them out")
-    times = real(y, "y")
-    if times.ndim == 2:
-        if event is not None:
-            raise InputError(
-                "event= beside first and last times, which say it: the same time twice for an "
-                "event, infinity as the last for none"
-            )
-        return spans(times)
-    if times.ndim != 1:
-        raise InputError(f"y must have shape (N,) or (N, 2), got {times.shape}")
-    seen = np.ones(times.size, dtype=bool) if event is None else _booleans(event, times.size)
-    # A time of 0 at which there was no event says nothing, and spans refuse it by its row.
-    return spans(np.column_stack([times, np.where(seen, times, np.inf)]))
-
-
-def _booleans(event: ArrayLike, n: int) -> Array:
-    values = np.asarray(event)
-    if values.shape != (n,) or values.dtype.kind not in "bfiu" or not np.isin(values, (0, 1)).all():
-        raise InputError(f"event must be {n} booleans, one for each time")
-    return values.astype(bool)
-
-
-# --- Concordance of predicted times with observed ones: Harrell's C, for any censoring.
-
-# Pairs at a time.
-_BLOCK = 4_000_000
-
-
-def concordance(spans: Array, predicted: Array, weights: Array | None = None) -> float:
-    """Share of pairs, of those whose order is known, that predictions put in this order.
-
-    One is known to be earlier than another where its last time is before the other's first one, or
-    at it if the other is censored there. Equal predictions count half.
-
-    Parameters
-    ----------
-    spans : ndarray, shape (T, 2)
-        First and last time of each.
-    predicted : ndarray, shape (T,)
-        Larger for later ones.
-    weights : ndarray, shape (T,), optional
-        A pair has the product of theirs.
-
-    Raises
-    ------
-    InputError
-        If no order of any pair is known.
-    """
-    first, last = spans.T
-    own = np.ones(len(first)) if weights is None else weights
-    right, total = 0.0, 0.0
-    size = max(1, _BLOCK // max(1, len(first)))
-    for start in range(0, len(first), size):
-        some = slice(start, start + size)
-        earlier = last[some, None] < first
-        earlier |= (last[some, None] == first) & (last > first)
-        pairs = earlier * (own[some, None] * own)
-        agree = predicted[some, None] < predicted
-        right += float((pairs * agree).sum())
-        right += 0.5 * float((pairs * (predicted[some, None] == predicted)).sum())
-        total += float(pairs.sum())
-    if total == 0.0:
-        raise InputError("no two times have a known order: concordance takes events")
-    return right / total
-
-
 # --- Times until an event over `infer`, of which some are censored: survival curves and quantiles.
 
 TIMES = ("weibull", "log-logistic", "log-normal")
@@ -325,3 +227,101 @@ class GPSurvival(LikelihoodRegressor):
         if sample_weight is not None:
             weights = finite(sample_weight, "sample_weight", (len(known),))
         return concordance(known, found, weights)
+
+
+# --- Concordance of predicted times with observed ones: Harrell's C, for any censoring.
+
+# Pairs at a time.
+_BLOCK = 4_000_000
+
+
+def concordance(spans: Array, predicted: Array, weights: Array | None = None) -> float:
+    """Share of pairs, of those whose order is known, that predictions put in this order.
+
+    One is known to be earlier than another where its last time is before the other's first one, or
+    at it if the other is censored there. Equal predictions count half.
+
+    Parameters
+    ----------
+    spans : ndarray, shape (T, 2)
+        First and last time of each.
+    predicted : ndarray, shape (T,)
+        Larger for later ones.
+    weights : ndarray, shape (T,), optional
+        A pair has the product of theirs.
+
+    Raises
+    ------
+    InputError
+        If no order of any pair is known.
+    """
+    first, last = spans.T
+    own = np.ones(len(first)) if weights is None else weights
+    right, total = 0.0, 0.0
+    size = max(1, _BLOCK // max(1, len(first)))
+    for start in range(0, len(first), size):
+        some = slice(start, start + size)
+        earlier = last[some, None] < first
+        earlier |= (last[some, None] == first) & (last > first)
+        pairs = earlier * (own[some, None] * own)
+        agree = predicted[some, None] < predicted
+        right += float((pairs * agree).sum())
+        right += 0.5 * float((pairs * (predicted[some, None] == predicted)).sum())
+        total += float(pairs.sum())
+    if total == 0.0:
+        raise InputError("no two times have a known order: concordance takes events")
+    return right / total
+
+
+# --- Times as people have them, as spans that they are known to lie in.
+
+
+def spans_of(y: Any, event: ArrayLike | None) -> Array:
+    """Return the first and the last time of each observation, shape (N, 2).
+
+    Parameters
+    ----------
+    y : array-like
+        Times (N,), beside `event`; or first and last times (N, 2); or a structured array of two
+        fields, of which one is boolean and says whether the time of the other is that of an event.
+    event : array-like of bool, shape (N,), or None
+        Whether the time is that of an event, or the last at which there was none; all are by
+        default.
+
+    Raises
+    ------
+    InputError
+        If that is not what was given.
+    """
+    names = getattr(getattr(y, "dtype", None), "names", None)
+    if names is not None:
+        kinds = [y.dtype[name].kind for name in names]
+        if len(names) != 2 or sorted(kinds)[0] != "b" or sorted(kinds)[1] not in "fiu":
+            raise InputError(
+                f"a structured y has two fields, one of booleans and one of times, got {y.dtype}"
+            )
+        if event is not None:
+            raise InputError("event= beside a structured y, which has its own: leave one out")
+        y, event = y[names[kinds[0] == "b"]], y[names[kinds[0] != "b"]]
+    if np.ma.is_masked(y):
+        raise InputError("masked times cannot be fitted: leave them out")
+    times = real(y, "y")
+    if times.ndim == 2:
+        if event is not None:
+            raise InputError(
+                "event= beside first and last times, which say it: the same time twice for an "
+                "event, infinity as the last for none"
+            )
+        return spans(times)
+    if times.ndim != 1:
+        raise InputError(f"y must have shape (N,) or (N, 2), got {times.shape}")
+    seen = np.ones(times.size, dtype=bool) if event is None else _booleans(event, times.size)
+    # A time of 0 at which there was no event says nothing, and spans refuse it by its row.
+    return spans(np.column_stack([times, np.where(seen, times, np.inf)]))
+
+
+def _booleans(event: ArrayLike, n: int) -> Array:
+    values = np.asarray(event)
+    if values.shape != (n,) or values.dtype.kind not in "bfiu" or not np.isin(values, (0, 1)).all():
+        raise InputError(f"event must be {n} booleans, one for each time")
+    return values.astype(bool)

@@ -45,6 +45,138 @@ __all__ = [
     "with_inducing",
 ]
 
+# --- `partial_fit` of the estimators: rows that come in parts, each seen once, with inducing
+# points.
+#
+# Kernel, noise and inducing points are those of the first part; every later one adds its sites
+# (`SparsePosterior.extend`).
+
+
+class NoParts(InputError, AttributeError):
+    """`partial_fit` of an estimator without inducing points; for `hasattr` it is not there."""
+
+
+class with_inducing:
+    """A method that is there if there are inducing points.
+
+    As `sklearn.utils.metaestimators.available_if`, which would say no more than that it is not.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, model: Any, owner: Any = None) -> Any:
+        if model is None:
+            return self._method
+        given = model.inducing
+        if given is None or left_open(given):
+            name = type(model).__name__
+            raise NoParts(
+                f"partial_fit takes inducing points: {name}(inducing=200); without them fit takes "
+                "all rows at once"
+            )
+        return self._method.__get__(model, owner)
+
+
+def begun(model: Any) -> bool:
+    """Whether there is a posterior that rows can be added to.
+
+    Raises
+    ------
+    InputError
+        If there is one without inducing points.
+    """
+    if not hasattr(model, "posterior_"):
+        return False
+    if not all(
+        isinstance(post, SparsePosterior | LocalPosterior) for post in all_of(model.posterior_)
+    ):
+        raise InputError(
+            "the model was fitted without inducing points, and no rows can be added to it: call "
+            "partial_fit of a sklearn.base.clone"
+        )
+    return True
+
+
+def extended(
+    model: Any,
+    points: Any,
+    targets: Sequence[Array],
+    weights: Array | None,
+    means: Sequence[ArrayLike],
+    scale: Array | None = None,
+) -> dict[str, Any]:
+    """Return what changes of a fitted model when every process sees these rows as well.
+
+    Parameters
+    ----------
+    points : array-like, shape (n, d)
+    targets : sequence of ndarray, shape (n,)
+        Of each process, as it observes them.
+    weights : ndarray, shape (n,), or None
+    means : sequence of float or ndarray, shape (n,)
+        Prior mean of each latent function.
+    scale : ndarray, shape (n,), or None
+        What is observed is the latent function times this.
+    """
+    only_mode(model, "posteriors that rows can be added to are")
+    later = [
+        post.extend(points, y, weights=weights, mean=mean, scale=scale)
+        for post, y, mean in zip(all_of(model.posterior_), targets, means, strict=True)
+    ]
+    return {
+        "posterior_": one_or_all(later),
+        "log_marginal_likelihood_value_": float(np.mean([post.log_evidence for post in later])),
+    }
+
+
+# --- The table of a fit, which a fitted model keeps to: found again by its hash, also unpickled.
+
+
+def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
+    """Return the parameter ``table``, or the very table of the fit before if it names that one.
+
+    A name may stand for another file by now.
+
+    Raises
+    ------
+    TableError
+        If the table of the fit before is missing, or there is another one in its place.
+    """
+    given, known = getattr(model, "_table_reference_", (None, None))
+    if known is None or given is None or given != _path_or_none(model.table):
+        table: Table | str | os.PathLike[str] | None = model.table
+        return table
+    try:
+        return fitted_table(model)
+    except TableError as error:
+        raise TableError(
+            f"{error}; to fit with whatever table has that name now, fit a "
+            "sklearn.base.clone of the model"
+        ) from error
+
+
+def fitted_table(model: Any) -> Table:
+    """Return the table of the fit; `TableError` if it is missing."""
+    reference = model._table_reference_[1]
+    assert reference is not None
+    return reopen(*reference)
+
+
+def remember(model: Any, table: Table | None) -> None:
+    """Keep the hash of the table, the path or name given, and how to find it by its hash."""
+    model.table_sha256_ = None if table is None else table.sha256
+    reference = None if table is None else table.reference()
+    model._table_reference_ = _path_or_none(model.table), reference
+
+
+def _path_or_none(table: Any) -> str | None:
+    """Return the path or name a table is given by, None if it is given in another way."""
+    if not isinstance(table, (str, os.PathLike)) or table == "exact":
+        return None
+    return str(os.fspath(table))
+
+
 # --- Training one process after the other, by default in units of each feature's spread.
 
 
@@ -146,135 +278,3 @@ def _units(X: Any, weights: Array | None, rng: np.random.Generator, levels: Sequ
         return Units.of(X, weights, levels)
     some = sample(int(X.shape[0]), SAMPLE, rng)
     return Units.of(rows_at(X, some), None if weights is None else weights[some], levels)
-
-
-# --- The table of a fit, which a fitted model keeps to: found again by its hash, also unpickled.
-
-
-def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
-    """Return the parameter ``table``, or the very table of the fit before if it names that one.
-
-    A name may stand for another file by now.
-
-    Raises
-    ------
-    TableError
-        If the table of the fit before is missing, or there is another one in its place.
-    """
-    given, known = getattr(model, "_table_reference_", (None, None))
-    if known is None or given is None or given != _path_or_none(model.table):
-        table: Table | str | os.PathLike[str] | None = model.table
-        return table
-    try:
-        return fitted_table(model)
-    except TableError as error:
-        raise TableError(
-            f"{error}; to fit with whatever table has that name now, fit a "
-            "sklearn.base.clone of the model"
-        ) from error
-
-
-def fitted_table(model: Any) -> Table:
-    """Return the table of the fit; `TableError` if it is missing."""
-    reference = model._table_reference_[1]
-    assert reference is not None
-    return reopen(*reference)
-
-
-def remember(model: Any, table: Table | None) -> None:
-    """Keep the hash of the table, the path or name given, and how to find it by its hash."""
-    model.table_sha256_ = None if table is None else table.sha256
-    reference = None if table is None else table.reference()
-    model._table_reference_ = _path_or_none(model.table), reference
-
-
-def _path_or_none(table: Any) -> str | None:
-    """Return the path or name a table is given by, None if it is given in another way."""
-    if not isinstance(table, (str, os.PathLike)) or table == "exact":
-        return None
-    return str(os.fspath(table))
-
-
-# --- `partial_fit` of the estimators: rows that come in parts, each seen once, with inducing
-# points.
-#
-# Kernel, noise and inducing points are those of the first part; every later one adds its sites
-# (`SparsePosterior.extend`).
-
-
-class NoParts(InputError, AttributeError):
-    """`partial_fit` of an estimator without inducing points; for `hasattr` it is not there."""
-
-
-class with_inducing:
-    """A method that is there if there are inducing points.
-
-    As `sklearn.utils.metaestimators.available_if`, which would say no more than that it is not.
-    """
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-
-    def __get__(self, model: Any, owner: Any = None) -> Any:
-        if model is None:
-            return self._method
-        given = model.inducing
-        if given is None or left_open(given):
-            name = type(model).__name__
-            raise NoParts(
-                f"partial_fit takes inducing points: {name}(inducing=200); without them fit takes "
-                "all rows at once"
-            )
-        return self._method.__get__(model, owner)
-
-
-def begun(model: Any) -> bool:
-    """Whether there is a posterior that rows can be added to.
-
-    Raises
-    ------
-    InputError
-        If there is one without inducing points.
-    """
-    if not hasattr(model, "posterior_"):
-        return False
-    if not all(
-        isinstance(post, SparsePosterior | LocalPosterior) for post in all_of(model.posterior_)
-    ):
-        raise InputError(
-            "the model was fitted without inducing points, and no rows can be added to it: call "
-            "partial_fit of a sklearn.base.clone"
-        )
-    return True
-
-
-def extended(
-    model: Any,
-    points: Any,
-    targets: Sequence[Array],
-    weights: Array | None,
-    means: Sequence[ArrayLike],
-    scale: Array | None = None,
-) -> dict[str, Any]:
-    """Return what changes of a fitted model when every process sees these rows as well.
-
-    Parameters
-    ----------
-    points : array-like, shape (n, d)
-    targets : sequence of ndarray, shape (n,)
-        Of each process, as it observes them.
-    weights : ndarray, shape (n,), or None
-    means : sequence of float or ndarray, shape (n,)
-        Prior mean of each latent function.
-    scale : ndarray, shape (n,), or None
-        What is observed is the latent function times this.
-    """
-    only_mode(model, "posteriors that rows can be added to are")
-    later = [
-        post.extend(points, y, weights=weights, mean=mean, scale=scale)
-        for post, y, mean in zip(all_of(model.posterior_), targets, means, strict=True)
-    ]
-    return {
-        "posterior_": one_or_all(later),
-        "log_marginal_likelihood_value_": float(np.mean([post.log_evidence for post in later])),
-    }

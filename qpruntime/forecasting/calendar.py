@@ -26,145 +26,6 @@ __all__ = [
     "zone_of",
 ]
 
-# --- Times of a series as numbers: numbers, dates of any library, dates with a time zone.
-
-#: Units of dates: microseconds since 1970.
-MICROSECOND = "datetime64[us]"
-
-
-def times_of(index: Any, utc: bool = False) -> tuple[Array, bool]:
-    """Times as numbers (N,), of dates microseconds since 1970, and whether they are dates.
-
-    Dates with a time zone are those of the clock on its walls, so that days begin at midnight, or
-    of UTC, where no hour is repeated in autumn.
-
-    Raises
-    ------
-    InputError
-        If they are neither, or some are missing.
-    """
-    own = getattr(index, "dt", index)
-    if str(getattr(index, "dtype", "")).startswith("period"):  # of pandas
-        index = own = own.to_timestamp()
-    if zone_of(index) is not None:
-        index = own.tz_convert(None) if utc else own.tz_localize(None)
-    found = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
-    if found.ndim != 1:
-        raise InputError(f"times must have shape (N,), got {found.shape}")
-    if found.dtype.kind == "O" and found.size and all(hasattr(t, "isoformat") for t in found):
-        found = _of_objects(found)
-    if found.dtype.kind == "M":
-        if np.isnat(found).any():
-            raise InputError(f"time number {int(np.argmax(np.isnat(found)))} is missing")
-        return found.astype(MICROSECOND).astype(np.int64).astype(float), True
-    if found.dtype.kind not in "iuf":
-        raise InputError(
-            f"times must be numbers or dates, got {shown(index)}: of text make dates, as by "
-            "pandas.to_datetime"
-        )
-    numbers: Array = finite(np.asarray(found, dtype=float), "times")
-    return numbers, False
-
-
-def _of_objects(found: NDArray[Any]) -> NDArray[Any]:
-    """Dates and times of Python or pandas, by the clock on the wall."""
-    plain = [t.replace(tzinfo=None) if getattr(t, "tzinfo", None) else t for t in found]
-    return np.array([np.datetime64(t.isoformat(), "us") for t in plain])
-
-
-def zone_of(index: Any) -> str | None:
-    """Name of the time zone of an index or a column of pandas."""
-    own = getattr(index, "dt", index)
-    zone = getattr(own, "tz", None)
-    return None if zone is None or not hasattr(own, "tz_localize") else str(zone)
-
-
-def index_of(y: Any, index: ArrayLike | None) -> Any:
-    """Return the index that was given, that of a pandas series, or 0, 1, 2, ..."""
-    if index is not None:
-        return index
-    own = getattr(y, "index", None)
-    if own is not None and not callable(own):
-        return own
-    return np.arange(len(np.asarray(y)))
-
-
-# --- Dates as numbers of months or of working days, and back; dates are microseconds since 1970.
-
-_DAY_LENGTH = 86_400_000_000.0
-_SHORTEST_MONTH = 27.5
-# Days that a series without weekends spans at least.
-_TWO_WEEKS = 14.0
-_EPOCH = np.datetime64("1970-01-01")
-
-
-def _dates(values: Array) -> NDArray[Any]:
-    return values.astype(np.int64).astype(MICROSECOND)
-
-
-def _lengths(month: NDArray[Any]) -> NDArray[np.int64]:
-    """Days of months."""
-    ends = (month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")
-    found: NDArray[np.int64] = ends.astype(np.int64)
-    return found
-
-
-def whole_months(values: Array) -> tuple[Array, int] | None:
-    """Numbers of months since 1970 and their day, if dates, rising, are of whole months.
-
-    Day 31 stands for the last of each; None where dates are others.
-    """
-    if np.diff(values).min() < _SHORTEST_MONTH * _DAY_LENGTH or np.mod(values, _DAY_LENGTH).any():
-        return None
-    days = _dates(values).astype("datetime64[D]")
-    month = days.astype("datetime64[M]")
-    number = (days - month.astype("datetime64[D]")).astype(np.int64) + 1
-    length, found = _lengths(month), month.astype(np.int64).astype(float)
-    if (number == length).all():
-        return found, 31
-    day = int(number.max())
-    # The 30th of each month is the last of February.
-    return (found, day) if (number == np.minimum(day, length)).all() else None
-
-
-def in_months(values: Array, day: int) -> Array:
-    """Dates as months since 1970 and a share of one, whole on this day."""
-    month = _dates(values).astype("datetime64[M]")
-    length = _lengths(month)
-    begun = month.astype(MICROSECOND).astype(np.int64) + (np.minimum(day, length) - 1) * _DAY_LENGTH
-    return np.asarray(month.astype(np.int64) + (values - begun) / (length * _DAY_LENGTH))
-
-
-def of_months(numbers: Array, day: int) -> NDArray[Any]:
-    """Dates on this day of months since 1970."""
-    month = np.round(numbers).astype(np.int64).astype("datetime64[M]")
-    days = month.astype("datetime64[D]") + np.minimum(day, _lengths(month)) - 1
-    return np.asarray(days.astype(MICROSECOND))
-
-
-def are_working(values: Array) -> bool:
-    """Whether dates, rising, are days without any Saturday or Sunday, for two weeks at least."""
-    if (
-        np.mod(values - values[0], _DAY_LENGTH).any()
-        or values[-1] - values[0] < _TWO_WEEKS * _DAY_LENGTH
-    ):
-        return False
-    if np.diff(values).min() > 1.5 * _DAY_LENGTH:
-        return False
-    return bool(np.is_busday(_dates(values).astype("datetime64[D]")).all())
-
-
-def working_days(values: Array) -> Array:
-    """Working days from 1970 to dates; a Saturday and a Sunday are the Monday after them."""
-    return np.busday_count(_EPOCH, _dates(values).astype("datetime64[D]")).astype(float)
-
-
-def of_working_days(numbers: Array) -> NDArray[Any]:
-    """Dates of so many working days since 1970."""
-    days = np.busday_offset(_EPOCH, np.round(numbers).astype(np.int64), roll="forward")
-    return np.asarray(days.astype(MICROSECOND))
-
-
 # --- The clock of a series: times as steps from its first, and the times of steps to come.
 
 #: Times agree with whole steps to this share of one.
@@ -303,3 +164,142 @@ class Clock:
 
 def _said(value: float, dates: bool) -> str:
     return str(np.int64(value).astype(MICROSECOND))[:19] if dates else f"{value:g}"
+
+
+# --- Dates as numbers of months or of working days, and back; dates are microseconds since 1970.
+
+_DAY_LENGTH = 86_400_000_000.0
+_SHORTEST_MONTH = 27.5
+# Days that a series without weekends spans at least.
+_TWO_WEEKS = 14.0
+_EPOCH = np.datetime64("1970-01-01")
+
+
+def _dates(values: Array) -> NDArray[Any]:
+    return values.astype(np.int64).astype(MICROSECOND)
+
+
+def _lengths(month: NDArray[Any]) -> NDArray[np.int64]:
+    """Days of months."""
+    ends = (month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")
+    found: NDArray[np.int64] = ends.astype(np.int64)
+    return found
+
+
+def whole_months(values: Array) -> tuple[Array, int] | None:
+    """Numbers of months since 1970 and their day, if dates, rising, are of whole months.
+
+    Day 31 stands for the last of each; None where dates are others.
+    """
+    if np.diff(values).min() < _SHORTEST_MONTH * _DAY_LENGTH or np.mod(values, _DAY_LENGTH).any():
+        return None
+    days = _dates(values).astype("datetime64[D]")
+    month = days.astype("datetime64[M]")
+    number = (days - month.astype("datetime64[D]")).astype(np.int64) + 1
+    length, found = _lengths(month), month.astype(np.int64).astype(float)
+    if (number == length).all():
+        return found, 31
+    day = int(number.max())
+    # The 30th of each month is the last of February.
+    return (found, day) if (number == np.minimum(day, length)).all() else None
+
+
+def in_months(values: Array, day: int) -> Array:
+    """Dates as months since 1970 and a share of one, whole on this day."""
+    month = _dates(values).astype("datetime64[M]")
+    length = _lengths(month)
+    begun = month.astype(MICROSECOND).astype(np.int64) + (np.minimum(day, length) - 1) * _DAY_LENGTH
+    return np.asarray(month.astype(np.int64) + (values - begun) / (length * _DAY_LENGTH))
+
+
+def of_months(numbers: Array, day: int) -> NDArray[Any]:
+    """Dates on this day of months since 1970."""
+    month = np.round(numbers).astype(np.int64).astype("datetime64[M]")
+    days = month.astype("datetime64[D]") + np.minimum(day, _lengths(month)) - 1
+    return np.asarray(days.astype(MICROSECOND))
+
+
+def are_working(values: Array) -> bool:
+    """Whether dates, rising, are days without any Saturday or Sunday, for two weeks at least."""
+    if (
+        np.mod(values - values[0], _DAY_LENGTH).any()
+        or values[-1] - values[0] < _TWO_WEEKS * _DAY_LENGTH
+    ):
+        return False
+    if np.diff(values).min() > 1.5 * _DAY_LENGTH:
+        return False
+    return bool(np.is_busday(_dates(values).astype("datetime64[D]")).all())
+
+
+def working_days(values: Array) -> Array:
+    """Working days from 1970 to dates; a Saturday and a Sunday are the Monday after them."""
+    return np.busday_count(_EPOCH, _dates(values).astype("datetime64[D]")).astype(float)
+
+
+def of_working_days(numbers: Array) -> NDArray[Any]:
+    """Dates of so many working days since 1970."""
+    days = np.busday_offset(_EPOCH, np.round(numbers).astype(np.int64), roll="forward")
+    return np.asarray(days.astype(MICROSECOND))
+
+
+# --- Times of a series as numbers: numbers, dates of any library, dates with a time zone.
+
+#: Units of dates: microseconds since 1970.
+MICROSECOND = "datetime64[us]"
+
+
+def times_of(index: Any, utc: bool = False) -> tuple[Array, bool]:
+    """Times as numbers (N,), of dates microseconds since 1970, and whether they are dates.
+
+    Dates with a time zone are those of the clock on its walls, so that days begin at midnight, or
+    of UTC, where no hour is repeated in autumn.
+
+    Raises
+    ------
+    InputError
+        If they are neither, or some are missing.
+    """
+    own = getattr(index, "dt", index)
+    if str(getattr(index, "dtype", "")).startswith("period"):  # of pandas
+        index = own = own.to_timestamp()
+    if zone_of(index) is not None:
+        index = own.tz_convert(None) if utc else own.tz_localize(None)
+    found = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
+    if found.ndim != 1:
+        raise InputError(f"times must have shape (N,), got {found.shape}")
+    if found.dtype.kind == "O" and found.size and all(hasattr(t, "isoformat") for t in found):
+        found = _of_objects(found)
+    if found.dtype.kind == "M":
+        if np.isnat(found).any():
+            raise InputError(f"time number {int(np.argmax(np.isnat(found)))} is missing")
+        return found.astype(MICROSECOND).astype(np.int64).astype(float), True
+    if found.dtype.kind not in "iuf":
+        raise InputError(
+            f"times must be numbers or dates, got {shown(index)}: of text make dates, as by "
+            "pandas.to_datetime"
+        )
+    numbers: Array = finite(np.asarray(found, dtype=float), "times")
+    return numbers, False
+
+
+def _of_objects(found: NDArray[Any]) -> NDArray[Any]:
+    """Dates and times of Python or pandas, by the clock on the wall."""
+    plain = [t.replace(tzinfo=None) if getattr(t, "tzinfo", None) else t for t in found]
+    return np.array([np.datetime64(t.isoformat(), "us") for t in plain])
+
+
+def zone_of(index: Any) -> str | None:
+    """Name of the time zone of an index or a column of pandas."""
+    own = getattr(index, "dt", index)
+    zone = getattr(own, "tz", None)
+    return None if zone is None or not hasattr(own, "tz_localize") else str(zone)
+
+
+def index_of(y: Any, index: ArrayLike | None) -> Any:
+    """Return the index that was given, that of a pandas series, or 0, 1, 2, ..."""
+    if index is not None:
+        return index
+    own = getattr(y, "index", None)
+    if own is not None and not callable(own):
+        return own
+    return np.arange(len(np.asarray(y)))

@@ -37,6 +37,34 @@ __all__ = [
     "counted",
 ]
 
+# --- How many of many series are done, said on a line of stderr.
+
+#: Seconds between two lines.
+_EVERY = 2.0
+
+
+@contextmanager
+def counted(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int], None] | None]:
+    """Give what an executor tells (done, total), or None if nothing is to be said."""
+    if not whole(int(verbose), "verbose", 0):
+        yield None
+        return
+    begun = said = time.monotonic()
+
+    def report(done: int, of: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said < _EVERY and done < of:
+            return
+        said = now
+        left = (now - begun) * (of - done) / max(done, 1)
+        print(
+            f"{what}: {done * total // max(of, 1)} of {total}, {left:.0f} s left", file=sys.stderr
+        )
+
+    yield report
+
+
 # --- Forecasts of all series of a panel: arrays with a row a series, or one long table.
 
 
@@ -180,34 +208,6 @@ class Panels:
                     )
                 own = {"X": parts[name]["X"], "exposure": parts[name]["exposure"]}
             yield k, self.models_[name], own
-
-
-# --- How many of many series are done, said on a line of stderr.
-
-#: Seconds between two lines.
-_EVERY = 2.0
-
-
-@contextmanager
-def counted(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int], None] | None]:
-    """Give what an executor tells (done, total), or None if nothing is to be said."""
-    if not whole(int(verbose), "verbose", 0):
-        yield None
-        return
-    begun = said = time.monotonic()
-
-    def report(done: int, of: int) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if now - said < _EVERY and done < of:
-            return
-        said = now
-        left = (now - begun) * (of - done) / max(done, 1)
-        print(
-            f"{what}: {done * total // max(of, 1)} of {total}, {left:.0f} s left", file=sys.stderr
-        )
-
-    yield report
 
 
 # --- Forecasts of thousands of series in one call, which learn from each other.

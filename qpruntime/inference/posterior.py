@@ -57,97 +57,18 @@ __all__ = [
     "solution_of",
 ]
 
-# --- How an inference ended: what is reported of it, whatever the engine.
+# --- Joint draws of a normal whose covariance may be singular, as that of close points is.
 
 
-class Lookups(NamedTuple):
-    """How often a table's grid was hit and missed, over all sweeps."""
+def draws(mean: Array, covariance: Array, count: int, rng: np.random.Generator) -> Array:
+    """Return draws, shape (count, T), of N(mean, covariance), which is (T, T).
 
-    inside: int
-    outside: int
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What every engine reports; `qpruntime.Posterior` says what each of these is."""
-
-    likelihood: str
-    method: str
-    n: int
-    log_evidence: float
-    status: Status
-    n_sweeps: int
-    history: tuple[float, ...]
-    lookups: Lookups
-    skipped: int
-    damped: int
-    held: int
-    worst: int
-    jitter: float = 0.0
-    fixed_points: tuple[float, ...] = ()
-
-    def but(self, **changes: Any) -> Outcome:
-        """Return a copy with other values."""
-        return replace(self, **changes)
-
-
-# --- The corrections of one posterior, found when they are first asked for, and kept.
-
-
-class Correcting:
-    """What corrections take of a posterior: its data, and the sites they begin at.
-
-    Parameters
-    ----------
-    observed : Observed
-    sites : Sites
-    outcome : Outcome
-
-    Raises
-    ------
-    InputError
-        If covariance or likelihood are not at hand, or corrections cannot fit into memory: a
-        factor, its inverse and the covariance.
+    By its eigenvalues: those that rounding has left below zero count as zero.
     """
-
-    def __init__(self, observed: Observed, sites: Sites, outcome: Outcome) -> None:
-        needed(observed)
-        what = f"a correction with N = {outcome.n}"
-        require(squares(outcome.n, 3.0), what, "leave it out, or infer from fewer rows")
-        self._observed, self._sites, self._outcome = observed, sites, outcome
-
-    @cached_property
-    def corrected(self) -> Corrected:
-        """Corrections from EP's fixed point."""
-        known, outcome = self._observed, self._outcome
-        own = outcome.method == "ep" and known.power == 1.0 and outcome.status == "converged"
-        find = one_sided if self._signless else fixed_point
-        return Corrected(find(known, self._sites, outcome.log_evidence, own))
-
-    def marginals(
-        self, points: Points, correction: Correction, steps: int, rng: np.random.Generator
-    ) -> Marginals:
-        """Corrected marginals at points; chains of so many steps where they are sampled."""
-        if correction == "sample":
-            return sampled(self._normal(), points, rng, steps, self._signless)
-        return self.corrected.marginals(points, correction)
-
-    def _normal(self) -> Normal:
-        """What chains run around: EP's normal, or the posterior's own where EP fails."""
-        if self._outcome.method != "ep" or self._signless:
-            with contextlib.suppress(NumericalError):
-                return Normal(*self.corrected.found[:6])
-        return normal_of(self._observed, self._sites)
-
-    @cached_property
-    def _signless(self) -> bool:
-        """Whether the posterior is its own mirror image."""
-        return signless(self._observed)
-
-
-def at_sites(mean: Array, variance: Array) -> Points:
-    """The rows themselves, as points."""
-    return Points(None, variance, mean)
+    values, vectors = eigh(covariance, check_finite=False)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    found: Array = mean + rng.standard_normal((count, mean.size)) @ root.T
+    return found
 
 
 # --- What an engine leaves behind once its sites have settled: all that a `Posterior` is made of.
@@ -268,6 +189,99 @@ def row_numbers(rows: Any, n: int) -> NDArray[np.intp]:
     if found.size and not (found.min() >= 0 and found.max() < n):
         raise InputError(f"rows must be from 0 to {n - 1}, got {found.min()} to {found.max()}")
     return found.astype(np.intp)
+
+
+# --- The corrections of one posterior, found when they are first asked for, and kept.
+
+
+class Correcting:
+    """What corrections take of a posterior: its data, and the sites they begin at.
+
+    Parameters
+    ----------
+    observed : Observed
+    sites : Sites
+    outcome : Outcome
+
+    Raises
+    ------
+    InputError
+        If covariance or likelihood are not at hand, or corrections cannot fit into memory: a
+        factor, its inverse and the covariance.
+    """
+
+    def __init__(self, observed: Observed, sites: Sites, outcome: Outcome) -> None:
+        needed(observed)
+        what = f"a correction with N = {outcome.n}"
+        require(squares(outcome.n, 3.0), what, "leave it out, or infer from fewer rows")
+        self._observed, self._sites, self._outcome = observed, sites, outcome
+
+    @cached_property
+    def corrected(self) -> Corrected:
+        """Corrections from EP's fixed point."""
+        known, outcome = self._observed, self._outcome
+        own = outcome.method == "ep" and known.power == 1.0 and outcome.status == "converged"
+        find = one_sided if self._signless else fixed_point
+        return Corrected(find(known, self._sites, outcome.log_evidence, own))
+
+    def marginals(
+        self, points: Points, correction: Correction, steps: int, rng: np.random.Generator
+    ) -> Marginals:
+        """Corrected marginals at points; chains of so many steps where they are sampled."""
+        if correction == "sample":
+            return sampled(self._normal(), points, rng, steps, self._signless)
+        return self.corrected.marginals(points, correction)
+
+    def _normal(self) -> Normal:
+        """What chains run around: EP's normal, or the posterior's own where EP fails."""
+        if self._outcome.method != "ep" or self._signless:
+            with contextlib.suppress(NumericalError):
+                return Normal(*self.corrected.found[:6])
+        return normal_of(self._observed, self._sites)
+
+    @cached_property
+    def _signless(self) -> bool:
+        """Whether the posterior is its own mirror image."""
+        return signless(self._observed)
+
+
+def at_sites(mean: Array, variance: Array) -> Points:
+    """The rows themselves, as points."""
+    return Points(None, variance, mean)
+
+
+# --- How an inference ended: what is reported of it, whatever the engine.
+
+
+class Lookups(NamedTuple):
+    """How often a table's grid was hit and missed, over all sweeps."""
+
+    inside: int
+    outside: int
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What every engine reports; `qpruntime.Posterior` says what each of these is."""
+
+    likelihood: str
+    method: str
+    n: int
+    log_evidence: float
+    status: Status
+    n_sweeps: int
+    history: tuple[float, ...]
+    lookups: Lookups
+    skipped: int
+    damped: int
+    held: int
+    worst: int
+    jitter: float = 0.0
+    fixed_points: tuple[float, ...] = ()
+
+    def but(self, **changes: Any) -> Outcome:
+        """Return a copy with other values."""
+        return replace(self, **changes)
 
 
 # --- The result of inference, of every engine: predictions, densities left out, evidence, draws.
@@ -720,17 +734,3 @@ def moved_to(post: Any, kernel: Any, X: Any, unscaled: Callable[[Array], Array])
 def solution_of(post: Posterior) -> Any:
     """Return what the engine has left: for rooms that build on posteriors."""
     return post._solution
-
-
-# --- Joint draws of a normal whose covariance may be singular, as that of close points is.
-
-
-def draws(mean: Array, covariance: Array, count: int, rng: np.random.Generator) -> Array:
-    """Return draws, shape (count, T), of N(mean, covariance), which is (T, T).
-
-    By its eigenvalues: those that rounding has left below zero count as zero.
-    """
-    values, vectors = eigh(covariance, check_finite=False)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    found: Array = mean + rng.standard_normal((count, mean.size)) @ root.T
-    return found

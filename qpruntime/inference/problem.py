@@ -117,45 +117,66 @@ def _own(values: Array) -> Array:
     return values if flags.c_contiguous and flags.writeable else np.array(values)
 
 
-# --- Arguments of users that are more than numbers: powers, weights and sites.
+# --- What a posterior remembers of its problem, for corrections that look at the data once more.
+
+#: Two covariances are one if the posterior means that they give agree to this, in units of them.
+_SAME = 1e-6
 
 
-def check_powers(
-    power: float, weights: ArrayLike | None, projector: Projector, n: int
-) -> tuple[float, Array | None]:
-    """Return power and weights, None for weights of 1, or raise `InputError`."""
-    power = number(power, "power", above=0.0, most=1.0)
-    checked = None if weights is None else finite(weights, "weights", (n,))
-    if checked is not None and (checked < 0.0).any():
-        raise InputError(f"weights must not be negative, got {checked.min():g}")
-    if checked is not None and (checked == 1.0).all():
-        checked = None
-    if power != 1.0 or checked is not None:
-        if projector.method == "wp" and projector.table is not None:
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Prior and data of N sites.
+
+    Attributes
+    ----------
+    K : ndarray, shape (N, N), or None
+        Prior covariance, the very array of the inference; pickles leave it out.
+    y, prior : ndarray, shape (N,)
+        Encoded observations and the prior mean.
+    likelihood : Likelihood or None
+        None where its code could not be pickled.
+    power : float
+    weights : ndarray, shape (N,), or None
+    """
+
+    K: Array | None
+    y: Array
+    prior: Array
+    likelihood: Likelihood | None
+    power: float = 1.0
+    weights: Array | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**vars(self), "K": None}
+        try:
+            pickle.dumps(self.likelihood)
+        except Exception:  # of a user's function, whatever it is
+            state["likelihood"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:
+        """Return a copy with a prior covariance, once it is known to be that of the inference.
+
+        `weights` and `mean` are K^-1 (mean - prior mean) and the posterior mean.
+
+        Raises
+        ------
+        InputError
+            If it is another one.
+        """
+        own, _ = covariance(K)
+        if own.shape != (mean.size, mean.size):
+            raise InputError(f"K must have shape {(mean.size, mean.size)}, got {own.shape}")
+        gap = np.abs(self.prior + own @ weights - mean)
+        if not (gap <= _SAME * (np.abs(mean) + np.sqrt(own.diagonal()))).all():
             raise InputError(
-                f"weights and powers are integrated, which the table {projector.table.path} of L_p "
-                "projections does not do: leave it out"
+                f"K is not the prior covariance of this posterior: with it the posterior mean of "
+                f"site {int(np.argmax(gap))} would be off by {gap.max():.3g}"
             )
-        projector.need_density("weights and powers are integrated")
-        if projector.method == "vb":
-            raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
-    return power, checked
-
-
-def check_sites(
-    sites: Sites | Sequence[ArrayLike] | None, n: int, log_concave: bool = True
-) -> Sites | None:
-    """Return starting sites as float arrays, or raise `InputError`."""
-    if sites is None:
-        return None
-    try:
-        first, second = sites
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)") from error
-    tau, nu = finite(first, "tau", (n,)), finite(second, "nu", (n,))
-    if log_concave and (tau < 0.0).any():
-        raise InputError(f"site precisions must not be negative, got {tau.min():g}")
-    return Sites(tau, nu)
+        return replace(self, K=own)
 
 
 # --- Take a prior covariance from any library, symmetric and definite as far as its dtype goes.
@@ -250,63 +271,42 @@ def _jittered(K: Array, scale: float, eps: float) -> tuple[Array, float]:
     return K, jitter
 
 
-# --- What a posterior remembers of its problem, for corrections that look at the data once more.
-
-#: Two covariances are one if the posterior means that they give agree to this, in units of them.
-_SAME = 1e-6
+# --- Arguments of users that are more than numbers: powers, weights and sites.
 
 
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """Prior and data of N sites.
-
-    Attributes
-    ----------
-    K : ndarray, shape (N, N), or None
-        Prior covariance, the very array of the inference; pickles leave it out.
-    y, prior : ndarray, shape (N,)
-        Encoded observations and the prior mean.
-    likelihood : Likelihood or None
-        None where its code could not be pickled.
-    power : float
-    weights : ndarray, shape (N,), or None
-    """
-
-    K: Array | None
-    y: Array
-    prior: Array
-    likelihood: Likelihood | None
-    power: float = 1.0
-    weights: Array | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**vars(self), "K": None}
-        try:
-            pickle.dumps(self.likelihood)
-        except Exception:  # of a user's function, whatever it is
-            state["likelihood"] = None
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
-    def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:
-        """Return a copy with a prior covariance, once it is known to be that of the inference.
-
-        `weights` and `mean` are K^-1 (mean - prior mean) and the posterior mean.
-
-        Raises
-        ------
-        InputError
-            If it is another one.
-        """
-        own, _ = covariance(K)
-        if own.shape != (mean.size, mean.size):
-            raise InputError(f"K must have shape {(mean.size, mean.size)}, got {own.shape}")
-        gap = np.abs(self.prior + own @ weights - mean)
-        if not (gap <= _SAME * (np.abs(mean) + np.sqrt(own.diagonal()))).all():
+def check_powers(
+    power: float, weights: ArrayLike | None, projector: Projector, n: int
+) -> tuple[float, Array | None]:
+    """Return power and weights, None for weights of 1, or raise `InputError`."""
+    power = number(power, "power", above=0.0, most=1.0)
+    checked = None if weights is None else finite(weights, "weights", (n,))
+    if checked is not None and (checked < 0.0).any():
+        raise InputError(f"weights must not be negative, got {checked.min():g}")
+    if checked is not None and (checked == 1.0).all():
+        checked = None
+    if power != 1.0 or checked is not None:
+        if projector.method == "wp" and projector.table is not None:
             raise InputError(
-                f"K is not the prior covariance of this posterior: with it the posterior mean of "
-                f"site {int(np.argmax(gap))} would be off by {gap.max():.3g}"
+                f"weights and powers are integrated, which the table {projector.table.path} of L_p "
+                "projections does not do: leave it out"
             )
-        return replace(self, K=own)
+        projector.need_density("weights and powers are integrated")
+        if projector.method == "vb":
+            raise InputError('method "vb" takes neither weights nor a power; use "ep" or "qp"')
+    return power, checked
+
+
+def check_sites(
+    sites: Sites | Sequence[ArrayLike] | None, n: int, log_concave: bool = True
+) -> Sites | None:
+    """Return starting sites as float arrays, or raise `InputError`."""
+    if sites is None:
+        return None
+    try:
+        first, second = sites
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sites must be a pair (tau, nu) of arrays of shape ({n},)") from error
+    tau, nu = finite(first, "tau", (n,)), finite(second, "nu", (n,))
+    if log_concave and (tau < 0.0).any():
+        raise InputError(f"site precisions must not be negative, got {tau.min():g}")
+    return Sites(tau, nu)

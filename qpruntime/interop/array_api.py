@@ -34,22 +34,6 @@ __all__ = [
     "PortableFunctions",
 ]
 
-# --- All likelihoods of the package in plain operations, by name.
-
-FORMS: dict[str, Callable[[Operations, Likelihood], Form]] = {
-    "binomial": Binomial,
-    "heaviside": Heaviside,
-    "laplace": Laplace,
-    "logistic": Logistic,
-    "negative-binomial": NegativeBinomial,
-    "poisson": Poisson,
-    "poisson-exp": PoissonExp,
-    "probit": Probit,
-    "step": Step,
-    "student-t": StudentT,
-}
-
-
 # --- The functions of `qpruntime.functions` by one array library, which derives them itself.
 
 
@@ -148,3 +132,19 @@ class PortableFunctions:
         value, d_mu = self._ops.along(lambda a: function(a, s, label), m)
         _, d_sigma = self._ops.along(lambda a: function(m, a, label), s)
         return Derivatives(value, d_mu, d_sigma)
+
+
+# --- All likelihoods of the package in plain operations, by name.
+
+FORMS: dict[str, Callable[[Operations, Likelihood], Form]] = {
+    "binomial": Binomial,
+    "heaviside": Heaviside,
+    "laplace": Laplace,
+    "logistic": Logistic,
+    "negative-binomial": NegativeBinomial,
+    "poisson": Poisson,
+    "poisson-exp": PoissonExp,
+    "probit": Probit,
+    "step": Step,
+    "student-t": StudentT,
+}

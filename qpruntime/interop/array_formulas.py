@@ -39,197 +39,436 @@ __all__ = [
     "t_sums",
 ]
 
-# --- What an array library has to provide, by the names that the formulas here use.
-#
-# `NumPy` is the reference, without derivatives; `qpruntime.jax` and `qpruntime.torch` bring theirs.
+# --- What a likelihood computes in plain operations; each is in a module beside this one.
 
 
-class Operations:
-    """Element-wise functions and reductions of one library.
+class Form:
+    """What one likelihood computes of N(mu, sigma^2) and y, arrays of one shape and type.
 
-    Attributes are functions of arrays: ``exp log log1p expm1 sqrt abs tanh floor erfc lgamma``,
-    ``where maximum minimum``.
-    """
+    An observation of several numbers is a tuple of arrays.
 
-    exp: Any
-    log: Any
-    log1p: Any
-    expm1: Any
-    sqrt: Any
-    abs: Any
-    tanh: Any
-    floor: Any
-    erfc: Any
-    lgamma: Any
-    where: Any
-    maximum: Any
-    minimum: Any
-
-    def arrays(self, *values: Any) -> list[Any]:
-        """Arrays of one floating type, broadcast against each other."""
-        raise NotImplementedError
-
-    def constant(self, value: Any, like: Any) -> Any:
-        """A constant array of the type and place of `like`."""
-        raise NotImplementedError
-
-    def held(self, x: Any) -> Any:
-        """The same numbers, through which nothing is derived."""
-        raise NotImplementedError
-
-    def take(self, table: Any, index: Any) -> Any:
-        """Entries of a flat array at floating whole numbers."""
-        raise NotImplementedError
-
-    def total(self, x: Any) -> Any:
-        """Sum over the last axis."""
-        raise NotImplementedError
-
-    def largest(self, x: Any) -> Any:
-        """Maximum over the last axis."""
-        raise NotImplementedError
-
-    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
-        """A function of one array whose derivative is another such function."""
-        raise NotImplementedError
-
-    def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-        """An element-wise function at x, and its derivative, of the same structure."""
-        raise NotImplementedError
-
-
-class NumPy(Operations):
-    """By NumPy and SciPy."""
-
-    exp, log, log1p, expm1, sqrt = np.exp, np.log, np.log1p, np.expm1, np.sqrt
-    abs, tanh, floor = np.abs, np.tanh, np.floor
-    where = staticmethod(np.where)  # the others do not bind
-    maximum, minimum = np.maximum, np.minimum
-
-    def __init__(self) -> None:
-        from scipy.special import erfc, gammaln
-
-        self.erfc, self.lgamma = erfc, gammaln
-
-    def arrays(self, *values: Any) -> list[Any]:
-        return list(np.broadcast_arrays(*(np.asarray(v, float) for v in values)))
-
-    def constant(self, value: Any, like: Any) -> Any:
-        return np.asarray(value, like.dtype)
-
-    def held(self, x: Any) -> Any:
-        return x
-
-    def take(self, table: Any, index: Any) -> Any:
-        return table[index.astype(np.int64)]
-
-    def total(self, x: Any) -> Any:
-        return x.sum(axis=-1)
-
-    def largest(self, x: Any) -> Any:
-        return x.max(axis=-1)
-
-    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
-        return value
-
-
-# --- The normal distribution in plain operations: log Phi, and r = phi/Phi with what follows it.
-#
-# With s = r + z and v = 1 - r s, which is the variance of a unit normal cut off at -z,
-#
-#     (log Phi)' = r,    r' = -r s,    s' = v,    v' = r (s^2 - v),
-#
-# so that derivatives of any order are these functions again. None is formed by cancellation.
-
-_SQRT1_2, _SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
-_INV_SQRT_PI, _INV_SQRT_2PI = 1.0 / math.sqrt(math.pi), 1.0 / math.sqrt(2.0 * math.pi)
-#: W. J. Cody's rational forms of erfc (1969), up to 4 and beyond.
-_NEAR_ZERO = (
-    (2.15311535474403846e-8, 1.0),
-    (5.64188496988670089e-1, 1.57449261107098347e1),
-    (8.88314979438837594e0, 1.17693950891312499e2),
-    (6.61191906371416295e1, 5.37181101862009858e2),
-    (2.98635138197400131e2, 1.62138957456669019e3),
-    (8.81952221241769090e2, 3.29079923573345963e3),
-    (1.71204761263407058e3, 4.36261909014324716e3),
-    (2.05107837782607147e3, 3.43936767414372164e3),
-    (1.23033935479799725e3, 1.23033935480374942e3),
-)
-_FAR = (
-    (1.63153871373020978e-2, 1.0),
-    (3.05326634961232344e-1, 2.56852019228982242e0),
-    (3.60344899949804439e-1, 1.87295284992346725e0),
-    (1.25781726111229246e-1, 5.27905102951428412e-1),
-    (1.60837851487422766e-2, 6.05183413124413191e-2),
-    (6.58749161529837803e-4, 2.33520497626869185e-3),
-)
-#: Below this z Laplace's continued fraction, of so many terms.
-_LAPLACE, _TERMS = -5.0, 32
-
-
-class Normal:
-    """log Phi, r, s and v for one library, each with its derivative.
-
-    Attributes
+    Parameters
     ----------
-    log_ndtr, r, s, v : callable
-        Functions of an array z.
+    ops : Operations
+    likelihood : Likelihood
     """
 
-    def __init__(self, ops: Operations) -> None:
-        self._ops = ops
-        # Each names the others in its derivative, and they exist when that is asked for.
-        self.log_ndtr = ops.derived(self._log_ndtr, lambda z: self.r(z))
-        self.r = ops.derived(lambda z: self._series(z)[0], lambda z: -self.r(z) * self.s(z))
-        self.s = ops.derived(lambda z: self._series(z)[1], lambda z: self.v(z))
-        self.v = ops.derived(
-            lambda z: self._series(z)[2],
-            lambda z: self.r(z) * (self.s(z) * self.s(z) - self.v(z)),
+    def __init__(self, ops: Operations, likelihood: Likelihood) -> None:
+        self.ops, self.normal = ops, Normal(ops)
+        self.parameters = dict(likelihood.parameters)
+
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        """Log Z, mean and variance of the tilted density."""
+        raise NotImplementedError
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        """E log p(y|f)."""
+        raise NotImplementedError
+
+    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+        """sigma*/sigma_EP by the likelihood's compact table; NaN where that has no row."""
+        raise NotImplementedError
+
+
+# --- Poisson with the square link in plain operations; formulas of
+# `qpruntime.likelihoods.poisson_square`.
+
+#: Counts up to here by a recursion, beyond by a sum.
+_RECURSION = 50
+#: Terms of the sum on either side; nodes and ends of the rule for E log f^2, in log t.
+_SQUARE_TERMS, _SQUARE_NODES, _START, _STOP = 15, 800, -42.0, 84.0
+_W2_STOP = 6400.0
+_TAILS = tuple(np.atleast_1d(getattr(_special, f"_TAIL_{k}")) for k in range(6, 0, -1))
+
+
+class Poisson(Form):
+    """p(y|f) = f^(2y) exp(-f^2)/y!."""
+
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        ops, few = self.ops, y <= _RECURSION
+        some = ops.where(few, y, 0.0 * y)
+        many = ops.where(few, 0.0 * y + _RECURSION, y)
+        pairs = zip(by_recursion(ops, mu, sigma, some), by_sum(ops, mu, sigma, many), strict=True)
+        return Sums(*(ops.where(few, a, b) for a, b in pairs))
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        # E log f^2 is the integral of e^-t - E exp(-t f^2) over log t, f in units of its size.
+        ops = self.ops
+        unit = mu * mu + sigma * sigma
+        m2, s2 = _last(mu * mu / unit), _last(2.0 * sigma * sigma / unit)
+        grid = np.linspace(_START, _STOP, _SQUARE_NODES)
+        t = ops.constant(np.exp(grid), mu)
+        a = 1.0 + t * s2
+        difference = ops.exp(-t) - ops.exp(-t * m2 / a - 0.5 * ops.log(a))
+        log_square = ops.log(unit) + ops.total(difference) * (
+            (_STOP - _START) / (_SQUARE_NODES - 1)
+        )
+        return y * log_square - unit - ops.lgamma(y + 1.0)
+
+    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+        ops, s2 = self.ops, sigma * sigma
+        b2 = mu * mu / (s2 * (1.0 + 2.0 * s2))
+        w2 = b2 * (b2 + 8.0 * y)
+        row = ops.minimum(ops.maximum(y - 1.0, 0.0), float(spline.rows - 1))
+        two = spline(row, 0.0 * row, ops.log(1.0 + ops.minimum(w2, _W2_STOP) * 0.0625))
+        two = ops.where(y > spline.rows, 0.0 * two + math.nan, two)
+        single = w2 > _W2_STOP
+        b2 = ops.where(single, b2, 1e4 + 0.0 * b2)
+        one = one_peak(ops, 2.0 * ops.maximum(y, 1.0), ops.sqrt(b2))
+        return ops.where(y == 0.0, 1.0 + 0.0 * two, ops.where(single, one, two))
+
+
+def by_recursion(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
+    """Few counts: nothing is subtracted."""
+    a = 1.0 + 2.0 * sigma * sigma
+    centre, s2, x = mu / a, sigma * sigma / a, (mu / sigma) ** 2 / a
+    log_z = -0.5 * ops.log1p(2.0 * sigma * sigma) - mu * centre
+    t, before, p = 1.0 + 0.0 * mu, 1.0 + 0.0 * mu, 1.0 + 0.0 * mu
+    for j in range(_RECURSION):
+        own = j < y
+        factor = (centre * centre * t + (2 * j + 1) * s2) / (j + 1)
+        log_z = log_z + ops.where(own, ops.log(ops.where(own, factor, 1.0 + 0.0 * mu)), 0.0 * mu)
+        p = ops.where(own, x * t + (2 * j + 1), p)
+        before, t = (
+            ops.where(own, t, before),
+            ops.where(own, 1.0 + (2 * j + 2) * t / p, t),
+        )
+    excess = 2.0 * y * ((2.0 * y - 1.0) * t - 2.0 * y * before) / p
+    return Sums(log_z, centre * t, s2 * (1.0 + excess))
+
+
+def by_sum(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
+    """Many: the trapezoid rule about the right peak, onto which the left one is folded."""
+    root = ops.sqrt(1.0 + 2.0 * sigma * sigma)
+    sign = ops.where(mu < 0.0, -1.0 + 0.0 * mu, 1.0 + 0.0 * mu)
+    s, b, n = sigma / root, sign * mu / sigma / root, 2.0 * y
+    peak = ops.held(0.5 * (b + ops.sqrt(b * b + 4.0 * n)))
+    h = 0.6 / ops.sqrt(1.0 + n / (peak * peak))
+    d = _last(h) * ops.constant(np.arange(-_SQUARE_TERMS, _SQUARE_TERMS + 1.0), mu)
+    g = _last(peak) + d
+    x = _last(b) * g
+    e = (
+        _last(n) * ops.log(g / _last(peak))
+        - 0.5 * (g - _last(b)) ** 2
+        + ops.log1p(ops.exp(-2.0 * x))
+    )
+    best = ops.held(ops.largest(e))
+    mass = ops.exp(e - _last(best))
+    total = ops.total(mass)
+    p = mass / _last(total)
+    lean = ops.tanh(x)
+    first = ops.total(p * g * lean)
+    spread = ops.total(p * (g * lean - _last(first)) ** 2)
+    folded = ops.total(p * g * g * 4.0 * ops.exp(-2.0 * x) / (1.0 + ops.exp(-2.0 * x)) ** 2)
+    # The cavity's exponent is that of b, and log g^n that of f^2y.
+    log_z = best + ops.log(h * total) - _HALF_LOG_2PI + n * ops.log(peak * s / ops.sqrt(y))
+    log_z = log_z + y + log_peak(ops, y) - 0.5 * ops.log1p(2.0 * sigma * sigma)
+    log_z = log_z - mu * mu / (root * root)
+    return Sums(log_z, sign * s * first, s * s * (spread + folded))
+
+
+def one_peak(ops: Operations, n: Any, b: Any) -> Any:
+    """`qpruntime._special.power_peak_ratio`."""
+    g = 0.5 * (b + ops.sqrt(b * b + 4.0 * n))
+    a = n / (g * g)
+    w = a / (1.0 + a)
+    e, total = w / n, 0.0 * w
+    for tail in _TAILS:
+        p = 0.0 * w
+        for c in tail.tolist():
+            p = p * w + c
+        total = e * (p + total)
+    return 1.0 + w * w * total
+
+
+# --- Likelihoods of one bend, by quadrature with as many nodes for every cavity: plain operations.
+
+
+def log_peak(ops: Operations, x: Any) -> Any:
+    """x log x - x - log x! for x >= 0, cancelled by hand."""
+    small, large = ops.minimum(ops.maximum(x, 1e-30), 16.0), ops.maximum(x, 16.0)
+    i = 1.0 / (large * large)
+    error = 1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0))
+    error = (1.0 / 12.0 - i * error) / large
+    near = small * ops.log(small) - small - ops.lgamma(small + 1.0)
+    far = -0.5 * ops.log(large) - _HALF_LOG_2PI - error
+    return ops.where(x > 0.0, ops.where(x < 16.0, near, far), 0.0 * x)
+
+
+class _Bent(Form):
+    """Likelihoods that say what their `Bend` is."""
+
+    def shape(self, y: Any) -> Bend:
+        raise NotImplementedError
+
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        return bend_sums(self.ops, self.normal, self.shape(y), mu, sigma)
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        return bend_expected(self.ops, self.shape(y), mu, sigma)
+
+
+class Logistic(_Bent):
+    def shape(self, y: Any) -> Bend:
+        zero = 0.0 * y
+        return Bend(-y, zero, zero + 1.0, zero, zero, zero)
+
+
+class Binomial(_Bent):
+    def shape(self, y: Any) -> Bend:
+        ops, (k, n) = self.ops, y
+        fail = n - k
+        few = k <= fail
+        a = ops.where(few, k, fail)
+        peak = log_peak(self.ops, k) + log_peak(self.ops, fail) - log_peak(self.ops, n)
+        return Bend(
+            ops.where(few, 1.0 + 0.0 * k, -1.0 + 0.0 * k),
+            a,
+            1.0 / n,
+            ops.log(n),
+            ops.log(ops.maximum(a, 1.0) / ops.maximum(n - a, 1.0)),
+            ops.where(a > 0.0, peak, 0.0 * k),
         )
 
-    def erfcx(self, x: Any) -> Any:
-        """exp(x^2) erfc(x) for x >= 0."""
-        ops = self._ops
-        small, middle = ops.minimum(x, 0.46875), ops.minimum(x, 4.0)
-        p, q = 0.0 * x, 0.0 * x
-        for a, b in _NEAR_ZERO:
-            p, q = p * middle + a, q * middle + b
-        near = p / q
-        far = ops.maximum(x, 4.0)
-        s = 1.0 / far / far
-        p, q = 0.0 * x, 0.0 * x
-        for a, b in _FAR:
-            p, q = p * s + a, q * s + b
-        beyond = (_INV_SQRT_PI - s * p / q) / far
-        level = ops.exp(small * small) * ops.erfc(small)
-        return ops.where(x < 0.46875, level, ops.where(x <= 4.0, near, beyond))
 
-    def _log_ndtr(self, z: Any) -> Any:
-        ops = self._ops
-        above = ops.log1p(-0.5 * ops.erfc(ops.maximum(z, 0.0) * _SQRT1_2))
-        left = ops.minimum(z, 0.0)
-        below = ops.log(0.5 * self.erfcx(-left * _SQRT1_2)) - 0.5 * left * left
-        return ops.where(z > 0.0, above, below)
+class PoissonExp(_Bent):
+    def shape(self, y: Any) -> Bend:
+        zero = 0.0 * y
+        top = self.ops.log(self.ops.maximum(y, 1.0))
+        return Bend(zero + 1.0, y, zero, zero, top, log_peak(self.ops, y))
 
-    def _series(self, z: Any) -> tuple[Any, Any, Any]:
-        """r, s and v."""
-        ops = self._ops
-        up, down = ops.maximum(z, 0.0), ops.minimum(z, 0.0)
-        right = _INV_SQRT_2PI * ops.exp(-0.5 * up * up) / (1.0 - 0.5 * ops.erfc(up * _SQRT1_2))
-        r = ops.where(z > 0.0, right, _SQRT_2_PI / self.erfcx(-down * _SQRT1_2))
-        x = ops.maximum(-z, -_LAPLACE)
-        t = x
-        for n in range(_TERMS, 2, -1):
-            t = x + n / t
-        e = 2.0 / t
-        d = 1.0 / (x + e)
-        far = z < _LAPLACE
-        s = ops.where(far, d, r + z)
-        return (
-            ops.where(far, x + d, r),
-            s,
-            ops.where(far, (e - d) / (x + e), 1.0 - r * s),
+
+class NegativeBinomial(_Bent):
+    def shape(self, y: Any) -> Bend:
+        ops, r = self.ops, self.parameters["dispersion"]
+        n, few, log_r = y + r, y <= r, math.log(r)
+        log_n, some = ops.log(n), ops.maximum(y, 1.0)
+        log_y = ops.log(some)
+        peak = (
+            log_peak(self.ops, y)
+            + log_peak(self.ops, 0.0 * y + r)
+            - log_peak(self.ops, n)
+            + log_r
+            - log_n
         )
+        return Bend(
+            ops.where(few, 1.0 + 0.0 * y, -1.0 + 0.0 * y),
+            ops.where(few, y, 0.0 * y + r),
+            1.0 / n,
+            ops.where(few, log_n - log_r, log_n + log_r),
+            ops.where(few, log_y, -log_y),
+            ops.where(y > 0.0, peak, 0.0 * y),
+        )
+
+
+# --- Likelihoods whose log Z is closed, or one integral of a positive function: plain operations.
+#
+# Formulas are those of `qpruntime.likelihoods`, where their sources stand.
+
+_SQRT1_2_OF_CLOSED, _SQRT_2_PI_OF_CLOSED = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
+
+
+class Probit(Form):
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        ops, s2 = self.ops, sigma * sigma
+        root = ops.sqrt(1.0 + s2)
+        z = y * mu / root
+        r, s, v = self.normal.r(z), self.normal.s(z), self.normal.v(z)
+        mean = ops.where(z < 0.0, y * (z + s2 * s) / root, mu + y * s2 * r / root)
+        return Sums(self.normal.log_ndtr(z), mean, s2 / (1.0 + s2) * (1.0 + s2 * v))
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        return normal_expected(self.ops, self.normal.log_ndtr, y * mu, sigma, 0.0 * mu)
+
+    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+        ops, s2 = self.ops, sigma * sigma
+        k = ops.maximum(y * mu / ops.sqrt(1.0 + s2), -1e8)
+        root = ops.sqrt(16.0 + k * k)
+        p = ops.where(k > 0.0, 8.0 / (root + ops.abs(k)), 0.5 * (root - k))
+        v = 0.5 / math.log(10.0) * ops.log(s2 / (1.0 + p * p))
+        return spline(0.0 * k, k / root, v)
+
+
+class Heaviside(Form):
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        z = y * mu / sigma
+        r, s, v = self.normal.r(z), self.normal.s(z), self.normal.v(z)
+        mean = self.ops.where(z < 0.0, y * sigma * s, mu + y * sigma * r)
+        return Sums(self.normal.log_ndtr(z), mean, sigma * sigma * v)
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        return 0.0 * mu - math.inf
+
+    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+        ops = self.ops
+        z = ops.minimum(ops.maximum(y * mu / sigma, -1e8), 1e8)
+        return spline(0.0 * z, z, z / ops.sqrt(16.0 + z * z))
+
+
+class Step(Form):
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        ops = self.ops
+        sign = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
+        alpha, size = sign * mu / sigma, ops.abs(y)
+        right, left = self.normal.log_ndtr(alpha), self.normal.log_ndtr(-alpha) - size
+        top = ops.maximum(right, left)
+        log_z = top + ops.log(ops.exp(right - top) + ops.exp(left - top))
+        # Where most of the mass is right, from 1 less what is lost: log Z may be tiny.
+        lost = -ops.expm1(-size) * ops.exp(self.normal.log_ndtr(-alpha))
+        log_z = ops.where(lost < 0.5, ops.log1p(-ops.minimum(lost, 0.5)), log_z)
+        p, q = ops.exp(right - log_z), ops.exp(left - log_z)
+        up, down = self.normal.s(alpha), self.normal.s(-alpha)
+        rho = -ops.expm1(-size) * p * self.normal.r(alpha)
+        mean = ops.where(rho < 0.5, mu + sign * sigma * rho, sign * sigma * (p * up - q * down))
+        v = p * self.normal.v(alpha) + q * self.normal.v(-alpha) + p * q * (up + down) ** 2
+        return Sums(log_z, mean, sigma * sigma * v)
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        ops = self.ops
+        side = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
+        return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * _SQRT1_2_OF_CLOSED)
+
+
+class Laplace(Form):
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        ops, normal, scale = self.ops, self.normal, self.parameters["scale"]
+        a, d = sigma / scale, (mu - y) / sigma
+        above, below = d - a, -d - a
+        # Logs of both sides' masses without the factor of the normal that both have.
+        left, right = normal.log_ndtr(below) + a * d, normal.log_ndtr(above) - a * d
+        top = ops.maximum(left, right)
+        total = ops.exp(right - top) + ops.exp(left - top)
+        share, other = ops.exp(right - top) / total, ops.exp(left - top) / total
+        log_z = 0.5 * a * a + top + ops.log(total) - math.log(2.0 * scale)
+        up, down = normal.s(above), normal.s(below)
+        v = share * normal.v(above) + other * normal.v(below) + share * other * (up + down) ** 2
+        far_above, far_below = (other == 0.0) & (above > 0.0), (share == 0.0) & (below > 0.0)
+        mean = y + sigma * (share * up - other * down)
+        mean = ops.where(far_above, mu + sigma * (normal.r(above) - a), mean)
+        mean = ops.where(far_below, mu - sigma * (normal.r(below) - a), mean)
+        return Sums(log_z, mean, sigma * sigma * v)
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        ops, scale = self.ops, self.parameters["scale"]
+        d = (mu - y) / sigma
+        density = _SQRT_2_PI_OF_CLOSED * ops.exp(-0.5 * d * d)
+        lean = 1.0 - ops.erfc(d * _SQRT1_2_OF_CLOSED)
+        return -math.log(2.0 * scale) - sigma * (density + d * lean) / scale
+
+
+class StudentT(Form):
+    def _constants(self) -> tuple[float, float]:
+        own = likelihoods.get("student-t", **self.parameters)
+        return float(own.theta[2]), float(own.theta[3])
+
+    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+        nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
+        found = t_sums(self.ops, mu, sigma, y, nu, scale)
+        return found._replace(log_z=found.log_z + self._constants()[1])
+
+    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+        nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
+        tail = t_expected(self.ops, mu, sigma, y, nu, scale)
+        return self._constants()[0] - 0.5 * (self.parameters["nu"] + 1.0) * tail
+
+
+# --- Quintic splines of compact tables in plain operations, which any library derives.
+
+
+def _weights(t: Any) -> tuple[Any, ...]:
+    """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
+    s = 1.0 - t
+    t2, s2 = t * t, s * s
+    left = 26.0 + t * (-50.0 + t * (20.0 + t * (20.0 + t * (-20.0 + 5.0 * t))))
+    right = 26.0 + s * (-50.0 + s * (20.0 + s * (20.0 + s * (-20.0 + 5.0 * s))))
+    middle = 66.0 + t2 * (-60.0 + t2 * (30.0 - 10.0 * t))
+    other = 66.0 + s2 * (-60.0 + s2 * (30.0 - 10.0 * s))
+    return tuple(w / 120.0 for w in (s2 * s2 * s, left, middle, other, right, t2 * t2 * t))
+
+
+class Spline:
+    """R = sigma*/sigma_EP of a compact table, at a row and its coordinates.
+
+    Parameters
+    ----------
+    ops : Operations
+    table : Table
+        Of kind "compact".
+    """
+
+    def __init__(self, ops: Operations, table: Table) -> None:
+        self._ops, self._axes = ops, [float(v) for v in table.axes()]
+        self._shape = table.values.shape
+        self._flat = np.array(table.values, dtype=float).reshape(-1)
+        self.rows = self._shape[0]
+
+    def __call__(self, row: Any, u: Any, v: Any) -> Any:
+        """Arguments beyond an axis count as its end; `u` is not used along one axis."""
+        ops = self._ops
+        flat = ops.constant(self._flat, v)
+        j, w = self._cell(v, 3, self._shape[2])
+        if self._shape[1] == 1:
+            start = row * self._shape[2] + j
+            return sum(w[k] * ops.take(flat, start + k) for k in range(6))
+        i, x = self._cell(u, 0, self._shape[1])
+        total = 0.0
+        for n in range(6):
+            start = (row * self._shape[1] + i + n) * self._shape[2] + j
+            total = total + x[n] * sum(w[k] * ops.take(flat, start + k) for k in range(6))
+        return total
+
+    def _cell(self, v: Any, axis: int, nodes: int) -> tuple[Any, tuple[Any, ...]]:
+        """First coefficient of the cell of v, and the weights there."""
+        ops, (start, stop, density) = self._ops, self._axes[axis : axis + 3]
+        at = (ops.minimum(ops.maximum(v, start), stop) - start) * density
+        cell = ops.held(ops.minimum(ops.floor(at), float(nodes - 6)))
+        return cell, _weights(at - cell)
+
+
+# --- Student's t in plain operations: a normal whose log precision is integrated over.
+#
+# The rules are those of `qpruntime.likelihoods.student_t` and
+# `qpruntime.interop.derivative_kernels`, with as many nodes for every cavity.
+
+_MIXTURE_NODES, _CUT = 400, 42.0
+
+
+def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Sums:
+    """Log Z, without the constant of the mixture, mean and variance."""
+    s2, sigma2, d = scale * scale, sigma * sigma, y - mu
+    held = ops.held(ops.abs(d) / scale)
+    # Log weights rise with u below `low` and fall above `high`.
+    low, high = -ops.log1p(held / nu * held), ops.log1p(1.0 / nu)
+    low = low - _CUT * 2.0 / (nu + 1.0) - ops.held(ops.log1p(sigma2 / s2)) / (nu + 1.0)
+    high = high + ops.log1p(2.0 * _CUT / nu)
+    unit = ops.constant(np.linspace(0.0, 1.0, _MIXTURE_NODES), mu)
+    u = _last(low) + _last(high - low) * unit
+    up = ops.exp(u)
+    spread = _last(sigma2) + _last(s2) / up
+    e = -0.5 * _last(nu) * (up - 1.0 - u)
+    e = e - 0.5 * (ops.log(spread) + _last(d * d) / spread)
+    best = ops.held(ops.largest(e))
+    mass = ops.exp(e - _last(best))
+    total = ops.total(mass)
+    p = mass / _last(total)
+    own, other = _last(sigma2) / spread, _last(s2) / up / spread
+    share, rest = ops.total(p * own), ops.total(p * other)
+    log_z = best + ops.log(total * (high - low) / (_MIXTURE_NODES - 1)) - _HALF_LOG_2PI
+    mean = ops.where(share < rest, mu + d * share, y - d * rest)
+    small = ops.where(_last(share < rest), own - _last(share), other - _last(rest))
+    return Sums(log_z, mean, sigma2 * rest + d * d * ops.total(p * small * small))
+
+
+def t_expected(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Any:
+    """E log(1 + (f - y)^2/(nu scale^2))."""
+    d2, s2 = (mu - y) ** 2 / (nu * scale * scale), 2.0 * sigma * sigma / (nu * scale * scale)
+    start = ops.held(-ops.log1p(s2 + d2)) - _CUT
+    stop = math.log(_CUT)
+    unit = ops.constant(np.linspace(0.0, 1.0, _MIXTURE_NODES), mu)
+    t = ops.exp(_last(start) + _last(stop - start) * unit)
+    a = 1.0 + t * _last(s2)
+    e = -0.5 * ops.log1p(t * _last(s2)) - t * _last(d2) / a
+    return -ops.total(ops.exp(-t) * ops.expm1(e)) * (stop - start) / (_MIXTURE_NODES - 1)
 
 
 # --- Tilted densities of one bend, on nodes that are held while sums over them are derived.
@@ -421,433 +660,194 @@ def _asinh(ops: Operations, x: Any) -> Any:
     return ops.where(x < 0.0, -value, value)
 
 
-# --- Student's t in plain operations: a normal whose log precision is integrated over.
+# --- The normal distribution in plain operations: log Phi, and r = phi/Phi with what follows it.
 #
-# The rules are those of `qpruntime.likelihoods.student_t` and
-# `qpruntime.interop.derivative_kernels`, with as many nodes for every cavity.
+# With s = r + z and v = 1 - r s, which is the variance of a unit normal cut off at -z,
+#
+#     (log Phi)' = r,    r' = -r s,    s' = v,    v' = r (s^2 - v),
+#
+# so that derivatives of any order are these functions again. None is formed by cancellation.
 
-_MIXTURE_NODES, _CUT = 400, 42.0
-
-
-def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Sums:
-    """Log Z, without the constant of the mixture, mean and variance."""
-    s2, sigma2, d = scale * scale, sigma * sigma, y - mu
-    held = ops.held(ops.abs(d) / scale)
-    # Log weights rise with u below `low` and fall above `high`.
-    low, high = -ops.log1p(held / nu * held), ops.log1p(1.0 / nu)
-    low = low - _CUT * 2.0 / (nu + 1.0) - ops.held(ops.log1p(sigma2 / s2)) / (nu + 1.0)
-    high = high + ops.log1p(2.0 * _CUT / nu)
-    unit = ops.constant(np.linspace(0.0, 1.0, _MIXTURE_NODES), mu)
-    u = _last(low) + _last(high - low) * unit
-    up = ops.exp(u)
-    spread = _last(sigma2) + _last(s2) / up
-    e = -0.5 * _last(nu) * (up - 1.0 - u)
-    e = e - 0.5 * (ops.log(spread) + _last(d * d) / spread)
-    best = ops.held(ops.largest(e))
-    mass = ops.exp(e - _last(best))
-    total = ops.total(mass)
-    p = mass / _last(total)
-    own, other = _last(sigma2) / spread, _last(s2) / up / spread
-    share, rest = ops.total(p * own), ops.total(p * other)
-    log_z = best + ops.log(total * (high - low) / (_MIXTURE_NODES - 1)) - _HALF_LOG_2PI
-    mean = ops.where(share < rest, mu + d * share, y - d * rest)
-    small = ops.where(_last(share < rest), own - _last(share), other - _last(rest))
-    return Sums(log_z, mean, sigma2 * rest + d * d * ops.total(p * small * small))
-
-
-def t_expected(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Any:
-    """E log(1 + (f - y)^2/(nu scale^2))."""
-    d2, s2 = (mu - y) ** 2 / (nu * scale * scale), 2.0 * sigma * sigma / (nu * scale * scale)
-    start = ops.held(-ops.log1p(s2 + d2)) - _CUT
-    stop = math.log(_CUT)
-    unit = ops.constant(np.linspace(0.0, 1.0, _MIXTURE_NODES), mu)
-    t = ops.exp(_last(start) + _last(stop - start) * unit)
-    a = 1.0 + t * _last(s2)
-    e = -0.5 * ops.log1p(t * _last(s2)) - t * _last(d2) / a
-    return -ops.total(ops.exp(-t) * ops.expm1(e)) * (stop - start) / (_MIXTURE_NODES - 1)
+_SQRT1_2, _SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
+_INV_SQRT_PI, _INV_SQRT_2PI = 1.0 / math.sqrt(math.pi), 1.0 / math.sqrt(2.0 * math.pi)
+#: W. J. Cody's rational forms of erfc (1969), up to 4 and beyond.
+_NEAR_ZERO = (
+    (2.15311535474403846e-8, 1.0),
+    (5.64188496988670089e-1, 1.57449261107098347e1),
+    (8.88314979438837594e0, 1.17693950891312499e2),
+    (6.61191906371416295e1, 5.37181101862009858e2),
+    (2.98635138197400131e2, 1.62138957456669019e3),
+    (8.81952221241769090e2, 3.29079923573345963e3),
+    (1.71204761263407058e3, 4.36261909014324716e3),
+    (2.05107837782607147e3, 3.43936767414372164e3),
+    (1.23033935479799725e3, 1.23033935480374942e3),
+)
+_FAR = (
+    (1.63153871373020978e-2, 1.0),
+    (3.05326634961232344e-1, 2.56852019228982242e0),
+    (3.60344899949804439e-1, 1.87295284992346725e0),
+    (1.25781726111229246e-1, 5.27905102951428412e-1),
+    (1.60837851487422766e-2, 6.05183413124413191e-2),
+    (6.58749161529837803e-4, 2.33520497626869185e-3),
+)
+#: Below this z Laplace's continued fraction, of so many terms.
+_LAPLACE, _TERMS = -5.0, 32
 
 
-# --- Quintic splines of compact tables in plain operations, which any library derives.
+class Normal:
+    """log Phi, r, s and v for one library, each with its derivative.
 
-
-def _weights(t: Any) -> tuple[Any, ...]:
-    """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
-    s = 1.0 - t
-    t2, s2 = t * t, s * s
-    left = 26.0 + t * (-50.0 + t * (20.0 + t * (20.0 + t * (-20.0 + 5.0 * t))))
-    right = 26.0 + s * (-50.0 + s * (20.0 + s * (20.0 + s * (-20.0 + 5.0 * s))))
-    middle = 66.0 + t2 * (-60.0 + t2 * (30.0 - 10.0 * t))
-    other = 66.0 + s2 * (-60.0 + s2 * (30.0 - 10.0 * s))
-    return tuple(w / 120.0 for w in (s2 * s2 * s, left, middle, other, right, t2 * t2 * t))
-
-
-class Spline:
-    """R = sigma*/sigma_EP of a compact table, at a row and its coordinates.
-
-    Parameters
+    Attributes
     ----------
-    ops : Operations
-    table : Table
-        Of kind "compact".
+    log_ndtr, r, s, v : callable
+        Functions of an array z.
     """
 
-    def __init__(self, ops: Operations, table: Table) -> None:
-        self._ops, self._axes = ops, [float(v) for v in table.axes()]
-        self._shape = table.values.shape
-        self._flat = np.array(table.values, dtype=float).reshape(-1)
-        self.rows = self._shape[0]
+    def __init__(self, ops: Operations) -> None:
+        self._ops = ops
+        # Each names the others in its derivative, and they exist when that is asked for.
+        self.log_ndtr = ops.derived(self._log_ndtr, lambda z: self.r(z))
+        self.r = ops.derived(lambda z: self._series(z)[0], lambda z: -self.r(z) * self.s(z))
+        self.s = ops.derived(lambda z: self._series(z)[1], lambda z: self.v(z))
+        self.v = ops.derived(
+            lambda z: self._series(z)[2],
+            lambda z: self.r(z) * (self.s(z) * self.s(z) - self.v(z)),
+        )
 
-    def __call__(self, row: Any, u: Any, v: Any) -> Any:
-        """Arguments beyond an axis count as its end; `u` is not used along one axis."""
+    def erfcx(self, x: Any) -> Any:
+        """exp(x^2) erfc(x) for x >= 0."""
         ops = self._ops
-        flat = ops.constant(self._flat, v)
-        j, w = self._cell(v, 3, self._shape[2])
-        if self._shape[1] == 1:
-            start = row * self._shape[2] + j
-            return sum(w[k] * ops.take(flat, start + k) for k in range(6))
-        i, x = self._cell(u, 0, self._shape[1])
-        total = 0.0
-        for n in range(6):
-            start = (row * self._shape[1] + i + n) * self._shape[2] + j
-            total = total + x[n] * sum(w[k] * ops.take(flat, start + k) for k in range(6))
-        return total
+        small, middle = ops.minimum(x, 0.46875), ops.minimum(x, 4.0)
+        p, q = 0.0 * x, 0.0 * x
+        for a, b in _NEAR_ZERO:
+            p, q = p * middle + a, q * middle + b
+        near = p / q
+        far = ops.maximum(x, 4.0)
+        s = 1.0 / far / far
+        p, q = 0.0 * x, 0.0 * x
+        for a, b in _FAR:
+            p, q = p * s + a, q * s + b
+        beyond = (_INV_SQRT_PI - s * p / q) / far
+        level = ops.exp(small * small) * ops.erfc(small)
+        return ops.where(x < 0.46875, level, ops.where(x <= 4.0, near, beyond))
 
-    def _cell(self, v: Any, axis: int, nodes: int) -> tuple[Any, tuple[Any, ...]]:
-        """First coefficient of the cell of v, and the weights there."""
-        ops, (start, stop, density) = self._ops, self._axes[axis : axis + 3]
-        at = (ops.minimum(ops.maximum(v, start), stop) - start) * density
-        cell = ops.held(ops.minimum(ops.floor(at), float(nodes - 6)))
-        return cell, _weights(at - cell)
+    def _log_ndtr(self, z: Any) -> Any:
+        ops = self._ops
+        above = ops.log1p(-0.5 * ops.erfc(ops.maximum(z, 0.0) * _SQRT1_2))
+        left = ops.minimum(z, 0.0)
+        below = ops.log(0.5 * self.erfcx(-left * _SQRT1_2)) - 0.5 * left * left
+        return ops.where(z > 0.0, above, below)
+
+    def _series(self, z: Any) -> tuple[Any, Any, Any]:
+        """r, s and v."""
+        ops = self._ops
+        up, down = ops.maximum(z, 0.0), ops.minimum(z, 0.0)
+        right = _INV_SQRT_2PI * ops.exp(-0.5 * up * up) / (1.0 - 0.5 * ops.erfc(up * _SQRT1_2))
+        r = ops.where(z > 0.0, right, _SQRT_2_PI / self.erfcx(-down * _SQRT1_2))
+        x = ops.maximum(-z, -_LAPLACE)
+        t = x
+        for n in range(_TERMS, 2, -1):
+            t = x + n / t
+        e = 2.0 / t
+        d = 1.0 / (x + e)
+        far = z < _LAPLACE
+        s = ops.where(far, d, r + z)
+        return (
+            ops.where(far, x + d, r),
+            s,
+            ops.where(far, (e - d) / (x + e), 1.0 - r * s),
+        )
 
 
-# --- What a likelihood computes in plain operations; each is in a module beside this one.
+# --- What an array library has to provide, by the names that the formulas here use.
+#
+# `NumPy` is the reference, without derivatives; `qpruntime.jax` and `qpruntime.torch` bring theirs.
 
 
-class Form:
-    """What one likelihood computes of N(mu, sigma^2) and y, arrays of one shape and type.
+class Operations:
+    """Element-wise functions and reductions of one library.
 
-    An observation of several numbers is a tuple of arrays.
-
-    Parameters
-    ----------
-    ops : Operations
-    likelihood : Likelihood
+    Attributes are functions of arrays: ``exp log log1p expm1 sqrt abs tanh floor erfc lgamma``,
+    ``where maximum minimum``.
     """
 
-    def __init__(self, ops: Operations, likelihood: Likelihood) -> None:
-        self.ops, self.normal = ops, Normal(ops)
-        self.parameters = dict(likelihood.parameters)
+    exp: Any
+    log: Any
+    log1p: Any
+    expm1: Any
+    sqrt: Any
+    abs: Any
+    tanh: Any
+    floor: Any
+    erfc: Any
+    lgamma: Any
+    where: Any
+    maximum: Any
+    minimum: Any
 
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        """Log Z, mean and variance of the tilted density."""
+    def arrays(self, *values: Any) -> list[Any]:
+        """Arrays of one floating type, broadcast against each other."""
         raise NotImplementedError
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        """E log p(y|f)."""
+    def constant(self, value: Any, like: Any) -> Any:
+        """A constant array of the type and place of `like`."""
         raise NotImplementedError
 
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
-        """sigma*/sigma_EP by the likelihood's compact table; NaN where that has no row."""
+    def held(self, x: Any) -> Any:
+        """The same numbers, through which nothing is derived."""
+        raise NotImplementedError
+
+    def take(self, table: Any, index: Any) -> Any:
+        """Entries of a flat array at floating whole numbers."""
+        raise NotImplementedError
+
+    def total(self, x: Any) -> Any:
+        """Sum over the last axis."""
+        raise NotImplementedError
+
+    def largest(self, x: Any) -> Any:
+        """Maximum over the last axis."""
+        raise NotImplementedError
+
+    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+        """A function of one array whose derivative is another such function."""
+        raise NotImplementedError
+
+    def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+        """An element-wise function at x, and its derivative, of the same structure."""
         raise NotImplementedError
 
 
-# --- Likelihoods whose log Z is closed, or one integral of a positive function: plain operations.
-#
-# Formulas are those of `qpruntime.likelihoods`, where their sources stand.
+class NumPy(Operations):
+    """By NumPy and SciPy."""
 
-_SQRT1_2_OF_CLOSED, _SQRT_2_PI_OF_CLOSED = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
+    exp, log, log1p, expm1, sqrt = np.exp, np.log, np.log1p, np.expm1, np.sqrt
+    abs, tanh, floor = np.abs, np.tanh, np.floor
+    where = staticmethod(np.where)  # the others do not bind
+    maximum, minimum = np.maximum, np.minimum
 
+    def __init__(self) -> None:
+        from scipy.special import erfc, gammaln
 
-class Probit(Form):
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        ops, s2 = self.ops, sigma * sigma
-        root = ops.sqrt(1.0 + s2)
-        z = y * mu / root
-        r, s, v = self.normal.r(z), self.normal.s(z), self.normal.v(z)
-        mean = ops.where(z < 0.0, y * (z + s2 * s) / root, mu + y * s2 * r / root)
-        return Sums(self.normal.log_ndtr(z), mean, s2 / (1.0 + s2) * (1.0 + s2 * v))
+        self.erfc, self.lgamma = erfc, gammaln
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        return normal_expected(self.ops, self.normal.log_ndtr, y * mu, sigma, 0.0 * mu)
+    def arrays(self, *values: Any) -> list[Any]:
+        return list(np.broadcast_arrays(*(np.asarray(v, float) for v in values)))
 
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
-        ops, s2 = self.ops, sigma * sigma
-        k = ops.maximum(y * mu / ops.sqrt(1.0 + s2), -1e8)
-        root = ops.sqrt(16.0 + k * k)
-        p = ops.where(k > 0.0, 8.0 / (root + ops.abs(k)), 0.5 * (root - k))
-        v = 0.5 / math.log(10.0) * ops.log(s2 / (1.0 + p * p))
-        return spline(0.0 * k, k / root, v)
+    def constant(self, value: Any, like: Any) -> Any:
+        return np.asarray(value, like.dtype)
 
+    def held(self, x: Any) -> Any:
+        return x
 
-class Heaviside(Form):
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        z = y * mu / sigma
-        r, s, v = self.normal.r(z), self.normal.s(z), self.normal.v(z)
-        mean = self.ops.where(z < 0.0, y * sigma * s, mu + y * sigma * r)
-        return Sums(self.normal.log_ndtr(z), mean, sigma * sigma * v)
+    def take(self, table: Any, index: Any) -> Any:
+        return table[index.astype(np.int64)]
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        return 0.0 * mu - math.inf
+    def total(self, x: Any) -> Any:
+        return x.sum(axis=-1)
 
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
-        ops = self.ops
-        z = ops.minimum(ops.maximum(y * mu / sigma, -1e8), 1e8)
-        return spline(0.0 * z, z, z / ops.sqrt(16.0 + z * z))
+    def largest(self, x: Any) -> Any:
+        return x.max(axis=-1)
 
-
-class Step(Form):
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        ops = self.ops
-        sign = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
-        alpha, size = sign * mu / sigma, ops.abs(y)
-        right, left = self.normal.log_ndtr(alpha), self.normal.log_ndtr(-alpha) - size
-        top = ops.maximum(right, left)
-        log_z = top + ops.log(ops.exp(right - top) + ops.exp(left - top))
-        # Where most of the mass is right, from 1 less what is lost: log Z may be tiny.
-        lost = -ops.expm1(-size) * ops.exp(self.normal.log_ndtr(-alpha))
-        log_z = ops.where(lost < 0.5, ops.log1p(-ops.minimum(lost, 0.5)), log_z)
-        p, q = ops.exp(right - log_z), ops.exp(left - log_z)
-        up, down = self.normal.s(alpha), self.normal.s(-alpha)
-        rho = -ops.expm1(-size) * p * self.normal.r(alpha)
-        mean = ops.where(rho < 0.5, mu + sign * sigma * rho, sign * sigma * (p * up - q * down))
-        v = p * self.normal.v(alpha) + q * self.normal.v(-alpha) + p * q * (up + down) ** 2
-        return Sums(log_z, mean, sigma * sigma * v)
-
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        ops = self.ops
-        side = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
-        return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * _SQRT1_2_OF_CLOSED)
-
-
-class Laplace(Form):
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        ops, normal, scale = self.ops, self.normal, self.parameters["scale"]
-        a, d = sigma / scale, (mu - y) / sigma
-        above, below = d - a, -d - a
-        # Logs of both sides' masses without the factor of the normal that both have.
-        left, right = normal.log_ndtr(below) + a * d, normal.log_ndtr(above) - a * d
-        top = ops.maximum(left, right)
-        total = ops.exp(right - top) + ops.exp(left - top)
-        share, other = ops.exp(right - top) / total, ops.exp(left - top) / total
-        log_z = 0.5 * a * a + top + ops.log(total) - math.log(2.0 * scale)
-        up, down = normal.s(above), normal.s(below)
-        v = share * normal.v(above) + other * normal.v(below) + share * other * (up + down) ** 2
-        far_above, far_below = (other == 0.0) & (above > 0.0), (share == 0.0) & (below > 0.0)
-        mean = y + sigma * (share * up - other * down)
-        mean = ops.where(far_above, mu + sigma * (normal.r(above) - a), mean)
-        mean = ops.where(far_below, mu - sigma * (normal.r(below) - a), mean)
-        return Sums(log_z, mean, sigma * sigma * v)
-
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        ops, scale = self.ops, self.parameters["scale"]
-        d = (mu - y) / sigma
-        density = _SQRT_2_PI_OF_CLOSED * ops.exp(-0.5 * d * d)
-        lean = 1.0 - ops.erfc(d * _SQRT1_2_OF_CLOSED)
-        return -math.log(2.0 * scale) - sigma * (density + d * lean) / scale
-
-
-class StudentT(Form):
-    def _constants(self) -> tuple[float, float]:
-        own = likelihoods.get("student-t", **self.parameters)
-        return float(own.theta[2]), float(own.theta[3])
-
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
-        found = t_sums(self.ops, mu, sigma, y, nu, scale)
-        return found._replace(log_z=found.log_z + self._constants()[1])
-
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
-        tail = t_expected(self.ops, mu, sigma, y, nu, scale)
-        return self._constants()[0] - 0.5 * (self.parameters["nu"] + 1.0) * tail
-
-
-# --- Likelihoods of one bend, by quadrature with as many nodes for every cavity: plain operations.
-
-
-def log_peak(ops: Operations, x: Any) -> Any:
-    """x log x - x - log x! for x >= 0, cancelled by hand."""
-    small, large = ops.minimum(ops.maximum(x, 1e-30), 16.0), ops.maximum(x, 16.0)
-    i = 1.0 / (large * large)
-    error = 1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0))
-    error = (1.0 / 12.0 - i * error) / large
-    near = small * ops.log(small) - small - ops.lgamma(small + 1.0)
-    far = -0.5 * ops.log(large) - _HALF_LOG_2PI - error
-    return ops.where(x > 0.0, ops.where(x < 16.0, near, far), 0.0 * x)
-
-
-class _Bent(Form):
-    """Likelihoods that say what their `Bend` is."""
-
-    def shape(self, y: Any) -> Bend:
-        raise NotImplementedError
-
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        return bend_sums(self.ops, self.normal, self.shape(y), mu, sigma)
-
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        return bend_expected(self.ops, self.shape(y), mu, sigma)
-
-
-class Logistic(_Bent):
-    def shape(self, y: Any) -> Bend:
-        zero = 0.0 * y
-        return Bend(-y, zero, zero + 1.0, zero, zero, zero)
-
-
-class Binomial(_Bent):
-    def shape(self, y: Any) -> Bend:
-        ops, (k, n) = self.ops, y
-        fail = n - k
-        few = k <= fail
-        a = ops.where(few, k, fail)
-        peak = log_peak(self.ops, k) + log_peak(self.ops, fail) - log_peak(self.ops, n)
-        return Bend(
-            ops.where(few, 1.0 + 0.0 * k, -1.0 + 0.0 * k),
-            a,
-            1.0 / n,
-            ops.log(n),
-            ops.log(ops.maximum(a, 1.0) / ops.maximum(n - a, 1.0)),
-            ops.where(a > 0.0, peak, 0.0 * k),
-        )
-
-
-class PoissonExp(_Bent):
-    def shape(self, y: Any) -> Bend:
-        zero = 0.0 * y
-        top = self.ops.log(self.ops.maximum(y, 1.0))
-        return Bend(zero + 1.0, y, zero, zero, top, log_peak(self.ops, y))
-
-
-class NegativeBinomial(_Bent):
-    def shape(self, y: Any) -> Bend:
-        ops, r = self.ops, self.parameters["dispersion"]
-        n, few, log_r = y + r, y <= r, math.log(r)
-        log_n, some = ops.log(n), ops.maximum(y, 1.0)
-        log_y = ops.log(some)
-        peak = (
-            log_peak(self.ops, y)
-            + log_peak(self.ops, 0.0 * y + r)
-            - log_peak(self.ops, n)
-            + log_r
-            - log_n
-        )
-        return Bend(
-            ops.where(few, 1.0 + 0.0 * y, -1.0 + 0.0 * y),
-            ops.where(few, y, 0.0 * y + r),
-            1.0 / n,
-            ops.where(few, log_n - log_r, log_n + log_r),
-            ops.where(few, log_y, -log_y),
-            ops.where(y > 0.0, peak, 0.0 * y),
-        )
-
-
-# --- Poisson with the square link in plain operations; formulas of
-# `qpruntime.likelihoods.poisson_square`.
-
-#: Counts up to here by a recursion, beyond by a sum.
-_RECURSION = 50
-#: Terms of the sum on either side; nodes and ends of the rule for E log f^2, in log t.
-_SQUARE_TERMS, _SQUARE_NODES, _START, _STOP = 15, 800, -42.0, 84.0
-_W2_STOP = 6400.0
-_TAILS = tuple(np.atleast_1d(getattr(_special, f"_TAIL_{k}")) for k in range(6, 0, -1))
-
-
-class Poisson(Form):
-    """p(y|f) = f^(2y) exp(-f^2)/y!."""
-
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
-        ops, few = self.ops, y <= _RECURSION
-        some = ops.where(few, y, 0.0 * y)
-        many = ops.where(few, 0.0 * y + _RECURSION, y)
-        pairs = zip(by_recursion(ops, mu, sigma, some), by_sum(ops, mu, sigma, many), strict=True)
-        return Sums(*(ops.where(few, a, b) for a, b in pairs))
-
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        # E log f^2 is the integral of e^-t - E exp(-t f^2) over log t, f in units of its size.
-        ops = self.ops
-        unit = mu * mu + sigma * sigma
-        m2, s2 = _last(mu * mu / unit), _last(2.0 * sigma * sigma / unit)
-        grid = np.linspace(_START, _STOP, _SQUARE_NODES)
-        t = ops.constant(np.exp(grid), mu)
-        a = 1.0 + t * s2
-        difference = ops.exp(-t) - ops.exp(-t * m2 / a - 0.5 * ops.log(a))
-        log_square = ops.log(unit) + ops.total(difference) * (
-            (_STOP - _START) / (_SQUARE_NODES - 1)
-        )
-        return y * log_square - unit - ops.lgamma(y + 1.0)
-
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
-        ops, s2 = self.ops, sigma * sigma
-        b2 = mu * mu / (s2 * (1.0 + 2.0 * s2))
-        w2 = b2 * (b2 + 8.0 * y)
-        row = ops.minimum(ops.maximum(y - 1.0, 0.0), float(spline.rows - 1))
-        two = spline(row, 0.0 * row, ops.log(1.0 + ops.minimum(w2, _W2_STOP) * 0.0625))
-        two = ops.where(y > spline.rows, 0.0 * two + math.nan, two)
-        single = w2 > _W2_STOP
-        b2 = ops.where(single, b2, 1e4 + 0.0 * b2)
-        one = one_peak(ops, 2.0 * ops.maximum(y, 1.0), ops.sqrt(b2))
-        return ops.where(y == 0.0, 1.0 + 0.0 * two, ops.where(single, one, two))
-
-
-def by_recursion(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
-    """Few counts: nothing is subtracted."""
-    a = 1.0 + 2.0 * sigma * sigma
-    centre, s2, x = mu / a, sigma * sigma / a, (mu / sigma) ** 2 / a
-    log_z = -0.5 * ops.log1p(2.0 * sigma * sigma) - mu * centre
-    t, before, p = 1.0 + 0.0 * mu, 1.0 + 0.0 * mu, 1.0 + 0.0 * mu
-    for j in range(_RECURSION):
-        own = j < y
-        factor = (centre * centre * t + (2 * j + 1) * s2) / (j + 1)
-        log_z = log_z + ops.where(own, ops.log(ops.where(own, factor, 1.0 + 0.0 * mu)), 0.0 * mu)
-        p = ops.where(own, x * t + (2 * j + 1), p)
-        before, t = (
-            ops.where(own, t, before),
-            ops.where(own, 1.0 + (2 * j + 2) * t / p, t),
-        )
-    excess = 2.0 * y * ((2.0 * y - 1.0) * t - 2.0 * y * before) / p
-    return Sums(log_z, centre * t, s2 * (1.0 + excess))
-
-
-def by_sum(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
-    """Many: the trapezoid rule about the right peak, onto which the left one is folded."""
-    root = ops.sqrt(1.0 + 2.0 * sigma * sigma)
-    sign = ops.where(mu < 0.0, -1.0 + 0.0 * mu, 1.0 + 0.0 * mu)
-    s, b, n = sigma / root, sign * mu / sigma / root, 2.0 * y
-    peak = ops.held(0.5 * (b + ops.sqrt(b * b + 4.0 * n)))
-    h = 0.6 / ops.sqrt(1.0 + n / (peak * peak))
-    d = _last(h) * ops.constant(np.arange(-_SQUARE_TERMS, _SQUARE_TERMS + 1.0), mu)
-    g = _last(peak) + d
-    x = _last(b) * g
-    e = (
-        _last(n) * ops.log(g / _last(peak))
-        - 0.5 * (g - _last(b)) ** 2
-        + ops.log1p(ops.exp(-2.0 * x))
-    )
-    best = ops.held(ops.largest(e))
-    mass = ops.exp(e - _last(best))
-    total = ops.total(mass)
-    p = mass / _last(total)
-    lean = ops.tanh(x)
-    first = ops.total(p * g * lean)
-    spread = ops.total(p * (g * lean - _last(first)) ** 2)
-    folded = ops.total(p * g * g * 4.0 * ops.exp(-2.0 * x) / (1.0 + ops.exp(-2.0 * x)) ** 2)
-    # The cavity's exponent is that of b, and log g^n that of f^2y.
-    log_z = best + ops.log(h * total) - _HALF_LOG_2PI + n * ops.log(peak * s / ops.sqrt(y))
-    log_z = log_z + y + log_peak(ops, y) - 0.5 * ops.log1p(2.0 * sigma * sigma)
-    log_z = log_z - mu * mu / (root * root)
-    return Sums(log_z, sign * s * first, s * s * (spread + folded))
-
-
-def one_peak(ops: Operations, n: Any, b: Any) -> Any:
-    """`qpruntime._special.power_peak_ratio`."""
-    g = 0.5 * (b + ops.sqrt(b * b + 4.0 * n))
-    a = n / (g * g)
-    w = a / (1.0 + a)
-    e, total = w / n, 0.0 * w
-    for tail in _TAILS:
-        p = 0.0 * w
-        for c in tail.tolist():
-            p = p * w + c
-        total = e * (p + total)
-    return 1.0 + w * w * total
+    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+        return value

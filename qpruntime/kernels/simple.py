@@ -32,44 +32,6 @@ __all__ = [
     "WHITE_PARTS",
 ]
 
-# --- A constant, which is a state that never moves.
-
-CONSTANT_STATES = States([[0.0]], [[1.0]], CONSTANT)
-
-
-def constant_state_space(kernel: Any) -> tuple[Term, ...]:
-    """State of a constant: a variance without factors."""
-    return (Term(float(kernel.constant_value), by=(("constant_value", 1.0),)),)
-
-
-CONSTANT_PARTS = KernelParts(constant="constant_value", state_space=constant_state_space)
-
-
-# --- A line, sigma_0^2 + x z, scikit-learn's DotProduct, and its states: the value and its slope.
-
-# It is not stationary: where it begins is for whoever knows the first time.
-LINE_STATES = States([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], LINE)
-
-
-def linear_state_space(kernel: Any) -> Factor:
-    """State of a line, whose rate is sigma_0."""
-    return Factor(LINE_STATES, float(kernel.sigma_0), "sigma_0")
-
-
-LINE_PARTS = KernelParts(state_space=linear_state_space)
-
-
-# --- White noise: on the diagonal of rows alone, and no state.
-
-
-def white_state_space(kernel: Any) -> tuple[Term, ...]:
-    """Noise of what is observed."""
-    return (Term(float(kernel.noise_level), by=(("noise_level", 1.0),), white=True),)
-
-
-WHITE_PARTS = KernelParts(noise="noise_level", state_space=white_state_space)
-
-
 # --- A periodic kernel, exp(-2 sin^2(pi r/T)/l^2) of distances r, scikit-learn's ExpSineSquared.
 #
 # In time it is a constant and harmonics, whose variances are Bessel functions.
@@ -141,3 +103,41 @@ PERIODIC_PARTS = KernelParts(
     scaled=False,
     state_space=periodic_state_space,
 )
+
+
+# --- White noise: on the diagonal of rows alone, and no state.
+
+
+def white_state_space(kernel: Any) -> tuple[Term, ...]:
+    """Noise of what is observed."""
+    return (Term(float(kernel.noise_level), by=(("noise_level", 1.0),), white=True),)
+
+
+WHITE_PARTS = KernelParts(noise="noise_level", state_space=white_state_space)
+
+
+# --- A line, sigma_0^2 + x z, scikit-learn's DotProduct, and its states: the value and its slope.
+
+# It is not stationary: where it begins is for whoever knows the first time.
+LINE_STATES = States([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], LINE)
+
+
+def linear_state_space(kernel: Any) -> Factor:
+    """State of a line, whose rate is sigma_0."""
+    return Factor(LINE_STATES, float(kernel.sigma_0), "sigma_0")
+
+
+LINE_PARTS = KernelParts(state_space=linear_state_space)
+
+
+# --- A constant, which is a state that never moves.
+
+CONSTANT_STATES = States([[0.0]], [[1.0]], CONSTANT)
+
+
+def constant_state_space(kernel: Any) -> tuple[Term, ...]:
+    """State of a constant: a variance without factors."""
+    return (Term(float(kernel.constant_value), by=(("constant_value", 1.0),)),)
+
+
+CONSTANT_PARTS = KernelParts(constant="constant_value", state_space=constant_state_space)

@@ -44,6 +44,223 @@ __all__ = [
     "student",
 ]
 
+# --- Incomplete gamma functions: what noise of a Matérn state over short steps is made of.
+
+#: Below this incomplete gamma functions are summed: 1 - e^-y (...) would cancel.
+_SUMMED, _TERMS = 2.0, 21
+#: Divisions one after the other take as long as all the rest.
+_INVERSE = np.array([0.0] + [1.0 / j for j in range(1, 32)])
+
+
+@kernel
+def gamma_share(k, y, e):
+    """Regularised lower incomplete gamma function P(k, y) for k = 3 or 5; e = exp(-y)."""
+    if y < _SUMMED:
+        total = 1.0
+        for j in range(_TERMS if y > 0.25 else 9, 0, -1):
+            total = 1.0 + total * y * _INVERSE[k + j]
+        power = y * y * y
+        return power * e * total * _INVERSE[6] if k == 3 else power * y * y * e * total / 120.0
+    if k == 3:
+        return 1.0 - e * (1.0 + y + 0.5 * y * y)
+    return 1.0 - e * (1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0 + y / 24.0))))
+
+
+# --- The rational quadratic, (1 + r^2/(2 alpha))^-alpha: squared exponentials of many lengths.
+
+
+def rational_quadratic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+    """The slope is the power above."""
+    alpha = float(kernel.alpha)
+    base = 1.0 + squares / (2.0 * alpha)
+    f = base**-alpha
+    return f, f / base if slope else f
+
+
+def by_alpha(kernel: Any, r: Array) -> Array:
+    """Derivative by log alpha."""
+    alpha = float(kernel.alpha)
+    share = r * r / (2.0 * alpha)
+    base = 1.0 + share
+    found: Array = alpha * base**-alpha * (share / base - np.log1p(share))
+    return found
+
+
+def rational_quadratic_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+    """Precisions of the squared exponentials have a gamma distribution of mean 1."""
+    alpha = float(kernel.alpha)
+    return np.sqrt(rng.gamma(alpha, 1.0 / alpha, count))
+
+
+RATIONAL_QUADRATIC_PARTS = KernelParts(
+    shape=rational_quadratic_shape,
+    slopes={"alpha": by_alpha},
+    frequencies=rational_quadratic_frequencies,
+)
+
+
+# --- What Matérn kernels of half-integer nu have in common: a polynomial times an exponential.
+#
+# Their files say the polynomials once, `profile`, for arrays and compiled loops alike.
+
+# Beyond, the exponential is 0 and the distance may be infinite.
+_FAR = 1e4
+
+
+def half_integer(
+    twice_nu: int, profile: Callable[[Any, Any], tuple[Any, Any]], states: States
+) -> KernelParts:
+    """Return the parts of a Matérn kernel; `profile` takes u = sqrt(2 nu) r and exp(-u)."""
+    rate = math.sqrt(float(twice_nu))
+
+    def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+        u = np.sqrt(squares, out=squares)
+        u *= rate
+        e = np.exp(-u)
+        np.minimum(u, _FAR, out=u)
+        return profile(u, e)
+
+    def state_space(kernel: Any) -> Factor:
+        return Factor(states, rate / one_length(kernel), "length_scale")
+
+    def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+        return student(float(twice_nu), count, rng)
+
+    return KernelParts(
+        shape=shape, state_space=state_space, frequencies=frequencies, compiled=states.kind
+    )
+
+
+def student(freedom: float, count: int, rng: np.random.Generator) -> Array:
+    """Draws of what makes normals those of Student's t, the spectrum of a Matérn kernel."""
+    drawn: Array = np.sqrt(freedom / rng.chisquare(freedom, count))
+    return drawn
+
+
+# --- Matérn 5/2, (1 + u + u^2/3) exp(-u) with u = sqrt(5) r, and its states f, f'/rate, f''/rate^2.
+
+_THIRD, _ROOT_5 = 1.0 / 3.0, math.sqrt(5.0)
+MATERN_5_STATES = States(
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -3.0, -3.0]],
+    [[1.0, 0.0, -_THIRD], [0.0, _THIRD, 0.0], [-_THIRD, 0.0, 1.0]],
+    MATERN_5,
+    forgets=1.0,
+)
+
+
+def matern_5_profile(u: Any, e: Any) -> tuple[Any, Any]:
+    """f(r) and -f'(r)/r, e being exp(-u)."""
+    return (1.0 + u + u * u / 3.0) * e, (5.0 / 3.0) * (1.0 + u) * e
+
+
+def matern_5_bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
+    """f, g = 5/3 (1 + u) e, h = 25/3 e and q = 125/3 e/u, with e = exp(-u)."""
+    u = _ROOT_5 * r
+    e = np.exp(-u)
+    f, g = matern_5_profile(u, e)
+    return f, g, 25.0 / 3.0 * e, 125.0 / 3.0 * e / np.maximum(u, 1e-300)
+
+
+#: `profile` for compiled loops.
+matern_5_value_and_slope = contracted(matern_5_profile)
+MATERN_5_PARTS = replace(half_integer(5, matern_5_profile, MATERN_5_STATES), bends=matern_5_bends)
+
+
+@kernel
+def matern_5_step(x):
+    """(A by rows, Q00, Q01, Q02, Q11, Q12, Q22) of variance 1, of which that of 3/2 is less."""
+    decay = math.exp(-x)
+    half = 0.5 * x * x
+    y, e, q = 2.0 * x, decay * decay, 16.0 / 3.0
+    fifth = gamma_share(5, y, e)
+    g0, g1 = decay * half, decay * (x - half)
+    y3 = y * y * y
+    middle = q * (y3 * e * (1.0 / 24.0 - y / 192.0) + fifth / 16.0)
+    # exp(-x) (I + x N + x^2/2 N^2), N = F + I.
+    return (
+        decay * (1.0 + x + half),
+        decay * (x + 2.0 * half),
+        g0,
+        -g0,
+        decay * (1.0 + x - 2.0 * half),
+        g1,
+        -g1,
+        decay * (2.0 * half - 3.0 * x),
+        decay * (1.0 - 2.0 * x + half),
+        fifth,
+        0.5 * q * g0 * g0,
+        q * g0 * g1 - middle,
+        middle,
+        0.5 * q * g1 * g1,
+        q * (e * (0.5 * y - 0.25 * y * y + 0.125 * y3) + 3.0 * fifth / 16.0),
+    )
+
+
+# --- Matérn 3/2, (1 + u) exp(-u) with u = sqrt(3) r, and its states f, f'/rate.
+
+MATERN_3_STATES = States(
+    [[0.0, 1.0], [-1.0, -2.0]], [[1.0, 0.0], [0.0, 1.0]], MATERN_3, forgets=1.0
+)
+
+
+def matern_3_profile(u: Any, e: Any) -> tuple[Any, Any]:
+    """f(r) and -f'(r)/r, e being exp(-u)."""
+    return (1.0 + u) * e, 3.0 * e
+
+
+#: `profile` for compiled loops.
+matern_3_value_and_slope = contracted(matern_3_profile)
+MATERN_3_PARTS = half_integer(3, matern_3_profile, MATERN_3_STATES)
+
+
+@kernel
+def matern_3_step(x):
+    """(A00, A01, A10, A11, Q00, Q01, Q11) of variance 1 over x = rate times time."""
+    decay = math.exp(-x)
+    y, e = 2.0 * x, decay * decay
+    third = gamma_share(3, y, e)
+    return (
+        decay * (1.0 + x),
+        decay * x,
+        -decay * x,
+        decay * (1.0 - x),
+        third,
+        0.5 * y * y * e,
+        third + 2.0 * y * e,
+    )
+
+
+# --- Matérn 1/2, exp(-r), and its state f.
+
+MATERN_1_STATES = States([[-1.0]], [[1.0]], MATERN_1, forgets=1.0)
+
+
+def matern_1_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+    """Return exp(-r) and exp(-r)/r, the second 0 at r = 0."""
+    r = np.sqrt(squares, out=squares)
+    e = np.exp(-r)
+    g = np.divide(e, r, out=np.zeros_like(r), where=r > 0.0) if slope else e
+    return e, g
+
+
+def matern_1_state_space(kernel: Any) -> Factor:
+    """The Ornstein-Uhlenbeck process."""
+    return Factor(MATERN_1_STATES, 1.0 / one_length(kernel), "length_scale")
+
+
+def matern_1_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+    """Those of a Cauchy distribution."""
+    return student(1.0, count, rng)
+
+
+MATERN_1_PARTS = KernelParts(
+    shape=matern_1_shape,
+    state_space=matern_1_state_space,
+    frequencies=matern_1_frequencies,
+    compiled=MATERN_1,
+)
+
+
 # --- The squared exponential, exp(-r^2/2), scikit-learn's RBF, and states that stand for it.
 
 #: Approximations of exp(-x^2/2) by 4, 6 and 8 states: sections fitted to the least error, error.
@@ -134,223 +351,6 @@ RBF_PARTS = KernelParts(
     compiled=RBF,
     approximate=approximate,
 )
-
-
-# --- What Matérn kernels of half-integer nu have in common: a polynomial times an exponential.
-#
-# Their files say the polynomials once, `profile`, for arrays and compiled loops alike.
-
-# Beyond, the exponential is 0 and the distance may be infinite.
-_FAR = 1e4
-
-
-def half_integer(
-    twice_nu: int, profile: Callable[[Any, Any], tuple[Any, Any]], states: States
-) -> KernelParts:
-    """Return the parts of a Matérn kernel; `profile` takes u = sqrt(2 nu) r and exp(-u)."""
-    rate = math.sqrt(float(twice_nu))
-
-    def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
-        u = np.sqrt(squares, out=squares)
-        u *= rate
-        e = np.exp(-u)
-        np.minimum(u, _FAR, out=u)
-        return profile(u, e)
-
-    def state_space(kernel: Any) -> Factor:
-        return Factor(states, rate / one_length(kernel), "length_scale")
-
-    def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-        return student(float(twice_nu), count, rng)
-
-    return KernelParts(
-        shape=shape, state_space=state_space, frequencies=frequencies, compiled=states.kind
-    )
-
-
-def student(freedom: float, count: int, rng: np.random.Generator) -> Array:
-    """Draws of what makes normals those of Student's t, the spectrum of a Matérn kernel."""
-    drawn: Array = np.sqrt(freedom / rng.chisquare(freedom, count))
-    return drawn
-
-
-# --- Matérn 1/2, exp(-r), and its state f.
-
-MATERN_1_STATES = States([[-1.0]], [[1.0]], MATERN_1, forgets=1.0)
-
-
-def matern_1_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
-    """Return exp(-r) and exp(-r)/r, the second 0 at r = 0."""
-    r = np.sqrt(squares, out=squares)
-    e = np.exp(-r)
-    g = np.divide(e, r, out=np.zeros_like(r), where=r > 0.0) if slope else e
-    return e, g
-
-
-def matern_1_state_space(kernel: Any) -> Factor:
-    """The Ornstein-Uhlenbeck process."""
-    return Factor(MATERN_1_STATES, 1.0 / one_length(kernel), "length_scale")
-
-
-def matern_1_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-    """Those of a Cauchy distribution."""
-    return student(1.0, count, rng)
-
-
-MATERN_1_PARTS = KernelParts(
-    shape=matern_1_shape,
-    state_space=matern_1_state_space,
-    frequencies=matern_1_frequencies,
-    compiled=MATERN_1,
-)
-
-
-# --- The rational quadratic, (1 + r^2/(2 alpha))^-alpha: squared exponentials of many lengths.
-
-
-def rational_quadratic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
-    """The slope is the power above."""
-    alpha = float(kernel.alpha)
-    base = 1.0 + squares / (2.0 * alpha)
-    f = base**-alpha
-    return f, f / base if slope else f
-
-
-def by_alpha(kernel: Any, r: Array) -> Array:
-    """Derivative by log alpha."""
-    alpha = float(kernel.alpha)
-    share = r * r / (2.0 * alpha)
-    base = 1.0 + share
-    found: Array = alpha * base**-alpha * (share / base - np.log1p(share))
-    return found
-
-
-def rational_quadratic_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-    """Precisions of the squared exponentials have a gamma distribution of mean 1."""
-    alpha = float(kernel.alpha)
-    return np.sqrt(rng.gamma(alpha, 1.0 / alpha, count))
-
-
-RATIONAL_QUADRATIC_PARTS = KernelParts(
-    shape=rational_quadratic_shape,
-    slopes={"alpha": by_alpha},
-    frequencies=rational_quadratic_frequencies,
-)
-
-
-# --- Incomplete gamma functions: what noise of a Matérn state over short steps is made of.
-
-#: Below this incomplete gamma functions are summed: 1 - e^-y (...) would cancel.
-_SUMMED, _TERMS = 2.0, 21
-#: Divisions one after the other take as long as all the rest.
-_INVERSE = np.array([0.0] + [1.0 / j for j in range(1, 32)])
-
-
-@kernel
-def gamma_share(k, y, e):
-    """Regularised lower incomplete gamma function P(k, y) for k = 3 or 5; e = exp(-y)."""
-    if y < _SUMMED:
-        total = 1.0
-        for j in range(_TERMS if y > 0.25 else 9, 0, -1):
-            total = 1.0 + total * y * _INVERSE[k + j]
-        power = y * y * y
-        return power * e * total * _INVERSE[6] if k == 3 else power * y * y * e * total / 120.0
-    if k == 3:
-        return 1.0 - e * (1.0 + y + 0.5 * y * y)
-    return 1.0 - e * (1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0 + y / 24.0))))
-
-
-# --- Matérn 3/2, (1 + u) exp(-u) with u = sqrt(3) r, and its states f, f'/rate.
-
-MATERN_3_STATES = States(
-    [[0.0, 1.0], [-1.0, -2.0]], [[1.0, 0.0], [0.0, 1.0]], MATERN_3, forgets=1.0
-)
-
-
-def matern_3_profile(u: Any, e: Any) -> tuple[Any, Any]:
-    """f(r) and -f'(r)/r, e being exp(-u)."""
-    return (1.0 + u) * e, 3.0 * e
-
-
-#: `profile` for compiled loops.
-matern_3_value_and_slope = contracted(matern_3_profile)
-MATERN_3_PARTS = half_integer(3, matern_3_profile, MATERN_3_STATES)
-
-
-@kernel
-def matern_3_step(x):
-    """(A00, A01, A10, A11, Q00, Q01, Q11) of variance 1 over x = rate times time."""
-    decay = math.exp(-x)
-    y, e = 2.0 * x, decay * decay
-    third = gamma_share(3, y, e)
-    return (
-        decay * (1.0 + x),
-        decay * x,
-        -decay * x,
-        decay * (1.0 - x),
-        third,
-        0.5 * y * y * e,
-        third + 2.0 * y * e,
-    )
-
-
-# --- Matérn 5/2, (1 + u + u^2/3) exp(-u) with u = sqrt(5) r, and its states f, f'/rate, f''/rate^2.
-
-_THIRD, _ROOT_5 = 1.0 / 3.0, math.sqrt(5.0)
-MATERN_5_STATES = States(
-    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -3.0, -3.0]],
-    [[1.0, 0.0, -_THIRD], [0.0, _THIRD, 0.0], [-_THIRD, 0.0, 1.0]],
-    MATERN_5,
-    forgets=1.0,
-)
-
-
-def matern_5_profile(u: Any, e: Any) -> tuple[Any, Any]:
-    """f(r) and -f'(r)/r, e being exp(-u)."""
-    return (1.0 + u + u * u / 3.0) * e, (5.0 / 3.0) * (1.0 + u) * e
-
-
-def matern_5_bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
-    """f, g = 5/3 (1 + u) e, h = 25/3 e and q = 125/3 e/u, with e = exp(-u)."""
-    u = _ROOT_5 * r
-    e = np.exp(-u)
-    f, g = matern_5_profile(u, e)
-    return f, g, 25.0 / 3.0 * e, 125.0 / 3.0 * e / np.maximum(u, 1e-300)
-
-
-#: `profile` for compiled loops.
-matern_5_value_and_slope = contracted(matern_5_profile)
-MATERN_5_PARTS = replace(half_integer(5, matern_5_profile, MATERN_5_STATES), bends=matern_5_bends)
-
-
-@kernel
-def matern_5_step(x):
-    """(A by rows, Q00, Q01, Q02, Q11, Q12, Q22) of variance 1, of which that of 3/2 is less."""
-    decay = math.exp(-x)
-    half = 0.5 * x * x
-    y, e, q = 2.0 * x, decay * decay, 16.0 / 3.0
-    fifth = gamma_share(5, y, e)
-    g0, g1 = decay * half, decay * (x - half)
-    y3 = y * y * y
-    middle = q * (y3 * e * (1.0 / 24.0 - y / 192.0) + fifth / 16.0)
-    # exp(-x) (I + x N + x^2/2 N^2), N = F + I.
-    return (
-        decay * (1.0 + x + half),
-        decay * (x + 2.0 * half),
-        g0,
-        -g0,
-        decay * (1.0 + x - 2.0 * half),
-        g1,
-        -g1,
-        decay * (2.0 * half - 3.0 * x),
-        decay * (1.0 - 2.0 * x + half),
-        fifth,
-        0.5 * q * g0 * g0,
-        q * g0 * g1 - middle,
-        middle,
-        0.5 * q * g1 * g1,
-        q * (e * (0.5 * y - 0.25 * y * y + 0.125 * y3) + 3.0 * fifth / 16.0),
-    )
 
 
 # --- Matérn kernels by their nu: 1/2, 3/2 and 5/2 have files of their own, here are all others.

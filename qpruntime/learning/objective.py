@@ -49,420 +49,6 @@ __all__ = [
     "site_rows",
 ]
 
-# --- Derivatives by the parameters of a likelihood, with the cavities held where they are.
-#
-# EP's evidence is stationary in the sites: its whole derivative by a parameter is the sum of those
-# of log Z of every cavity. For the leave-one-out density the sites' own derivatives come in as
-# well. Weights of the observations are powers of their likelihoods.
-
-
-def cavities(end: Settled) -> tuple[Array, Array]:
-    """Means and standard deviations of the cavities, each of shape (N,).
-
-    Raises
-    ------
-    NumericalError
-        If a site has none in double precision.
-    """
-    with np.errstate(all="ignore"):
-        mean = (end.factor.mean - end.sites.nu * end.variance) / end.kept
-        std = np.sqrt(end.variance / end.kept)
-    none = ~((std > 0.0) & np.isfinite(std) & np.isfinite(mean))
-    if none.any():
-        site = int(np.argmax(none))
-        raise NumericalError(
-            f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, site "
-            f"precision {end.sites.tau[site]:.3g}): K is too close to singular there for double "
-            "precision; add jitter to its diagonal"
-        )
-    return mean, std
-
-
-def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
-    """Return the projector with other parameters of its likelihood, given by their logarithms."""
-    values = {name: float(np.exp(v)) for name, v in zip(names, logs, strict=True)}
-    likelihood = projector.likelihood.with_parameters(**values)
-    if likelihood is projector.likelihood:
-        return projector
-    return projector.for_parameters(likelihood)
-
-
-def learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
-    """Return the projector with learnt parameters; its likelihood is the registered one."""
-    likelihood = reparametrised(projector, names, logs).likelihood
-    known = likelihoods.names() + likelihoods.names(kinds=True)
-    if likelihood.rows is None and likelihood.name in known:
-        likelihood = likelihoods.get(likelihood.spelt)
-    return Projector(likelihood, projector.method)
-
-
-def site_rows(
-    problem: Problem,
-    projector: Projector,
-    mu: Array,
-    sigma: Array,
-    *,
-    held: bool = False,
-    single: bool = False,
-) -> Array:
-    """Project the problem's observations at cavities N(mu, sigma^2), all of shape (N,).
-
-    Parameters
-    ----------
-    problem : Problem
-        Its weights are the powers of the single likelihoods.
-    projector : Projector
-        That of the problem, or one with other parameters of the likelihood.
-    mu, sigma : ndarray, shape (N,)
-        Means and standard deviations of the cavities.
-    held : bool
-        Whether precisions are kept from below 0.
-    single : bool
-        Whether the first row is to be weight times log p(y), the terms of the leave-one-out
-        density, instead of the terms log E p(y|f)^weight of the evidence.
-
-    Returns
-    -------
-    ndarray, shape (3, N)
-        Log normalisers; precision, and precision times mean, of the sites asked for.
-    """
-    likelihood, source, weights = projector.likelihood, projector.source, problem.weights
-    args = likelihood, source, mu, sigma, problem.y, projector.table
-    found = project_many(*args, weights)
-    log_z = found.log_z
-    if single and weights is not None:
-        # What is not counted need not be there: an observation of weight 0 may have any value.
-        log_z = weights * project_many(*args, np.sign(weights)).log_z
-    with np.errstate(all="ignore"):  # who asks looks at whether the results are finite
-        precision = 1.0 / (sigma * sigma)
-        tau = 1.0 / (found.std * found.std) - precision
-        if held:
-            tau = np.maximum(tau, 0.0)
-        return np.array([log_z, tau, found.mean * (precision + tau) - mu * precision])
-
-
-def parameter_slopes(
-    problem: Problem,
-    names: Sequence[str],
-    mu: Array,
-    sigma: Array,
-    *,
-    held: bool = False,
-    single: bool = False,
-) -> tuple[Array, Array]:
-    """Derivatives by the logarithms of P parameters at the cavities N(mu, sigma^2).
-
-    Other arguments as for `site_rows`.
-
-    Returns
-    -------
-    log_z : ndarray, shape (P, N)
-        Of the log normalisers.
-    sites : ndarray, shape (P, 2, N)
-        Of precision, and precision times mean, of the sites that the cavities ask for.
-    """
-    log_z, sites = [], []
-    for name in names:
-        at = {
-            k: site_rows(problem, projector, mu, sigma, held=held, single=single)
-            for k, projector in moved(problem.projector, name).items()
-        }
-        slope = derivative(at)
-        log_z.append(slope[0])
-        sites.append(slope[1:])
-    return np.array(log_z), np.array(sites)
-
-
-# --- Gradient of the leave-one-out log predictive density, through the fixed point of EP or QP.
-#
-# The objective L = sum_i w_i log Z_i is a function of the cavities, these of marginals and sites,
-# and the sites solve F(sites, theta) = h(cavities) - sites = 0, h being the projection. Hence
-#
-#     dL = (G - lambda' H) (P dv + Q dm),   J' lambda = dL/dsites,   J = dF/dsites,
-#
-# with dv and dm the explicit changes of marginal variances and means with K, P and Q the
-# derivatives of a cavity (in precision and precision times mean) with respect to them, G =
-# dL/dcavity and H = dh/dcavity. This needs no stationarity, and so holds for QP as well as for EP.
-#
-# An observation of weight w has the likelihood p(y|f)^w in h: its whole site, which the cavity is
-# without, stands for all of it. What it adds to L is w times log Z = log p(y_i | y_-i) of the
-# likelihood itself: as if y_i had been seen w times, and all of them were left out at once. For
-# weights 1 this is the plain sum; a weight of 0 removes the observation from both.
-
-# Step of the differences that give the slope of a projection, in standard deviations of the
-# cavity: fourth-order differences leave 1e-13 of truncation and 1e-12 of rounding.
-_STEP = 1e-3
-
-
-def loo_slope(
-    problem: Problem, end: Settled, learn: Sequence[str] = ()
-) -> tuple[float, Any, Array]:
-    """Return L, its slope by the prior, in the form of `Solved.slope`, and slopes.
-
-    Parameters
-    ----------
-    problem : Problem
-    end : Settled
-        Converged: the gradient is that of the fixed point.
-    learn : sequence of str
-        Parameters of the likelihood; the slopes are the derivatives of L by their logarithms.
-
-    Raises
-    ------
-    NumericalError
-        If a site has no proper cavity, or something is beyond double precision.
-    """
-    at = cavities(end)
-    with np.errstate(all="ignore"):  # what overflows is found by `_finite`
-        return _slope(problem, end, learn, at)
-
-
-def _slope(
-    problem: Problem, end: Settled, learn: Sequence[str], at: tuple[Array, Array]
-) -> tuple[float, Any, Array]:
-    """`loo_slope` at known cavities."""
-    nu = end.sites.nu
-    v, mean = end.variance, end.factor.mean
-    cavity_tau = end.kept / v
-    cavity_nu = mean / v - nu
-    _finite(cavity_tau, cavity_nu, cavity_nu / cavity_tau, 1.0 / cavity_tau)
-    held = problem.nonnegative or end.held > 0
-    value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, held)
-
-    pullback = end.factor.pullback((v, end.kept))
-    # A cavity changes with its marginal by P dv + Q dm; rows are its precision and its nu.
-    P = np.array([-1.0 / v**2, -mean / v**2])
-    Q = np.array([np.zeros_like(v), 1.0 / v])
-    _finite(value, G, H, P, Q)
-
-    def explicit_transposed(x: Array) -> Array:
-        """(d cavity / d sites)' x, for x and the result of shape (2, N)."""
-        return pullback.to_sites((P * x).sum(0), (Q * x).sum(0)) - x
-
-    def jacobian_transposed(flat: Array) -> Array:
-        x = flat.reshape(2, -1)
-        return (explicit_transposed(np.einsum("abi,ai->bi", H, x)) - x).ravel()
-
-    n = v.size
-    target = explicit_transposed(G)
-    # Site precisions and means differ by orders of magnitude: solve in posterior units.
-    unit = np.concatenate([v, np.sqrt(v)])
-    operator = LinearOperator(
-        (2 * n, 2 * n), matvec=lambda x: unit * jacobian_transposed(x / unit), dtype=float
-    )
-    solution, info = gmres(
-        operator, unit * target.ravel(), rtol=1e-11, atol=0.0, restart=min(2 * n, 60), maxiter=20
-    )
-    if info != 0:
-        dense = np.column_stack([operator.matvec(e) for e in np.eye(2 * n)])
-        _finite(dense)
-        try:
-            solution = np.linalg.solve(dense, unit * target.ravel())
-        except np.linalg.LinAlgError:
-            # Without a cause: that is how a user's own exception is told from this.
-            raise NumericalError(
-                "the fixed point has no derivative in double precision, which the leave-one-out "
-                'objective takes: add a WhiteKernel, or take optimize="evidence"'
-            ) from None
-    adjoint = (solution / unit).reshape(2, -1)
-
-    left = G - np.einsum("abi,ai->bi", H, adjoint)
-    by_prior = pullback.to_prior((left * P).sum(0), (left * Q).sum(0))
-    slopes = np.zeros(0)
-    if learn:
-        # dL = (d log Z - lambda' dh), both by the parameter alone.
-        log_z, sites = parameter_slopes(problem, learn, *at, held=held, single=True)
-        slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
-    _finite(by_prior, slopes)
-    return value, by_prior, slopes
-
-
-def _finite(*arrays: Array | float) -> None:
-    """Raise `NumericalError` if something is not: squares of variances underflow below 1e-154."""
-    if not all(np.isfinite(array).all() for array in arrays):
-        raise NumericalError(
-            "the slope of the leave-one-out density is beyond double precision: rescale the "
-            "kernel, or add a WhiteKernel"
-        )
-
-
-def _local_slopes(
-    problem: Problem, cavity_tau: Array, cavity_nu: Array, held: bool
-) -> tuple[float, Array, Array]:
-    """L, G = dL/dcavity of shape (2, N) and H = d site/d cavity of shape (2, 2, N).
-
-    H[a, b] is the slope of site parameter a in cavity parameter b; precisions that are `held` at
-    zero or above have none below.
-    """
-    sigma = 1.0 / np.sqrt(cavity_tau)
-    mu = cavity_nu / cavity_tau
-
-    def at(m: Array, s: Array) -> Array:
-        """Rows: terms of L, tau and nu."""
-        return site_rows(problem, problem.projector, m, s, held=held, single=True)
-
-    value = float(at(mu, sigma)[0].sum())
-    step = _STEP * sigma
-    by_mu = derivative({k: at(mu + k * step, sigma) for k in PLACES}, step)
-    by_sigma = derivative({k: at(mu, sigma + k * step) for k in PLACES}, step)
-    # mu = nu_c/tau_c and sigma = tau_c^(-1/2).
-    mu_tau, mu_nu, sigma_tau = -mu / cavity_tau, 1.0 / cavity_tau, -0.5 * sigma / cavity_tau
-    by_tau, by_nu = by_mu * mu_tau + by_sigma * sigma_tau, by_mu * mu_nu
-    return value, np.array([by_tau[0], by_nu[0]]), np.stack([by_tau[1:], by_nu[1:]], axis=1)
-
-
-# --- Guess the sites at new hyper-parameters from those found at others.
-#
-# Sites are smooth functions of theta, the log parameters of the kernel: log precision and site mean
-# are interpolated by a Gaussian process over the last few theta. Inference then starts ten to a
-# hundred times closer than from the last sites, which saves a third of its factorisations.
-
-# Theta that are remembered; more save nothing.
-_MEMORY = 10
-# Length-scale in theta; 4 to 8 serve alike.
-_LENGTH = 6.0
-# Added to the diagonal: equal theta do not make the system singular.
-_NUGGET = 1e-10
-# A change beyond this, in log precision or in site deviations, is not believed.
-_FARTHEST = 8.0
-
-
-class Extrapolation:
-    """Sites as a function of theta, learnt from one evaluation after the other.
-
-    Sites of zero or negative precision have no log: they are carried over as they are.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew: there is nothing to start from."""
-        self._thetas: list[Array] = []
-        self._values: list[Array] = []
-        self._sites: Sites | None = None
-
-    def learn(self, theta: Array, sites: Sites) -> None:
-        """Take in the sites found at `theta`."""
-        with np.errstate(all="ignore"):
-            value = np.concatenate([np.log(sites.tau), sites.nu / sites.tau])
-        self._thetas.append(np.array(theta))
-        self._values.append(value)
-        del self._thetas[:-_MEMORY], self._values[:-_MEMORY]
-        self._sites = sites
-
-    def guess(self, theta: Array) -> Sites | None:
-        """Sites to start from at `theta`; None before the first `learn`."""
-        if self._sites is None or len(self._thetas) == 1:
-            return self._sites
-        points = np.array([*self._thetas, theta])
-        tau, nu = self._sites
-        return Sites(*extrapolate(points, np.array(self._values), tau, nu))
-
-
-@summed
-def extrapolate(points: Array, values: Array, tau: Array, nu: Array) -> tuple[Array, Array]:
-    """Sites at the last of the points, from values at all others; `tau`, `nu` are the newest."""
-    n, last = tau.size, len(values) - 1
-    weights, gram = np.empty(last), np.empty((last, last))
-    # Covariances of the differences from the last value, as kriging has them.
-    own = np.array([_correlation(points[i], points[last]) for i in range(last)])
-    new = _correlation(points[last + 1], points[last])
-    for i in range(last):
-        for j in range(i + 1):
-            gram[i, j] = _correlation(points[i], points[j]) - own[i] - own[j] + 1.0
-        gram[i, i] += _NUGGET
-        weights[i] = _correlation(points[i], points[last + 1]) - own[i] - new + 1.0
-    solve_positive(gram, weights)
-    change, newest = np.zeros(2 * n), values[last]
-    for i in range(last):
-        weight, value = weights[i], values[i]
-        for j in range(2 * n):
-            change[j] += weight * (value[j] - newest[j])
-    moved_tau, moved_nu = tau.copy(), nu.copy()
-    for j in range(n):
-        grow, shift = change[j], change[n + j]
-        # Not a number where a precision was not positive.
-        if abs(grow) + abs(shift) * math.sqrt(tau[j]) < _FARTHEST:
-            moved_tau[j] = tau[j] * math.exp(grow)
-            moved_nu[j] = nu[j] * math.exp(grow) + moved_tau[j] * shift
-    return moved_tau, moved_nu
-
-
-@kernel
-def _correlation(a: Array, b: Array) -> float:
-    square = 0.0
-    for k in range(a.size):
-        square += ((a[k] - b[k]) / _LENGTH) ** 2
-    return math.exp(-0.5 * square)
-
-
-# --- Priors with parameters: what learning asks of them, and that of a scikit-learn kernel.
-#
-# The parameters are logarithms, theta. Slopes by a prior have a form of its solver's own
-# (`qpruntime.inference.solver_protocol.Solved.slope`); only the family knows how they become slopes
-# by theta.
-
-
-class Family(Protocol):
-    """Priors of N latent values, one for every theta."""
-
-    @property
-    def theta(self) -> Array:
-        """Where it is natural to begin, shape (p,)."""
-
-    @property
-    def bounds(self) -> Array:
-        """Least and greatest theta, shape (p, 2)."""
-
-    def at(self, theta: Array) -> Prior:
-        """Return the prior of these parameters."""
-
-    def contract(self, slope: Any) -> Array:
-        """Turn the slope of a number by the prior that was asked for last into that by theta.
-
-        Shape (p,). `slope` may be used up.
-        """
-
-
-class KernelFamily(Family):
-    """Priors whose covariance is ``kernel(X)``.
-
-    Parameters
-    ----------
-    kernel : scikit-learn kernel
-    X : ndarray, shape (N, d)
-    mean : ndarray, shape (N,)
-        Prior mean.
-    scale : ndarray, shape (N,), optional
-        The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
-    """
-
-    def __init__(self, kernel: Any, X: Array, mean: Array, scale: Array | None = None) -> None:
-        self._kernel, self._mean = kernel, mean
-        self._covariance = covariance_function(kernel, X)
-        self._scales = None if scale is None else np.outer(scale, scale)
-
-    @property
-    def theta(self) -> Array:
-        theta: Array = self._kernel.theta
-        return theta
-
-    @property
-    def bounds(self) -> Array:
-        bounds: Array = self._kernel.bounds
-        return bounds.reshape(-1, 2)
-
-    def at(self, theta: Array) -> DensePrior:
-        K = self._covariance.at(theta)
-        return DensePrior(K if self._scales is None else K * self._scales, self._mean)
-
-    def contract(self, slope: Array) -> Array:
-        if self._scales is not None:
-            slope *= self._scales
-        return self._covariance.contract(slope)
-
-
 # --- What is maximised over the hyper-parameters of a family of priors, with its gradient.
 
 LogPrior = Callable[[Array], tuple[float, Array]]
@@ -633,3 +219,417 @@ class LeaveOneOut(Objective):
 
 #: What `maximise` can maximise, by the name estimators use.
 OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOut}
+
+
+# --- Priors with parameters: what learning asks of them, and that of a scikit-learn kernel.
+#
+# The parameters are logarithms, theta. Slopes by a prior have a form of its solver's own
+# (`qpruntime.inference.solver_protocol.Solved.slope`); only the family knows how they become slopes
+# by theta.
+
+
+class Family(Protocol):
+    """Priors of N latent values, one for every theta."""
+
+    @property
+    def theta(self) -> Array:
+        """Where it is natural to begin, shape (p,)."""
+
+    @property
+    def bounds(self) -> Array:
+        """Least and greatest theta, shape (p, 2)."""
+
+    def at(self, theta: Array) -> Prior:
+        """Return the prior of these parameters."""
+
+    def contract(self, slope: Any) -> Array:
+        """Turn the slope of a number by the prior that was asked for last into that by theta.
+
+        Shape (p,). `slope` may be used up.
+        """
+
+
+class KernelFamily(Family):
+    """Priors whose covariance is ``kernel(X)``.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+    X : ndarray, shape (N, d)
+    mean : ndarray, shape (N,)
+        Prior mean.
+    scale : ndarray, shape (N,), optional
+        The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
+    """
+
+    def __init__(self, kernel: Any, X: Array, mean: Array, scale: Array | None = None) -> None:
+        self._kernel, self._mean = kernel, mean
+        self._covariance = covariance_function(kernel, X)
+        self._scales = None if scale is None else np.outer(scale, scale)
+
+    @property
+    def theta(self) -> Array:
+        theta: Array = self._kernel.theta
+        return theta
+
+    @property
+    def bounds(self) -> Array:
+        bounds: Array = self._kernel.bounds
+        return bounds.reshape(-1, 2)
+
+    def at(self, theta: Array) -> DensePrior:
+        K = self._covariance.at(theta)
+        return DensePrior(K if self._scales is None else K * self._scales, self._mean)
+
+    def contract(self, slope: Array) -> Array:
+        if self._scales is not None:
+            slope *= self._scales
+        return self._covariance.contract(slope)
+
+
+# --- Guess the sites at new hyper-parameters from those found at others.
+#
+# Sites are smooth functions of theta, the log parameters of the kernel: log precision and site mean
+# are interpolated by a Gaussian process over the last few theta. Inference then starts ten to a
+# hundred times closer than from the last sites, which saves a third of its factorisations.
+
+# Theta that are remembered; more save nothing.
+_MEMORY = 10
+# Length-scale in theta; 4 to 8 serve alike.
+_LENGTH = 6.0
+# Added to the diagonal: equal theta do not make the system singular.
+_NUGGET = 1e-10
+# A change beyond this, in log precision or in site deviations, is not believed.
+_FARTHEST = 8.0
+
+
+class Extrapolation:
+    """Sites as a function of theta, learnt from one evaluation after the other.
+
+    Sites of zero or negative precision have no log: they are carried over as they are.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: there is nothing to start from."""
+        self._thetas: list[Array] = []
+        self._values: list[Array] = []
+        self._sites: Sites | None = None
+
+    def learn(self, theta: Array, sites: Sites) -> None:
+        """Take in the sites found at `theta`."""
+        with np.errstate(all="ignore"):
+            value = np.concatenate([np.log(sites.tau), sites.nu / sites.tau])
+        self._thetas.append(np.array(theta))
+        self._values.append(value)
+        del self._thetas[:-_MEMORY], self._values[:-_MEMORY]
+        self._sites = sites
+
+    def guess(self, theta: Array) -> Sites | None:
+        """Sites to start from at `theta`; None before the first `learn`."""
+        if self._sites is None or len(self._thetas) == 1:
+            return self._sites
+        points = np.array([*self._thetas, theta])
+        tau, nu = self._sites
+        return Sites(*extrapolate(points, np.array(self._values), tau, nu))
+
+
+@summed
+def extrapolate(points: Array, values: Array, tau: Array, nu: Array) -> tuple[Array, Array]:
+    """Sites at the last of the points, from values at all others; `tau`, `nu` are the newest."""
+    n, last = tau.size, len(values) - 1
+    weights, gram = np.empty(last), np.empty((last, last))
+    # Covariances of the differences from the last value, as kriging has them.
+    own = np.array([_correlation(points[i], points[last]) for i in range(last)])
+    new = _correlation(points[last + 1], points[last])
+    for i in range(last):
+        for j in range(i + 1):
+            gram[i, j] = _correlation(points[i], points[j]) - own[i] - own[j] + 1.0
+        gram[i, i] += _NUGGET
+        weights[i] = _correlation(points[i], points[last + 1]) - own[i] - new + 1.0
+    solve_positive(gram, weights)
+    change, newest = np.zeros(2 * n), values[last]
+    for i in range(last):
+        weight, value = weights[i], values[i]
+        for j in range(2 * n):
+            change[j] += weight * (value[j] - newest[j])
+    moved_tau, moved_nu = tau.copy(), nu.copy()
+    for j in range(n):
+        grow, shift = change[j], change[n + j]
+        # Not a number where a precision was not positive.
+        if abs(grow) + abs(shift) * math.sqrt(tau[j]) < _FARTHEST:
+            moved_tau[j] = tau[j] * math.exp(grow)
+            moved_nu[j] = nu[j] * math.exp(grow) + moved_tau[j] * shift
+    return moved_tau, moved_nu
+
+
+@kernel
+def _correlation(a: Array, b: Array) -> float:
+    square = 0.0
+    for k in range(a.size):
+        square += ((a[k] - b[k]) / _LENGTH) ** 2
+    return math.exp(-0.5 * square)
+
+
+# --- Gradient of the leave-one-out log predictive density, through the fixed point of EP or QP.
+#
+# The objective L = sum_i w_i log Z_i is a function of the cavities, these of marginals and sites,
+# and the sites solve F(sites, theta) = h(cavities) - sites = 0, h being the projection. Hence
+#
+#     dL = (G - lambda' H) (P dv + Q dm),   J' lambda = dL/dsites,   J = dF/dsites,
+#
+# with dv and dm the explicit changes of marginal variances and means with K, P and Q the
+# derivatives of a cavity (in precision and precision times mean) with respect to them, G =
+# dL/dcavity and H = dh/dcavity. This needs no stationarity, and so holds for QP as well as for EP.
+#
+# An observation of weight w has the likelihood p(y|f)^w in h: its whole site, which the cavity is
+# without, stands for all of it. What it adds to L is w times log Z = log p(y_i | y_-i) of the
+# likelihood itself: as if y_i had been seen w times, and all of them were left out at once. For
+# weights 1 this is the plain sum; a weight of 0 removes the observation from both.
+
+# Step of the differences that give the slope of a projection, in standard deviations of the
+# cavity: fourth-order differences leave 1e-13 of truncation and 1e-12 of rounding.
+_STEP = 1e-3
+
+
+def loo_slope(
+    problem: Problem, end: Settled, learn: Sequence[str] = ()
+) -> tuple[float, Any, Array]:
+    """Return L, its slope by the prior, in the form of `Solved.slope`, and slopes.
+
+    Parameters
+    ----------
+    problem : Problem
+    end : Settled
+        Converged: the gradient is that of the fixed point.
+    learn : sequence of str
+        Parameters of the likelihood; the slopes are the derivatives of L by their logarithms.
+
+    Raises
+    ------
+    NumericalError
+        If a site has no proper cavity, or something is beyond double precision.
+    """
+    at = cavities(end)
+    with np.errstate(all="ignore"):  # what overflows is found by `_finite`
+        return _slope(problem, end, learn, at)
+
+
+def _slope(
+    problem: Problem, end: Settled, learn: Sequence[str], at: tuple[Array, Array]
+) -> tuple[float, Any, Array]:
+    """`loo_slope` at known cavities."""
+    nu = end.sites.nu
+    v, mean = end.variance, end.factor.mean
+    cavity_tau = end.kept / v
+    cavity_nu = mean / v - nu
+    _finite(cavity_tau, cavity_nu, cavity_nu / cavity_tau, 1.0 / cavity_tau)
+    held = problem.nonnegative or end.held > 0
+    value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, held)
+
+    pullback = end.factor.pullback((v, end.kept))
+    # A cavity changes with its marginal by P dv + Q dm; rows are its precision and its nu.
+    P = np.array([-1.0 / v**2, -mean / v**2])
+    Q = np.array([np.zeros_like(v), 1.0 / v])
+    _finite(value, G, H, P, Q)
+
+    def explicit_transposed(x: Array) -> Array:
+        """(d cavity / d sites)' x, for x and the result of shape (2, N)."""
+        return pullback.to_sites((P * x).sum(0), (Q * x).sum(0)) - x
+
+    def jacobian_transposed(flat: Array) -> Array:
+        x = flat.reshape(2, -1)
+        return (explicit_transposed(np.einsum("abi,ai->bi", H, x)) - x).ravel()
+
+    n = v.size
+    target = explicit_transposed(G)
+    # Site precisions and means differ by orders of magnitude: solve in posterior units.
+    unit = np.concatenate([v, np.sqrt(v)])
+    operator = LinearOperator(
+        (2 * n, 2 * n), matvec=lambda x: unit * jacobian_transposed(x / unit), dtype=float
+    )
+    solution, info = gmres(
+        operator, unit * target.ravel(), rtol=1e-11, atol=0.0, restart=min(2 * n, 60), maxiter=20
+    )
+    if info != 0:
+        dense = np.column_stack([operator.matvec(e) for e in np.eye(2 * n)])
+        _finite(dense)
+        try:
+            solution = np.linalg.solve(dense, unit * target.ravel())
+        except np.linalg.LinAlgError:
+            # Without a cause: that is how a user's own exception is told from this.
+            raise NumericalError(
+                "the fixed point has no derivative in double precision, which the leave-one-out "
+                'objective takes: add a WhiteKernel, or take optimize="evidence"'
+            ) from None
+    adjoint = (solution / unit).reshape(2, -1)
+
+    left = G - np.einsum("abi,ai->bi", H, adjoint)
+    by_prior = pullback.to_prior((left * P).sum(0), (left * Q).sum(0))
+    slopes = np.zeros(0)
+    if learn:
+        # dL = (d log Z - lambda' dh), both by the parameter alone.
+        log_z, sites = parameter_slopes(problem, learn, *at, held=held, single=True)
+        slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
+    _finite(by_prior, slopes)
+    return value, by_prior, slopes
+
+
+def _finite(*arrays: Array | float) -> None:
+    """Raise `NumericalError` if something is not: squares of variances underflow below 1e-154."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise NumericalError(
+            "the slope of the leave-one-out density is beyond double precision: rescale the "
+            "kernel, or add a WhiteKernel"
+        )
+
+
+def _local_slopes(
+    problem: Problem, cavity_tau: Array, cavity_nu: Array, held: bool
+) -> tuple[float, Array, Array]:
+    """L, G = dL/dcavity of shape (2, N) and H = d site/d cavity of shape (2, 2, N).
+
+    H[a, b] is the slope of site parameter a in cavity parameter b; precisions that are `held` at
+    zero or above have none below.
+    """
+    sigma = 1.0 / np.sqrt(cavity_tau)
+    mu = cavity_nu / cavity_tau
+
+    def at(m: Array, s: Array) -> Array:
+        """Rows: terms of L, tau and nu."""
+        return site_rows(problem, problem.projector, m, s, held=held, single=True)
+
+    value = float(at(mu, sigma)[0].sum())
+    step = _STEP * sigma
+    by_mu = derivative({k: at(mu + k * step, sigma) for k in PLACES}, step)
+    by_sigma = derivative({k: at(mu, sigma + k * step) for k in PLACES}, step)
+    # mu = nu_c/tau_c and sigma = tau_c^(-1/2).
+    mu_tau, mu_nu, sigma_tau = -mu / cavity_tau, 1.0 / cavity_tau, -0.5 * sigma / cavity_tau
+    by_tau, by_nu = by_mu * mu_tau + by_sigma * sigma_tau, by_mu * mu_nu
+    return value, np.array([by_tau[0], by_nu[0]]), np.stack([by_tau[1:], by_nu[1:]], axis=1)
+
+
+# --- Derivatives by the parameters of a likelihood, with the cavities held where they are.
+#
+# EP's evidence is stationary in the sites: its whole derivative by a parameter is the sum of those
+# of log Z of every cavity. For the leave-one-out density the sites' own derivatives come in as
+# well. Weights of the observations are powers of their likelihoods.
+
+
+def cavities(end: Settled) -> tuple[Array, Array]:
+    """Means and standard deviations of the cavities, each of shape (N,).
+
+    Raises
+    ------
+    NumericalError
+        If a site has none in double precision.
+    """
+    with np.errstate(all="ignore"):
+        mean = (end.factor.mean - end.sites.nu * end.variance) / end.kept
+        std = np.sqrt(end.variance / end.kept)
+    none = ~((std > 0.0) & np.isfinite(std) & np.isfinite(mean))
+    if none.any():
+        site = int(np.argmax(none))
+        raise NumericalError(
+            f"site {site} has no proper cavity (marginal variance {end.variance[site]:.3g}, site "
+            f"precision {end.sites.tau[site]:.3g}): K is too close to singular there for double "
+            "precision; add jitter to its diagonal"
+        )
+    return mean, std
+
+
+def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
+    """Return the projector with other parameters of its likelihood, given by their logarithms."""
+    values = {name: float(np.exp(v)) for name, v in zip(names, logs, strict=True)}
+    likelihood = projector.likelihood.with_parameters(**values)
+    if likelihood is projector.likelihood:
+        return projector
+    return projector.for_parameters(likelihood)
+
+
+def learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
+    """Return the projector with learnt parameters; its likelihood is the registered one."""
+    likelihood = reparametrised(projector, names, logs).likelihood
+    known = likelihoods.names() + likelihoods.names(kinds=True)
+    if likelihood.rows is None and likelihood.name in known:
+        likelihood = likelihoods.get(likelihood.spelt)
+    return Projector(likelihood, projector.method)
+
+
+def site_rows(
+    problem: Problem,
+    projector: Projector,
+    mu: Array,
+    sigma: Array,
+    *,
+    held: bool = False,
+    single: bool = False,
+) -> Array:
+    """Project the problem's observations at cavities N(mu, sigma^2), all of shape (N,).
+
+    Parameters
+    ----------
+    problem : Problem
+        Its weights are the powers of the single likelihoods.
+    projector : Projector
+        That of the problem, or one with other parameters of the likelihood.
+    mu, sigma : ndarray, shape (N,)
+        Means and standard deviations of the cavities.
+    held : bool
+        Whether precisions are kept from below 0.
+    single : bool
+        Whether the first row is to be weight times log p(y), the terms of the leave-one-out
+        density, instead of the terms log E p(y|f)^weight of the evidence.
+
+    Returns
+    -------
+    ndarray, shape (3, N)
+        Log normalisers; precision, and precision times mean, of the sites asked for.
+    """
+    likelihood, source, weights = projector.likelihood, projector.source, problem.weights
+    args = likelihood, source, mu, sigma, problem.y, projector.table
+    found = project_many(*args, weights)
+    log_z = found.log_z
+    if single and weights is not None:
+        # What is not counted need not be there: an observation of weight 0 may have any value.
+        log_z = weights * project_many(*args, np.sign(weights)).log_z
+    with np.errstate(all="ignore"):  # who asks looks at whether the results are finite
+        precision = 1.0 / (sigma * sigma)
+        tau = 1.0 / (found.std * found.std) - precision
+        if held:
+            tau = np.maximum(tau, 0.0)
+        return np.array([log_z, tau, found.mean * (precision + tau) - mu * precision])
+
+
+def parameter_slopes(
+    problem: Problem,
+    names: Sequence[str],
+    mu: Array,
+    sigma: Array,
+    *,
+    held: bool = False,
+    single: bool = False,
+) -> tuple[Array, Array]:
+    """Derivatives by the logarithms of P parameters at the cavities N(mu, sigma^2).
+
+    Other arguments as for `site_rows`.
+
+    Returns
+    -------
+    log_z : ndarray, shape (P, N)
+        Of the log normalisers.
+    sites : ndarray, shape (P, 2, N)
+        Of precision, and precision times mean, of the sites that the cavities ask for.
+    """
+    log_z, sites = [], []
+    for name in names:
+        at = {
+            k: site_rows(problem, projector, mu, sigma, held=held, single=single)
+            for k, projector in moved(problem.projector, name).items()
+        }
+        slope = derivative(at)
+        log_z.append(slope[0])
+        sites.append(slope[1:])
+    return np.array(log_z), np.array(sites)

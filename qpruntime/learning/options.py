@@ -189,6 +189,112 @@ def _hashable(value: Any) -> Any:
     return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
+# --- `Joint`: how classes are fitted jointly, as one value, checked when it is made.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Joint(Options):
+    """How K > 2 classes are fitted by one model: ``multi_class="joint"`` is `Joint` as by default.
+
+    Parameters
+    ----------
+    kernel_per_class : bool
+        A kernel for each class, learnt from the one for all. More often worse than better.
+
+    Raises
+    ------
+    InputError
+        If an option is not usable.
+
+    Examples
+    --------
+    >>> from qpruntime import Joint
+    >>> Joint(kernel_per_class=True)
+    Joint(True)
+    """
+
+    kernel_per_class: bool = False
+
+    def __post_init__(self) -> None:
+        self._set(kernel_per_class=flag(self.kernel_per_class, "kernel_per_class"))
+
+
+def joint_of(given: Any) -> Joint | None:
+    """Return what a classifier was given as ``multi_class=``; None is each class by itself."""
+    if isinstance(given, Joint):
+        return given
+    return Joint() if choice(given, "multi_class", ("one_vs_rest", "joint")) == "joint" else None
+
+
+# --- `Integrate`: how hyper-parameters are integrated, as one value, checked when it is made.
+
+DESIGNS = ("auto", "grid", "composite", "importance", "nuts")
+_EVIDENCES = ("ep", "corrected")
+#: Designs of which the number of nodes is asked for, and its limits.
+_DRAWN, _FEWEST, _MOST = ("auto", "importance", "nuts"), 8, 10_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Integrate(Options):
+    """How hyper-parameters are integrated: ``hyperparameters="integrate"`` is this as by default.
+
+    Parameters
+    ----------
+    design : {"auto", "grid", "composite", "importance", "nuts"}
+        Where the density of the log parameters is looked at. "grid" is a lattice around its mode,
+        for three parameters at most; "composite" a central composite design, for eight at most;
+        "importance" draws of a Student t around the mode, weighted; "nuts" a chain by the slope of
+        the evidence. "auto" is a grid for two parameters at most, then importance, and a chain
+        where that fails.
+    n : int, optional
+        Draws of "importance", a power of 2 spreads them best, or of "nuts" after its warm-up. By
+        default 64. Without a ``random_state`` of the estimator every fit has the same draws.
+    evidence : {"ep", "corrected"}
+        What weighs nodes, beside the prior: that of EP, or `Posterior.corrected_evidence`, of the
+        dense engine alone.
+
+    Raises
+    ------
+    InputError
+        If an option is not usable.
+
+    Examples
+    --------
+    >>> from qpruntime import Integrate
+    >>> Integrate("importance", n=128)
+    Integrate('importance', n=128)
+    """
+
+    design: Literal["auto", "grid", "composite", "importance", "nuts"] = "auto"
+    _: KW_ONLY
+    n: int | None = None
+    evidence: Literal["ep", "corrected"] = "ep"
+
+    def __post_init__(self) -> None:
+        self._set(
+            design=choice(self.design, "design", DESIGNS),
+            evidence=choice(self.evidence, "evidence", _EVIDENCES),
+        )
+        if self.n is None:
+            return
+        self._set(n=whole(self.n, "n", _FEWEST))
+        if self.n > _MOST:
+            raise InputError(f"n must be at most {_MOST}, got {self.n}")
+        if self.design not in _DRAWN:
+            raise InputError(
+                f"n={self.n} cannot act with design={shown(self.design)}, whose nodes are found "
+                'from the density: leave it out, or use design="importance"'
+            )
+
+
+def integrate_of(given: Any) -> Integrate | None:
+    """Return what an estimator was given as ``hyperparameters=``; None is the mode alone."""
+    if isinstance(given, Integrate):
+        return given
+    words = ("mode", "integrate")
+    return Integrate() if choice(given, "hyperparameters", words) == "integrate" else None
+
+
 # --- `Inducing`: how to fit by inducing points, as one value, checked when it is made.
 
 #: What leaves the number of inducing points, and whether there are any, to the rows.
@@ -319,109 +425,3 @@ def _points(given: Any) -> Any:
         raise InputError(f"{kinds} shape {array.shape}")
     array.flags.writeable = False
     return array
-
-
-# --- `Integrate`: how hyper-parameters are integrated, as one value, checked when it is made.
-
-DESIGNS = ("auto", "grid", "composite", "importance", "nuts")
-_EVIDENCES = ("ep", "corrected")
-#: Designs of which the number of nodes is asked for, and its limits.
-_DRAWN, _FEWEST, _MOST = ("auto", "importance", "nuts"), 8, 10_000
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Integrate(Options):
-    """How hyper-parameters are integrated: ``hyperparameters="integrate"`` is this as by default.
-
-    Parameters
-    ----------
-    design : {"auto", "grid", "composite", "importance", "nuts"}
-        Where the density of the log parameters is looked at. "grid" is a lattice around its mode,
-        for three parameters at most; "composite" a central composite design, for eight at most;
-        "importance" draws of a Student t around the mode, weighted; "nuts" a chain by the slope of
-        the evidence. "auto" is a grid for two parameters at most, then importance, and a chain
-        where that fails.
-    n : int, optional
-        Draws of "importance", a power of 2 spreads them best, or of "nuts" after its warm-up. By
-        default 64. Without a ``random_state`` of the estimator every fit has the same draws.
-    evidence : {"ep", "corrected"}
-        What weighs nodes, beside the prior: that of EP, or `Posterior.corrected_evidence`, of the
-        dense engine alone.
-
-    Raises
-    ------
-    InputError
-        If an option is not usable.
-
-    Examples
-    --------
-    >>> from qpruntime import Integrate
-    >>> Integrate("importance", n=128)
-    Integrate('importance', n=128)
-    """
-
-    design: Literal["auto", "grid", "composite", "importance", "nuts"] = "auto"
-    _: KW_ONLY
-    n: int | None = None
-    evidence: Literal["ep", "corrected"] = "ep"
-
-    def __post_init__(self) -> None:
-        self._set(
-            design=choice(self.design, "design", DESIGNS),
-            evidence=choice(self.evidence, "evidence", _EVIDENCES),
-        )
-        if self.n is None:
-            return
-        self._set(n=whole(self.n, "n", _FEWEST))
-        if self.n > _MOST:
-            raise InputError(f"n must be at most {_MOST}, got {self.n}")
-        if self.design not in _DRAWN:
-            raise InputError(
-                f"n={self.n} cannot act with design={shown(self.design)}, whose nodes are found "
-                'from the density: leave it out, or use design="importance"'
-            )
-
-
-def integrate_of(given: Any) -> Integrate | None:
-    """Return what an estimator was given as ``hyperparameters=``; None is the mode alone."""
-    if isinstance(given, Integrate):
-        return given
-    words = ("mode", "integrate")
-    return Integrate() if choice(given, "hyperparameters", words) == "integrate" else None
-
-
-# --- `Joint`: how classes are fitted jointly, as one value, checked when it is made.
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Joint(Options):
-    """How K > 2 classes are fitted by one model: ``multi_class="joint"`` is `Joint` as by default.
-
-    Parameters
-    ----------
-    kernel_per_class : bool
-        A kernel for each class, learnt from the one for all. More often worse than better.
-
-    Raises
-    ------
-    InputError
-        If an option is not usable.
-
-    Examples
-    --------
-    >>> from qpruntime import Joint
-    >>> Joint(kernel_per_class=True)
-    Joint(True)
-    """
-
-    kernel_per_class: bool = False
-
-    def __post_init__(self) -> None:
-        self._set(kernel_per_class=flag(self.kernel_per_class, "kernel_per_class"))
-
-
-def joint_of(given: Any) -> Joint | None:
-    """Return what a classifier was given as ``multi_class=``; None is each class by itself."""
-    if isinstance(given, Joint):
-        return given
-    return Joint() if choice(given, "multi_class", ("one_vs_rest", "joint")) == "joint" else None

@@ -47,6 +47,160 @@ __all__ = [
     "weibull_likelihood",
 ]
 
+# --- Likelihoods of times with any censoring, made of a family of `times` and its distribution.
+
+
+def time_likelihood(
+    name: str, family: int, distribution: Callable[[float, Array], Any]
+) -> Likelihood:
+    """Return the likelihood of log T = f + scale e, e of a family.
+
+    Parameters
+    ----------
+    name : str
+    family : int
+        As kernels of `qpruntime.likelihoods.survival` know it.
+    distribution : callable
+        SciPy's distribution of T, of 1/scale and e^f.
+    """
+
+    def split(f, y, theta):
+        return time_split(family, f, y, theta), 0.0
+
+    def moments(mu, sigma, y, theta):
+        return moments_of(family, mu, sigma, y, theta, 1.0)
+
+    def frame(mu, sigma, y, theta):
+        return frame_of(family, mu, sigma, y, theta, 1.0)
+
+    def raised_moments(mu, sigma, y, theta, power):
+        return moments_of(family, mu, sigma, y, theta, power)
+
+    def raised_frame(mu, sigma, y, theta, power):
+        return frame_of(family, mu, sigma, y, theta, power)
+
+    def rule(split, landmark, power, mu, sigma, y, theta):
+        return rule_of(family, mu, sigma, y, theta, power)
+
+    def edge(y, theta, k):
+        return edge_of(y, theta, k)
+
+    def given(f: Array, theta: Array) -> Any:
+        return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
+
+    return Likelihood(
+        name=name,
+        outcomes="pairs (first, last) of times",
+        split=Pointer(split, SPLIT),
+        validate=spans,
+        columns=2,
+        moments=Pointer(moments, MOMENTS),
+        frame=Pointer(frame, FRAME),
+        powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
+        rule=Pointer(rule, RULE),
+        landmarks=Pointer(edge, LANDMARK),
+        parameters={"scale": 0.5},
+        limits={"scale": (1e-4, 1e4)},
+        derive=lambda scale: (math.log(scale),),
+        given=given,
+    )
+
+
+# --- Times that are known to lie in a span, T = exp(f + scale e): accelerated failure, any
+# censoring.
+#
+# z = (log t - f)/scale. Kernels of the two families whose spans have no closed moments, by number:
+# the smallest extreme value, which makes T Weibull, and the logistic. An event and a time censored
+# on the right have the form of `qpruntime.likelihoods._series_kernels`; other spans are integrated
+# by
+# `qpruntime.likelihoods.survival`.
+
+#: Numbers of `theta` before its rows: the scale and its logarithm.
+_BEFORE = 2
+
+
+@kernel
+def ends_of(y, theta):
+    """Logarithms of the first and the last time of row y, which is one of those there are."""
+    row = _BEFORE + 2 * max(0, min(int(y), (theta.size - _BEFORE) // 2 - 1))
+    first, last = theta[row], theta[row + 1]
+    low = math.log(first) if first > 0.0 else -math.inf
+    return low, math.log(last) if last < math.inf else math.inf
+
+
+@kernel
+def edge_of(y, theta, k):
+    """Landmarks: the ends of the span that there are."""
+    low, high = ends_of(y, theta)
+    edge = math.nan
+    if k == 0:
+        edge = low if low > -math.inf else high
+    elif k == 1 and low > -math.inf and low < high < math.inf:
+        edge = high
+    return edge
+
+
+@kernel
+def shape_of(family, low, high, theta):
+    """(known, shape) in u = f/scale of what has the form of `bend`; the shape of an event too."""
+    scale, log_scale = theta[0], theta[1]
+    c = low / scale if low > -math.inf else high / scale
+    if low == high:
+        if family == WEIBULL:
+            return True, (-1.0, 1.0, 0.0, c, -c, -1.0 - log_scale - low)
+        peak = -2.0 * math.log(2.0) - log_scale - low
+        return True, (-1.0, 1.0, 0.5, math.log(2.0) + c, -c, peak)
+    if high == math.inf:
+        return True, (-1.0, 0.0, 0.0 if family == WEIBULL else 1.0, c, 0.0, 0.0)
+    if family != WEIBULL and low == -math.inf:
+        return True, (1.0, 0.0, 1.0, -c, 0.0, 0.0)
+    return False, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@kernel
+def time_split(family, f, y, theta):
+    """Log density of an event, or log probability of a span."""
+    low, high = ends_of(y, theta)
+    known, shape = shape_of(family, low, high, theta)
+    if known:
+        return bent(f / theta[0], shape)
+    return log_span(family, (low - f) / theta[0], (high - f) / theta[0])
+
+
+@kernel
+def moments_of(family, mu, sigma, y, theta, power):
+    """Log normaliser, mean and variance of the tilted density, to a power."""
+    low, high = ends_of(y, theta)
+    scale = theta[0]
+    known, shape = shape_of(family, low, high, theta)
+    if known:
+        log_z, mean, variance = bent_moments(mu / scale, sigma / scale, shape, power)
+        return log_z, scale * mean, scale * scale * variance
+    log_z, mean, variance, _ = span_moments(Span(family, low, high, scale, power), mu, sigma, False)
+    return log_z, mean, variance
+
+
+@kernel
+def frame_of(family, mu, sigma, y, theta, power):
+    """`Likelihood.frame`, to a power; width NaN for spans, which have a rule of their own."""
+    low, high = ends_of(y, theta)
+    scale = theta[0]
+    known, shape = shape_of(family, low, high, theta)
+    if not known:
+        return mu, math.nan, 1.0, 0.0
+    centre, width, refine, side = bent_frame(mu / scale, sigma / scale, shape, power)
+    return scale * centre, scale * width, refine, side
+
+
+@kernel
+def rule_of(family, mu, sigma, y, theta, power):
+    """`Likelihood.rule` of spans: (status, log Z, mean, variance, sigma*)."""
+    low, high = ends_of(y, theta)
+    span = Span(family, low, high, theta[0], power)
+    log_z, mean, variance, star = span_moments(span, mu, sigma, True)
+    return 0.0, log_z, mean, variance, star
+
+
 # --- Times in a span: log P(low < log T < high), its slopes, and its tilted density integrated.
 #
 # z = (log t - f)/scale. The tilted density is log-concave. It is integrated outwards from its peak
@@ -260,174 +414,6 @@ def span_moments(span, mu, sigma, with_star):
     return log_z, peak + shift, variance, star
 
 
-# --- Times that are known to lie in a span, T = exp(f + scale e): accelerated failure, any
-# censoring.
-#
-# z = (log t - f)/scale. Kernels of the two families whose spans have no closed moments, by number:
-# the smallest extreme value, which makes T Weibull, and the logistic. An event and a time censored
-# on the right have the form of `qpruntime.likelihoods._series_kernels`; other spans are integrated
-# by
-# `qpruntime.likelihoods.survival`.
-
-#: Numbers of `theta` before its rows: the scale and its logarithm.
-_BEFORE = 2
-
-
-@kernel
-def ends_of(y, theta):
-    """Logarithms of the first and the last time of row y, which is one of those there are."""
-    row = _BEFORE + 2 * max(0, min(int(y), (theta.size - _BEFORE) // 2 - 1))
-    first, last = theta[row], theta[row + 1]
-    low = math.log(first) if first > 0.0 else -math.inf
-    return low, math.log(last) if last < math.inf else math.inf
-
-
-@kernel
-def edge_of(y, theta, k):
-    """Landmarks: the ends of the span that there are."""
-    low, high = ends_of(y, theta)
-    edge = math.nan
-    if k == 0:
-        edge = low if low > -math.inf else high
-    elif k == 1 and low > -math.inf and low < high < math.inf:
-        edge = high
-    return edge
-
-
-@kernel
-def shape_of(family, low, high, theta):
-    """(known, shape) in u = f/scale of what has the form of `bend`; the shape of an event too."""
-    scale, log_scale = theta[0], theta[1]
-    c = low / scale if low > -math.inf else high / scale
-    if low == high:
-        if family == WEIBULL:
-            return True, (-1.0, 1.0, 0.0, c, -c, -1.0 - log_scale - low)
-        peak = -2.0 * math.log(2.0) - log_scale - low
-        return True, (-1.0, 1.0, 0.5, math.log(2.0) + c, -c, peak)
-    if high == math.inf:
-        return True, (-1.0, 0.0, 0.0 if family == WEIBULL else 1.0, c, 0.0, 0.0)
-    if family != WEIBULL and low == -math.inf:
-        return True, (1.0, 0.0, 1.0, -c, 0.0, 0.0)
-    return False, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-@kernel
-def time_split(family, f, y, theta):
-    """Log density of an event, or log probability of a span."""
-    low, high = ends_of(y, theta)
-    known, shape = shape_of(family, low, high, theta)
-    if known:
-        return bent(f / theta[0], shape)
-    return log_span(family, (low - f) / theta[0], (high - f) / theta[0])
-
-
-@kernel
-def moments_of(family, mu, sigma, y, theta, power):
-    """Log normaliser, mean and variance of the tilted density, to a power."""
-    low, high = ends_of(y, theta)
-    scale = theta[0]
-    known, shape = shape_of(family, low, high, theta)
-    if known:
-        log_z, mean, variance = bent_moments(mu / scale, sigma / scale, shape, power)
-        return log_z, scale * mean, scale * scale * variance
-    log_z, mean, variance, _ = span_moments(Span(family, low, high, scale, power), mu, sigma, False)
-    return log_z, mean, variance
-
-
-@kernel
-def frame_of(family, mu, sigma, y, theta, power):
-    """`Likelihood.frame`, to a power; width NaN for spans, which have a rule of their own."""
-    low, high = ends_of(y, theta)
-    scale = theta[0]
-    known, shape = shape_of(family, low, high, theta)
-    if not known:
-        return mu, math.nan, 1.0, 0.0
-    centre, width, refine, side = bent_frame(mu / scale, sigma / scale, shape, power)
-    return scale * centre, scale * width, refine, side
-
-
-@kernel
-def rule_of(family, mu, sigma, y, theta, power):
-    """`Likelihood.rule` of spans: (status, log Z, mean, variance, sigma*)."""
-    low, high = ends_of(y, theta)
-    span = Span(family, low, high, theta[0], power)
-    log_z, mean, variance, star = span_moments(span, mu, sigma, True)
-    return 0.0, log_z, mean, variance, star
-
-
-# --- Likelihoods of times with any censoring, made of a family of `times` and its distribution.
-
-
-def time_likelihood(
-    name: str, family: int, distribution: Callable[[float, Array], Any]
-) -> Likelihood:
-    """Return the likelihood of log T = f + scale e, e of a family.
-
-    Parameters
-    ----------
-    name : str
-    family : int
-        As kernels of `qpruntime.likelihoods.survival` know it.
-    distribution : callable
-        SciPy's distribution of T, of 1/scale and e^f.
-    """
-
-    def split(f, y, theta):
-        return time_split(family, f, y, theta), 0.0
-
-    def moments(mu, sigma, y, theta):
-        return moments_of(family, mu, sigma, y, theta, 1.0)
-
-    def frame(mu, sigma, y, theta):
-        return frame_of(family, mu, sigma, y, theta, 1.0)
-
-    def raised_moments(mu, sigma, y, theta, power):
-        return moments_of(family, mu, sigma, y, theta, power)
-
-    def raised_frame(mu, sigma, y, theta, power):
-        return frame_of(family, mu, sigma, y, theta, power)
-
-    def rule(split, landmark, power, mu, sigma, y, theta):
-        return rule_of(family, mu, sigma, y, theta, power)
-
-    def edge(y, theta, k):
-        return edge_of(y, theta, k)
-
-    def given(f: Array, theta: Array) -> Any:
-        return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
-
-    return Likelihood(
-        name=name,
-        outcomes="pairs (first, last) of times",
-        split=Pointer(split, SPLIT),
-        validate=spans,
-        columns=2,
-        moments=Pointer(moments, MOMENTS),
-        frame=Pointer(frame, FRAME),
-        powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
-        rule=Pointer(rule, RULE),
-        landmarks=Pointer(edge, LANDMARK),
-        parameters={"scale": 0.5},
-        limits={"scale": (1e-4, 1e4)},
-        derive=lambda scale: (math.log(scale),),
-        given=given,
-    )
-
-
-# --- Log-logistic times: log T = f + scale e, e logistic; times may be censored.
-#
-# An observation is a row of the first and the last time that T can be: `spans`.
-
-
-def _log_logistic_distribution(shape: float, scale: Array) -> Any:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.fisk(shape, scale=scale)
-
-
-log_logistic_likelihood = time_likelihood("log-logistic", LOGISTIC, _log_logistic_distribution)
-
-
 # --- Log-normal times: log T = f + scale e, e standard normal; times may be censored. Closed
 # moments.
 #
@@ -531,3 +517,17 @@ def _weibull_distribution(shape: float, scale: Array) -> Any:
 
 
 weibull_likelihood = time_likelihood("weibull", WEIBULL, _weibull_distribution)
+
+
+# --- Log-logistic times: log T = f + scale e, e logistic; times may be censored.
+#
+# An observation is a row of the first and the last time that T can be: `spans`.
+
+
+def _log_logistic_distribution(shape: float, scale: Array) -> Any:
+    from scipy import stats  # takes longer to import than all likelihoods
+
+    return stats.fisk(shape, scale=scale)
+
+
+log_logistic_likelihood = time_likelihood("log-logistic", LOGISTIC, _log_logistic_distribution)

@@ -32,180 +32,6 @@ __all__ = [
     "variance",
 ]
 
-# --- Building a graph: operations in double precision, by the names of their results.
-
-#: Opset and format that runtimes of the last years read.
-_OPSET, _FORMAT = 17, 8
-
-
-class Graph:
-    """Nodes and constants in the order in which they were added; results are names."""
-
-    def __init__(self) -> None:
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-
-    def constant(self, value: ArrayLike, dtype: Any = np.float64) -> str:
-        """Return the name of a constant."""
-        name = f"c{len(self._constants)}"
-        array = np.ascontiguousarray(np.asarray(value, dtype=dtype))
-        self._constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def add(self, operation: str, *inputs: str | ArrayLike, **attributes: Any) -> str:
-        """Return the name of a result; inputs that are no names become constants."""
-        name = f"v{len(self._nodes)}"
-        names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
-        self._nodes.append(helper.make_node(operation, names, [name], **attributes))
-        return name
-
-    def columns(self, X: str, some: Any) -> str:
-        """Return columns of an array (T, d)."""
-        return self.add("Gather", X, self.constant(some, np.int64), axis=1)
-
-    def squares(self, X: str) -> str:
-        """Return sums of squares of the rows of an array, (T, 1)."""
-        return self.add("ReduceSumSquare", X, axes=[1], keepdims=1)
-
-    def polynomial(self, x: str, coefficients: list[float]) -> str:
-        """Return a polynomial by Horner's rule, of coefficients from the highest on."""
-        found = self.add("Mul", x, coefficients[0])
-        for coefficient in coefficients[1:-1]:
-            found = self.add("Mul", self.add("Add", found, coefficient), x)
-        return self.add("Add", found, coefficients[-1])
-
-    def model(self, features: int, outputs: dict[str, tuple[str, int, list[Any]]]) -> ModelProto:
-        """Return the checked model of inputs X (T, d), given name, type and shape of results."""
-        for name, (result, _, _) in outputs.items():
-            self._nodes.append(helper.make_node("Identity", [result], [name]))
-        graph = helper.make_graph(
-            self._nodes,
-            "qpruntime",
-            [helper.make_tensor_value_info("X", TensorProto.DOUBLE, ["T", features])],
-            [
-                helper.make_tensor_value_info(name, kind, shape)
-                for name, (_, kind, shape) in outputs.items()
-            ],
-            self._constants,
-        )
-        opset = helper.make_opsetid("", _OPSET)
-        made = helper.make_model(graph, opset_imports=[opset], producer_name="qpruntime")
-        made.ir_version = _FORMAT
-        checker.check_model(made)
-        return made
-
-
-# --- Covariances of new points with known ones, as operations of a graph.
-
-#: Polynomials of Matern kernels in r sqrt(2 nu), from the highest power on.
-_MATERN = {0.5: [1.0], 1.5: [1.0, 1.0], 2.5: [1.0 / 3.0, 1.0, 1.0]}
-
-
-def covariance(graph: Graph, node: Node, X: str, Z: Array) -> str:
-    """Return k(X, Z), shape (T, M); white noise of new points is no other's.
-
-    Raises
-    ------
-    InputError
-        If a kernel has no formula here.
-    """
-    if not isinstance(node, Leaf):
-        operation = "Mul" if isinstance(node, Multiplied) else "Add"
-        one, two = (covariance(graph, part, X, Z) for part in (node.one, node.two))
-        return graph.add(operation, one, two)
-    kernel, parts = node.kernel, node.parts
-    if parts.constant:
-        return graph.constant([[node.value]])
-    if parts.noise:
-        return graph.constant([[0.0]])
-    if type(kernel) is DotProduct:
-        return graph.add("Add", graph.add("MatMul", X, Z.T), kernel.sigma_0**2)
-    if type(kernel) in (RBF, Matern, RationalQuadratic):
-        squares = _squares(graph, X, Z, np.broadcast_to(kernel.length_scale, Z.shape[1]))
-        return _radial(graph, kernel, squares)
-    raise _unknown(kernel)
-
-
-def _squares(graph: Graph, X: str, Z: Array, scale: Array) -> str:
-    """Squared distances in length-scales: by differences, which do not cancel as products do."""
-    found = ""
-    for k, length in enumerate(scale):
-        gap = graph.add("Sub", graph.columns(X, [k]), Z[:, k][None, :])
-        gap = graph.add("Div", gap, float(length))
-        square = graph.add("Mul", gap, gap)
-        found = graph.add("Add", found, square) if found else square
-    return found
-
-
-def _radial(graph: Graph, kernel: RBF | Matern | RationalQuadratic, squares: str) -> str:
-    nu = getattr(kernel, "nu", math.inf)
-    if type(kernel) is RationalQuadratic:
-        base = graph.add("Add", graph.add("Div", squares, 2.0 * kernel.alpha), 1.0)
-        return graph.add("Pow", base, -float(kernel.alpha))
-    if nu == math.inf:
-        return graph.add("Exp", graph.add("Mul", squares, -0.5))
-    if nu not in _MATERN:
-        raise _unknown(kernel)
-    distance = graph.add("Sqrt", graph.add("Mul", squares, 2.0 * nu))
-    decay = graph.add("Exp", graph.add("Neg", distance))
-    if nu == 0.5:
-        return decay
-    return graph.add("Mul", graph.polynomial(distance, _MATERN[nu]), decay)
-
-
-def variance(graph: Graph, node: Node, X: str) -> str:
-    """Return k(x, x), shape (T, 1) or (1, 1)."""
-    if not isinstance(node, Leaf):
-        operation = "Mul" if isinstance(node, Multiplied) else "Add"
-        one, two = (variance(graph, part, X) for part in (node.one, node.two))
-        return graph.add(operation, one, two)
-    if node.parts.constant or node.parts.noise:
-        return graph.constant([[node.value]])
-    if type(node.kernel) is DotProduct:
-        return graph.add("Add", graph.squares(X), node.kernel.sigma_0**2)
-    return graph.constant([[1.0]])
-
-
-def _unknown(kernel: object) -> InputError:
-    return InputError(
-        f"{kernel} has no formula in an ONNX graph: sums and products of ConstantKernel, RBF, "
-        "Matern with nu 1/2, 3/2 or 5/2, RationalQuadratic, DotProduct and WhiteKernel have"
-    )
-
-
-# --- log Phi(s) in double precision of operations that runtimes have; they have no error function.
-
-#: Where the series ends and the continued fraction begins; right to 2e-11 on either side.
-_MIDDLE, _TERMS, _DEPTH = 4.0, 60, 30
-
-
-def log_cdf(graph: Graph, s: str) -> str:
-    """Return log Phi(s): by its power series up to |s| = 4, by the Mills ratio beyond."""
-    size = graph.add("Abs", s)
-    near, far = graph.add("Min", size, _MIDDLE), graph.add("Max", size, _MIDDLE)
-    # Phi(x) = 1/2 + phi(x) x (1 + x^2/3 + x^4/15 + ...), all terms positive.
-    # In x^2/16, for runtimes drop terms whose coefficients would be 0 in single precision.
-    odd = 2.0 * np.arange(1, _TERMS) + 1.0
-    coefficients = np.cumprod(np.r_[1.0, _MIDDLE**2 / odd])
-    square = graph.add("Mul", near, near)
-    share = graph.add("Mul", square, 1.0 / _MIDDLE**2)
-    series = graph.polynomial(share, list(coefficients[::-1]))
-    density = graph.add("Exp", graph.add("Mul", square, -0.5))
-    part = graph.add("Mul", graph.add("Mul", density, near), series)
-    below = graph.add("Sub", 0.5, graph.add("Mul", part, 1.0 / math.sqrt(2.0 * math.pi)))
-    # The upper tail is phi(x) / (x + 1/(x + 2/(x + 3/(x + ...)))).
-    ratio = far
-    for k in range(_DEPTH, 0, -1):
-        ratio = graph.add("Add", graph.add("Div", float(k), ratio), far)
-    half = graph.add("Mul", graph.add("Mul", far, far), -0.5)
-    tail = graph.add("Sub", half, graph.add("Log", ratio))
-    tail = graph.add("Sub", tail, 0.5 * math.log(2.0 * math.pi))
-    is_near = graph.add("Less", size, _MIDDLE)
-    log_below = graph.add("Where", is_near, graph.add("Log", below), tail)
-    above = graph.add("Sub", 1.0, graph.add("Exp", log_below))
-    return graph.add("Where", graph.add("Less", s, 0.0), log_below, graph.add("Log", above))
-
-
 # --- A fitted classifier as one graph: features in, labels and class probabilities out.
 
 #: Bytes that a file of this format can have.
@@ -373,3 +199,177 @@ def _labels(classes: Any) -> tuple[Any, int]:
     if found.dtype.kind == "f":
         return found.astype(np.float64), TensorProto.DOUBLE
     return found.astype(str).astype(object), TensorProto.STRING
+
+
+# --- log Phi(s) in double precision of operations that runtimes have; they have no error function.
+
+#: Where the series ends and the continued fraction begins; right to 2e-11 on either side.
+_MIDDLE, _TERMS, _DEPTH = 4.0, 60, 30
+
+
+def log_cdf(graph: Graph, s: str) -> str:
+    """Return log Phi(s): by its power series up to |s| = 4, by the Mills ratio beyond."""
+    size = graph.add("Abs", s)
+    near, far = graph.add("Min", size, _MIDDLE), graph.add("Max", size, _MIDDLE)
+    # Phi(x) = 1/2 + phi(x) x (1 + x^2/3 + x^4/15 + ...), all terms positive.
+    # In x^2/16, for runtimes drop terms whose coefficients would be 0 in single precision.
+    odd = 2.0 * np.arange(1, _TERMS) + 1.0
+    coefficients = np.cumprod(np.r_[1.0, _MIDDLE**2 / odd])
+    square = graph.add("Mul", near, near)
+    share = graph.add("Mul", square, 1.0 / _MIDDLE**2)
+    series = graph.polynomial(share, list(coefficients[::-1]))
+    density = graph.add("Exp", graph.add("Mul", square, -0.5))
+    part = graph.add("Mul", graph.add("Mul", density, near), series)
+    below = graph.add("Sub", 0.5, graph.add("Mul", part, 1.0 / math.sqrt(2.0 * math.pi)))
+    # The upper tail is phi(x) / (x + 1/(x + 2/(x + 3/(x + ...)))).
+    ratio = far
+    for k in range(_DEPTH, 0, -1):
+        ratio = graph.add("Add", graph.add("Div", float(k), ratio), far)
+    half = graph.add("Mul", graph.add("Mul", far, far), -0.5)
+    tail = graph.add("Sub", half, graph.add("Log", ratio))
+    tail = graph.add("Sub", tail, 0.5 * math.log(2.0 * math.pi))
+    is_near = graph.add("Less", size, _MIDDLE)
+    log_below = graph.add("Where", is_near, graph.add("Log", below), tail)
+    above = graph.add("Sub", 1.0, graph.add("Exp", log_below))
+    return graph.add("Where", graph.add("Less", s, 0.0), log_below, graph.add("Log", above))
+
+
+# --- Covariances of new points with known ones, as operations of a graph.
+
+#: Polynomials of Matern kernels in r sqrt(2 nu), from the highest power on.
+_MATERN = {0.5: [1.0], 1.5: [1.0, 1.0], 2.5: [1.0 / 3.0, 1.0, 1.0]}
+
+
+def covariance(graph: Graph, node: Node, X: str, Z: Array) -> str:
+    """Return k(X, Z), shape (T, M); white noise of new points is no other's.
+
+    Raises
+    ------
+    InputError
+        If a kernel has no formula here.
+    """
+    if not isinstance(node, Leaf):
+        operation = "Mul" if isinstance(node, Multiplied) else "Add"
+        one, two = (covariance(graph, part, X, Z) for part in (node.one, node.two))
+        return graph.add(operation, one, two)
+    kernel, parts = node.kernel, node.parts
+    if parts.constant:
+        return graph.constant([[node.value]])
+    if parts.noise:
+        return graph.constant([[0.0]])
+    if type(kernel) is DotProduct:
+        return graph.add("Add", graph.add("MatMul", X, Z.T), kernel.sigma_0**2)
+    if type(kernel) in (RBF, Matern, RationalQuadratic):
+        squares = _squares(graph, X, Z, np.broadcast_to(kernel.length_scale, Z.shape[1]))
+        return _radial(graph, kernel, squares)
+    raise _unknown(kernel)
+
+
+def _squares(graph: Graph, X: str, Z: Array, scale: Array) -> str:
+    """Squared distances in length-scales: by differences, which do not cancel as products do."""
+    found = ""
+    for k, length in enumerate(scale):
+        gap = graph.add("Sub", graph.columns(X, [k]), Z[:, k][None, :])
+        gap = graph.add("Div", gap, float(length))
+        square = graph.add("Mul", gap, gap)
+        found = graph.add("Add", found, square) if found else square
+    return found
+
+
+def _radial(graph: Graph, kernel: RBF | Matern | RationalQuadratic, squares: str) -> str:
+    nu = getattr(kernel, "nu", math.inf)
+    if type(kernel) is RationalQuadratic:
+        base = graph.add("Add", graph.add("Div", squares, 2.0 * kernel.alpha), 1.0)
+        return graph.add("Pow", base, -float(kernel.alpha))
+    if nu == math.inf:
+        return graph.add("Exp", graph.add("Mul", squares, -0.5))
+    if nu not in _MATERN:
+        raise _unknown(kernel)
+    distance = graph.add("Sqrt", graph.add("Mul", squares, 2.0 * nu))
+    decay = graph.add("Exp", graph.add("Neg", distance))
+    if nu == 0.5:
+        return decay
+    return graph.add("Mul", graph.polynomial(distance, _MATERN[nu]), decay)
+
+
+def variance(graph: Graph, node: Node, X: str) -> str:
+    """Return k(x, x), shape (T, 1) or (1, 1)."""
+    if not isinstance(node, Leaf):
+        operation = "Mul" if isinstance(node, Multiplied) else "Add"
+        one, two = (variance(graph, part, X) for part in (node.one, node.two))
+        return graph.add(operation, one, two)
+    if node.parts.constant or node.parts.noise:
+        return graph.constant([[node.value]])
+    if type(node.kernel) is DotProduct:
+        return graph.add("Add", graph.squares(X), node.kernel.sigma_0**2)
+    return graph.constant([[1.0]])
+
+
+def _unknown(kernel: object) -> InputError:
+    return InputError(
+        f"{kernel} has no formula in an ONNX graph: sums and products of ConstantKernel, RBF, "
+        "Matern with nu 1/2, 3/2 or 5/2, RationalQuadratic, DotProduct and WhiteKernel have"
+    )
+
+
+# --- Building a graph: operations in double precision, by the names of their results.
+
+#: Opset and format that runtimes of the last years read.
+_OPSET, _FORMAT = 17, 8
+
+
+class Graph:
+    """Nodes and constants in the order in which they were added; results are names."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def constant(self, value: ArrayLike, dtype: Any = np.float64) -> str:
+        """Return the name of a constant."""
+        name = f"c{len(self._constants)}"
+        array = np.ascontiguousarray(np.asarray(value, dtype=dtype))
+        self._constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, operation: str, *inputs: str | ArrayLike, **attributes: Any) -> str:
+        """Return the name of a result; inputs that are no names become constants."""
+        name = f"v{len(self._nodes)}"
+        names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
+        self._nodes.append(helper.make_node(operation, names, [name], **attributes))
+        return name
+
+    def columns(self, X: str, some: Any) -> str:
+        """Return columns of an array (T, d)."""
+        return self.add("Gather", X, self.constant(some, np.int64), axis=1)
+
+    def squares(self, X: str) -> str:
+        """Return sums of squares of the rows of an array, (T, 1)."""
+        return self.add("ReduceSumSquare", X, axes=[1], keepdims=1)
+
+    def polynomial(self, x: str, coefficients: list[float]) -> str:
+        """Return a polynomial by Horner's rule, of coefficients from the highest on."""
+        found = self.add("Mul", x, coefficients[0])
+        for coefficient in coefficients[1:-1]:
+            found = self.add("Mul", self.add("Add", found, coefficient), x)
+        return self.add("Add", found, coefficients[-1])
+
+    def model(self, features: int, outputs: dict[str, tuple[str, int, list[Any]]]) -> ModelProto:
+        """Return the checked model of inputs X (T, d), given name, type and shape of results."""
+        for name, (result, _, _) in outputs.items():
+            self._nodes.append(helper.make_node("Identity", [result], [name]))
+        graph = helper.make_graph(
+            self._nodes,
+            "qpruntime",
+            [helper.make_tensor_value_info("X", TensorProto.DOUBLE, ["T", features])],
+            [
+                helper.make_tensor_value_info(name, kind, shape)
+                for name, (_, kind, shape) in outputs.items()
+            ],
+            self._constants,
+        )
+        opset = helper.make_opsetid("", _OPSET)
+        made = helper.make_model(graph, opset_imports=[opset], producer_name="qpruntime")
+        made.ir_version = _FORMAT
+        checker.check_model(made)
+        return made

@@ -31,191 +31,6 @@ __all__ = [
     "rate_ends",
 ]
 
-# --- What an estimator predicts at rows, with the ends of an interval: one function for all curves.
-
-#: What can be drawn, by what an estimator needs for it.
-QUANTITIES = {
-    "latent": ("latent",),
-    "probability": ("predict_proba", "predict_interval"),
-    "rate": ("predict_count", "latent"),
-    "observation": ("predict_quantiles",),
-}
-# Halvings of an interval, after which it is as short as double precision has it.
-_HALVINGS = 60
-
-
-class Band(NamedTuple):
-    """Predictions and the two ends of their central interval, each of shape (T,)."""
-
-    middle: Array
-    low: Array
-    high: Array
-
-
-def known_level(level: object) -> float:
-    """Return the probability of an interval, strictly between 0 and 1."""
-    found = number(level, "level", above=0.0)
-    if found >= 1.0:
-        raise InputError(f"level must be below 1, got {found:g}: 0.9 is an interval of 90 %")
-    return found
-
-
-def natural(model: Any) -> str:
-    """Return what an estimator is drawn by if nothing is asked for."""
-    for quantity in ("probability", "rate", "latent"):
-        if all(hasattr(model, need) for need in QUANTITIES[quantity]):
-            return quantity
-    raise InputError(
-        f"{shown(model)} has no intervals to draw: fit GPClassifier, GPPoissonRegressor or "
-        "GPRobustRegressor"
-    )
-
-
-def band(model: Any, points: Any, quantity: str, level: float, exposure: Any = None) -> Band:
-    """Return one of `QUANTITIES` of a fitted estimator at rows.
-
-    "latent" is the latent function with the interval of a normal of its mean and variance,
-    "probability" that of the second class, "rate" the mean rate with quantiles of the rate,
-    "observation" the median of an observation with its quantiles.
-    """
-    choice(quantity, "quantity", QUANTITIES)
-    if missing := [need for need in QUANTITIES[quantity] if not hasattr(model, need)]:
-        raise InputError(
-            f"quantity={quantity!r} needs an estimator with {', '.join(missing)}, got "
-            f"{shown(model)}: leave quantity out, or fit another estimator"
-        )
-    classes = getattr(model, "classes_", ())
-    if len(classes) > 2:
-        raise InputError(
-            f"bands are drawn of two classes, the model has {len(classes)}: fit one class "
-            "against the rest, y == label"
-        )
-    tails = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
-    if quantity == "latent":
-        mean, variance = model.latent(points)
-        reach = ndtri(tails[1]) * np.sqrt(variance)
-        return Band(mean, mean - reach, mean + reach)
-    if quantity == "probability":
-        low, high = model.predict_interval(points, level=level).T
-        return Band(model.predict_proba(points)[:, 1], low, high)
-    if quantity == "rate":
-        scale = 1.0 if exposure is None else exposure
-        mean, variance = model.latent(points)
-        low, high = scale * rate_ends(mean, variance, model.link_, tails).T
-        return Band(model.predict(points, exposure=exposure), low, high)
-    given = {} if exposure is None else {"exposure": exposure}
-    found = model.predict_quantiles(points, [tails[0], 0.5, tails[1]], **given)
-    low, middle, high = np.asarray(found, dtype=float).T
-    return Band(middle, low, high)
-
-
-def drawn(model: Any, y: ArrayLike, exposure: ArrayLike | None) -> Array:
-    """Return observations as they are drawn: 0 and 1 of two classes, counts by their exposures."""
-    if exposure is not None and not hasattr(model, "predict_count"):
-        raise InputError(f"exposure is for counts, and {shown(model)} is no model of counts")
-    if (labels := getattr(model, "classes_", None)) is not None:
-        return (np.asarray(y) == labels[-1]).astype(float)
-    found = finite(y, "y")
-    return found if exposure is None else found / exposures(exposure, len(found))
-
-
-def rate_ends(mean: Array, variance: Array, link: str, q: Array) -> Array:
-    """Return quantiles of the rate, shape (T, len(q)), for normal f of this mean and variance."""
-    rate = LINKS[link].distribution(mean, variance)
-    least, most = rate.roots(np.full(mean.size, CUT), np.full(mean.size, CUT))
-    low = np.repeat(least[:, None], q.size, axis=1)
-    high = np.repeat(most[:, None], q.size, axis=1)
-    for _ in range(_HALVINGS):
-        root = 0.5 * (low + high)
-        short = rate.tail(root**2, False) < q
-        low, high = np.where(short, root, low), np.where(short, high, root)
-    return (0.5 * (low + high)) ** 2
-
-
-# --- Rows where a model is drawn: along one feature or two, the others held at values of their own.
-
-# Of the range of a feature, on either side of it.
-_MARGIN = 0.05
-
-
-class Rows:
-    """Rows as a user has them, an array or a data frame, with the names of their columns.
-
-    Attributes
-    ----------
-    values : ndarray, shape (N, d)
-    names : list of str
-        Of the columns; ``x0``, ``x1``, ... if they have none.
-    """
-
-    def __init__(self, X: Any) -> None:
-        self._given = X
-        self.values = finite(X, "X")
-        if self.values.ndim != 2 or not self.values.size:
-            raise InputError(
-                f"X must have shape (N, d) with N and d of at least 1, got {self.values.shape}; "
-                "one column is X[:, None]"
-            )
-        columns = getattr(X, "columns", range(self.values.shape[1]))
-        self.names = [c if isinstance(c, str) else f"x{c}" for c in columns]
-
-    def column(self, feature: Any) -> int:
-        """Return the number of a column that is given by number or name."""
-        if isinstance(feature, str):
-            if feature not in self.names:
-                raise InputError(f"X has no column {feature!r}, but {shown(self.names)}")
-            return self.names.index(feature)
-        found = whole(feature, "feature", 0)
-        if found >= len(self.names):
-            raise InputError(f"X has {len(self.names)} columns: there is no feature {found}")
-        return found
-
-    def observed(self, y: ArrayLike) -> np.ndarray:
-        """Return `y` as an array, one for each row."""
-        found = np.asarray(y)
-        if found.shape != (len(self.values),):
-            raise InputError(f"y must have shape ({len(self.values)},) like X, got {found.shape}")
-        return found
-
-    def at(self, others: ArrayLike | None, features: list[int], *grids: Array) -> Any:
-        """Return rows with `grids` in columns `features` and `others` elsewhere.
-
-        `others` has a value for every column, those of `features` are not looked at; by default
-        medians. The rows are of the kind that was given.
-        """
-        width = len(self.names)
-        base = np.median(self.values, axis=0)
-        if others is not None:
-            base = finite(others, "at", (width,))
-        points = np.tile(base, (grids[0].size, 1))
-        for j, grid in zip(features, grids, strict=True):
-            points[:, j] = grid.ravel()
-        if hasattr(self._given, "columns") and hasattr(self._given, "iloc"):
-            return type(self._given)(points, columns=self._given.columns)
-        return points
-
-
-def ends(values: Array, given: Any, name: str) -> tuple[float, float]:
-    """Return the ends of what is drawn: as given, or a little beyond the values."""
-    if given is not None:
-        low, high = finite(given, name, (2,))
-        if not low < high:
-            raise InputError(f"{name} must be a pair low < high, got {shown(given)}")
-        return float(low), float(high)
-    low, high = float(values.min()), float(values.max())
-    margin = _MARGIN * (high - low) or 0.5
-    return low - margin, high + margin
-
-
-def pair(given: Any, name: str, what: str) -> tuple[Any, Any]:
-    """Return the two things that are given, or raise `InputError` that says `what` they are."""
-    try:
-        first, second = given
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be two {what}, got {shown(given)}") from error
-    return first, second
-
-
 # --- A function of one feature with its band: latent values, probabilities, rates, observations.
 
 
@@ -413,3 +228,188 @@ def label_of(quantity: str, classes: tuple[str, ...]) -> str:
     """Return the label of an axis that shows a quantity."""
     words = {"latent": "latent function f", "rate": "rate", "observation": "observation"}
     return f"P(y = {classes[1]})" if quantity == "probability" else words[quantity]
+
+
+# --- Rows where a model is drawn: along one feature or two, the others held at values of their own.
+
+# Of the range of a feature, on either side of it.
+_MARGIN = 0.05
+
+
+class Rows:
+    """Rows as a user has them, an array or a data frame, with the names of their columns.
+
+    Attributes
+    ----------
+    values : ndarray, shape (N, d)
+    names : list of str
+        Of the columns; ``x0``, ``x1``, ... if they have none.
+    """
+
+    def __init__(self, X: Any) -> None:
+        self._given = X
+        self.values = finite(X, "X")
+        if self.values.ndim != 2 or not self.values.size:
+            raise InputError(
+                f"X must have shape (N, d) with N and d of at least 1, got {self.values.shape}; "
+                "one column is X[:, None]"
+            )
+        columns = getattr(X, "columns", range(self.values.shape[1]))
+        self.names = [c if isinstance(c, str) else f"x{c}" for c in columns]
+
+    def column(self, feature: Any) -> int:
+        """Return the number of a column that is given by number or name."""
+        if isinstance(feature, str):
+            if feature not in self.names:
+                raise InputError(f"X has no column {feature!r}, but {shown(self.names)}")
+            return self.names.index(feature)
+        found = whole(feature, "feature", 0)
+        if found >= len(self.names):
+            raise InputError(f"X has {len(self.names)} columns: there is no feature {found}")
+        return found
+
+    def observed(self, y: ArrayLike) -> np.ndarray:
+        """Return `y` as an array, one for each row."""
+        found = np.asarray(y)
+        if found.shape != (len(self.values),):
+            raise InputError(f"y must have shape ({len(self.values)},) like X, got {found.shape}")
+        return found
+
+    def at(self, others: ArrayLike | None, features: list[int], *grids: Array) -> Any:
+        """Return rows with `grids` in columns `features` and `others` elsewhere.
+
+        `others` has a value for every column, those of `features` are not looked at; by default
+        medians. The rows are of the kind that was given.
+        """
+        width = len(self.names)
+        base = np.median(self.values, axis=0)
+        if others is not None:
+            base = finite(others, "at", (width,))
+        points = np.tile(base, (grids[0].size, 1))
+        for j, grid in zip(features, grids, strict=True):
+            points[:, j] = grid.ravel()
+        if hasattr(self._given, "columns") and hasattr(self._given, "iloc"):
+            return type(self._given)(points, columns=self._given.columns)
+        return points
+
+
+def ends(values: Array, given: Any, name: str) -> tuple[float, float]:
+    """Return the ends of what is drawn: as given, or a little beyond the values."""
+    if given is not None:
+        low, high = finite(given, name, (2,))
+        if not low < high:
+            raise InputError(f"{name} must be a pair low < high, got {shown(given)}")
+        return float(low), float(high)
+    low, high = float(values.min()), float(values.max())
+    margin = _MARGIN * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def pair(given: Any, name: str, what: str) -> tuple[Any, Any]:
+    """Return the two things that are given, or raise `InputError` that says `what` they are."""
+    try:
+        first, second = given
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be two {what}, got {shown(given)}") from error
+    return first, second
+
+
+# --- What an estimator predicts at rows, with the ends of an interval: one function for all curves.
+
+#: What can be drawn, by what an estimator needs for it.
+QUANTITIES = {
+    "latent": ("latent",),
+    "probability": ("predict_proba", "predict_interval"),
+    "rate": ("predict_count", "latent"),
+    "observation": ("predict_quantiles",),
+}
+# Halvings of an interval, after which it is as short as double precision has it.
+_HALVINGS = 60
+
+
+class Band(NamedTuple):
+    """Predictions and the two ends of their central interval, each of shape (T,)."""
+
+    middle: Array
+    low: Array
+    high: Array
+
+
+def known_level(level: object) -> float:
+    """Return the probability of an interval, strictly between 0 and 1."""
+    found = number(level, "level", above=0.0)
+    if found >= 1.0:
+        raise InputError(f"level must be below 1, got {found:g}: 0.9 is an interval of 90 %")
+    return found
+
+
+def natural(model: Any) -> str:
+    """Return what an estimator is drawn by if nothing is asked for."""
+    for quantity in ("probability", "rate", "latent"):
+        if all(hasattr(model, need) for need in QUANTITIES[quantity]):
+            return quantity
+    raise InputError(
+        f"{shown(model)} has no intervals to draw: fit GPClassifier, GPPoissonRegressor or "
+        "GPRobustRegressor"
+    )
+
+
+def band(model: Any, points: Any, quantity: str, level: float, exposure: Any = None) -> Band:
+    """Return one of `QUANTITIES` of a fitted estimator at rows.
+
+    "latent" is the latent function with the interval of a normal of its mean and variance,
+    "probability" that of the second class, "rate" the mean rate with quantiles of the rate,
+    "observation" the median of an observation with its quantiles.
+    """
+    choice(quantity, "quantity", QUANTITIES)
+    if missing := [need for need in QUANTITIES[quantity] if not hasattr(model, need)]:
+        raise InputError(
+            f"quantity={quantity!r} needs an estimator with {', '.join(missing)}, got "
+            f"{shown(model)}: leave quantity out, or fit another estimator"
+        )
+    classes = getattr(model, "classes_", ())
+    if len(classes) > 2:
+        raise InputError(
+            f"bands are drawn of two classes, the model has {len(classes)}: fit one class "
+            "against the rest, y == label"
+        )
+    tails = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+    if quantity == "latent":
+        mean, variance = model.latent(points)
+        reach = ndtri(tails[1]) * np.sqrt(variance)
+        return Band(mean, mean - reach, mean + reach)
+    if quantity == "probability":
+        low, high = model.predict_interval(points, level=level).T
+        return Band(model.predict_proba(points)[:, 1], low, high)
+    if quantity == "rate":
+        scale = 1.0 if exposure is None else exposure
+        mean, variance = model.latent(points)
+        low, high = scale * rate_ends(mean, variance, model.link_, tails).T
+        return Band(model.predict(points, exposure=exposure), low, high)
+    given = {} if exposure is None else {"exposure": exposure}
+    found = model.predict_quantiles(points, [tails[0], 0.5, tails[1]], **given)
+    low, middle, high = np.asarray(found, dtype=float).T
+    return Band(middle, low, high)
+
+
+def drawn(model: Any, y: ArrayLike, exposure: ArrayLike | None) -> Array:
+    """Return observations as they are drawn: 0 and 1 of two classes, counts by their exposures."""
+    if exposure is not None and not hasattr(model, "predict_count"):
+        raise InputError(f"exposure is for counts, and {shown(model)} is no model of counts")
+    if (labels := getattr(model, "classes_", None)) is not None:
+        return (np.asarray(y) == labels[-1]).astype(float)
+    found = finite(y, "y")
+    return found if exposure is None else found / exposures(exposure, len(found))
+
+
+def rate_ends(mean: Array, variance: Array, link: str, q: Array) -> Array:
+    """Return quantiles of the rate, shape (T, len(q)), for normal f of this mean and variance."""
+    rate = LINKS[link].distribution(mean, variance)
+    least, most = rate.roots(np.full(mean.size, CUT), np.full(mean.size, CUT))
+    low = np.repeat(least[:, None], q.size, axis=1)
+    high = np.repeat(most[:, None], q.size, axis=1)
+    for _ in range(_HALVINGS):
+        root = 0.5 * (low + high)
+        short = rate.tail(root**2, False) < q
+        low, high = np.where(short, root, low), np.where(short, high, root)
+    return (0.5 * (low + high)) ** 2

@@ -36,6 +36,145 @@ __all__ = [
     "smallest_counts",
 ]
 
+# --- Log probabilities of the negative binomial, kernels only: Poisson counts with a gamma rate.
+#
+# In the saddle-point form of Loader (2000), "Fast and accurate computation of binomial
+# probabilities": no difference of large log Gammas.
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@kernel
+def log_pmf(rate, c, y):
+    """Log probability of y for a gamma rate of this mean and of scale c, its variance over it."""
+    k = rate / c
+    if y == 0.0:
+        return -rate * (math.log1p(c) / c)
+    gap = (y - rate) / (1.0 + c)
+    short = -gap / y
+    rest = log1p_less(short) if short > -0.9 else math.log((k + y) / y * c / (1.0 + c)) - short
+    deviance = -k * log1p_less(gap / k) - y * rest
+    return (
+        stirling_error(k + y)
+        - stirling_error(k)
+        - stirling_error(y)
+        - deviance
+        - 0.5 * (math.log(y) + math.log1p(y / k))
+        - _HALF_LOG_2PI
+    )
+
+
+@kernel
+def log_pmf_many(rate, c, y, out):
+    for i in range(y.size):
+        out[i] = log_pmf(rate[i], c[i], y[i])
+
+
+# --- Links: the likelihoods of counts by the name of how their rate follows from f; and exposures.
+
+# Sums and squares of larger ones overflow; count in another unit.
+_LARGEST_EXPOSURE = 1e100
+
+#: Likelihoods of counts by the name of their link.
+COUNTS: dict[str, Likelihood] = {
+    known.rate.name: known for known in map(likelihoods.get, likelihoods.names()) if known.rate
+}
+#: The links, by name.
+LINKS: dict[str, RateLink] = {name: known.rate for name, known in COUNTS.items() if known.rate}
+
+#: Names of the likelihoods of counts that vary more than Poisson ones, by the name of their link.
+DISPERSED = {"exp": "negative-binomial"}
+
+
+def counted(link: str, dispersion: float = math.inf) -> Likelihood:
+    """Return the likelihood of counts of a link: Poisson, but for a finite dispersion."""
+    if dispersion == math.inf:
+        return COUNTS[link]
+    return likelihoods.get(DISPERSED[link], dispersion=dispersion)
+
+
+def exposures(exposure: ArrayLike | None, n: int) -> Array:
+    """Validate exposures and return one for each of `n` points."""
+    if exposure is None:
+        return np.ones(n)
+    values = real(exposure, "exposure")
+    if values.shape not in ((), (n,)):
+        raise InputError(
+            f"exposure must be a number or have shape ({n},), one per point; got {values.shape}"
+        )
+    wrong = ~((values > 0.0) & (values <= _LARGEST_EXPOSURE))
+    if wrong.any():
+        raise InputError(
+            f"exposure must be positive and at most {_LARGEST_EXPOSURE:g}, got "
+            f"{values[wrong].flat[0]:g}"
+        )
+    return np.full(n, values) if values.ndim == 0 else values.copy()
+
+
+# --- Distribution function of a negative binomial count whose mean e^f is log-normal.
+#
+# Given f, P(Y <= y) is an incomplete beta function; it is integrated over f by the trapezoid rule.
+
+# Steps in f where the incomplete beta function is wide, and in units of its width where it is not.
+# It has singularities at pi i from the real axis: errors are exp(-2 pi^2/step).
+_WIDE, _SHARP = 0.5, 0.35
+# Largest exponent of a rate.
+_MOST = 700.0
+# Rates and nodes that are looked at at a time, for the sake of memory.
+_PRODUCTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class DispersedRate(LogNormalRate):
+    """e^f for f ~ N(mean, std^2); counts have a variance of e^f + e^2f/dispersion given f."""
+
+    dispersion: Array
+
+    def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Roots of e^f times the gamma variable that makes a Poisson count negative binomial."""
+        # Half of what is allowed goes to either of the two.
+        low, high = low + np.log(2.0), high + np.log(2.0)
+        first, last = super().roots(low, high)
+        below = np.maximum(1.0 - np.sqrt(2.0 * low / self.dispersion), 0.0)
+        above = 1.0 + np.sqrt(2.0 * high / self.dispersion) + high / self.dispersion
+        return first * np.sqrt(below), last * np.sqrt(above)
+
+
+def dispersed_tail(rate: DispersedRate, y: Array, upper: bool) -> Array:
+    """P(Y <= y), or P(Y > y), for T rates and as many counts y >= 0, shape (T,)."""
+    shape, r = y + 1.0, rate.dispersion
+    # Of log(rate), as the distribution function has it.
+    width = np.sqrt(1.0 / shape + 1.0 / r)
+    step = np.minimum(STEP, np.minimum(_WIDE, _SHARP * width) / rate.std)
+    reach, out = np.sqrt(2.0 * CUT), np.empty(y.size)
+    nodes = np.ceil(reach / step).astype(int)
+    start = 0
+    for end in _blocks(nodes):
+        some = slice(start, end)
+        half = int(nodes[some].max())
+        z = np.linspace(-reach, reach, 2 * half + 1)
+        weights = np.exp(-0.5 * z * z)
+        f = rate.mean[some, None] + rate.std[some, None] * z
+        # Of e^f in e^f + r, without overflow.
+        t = np.exp(np.clip(np.log(r[some, None]) - f, -_MOST, _MOST))
+        a, b = shape[some, None], r[some, None]
+        p = betainc(a, b, 1.0 / (1.0 + t)) if upper else betainc(b, a, t / (1.0 + t))
+        out[some] = (p * weights).sum(axis=1) / weights.sum()
+        start = end
+    return out
+
+
+def _blocks(nodes: Array) -> list[int]:
+    """Ends of blocks of rows whose nodes fit into memory together."""
+    ends, most, first = [], 0, 0
+    for i, count in enumerate(nodes):
+        most = max(most, int(count))
+        if i > first and 2 * most * (i + 1 - first) > _PRODUCTS:
+            ends.append(i)
+            first, most = i, int(count)
+    return [*ends, len(nodes)]
+
+
 # --- Distribution function of a count Y ~ Poisson(g) whose rate g is random, and its inverse.
 #
 # P(Y <= y) = P(g < G) with an independent gamma variable G of shape y + 1, the time of event y + 1.
@@ -147,142 +286,3 @@ def _expm1_less(d: Array) -> Array:
     for k in range(12, 2, -1):
         series = 1.0 + series * d / k
     return np.where(np.abs(d) < 0.1, 0.5 * d * d * series, np.expm1(d) - d)
-
-
-# --- Distribution function of a negative binomial count whose mean e^f is log-normal.
-#
-# Given f, P(Y <= y) is an incomplete beta function; it is integrated over f by the trapezoid rule.
-
-# Steps in f where the incomplete beta function is wide, and in units of its width where it is not.
-# It has singularities at pi i from the real axis: errors are exp(-2 pi^2/step).
-_WIDE, _SHARP = 0.5, 0.35
-# Largest exponent of a rate.
-_MOST = 700.0
-# Rates and nodes that are looked at at a time, for the sake of memory.
-_PRODUCTS = 1_000_000
-
-
-@dataclass(frozen=True)
-class DispersedRate(LogNormalRate):
-    """e^f for f ~ N(mean, std^2); counts have a variance of e^f + e^2f/dispersion given f."""
-
-    dispersion: Array
-
-    def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Roots of e^f times the gamma variable that makes a Poisson count negative binomial."""
-        # Half of what is allowed goes to either of the two.
-        low, high = low + np.log(2.0), high + np.log(2.0)
-        first, last = super().roots(low, high)
-        below = np.maximum(1.0 - np.sqrt(2.0 * low / self.dispersion), 0.0)
-        above = 1.0 + np.sqrt(2.0 * high / self.dispersion) + high / self.dispersion
-        return first * np.sqrt(below), last * np.sqrt(above)
-
-
-def dispersed_tail(rate: DispersedRate, y: Array, upper: bool) -> Array:
-    """P(Y <= y), or P(Y > y), for T rates and as many counts y >= 0, shape (T,)."""
-    shape, r = y + 1.0, rate.dispersion
-    # Of log(rate), as the distribution function has it.
-    width = np.sqrt(1.0 / shape + 1.0 / r)
-    step = np.minimum(STEP, np.minimum(_WIDE, _SHARP * width) / rate.std)
-    reach, out = np.sqrt(2.0 * CUT), np.empty(y.size)
-    nodes = np.ceil(reach / step).astype(int)
-    start = 0
-    for end in _blocks(nodes):
-        some = slice(start, end)
-        half = int(nodes[some].max())
-        z = np.linspace(-reach, reach, 2 * half + 1)
-        weights = np.exp(-0.5 * z * z)
-        f = rate.mean[some, None] + rate.std[some, None] * z
-        # Of e^f in e^f + r, without overflow.
-        t = np.exp(np.clip(np.log(r[some, None]) - f, -_MOST, _MOST))
-        a, b = shape[some, None], r[some, None]
-        p = betainc(a, b, 1.0 / (1.0 + t)) if upper else betainc(b, a, t / (1.0 + t))
-        out[some] = (p * weights).sum(axis=1) / weights.sum()
-        start = end
-    return out
-
-
-def _blocks(nodes: Array) -> list[int]:
-    """Ends of blocks of rows whose nodes fit into memory together."""
-    ends, most, first = [], 0, 0
-    for i, count in enumerate(nodes):
-        most = max(most, int(count))
-        if i > first and 2 * most * (i + 1 - first) > _PRODUCTS:
-            ends.append(i)
-            first, most = i, int(count)
-    return [*ends, len(nodes)]
-
-
-# --- Links: the likelihoods of counts by the name of how their rate follows from f; and exposures.
-
-# Sums and squares of larger ones overflow; count in another unit.
-_LARGEST_EXPOSURE = 1e100
-
-#: Likelihoods of counts by the name of their link.
-COUNTS: dict[str, Likelihood] = {
-    known.rate.name: known for known in map(likelihoods.get, likelihoods.names()) if known.rate
-}
-#: The links, by name.
-LINKS: dict[str, RateLink] = {name: known.rate for name, known in COUNTS.items() if known.rate}
-
-#: Names of the likelihoods of counts that vary more than Poisson ones, by the name of their link.
-DISPERSED = {"exp": "negative-binomial"}
-
-
-def counted(link: str, dispersion: float = math.inf) -> Likelihood:
-    """Return the likelihood of counts of a link: Poisson, but for a finite dispersion."""
-    if dispersion == math.inf:
-        return COUNTS[link]
-    return likelihoods.get(DISPERSED[link], dispersion=dispersion)
-
-
-def exposures(exposure: ArrayLike | None, n: int) -> Array:
-    """Validate exposures and return one for each of `n` points."""
-    if exposure is None:
-        return np.ones(n)
-    values = real(exposure, "exposure")
-    if values.shape not in ((), (n,)):
-        raise InputError(
-            f"exposure must be a number or have shape ({n},), one per point; got {values.shape}"
-        )
-    wrong = ~((values > 0.0) & (values <= _LARGEST_EXPOSURE))
-    if wrong.any():
-        raise InputError(
-            f"exposure must be positive and at most {_LARGEST_EXPOSURE:g}, got "
-            f"{values[wrong].flat[0]:g}"
-        )
-    return np.full(n, values) if values.ndim == 0 else values.copy()
-
-
-# --- Log probabilities of the negative binomial, kernels only: Poisson counts with a gamma rate.
-#
-# In the saddle-point form of Loader (2000), "Fast and accurate computation of binomial
-# probabilities": no difference of large log Gammas.
-
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-
-
-@kernel
-def log_pmf(rate, c, y):
-    """Log probability of y for a gamma rate of this mean and of scale c, its variance over it."""
-    k = rate / c
-    if y == 0.0:
-        return -rate * (math.log1p(c) / c)
-    gap = (y - rate) / (1.0 + c)
-    short = -gap / y
-    rest = log1p_less(short) if short > -0.9 else math.log((k + y) / y * c / (1.0 + c)) - short
-    deviance = -k * log1p_less(gap / k) - y * rest
-    return (
-        stirling_error(k + y)
-        - stirling_error(k)
-        - stirling_error(y)
-        - deviance
-        - 0.5 * (math.log(y) + math.log1p(y / k))
-        - _HALF_LOG_2PI
-    )
-
-
-@kernel
-def log_pmf_many(rate, c, y, out):
-    for i in range(y.size):
-        out[i] = log_pmf(rate[i], c[i], y[i])

@@ -37,164 +37,6 @@ __all__ = [
     "project_samples",
 ]
 
-# --- Moments and sigma* of weighted samples, and their standard errors from influence functions.
-
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-
-
-class Estimates(NamedTuple):
-    log_z: float
-    mean: float
-    std_ep: float
-    std: float
-    log_z_error: float
-    mean_error: float
-    std_ep_error: float
-    std_error: float
-    effective: float
-
-
-def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
-    """Project one weighted sample; log Z is left out."""
-    # What weighs less than 1e-300 of the heaviest is nothing, and has no quantile.
-    kept = np.flatnonzero(weights > 1e-300 * weights.max())
-    order = kept[np.argsort(x[kept], kind="stable")]
-    x, w = x[order], weights[order] / weights.max()
-    if x.size == 0 or x[0] == x[-1]:
-        raise InputError("a projection needs at least two different samples of positive weight")
-    w /= w.sum()
-    squares = w * w
-    concentration = squares.sum()  # 1 over the effective sample size
-    mean = x[0] + w @ (x - x[0])
-    d = x - mean
-    # Divided as unweighted variances are by n - 1.
-    variance = (w @ (d * d)) / (1.0 - concentration)
-    std_ep = math.sqrt(variance)
-
-    # Between x_i and x_{i+1}: mass below and above, each summed from its own end.
-    gap = np.diff(x)
-    below, above = _ends(w)
-    z = np.where(below < above, ndtri(below), -ndtri(above))
-    density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
-    square_below, square_above = _ends(squares)
-    # Bias of I(F) with Var F and E F - F as estimated: I' = -z, I'' = -1/I. In tails that hold less
-    # than one draw the expansion means nothing, but no more than I(F) itself can be missing.
-    spread = above**2 * square_below + below**2 * square_above
-    shift = below * square_above - above * square_below
-    bias = -gap @ (z * shift + np.minimum(0.5 * spread / density, density))
-    star = gap @ density - bias
-
-    H = np.concatenate([[0.0], np.cumsum(z * gap)])
-    influences = np.array([d, (d * d - variance) / (2.0 * std_ep), H - w @ H])
-    scaled = np.zeros((3, weights.size))
-    scaled[:, order] = w * influences
-    errors = np.sqrt(np.sum(scaled**2, axis=1))
-    effective = 1.0 / concentration
-    if correlated:
-        plain, errors = errors, _batch_errors(scaled)
-        ratios = plain[errors > 0.0] / errors[errors > 0.0]
-        effective *= min(1.0, float(ratios.min(initial=1.0)) ** 2)
-    mean += squares @ d  # the ratio of two sums: bias -sum w^2 (x - mean)
-    return Estimates(
-        math.nan, mean, std_ep, star, math.nan, errors[0], errors[1], errors[2], effective
-    )
-
-
-def _ends(w: Array) -> tuple[Array, Array]:
-    """Sums up to each entry but the last, and of the rest from the other end."""
-    return np.cumsum(w)[:-1], np.cumsum(w[::-1])[-2::-1]
-
-
-def _batch_errors(scaled: Array) -> Array:
-    """Standard errors of row sums from sums over consecutive batches."""
-    count = max(2, math.isqrt(scaled.shape[1]))
-    sums = np.array([b.sum(axis=1) for b in np.array_split(scaled, count, axis=1)])
-    return np.sqrt(np.sum((sums - sums.mean(axis=0)) ** 2, axis=0) * count / (count - 1.0))
-
-
-# --- One site of a likelihood, as samples of its cavity are weighted by it.
-
-# Proposals: this share of the cavity itself keeps every weight below likelihood/_SHARE; the rest
-# is a Student t around the tilted density, found in a few rounds of pilot draws.
-_SHARE = 0.2
-_FREEDOM = 5.0
-_ROUNDS = 12
-
-
-@dataclass
-class Site:
-    """One tilted density, and a Student t that is moved to it."""
-
-    log_prob: Callable[..., Any]
-    mu: float
-    sigma: float
-    y: float
-
-    def log_tilted(self, f: Array) -> Array:
-        value = np.asarray(self.log_prob(f, self.y), dtype=float)
-        if value.shape != f.shape:
-            raise InputError(
-                f"log_prob must return shape {f.shape} for f of that shape, got {value.shape}"
-            )
-        wrong = np.isnan(value) | (value == np.inf)
-        if wrong.any():
-            raise NumericalError(
-                f"log_prob is {value[wrong][0]} at f = {f[wrong][0]:g}, y = {self.y:g}; "
-                "return -inf where there is no density"
-            )
-        z = (f - self.mu) / self.sigma
-        return value - 0.5 * z * z - math.log(self.sigma) - _HALF_LOG_2PI
-
-    def propose(self, n: int, centre: float, scale: float, rng: np.random.Generator) -> Any:
-        """Draw from the mixture; return (f, log weights) for the tilted density."""
-        own = rng.random(n) < _SHARE
-        near = centre + scale * rng.standard_t(_FREEDOM, n)
-        f = np.where(own, self.mu + self.sigma * rng.standard_normal(n), near)
-        cavity = math.log(_SHARE / self.sigma) - 0.5 * ((f - self.mu) / self.sigma) ** 2
-        t = -0.5 * (_FREEDOM + 1.0) * np.log1p(((f - centre) / scale) ** 2 / _FREEDOM)
-        t += math.log((1.0 - _SHARE) / scale) - 0.5 * math.log(_FREEDOM * math.pi)
-        t += float(gammaln(0.5 * (_FREEDOM + 1.0)) - gammaln(0.5 * _FREEDOM))
-        return f, self.log_tilted(f) - np.logaddexp(cavity - _HALF_LOG_2PI, t)
-
-    def project(self, n: int, rng: np.random.Generator) -> Estimates:
-        centre, scale = self.mu, self.sigma
-        for _ in range(_ROUNDS):
-            f, log_w = self.propose(max(n // 10, 50), centre, scale, rng)
-            best = log_w.max()
-            if best == -np.inf:
-                scale *= 4.0  # nothing found: look further
-                continue
-            w = np.exp(log_w - best)
-            w /= w.sum()
-            few = 1.0 / (w @ w)
-            if few < 10.0:
-                # Too few draws carry the weight: climb to the best, and keep looking around it.
-                moved = abs(f[log_w.argmax()] - centre)
-                centre = float(f[log_w.argmax()])
-                scale = max(moved, 0.5 * scale) if moved > 0.1 * scale else 0.5 * scale
-                continue
-            centre = float(w @ f)
-            scale = float(np.sqrt(w @ (f - centre) ** 2))
-            if few > 0.4 * f.size:
-                break
-        f, log_w = self.propose(n, centre, scale, rng)
-        best = log_w.max()
-        if best == -np.inf:
-            raise NumericalError(
-                f"none of {n} draws around the cavity N({self.mu:g}, {self.sigma:g}^2) has any "
-                f"likelihood for y = {self.y:g}; move the cavity or check the likelihood"
-            )
-        w = np.exp(log_w - best)
-        found = estimate(f, w)
-        mean_w = w.mean()
-        variance = float(np.mean((w / mean_w - 1.0) ** 2)) / (n - 1)
-        return found._replace(
-            # The logarithm of a mean is low by half its relative variance.
-            log_z=best + math.log(mean_w) + 0.5 * variance,
-            log_z_error=math.sqrt(variance),
-        )
-
-
 # --- Projections of a tilted density that can only be sampled, or evaluated up to a constant.
 
 #: Below this effective sample size standard errors are guesses.
@@ -369,3 +211,161 @@ def _gather(found: list[Estimates], shape: tuple[int, ...], remedy: str) -> Samp
             SamplingWarning,
         )
     return result
+
+
+# --- One site of a likelihood, as samples of its cavity are weighted by it.
+
+# Proposals: this share of the cavity itself keeps every weight below likelihood/_SHARE; the rest
+# is a Student t around the tilted density, found in a few rounds of pilot draws.
+_SHARE = 0.2
+_FREEDOM = 5.0
+_ROUNDS = 12
+
+
+@dataclass
+class Site:
+    """One tilted density, and a Student t that is moved to it."""
+
+    log_prob: Callable[..., Any]
+    mu: float
+    sigma: float
+    y: float
+
+    def log_tilted(self, f: Array) -> Array:
+        value = np.asarray(self.log_prob(f, self.y), dtype=float)
+        if value.shape != f.shape:
+            raise InputError(
+                f"log_prob must return shape {f.shape} for f of that shape, got {value.shape}"
+            )
+        wrong = np.isnan(value) | (value == np.inf)
+        if wrong.any():
+            raise NumericalError(
+                f"log_prob is {value[wrong][0]} at f = {f[wrong][0]:g}, y = {self.y:g}; "
+                "return -inf where there is no density"
+            )
+        z = (f - self.mu) / self.sigma
+        return value - 0.5 * z * z - math.log(self.sigma) - _HALF_LOG_2PI
+
+    def propose(self, n: int, centre: float, scale: float, rng: np.random.Generator) -> Any:
+        """Draw from the mixture; return (f, log weights) for the tilted density."""
+        own = rng.random(n) < _SHARE
+        near = centre + scale * rng.standard_t(_FREEDOM, n)
+        f = np.where(own, self.mu + self.sigma * rng.standard_normal(n), near)
+        cavity = math.log(_SHARE / self.sigma) - 0.5 * ((f - self.mu) / self.sigma) ** 2
+        t = -0.5 * (_FREEDOM + 1.0) * np.log1p(((f - centre) / scale) ** 2 / _FREEDOM)
+        t += math.log((1.0 - _SHARE) / scale) - 0.5 * math.log(_FREEDOM * math.pi)
+        t += float(gammaln(0.5 * (_FREEDOM + 1.0)) - gammaln(0.5 * _FREEDOM))
+        return f, self.log_tilted(f) - np.logaddexp(cavity - _HALF_LOG_2PI, t)
+
+    def project(self, n: int, rng: np.random.Generator) -> Estimates:
+        centre, scale = self.mu, self.sigma
+        for _ in range(_ROUNDS):
+            f, log_w = self.propose(max(n // 10, 50), centre, scale, rng)
+            best = log_w.max()
+            if best == -np.inf:
+                scale *= 4.0  # nothing found: look further
+                continue
+            w = np.exp(log_w - best)
+            w /= w.sum()
+            few = 1.0 / (w @ w)
+            if few < 10.0:
+                # Too few draws carry the weight: climb to the best, and keep looking around it.
+                moved = abs(f[log_w.argmax()] - centre)
+                centre = float(f[log_w.argmax()])
+                scale = max(moved, 0.5 * scale) if moved > 0.1 * scale else 0.5 * scale
+                continue
+            centre = float(w @ f)
+            scale = float(np.sqrt(w @ (f - centre) ** 2))
+            if few > 0.4 * f.size:
+                break
+        f, log_w = self.propose(n, centre, scale, rng)
+        best = log_w.max()
+        if best == -np.inf:
+            raise NumericalError(
+                f"none of {n} draws around the cavity N({self.mu:g}, {self.sigma:g}^2) has any "
+                f"likelihood for y = {self.y:g}; move the cavity or check the likelihood"
+            )
+        w = np.exp(log_w - best)
+        found = estimate(f, w)
+        mean_w = w.mean()
+        variance = float(np.mean((w / mean_w - 1.0) ** 2)) / (n - 1)
+        return found._replace(
+            # The logarithm of a mean is low by half its relative variance.
+            log_z=best + math.log(mean_w) + 0.5 * variance,
+            log_z_error=math.sqrt(variance),
+        )
+
+
+# --- Moments and sigma* of weighted samples, and their standard errors from influence functions.
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Estimates(NamedTuple):
+    log_z: float
+    mean: float
+    std_ep: float
+    std: float
+    log_z_error: float
+    mean_error: float
+    std_ep_error: float
+    std_error: float
+    effective: float
+
+
+def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
+    """Project one weighted sample; log Z is left out."""
+    # What weighs less than 1e-300 of the heaviest is nothing, and has no quantile.
+    kept = np.flatnonzero(weights > 1e-300 * weights.max())
+    order = kept[np.argsort(x[kept], kind="stable")]
+    x, w = x[order], weights[order] / weights.max()
+    if x.size == 0 or x[0] == x[-1]:
+        raise InputError("a projection needs at least two different samples of positive weight")
+    w /= w.sum()
+    squares = w * w
+    concentration = squares.sum()  # 1 over the effective sample size
+    mean = x[0] + w @ (x - x[0])
+    d = x - mean
+    # Divided as unweighted variances are by n - 1.
+    variance = (w @ (d * d)) / (1.0 - concentration)
+    std_ep = math.sqrt(variance)
+
+    # Between x_i and x_{i+1}: mass below and above, each summed from its own end.
+    gap = np.diff(x)
+    below, above = _ends(w)
+    z = np.where(below < above, ndtri(below), -ndtri(above))
+    density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
+    square_below, square_above = _ends(squares)
+    # Bias of I(F) with Var F and E F - F as estimated: I' = -z, I'' = -1/I. In tails that hold less
+    # than one draw the expansion means nothing, but no more than I(F) itself can be missing.
+    spread = above**2 * square_below + below**2 * square_above
+    shift = below * square_above - above * square_below
+    bias = -gap @ (z * shift + np.minimum(0.5 * spread / density, density))
+    star = gap @ density - bias
+
+    H = np.concatenate([[0.0], np.cumsum(z * gap)])
+    influences = np.array([d, (d * d - variance) / (2.0 * std_ep), H - w @ H])
+    scaled = np.zeros((3, weights.size))
+    scaled[:, order] = w * influences
+    errors = np.sqrt(np.sum(scaled**2, axis=1))
+    effective = 1.0 / concentration
+    if correlated:
+        plain, errors = errors, _batch_errors(scaled)
+        ratios = plain[errors > 0.0] / errors[errors > 0.0]
+        effective *= min(1.0, float(ratios.min(initial=1.0)) ** 2)
+    mean += squares @ d  # the ratio of two sums: bias -sum w^2 (x - mean)
+    return Estimates(
+        math.nan, mean, std_ep, star, math.nan, errors[0], errors[1], errors[2], effective
+    )
+
+
+def _ends(w: Array) -> tuple[Array, Array]:
+    """Sums up to each entry but the last, and of the rest from the other end."""
+    return np.cumsum(w)[:-1], np.cumsum(w[::-1])[-2::-1]
+
+
+def _batch_errors(scaled: Array) -> Array:
+    """Standard errors of row sums from sums over consecutive batches."""
+    count = max(2, math.isqrt(scaled.shape[1]))
+    sums = np.array([b.sum(axis=1) for b in np.array_split(scaled, count, axis=1)])
+    return np.sqrt(np.sum((sums - sums.mean(axis=0)) ** 2, axis=0) * count / (count - 1.0))

@@ -38,257 +38,6 @@ __all__ = [
     "swept_until",
 ]
 
-# --- The one loop of sweeps: every engine and every order of sites settles by it.
-
-#: Nothing was looked up in a table, and no update skipped.
-NONE = np.zeros(3, dtype=np.int64)
-
-
-class Swept(NamedTuple):
-    """What one sweep did.
-
-    Attributes
-    ----------
-    change : float
-        Root mean squared change of the sites that was asked for, as `qpruntime.infer` has it.
-    worst : int
-        The site that changed most.
-    counts : ndarray, shape (3,)
-        Lookups inside and outside a grid, and updates skipped.
-    shortened : int
-        Updates of single sites that were shortened.
-    held : int
-        Precisions held at zero, where the sweep knows.
-    """
-
-    change: float
-    worst: int
-    counts: Counts
-    shortened: int = 0
-    held: int = 0
-
-
-class Steering(Protocol):
-    """How much of a step is taken, and when there is no use in going on."""
-
-    @property
-    def share(self) -> float:
-        """The share of the damping asked for that is applied."""
-
-    def ends(self, swept: Swept) -> bool:
-        """Take a sweep in that has not settled; return whether it was the last."""
-
-
-class Settling(NamedTuple):
-    """Whether the last sweep has settled the sites, and that sweep."""
-
-    settled: bool
-    last: Swept
-
-
-def swept_until(
-    sweep: Callable[[float], Swept],
-    limits: Limits,
-    steering: Steering,
-    trace: Trace,
-    move: Callable[[bool], int] = lambda _: 0,
-) -> Settling:
-    """Sweep until sites no longer change, within the limits.
-
-    A site that could not be updated has not settled, though it does not change. A change that is
-    not finite ends the loop, and is not in the history.
-
-    Parameters
-    ----------
-    sweep : callable
-        Updates all sites, by the share of what they ask for that it is given.
-    limits : Limits
-    steering : Steering
-    trace : Trace
-        Added to.
-    move : callable
-        What follows where a sweep only asks: takes whether this was the last one, and returns how
-        many updates it has shortened.
-    """
-    swept, settled = Swept(np.inf, 0, NONE), False
-    for _ in range(limits.sweeps):
-        swept = sweep(limits.damping * steering.share)
-        trace.counts += swept.counts
-        trace.damped += swept.shortened
-        if not math.isfinite(swept.change):
-            break
-        trace.history.append(swept.change)
-        settled = bool(swept.change < limits.tol and not swept.counts[2])
-        ends = settled or steering.ends(swept)
-        trace.damped += move(ends)
-        if ends:
-            break
-    return Settling(settled, swept)
-
-
-# --- Taking the step that sites ask for, and how large it is.
-#
-# The loops that put the pieces together are in `qpruntime.inference.fixed_point.schedules`.
-
-
-def advance(
-    problem: Problem, sites: Sites, d_tau: Array, d_nu: Array, scale: float
-) -> tuple[Sites, Solved, int]:
-    """Take the step, halved until the posterior is proper; that can only fail with tau < 0."""
-    for halvings in range(40):
-        new = Sites(sites.tau + scale * d_tau, sites.nu + scale * d_nu)
-        try:
-            return new, problem.prior.factor(new), halvings
-        except ImproperPosterior:
-            scale *= 0.5
-    raise ImproperPosterior(
-        "negative site precisions leave no proper posterior however short the step; "
-        "use a smaller prior variance or a prior mean away from zero"
-    )
-
-
-def measure_change(d_tau: Array, d_nu: Array, nu: Array, variance: Array) -> tuple[float, Array]:
-    """Root mean squared change of the site parameters, plain or in posterior units if larger.
-
-    Also the changes in posterior units, those of tau before those of nu.
-    """
-    n = d_tau.size
-    step = np.empty(2 * n)
-    change = sizes(d_tau, d_nu, nu, variance, step)
-    if not np.isfinite(change):
-        site = int(np.argmax(np.where(np.isfinite(step[:n] + step[n:]), 0.0, 1.0)))
-        raise NumericalError(
-            f"the sites grow without bound, site {site} first: observations that the kernel ties "
-            "together contradict each other, as equal points with opposite labels do under the "
-            'heaviside; use likelihood="probit", or add a WhiteKernel to the kernel'
-        )
-    return change, step
-
-
-def farthest(step: Array) -> int:
-    """The site that changes most, of changes of tau before those of nu."""
-    n = step.size // 2
-    return int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
-
-
-# --- Anderson acceleration of a fixed-point iteration x <- x + r(x) (D. G. Anderson, 1965).
-#
-# The last few steps and residuals give a secant model of r; the next x is where the model's
-# residual is smallest. Parallel EP alternates around its fixed point when the evidence is steep
-# (separable data, large prior variance): plain iterations shrink the error by 0.6 each, accelerated
-# ones reach 1e-6 in a third of the number.
-
-_RIDGE = 1e-10
-
-
-@kernel
-def solve_positive(A: Array, b: Array) -> None:
-    """Turn b into A^-1 b for a tiny positive definite A, which is used up."""
-    n = b.size
-    for j in range(n):
-        for i in range(j, n):
-            for k in range(j):
-                A[i, j] -= A[i, k] * A[j, k]
-        A[j, j] = math.sqrt(max(A[j, j], 1e-300))
-        for i in range(j + 1, n):
-            A[i, j] /= A[j, j]
-        for k in range(j):
-            b[j] -= A[j, k] * b[k]
-        b[j] /= A[j, j]
-    for j in range(n - 1, -1, -1):
-        for i in range(j + 1, n):
-            b[j] -= A[i, j] * b[i]
-        b[j] /= A[j, j]
-
-
-@summed
-def secant_step(
-    steps: Array, changes: Array, count: int, residual: Array, unit: Array, scaled: Array
-) -> Array:
-    """Return the step to where the model's residual is smallest, from the last `count` changes."""
-    n = residual.size
-    weighted = np.empty((count, n))
-    norm, gamma, gram = np.empty(count), np.zeros(count), np.zeros((count, count))
-    for i in range(count):
-        row, change, square = weighted[i], changes[i], 0.0
-        for j in range(n):
-            row[j] = change[j] * unit[j]
-            square += row[j] * row[j]
-        # Unit rows: differences of all ages count alike, and the ridge keeps nearly parallel ones
-        # from cancelling into noise.
-        norm[i] = math.sqrt(square) if square > 0.0 else 1.0
-        for k in range(i + 1):
-            other, total = weighted[k], 0.0
-            for j in range(n):
-                total += row[j] * other[j]
-            gram[i, k] = total / (norm[i] * norm[k])
-        gram[i, i] += _RIDGE
-        total = 0.0
-        for j in range(n):
-            total += row[j] * scaled[j]
-        gamma[i] = total / norm[i]
-    solve_positive(gram, gamma)
-    move = residual.copy()
-    for i in range(count):
-        share, step, change = gamma[i] / norm[i], steps[i], changes[i]
-        for j in range(n):
-            move[j] -= share * (step[j] + change[j])
-    return move
-
-
-class Anderson:
-    """Proposes steps; forgets what it learned when that made matters worse.
-
-    One object may serve a sequence of related problems, such as the same data under slowly
-    changing hyper-parameters: after `restart` the secant model is kept if the new problem is near.
-
-    Parameters
-    ----------
-    memory : int
-        Past differences kept.
-    begin : float
-        Root mean squared weighted residual below which the secant model is trusted.
-    near : float
-        First residual below which a new problem is so near that the old model is kept.
-    """
-
-    def __init__(self, memory: int = 6, begin: float = 0.3, near: float = 0.01) -> None:
-        self.memory = memory
-        self.begin = begin
-        self.near = near
-        self._steps = self._changes = np.empty((0, 0))
-        self._count = self._next = 0
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new iteration."""
-        self._last: tuple[Array, Array] | None = None
-        self._size = np.inf
-
-    def step(self, x: Array, residual: Array, unit: Array) -> Array:
-        """Return the step to take from `x`, where the plain iteration would take `residual`.
-
-        `unit` weighs the components of a residual against each other.
-        """
-        scaled = residual * unit
-        size = math.sqrt(float(scaled @ scaled) / scaled.size)
-        if self._steps.shape[1] != x.size:
-            self._steps, self._changes = np.empty((2, self.memory, x.size))
-            self._count = 0
-        fresh = self._last is None and size > self.near
-        if size > self.begin or size > 2.0 * self._size or fresh:
-            self._count = self._next = 0
-        elif self._last is not None:
-            self._steps[self._next] = x - self._last[0]
-            self._changes[self._next] = residual - self._last[1]
-            self._next = (self._next + 1) % self.memory
-            self._count = min(self._count + 1, self.memory)
-        self._last, self._size = (x, residual), size
-        if not self._count:
-            return residual
-        return secant_step(self._steps, self._changes, self._count, residual, unit, scaled)
-
-
 # --- The orders in which sites are visited, each a loop of bounded length.
 
 # Sweeps whose step points back along the previous one are shortened by this factor, down to the
@@ -516,3 +265,254 @@ def settle_parallel(
         sites=sites, factor=factor, variance=variance, kept=kept,
         settled=settled, worst=last.worst, trace=trace,
     )  # fmt: skip
+
+
+# --- Anderson acceleration of a fixed-point iteration x <- x + r(x) (D. G. Anderson, 1965).
+#
+# The last few steps and residuals give a secant model of r; the next x is where the model's
+# residual is smallest. Parallel EP alternates around its fixed point when the evidence is steep
+# (separable data, large prior variance): plain iterations shrink the error by 0.6 each, accelerated
+# ones reach 1e-6 in a third of the number.
+
+_RIDGE = 1e-10
+
+
+@kernel
+def solve_positive(A: Array, b: Array) -> None:
+    """Turn b into A^-1 b for a tiny positive definite A, which is used up."""
+    n = b.size
+    for j in range(n):
+        for i in range(j, n):
+            for k in range(j):
+                A[i, j] -= A[i, k] * A[j, k]
+        A[j, j] = math.sqrt(max(A[j, j], 1e-300))
+        for i in range(j + 1, n):
+            A[i, j] /= A[j, j]
+        for k in range(j):
+            b[j] -= A[j, k] * b[k]
+        b[j] /= A[j, j]
+    for j in range(n - 1, -1, -1):
+        for i in range(j + 1, n):
+            b[j] -= A[i, j] * b[i]
+        b[j] /= A[j, j]
+
+
+@summed
+def secant_step(
+    steps: Array, changes: Array, count: int, residual: Array, unit: Array, scaled: Array
+) -> Array:
+    """Return the step to where the model's residual is smallest, from the last `count` changes."""
+    n = residual.size
+    weighted = np.empty((count, n))
+    norm, gamma, gram = np.empty(count), np.zeros(count), np.zeros((count, count))
+    for i in range(count):
+        row, change, square = weighted[i], changes[i], 0.0
+        for j in range(n):
+            row[j] = change[j] * unit[j]
+            square += row[j] * row[j]
+        # Unit rows: differences of all ages count alike, and the ridge keeps nearly parallel ones
+        # from cancelling into noise.
+        norm[i] = math.sqrt(square) if square > 0.0 else 1.0
+        for k in range(i + 1):
+            other, total = weighted[k], 0.0
+            for j in range(n):
+                total += row[j] * other[j]
+            gram[i, k] = total / (norm[i] * norm[k])
+        gram[i, i] += _RIDGE
+        total = 0.0
+        for j in range(n):
+            total += row[j] * scaled[j]
+        gamma[i] = total / norm[i]
+    solve_positive(gram, gamma)
+    move = residual.copy()
+    for i in range(count):
+        share, step, change = gamma[i] / norm[i], steps[i], changes[i]
+        for j in range(n):
+            move[j] -= share * (step[j] + change[j])
+    return move
+
+
+class Anderson:
+    """Proposes steps; forgets what it learned when that made matters worse.
+
+    One object may serve a sequence of related problems, such as the same data under slowly
+    changing hyper-parameters: after `restart` the secant model is kept if the new problem is near.
+
+    Parameters
+    ----------
+    memory : int
+        Past differences kept.
+    begin : float
+        Root mean squared weighted residual below which the secant model is trusted.
+    near : float
+        First residual below which a new problem is so near that the old model is kept.
+    """
+
+    def __init__(self, memory: int = 6, begin: float = 0.3, near: float = 0.01) -> None:
+        self.memory = memory
+        self.begin = begin
+        self.near = near
+        self._steps = self._changes = np.empty((0, 0))
+        self._count = self._next = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new iteration."""
+        self._last: tuple[Array, Array] | None = None
+        self._size = np.inf
+
+    def step(self, x: Array, residual: Array, unit: Array) -> Array:
+        """Return the step to take from `x`, where the plain iteration would take `residual`.
+
+        `unit` weighs the components of a residual against each other.
+        """
+        scaled = residual * unit
+        size = math.sqrt(float(scaled @ scaled) / scaled.size)
+        if self._steps.shape[1] != x.size:
+            self._steps, self._changes = np.empty((2, self.memory, x.size))
+            self._count = 0
+        fresh = self._last is None and size > self.near
+        if size > self.begin or size > 2.0 * self._size or fresh:
+            self._count = self._next = 0
+        elif self._last is not None:
+            self._steps[self._next] = x - self._last[0]
+            self._changes[self._next] = residual - self._last[1]
+            self._next = (self._next + 1) % self.memory
+            self._count = min(self._count + 1, self.memory)
+        self._last, self._size = (x, residual), size
+        if not self._count:
+            return residual
+        return secant_step(self._steps, self._changes, self._count, residual, unit, scaled)
+
+
+# --- Taking the step that sites ask for, and how large it is.
+#
+# The loops that put the pieces together are in `qpruntime.inference.fixed_point.schedules`.
+
+
+def advance(
+    problem: Problem, sites: Sites, d_tau: Array, d_nu: Array, scale: float
+) -> tuple[Sites, Solved, int]:
+    """Take the step, halved until the posterior is proper; that can only fail with tau < 0."""
+    for halvings in range(40):
+        new = Sites(sites.tau + scale * d_tau, sites.nu + scale * d_nu)
+        try:
+            return new, problem.prior.factor(new), halvings
+        except ImproperPosterior:
+            scale *= 0.5
+    raise ImproperPosterior(
+        "negative site precisions leave no proper posterior however short the step; "
+        "use a smaller prior variance or a prior mean away from zero"
+    )
+
+
+def measure_change(d_tau: Array, d_nu: Array, nu: Array, variance: Array) -> tuple[float, Array]:
+    """Root mean squared change of the site parameters, plain or in posterior units if larger.
+
+    Also the changes in posterior units, those of tau before those of nu.
+    """
+    n = d_tau.size
+    step = np.empty(2 * n)
+    change = sizes(d_tau, d_nu, nu, variance, step)
+    if not np.isfinite(change):
+        site = int(np.argmax(np.where(np.isfinite(step[:n] + step[n:]), 0.0, 1.0)))
+        raise NumericalError(
+            f"the sites grow without bound, site {site} first: observations that the kernel ties "
+            "together contradict each other, as equal points with opposite labels do under the "
+            'heaviside; use likelihood="probit", or add a WhiteKernel to the kernel'
+        )
+    return change, step
+
+
+def farthest(step: Array) -> int:
+    """The site that changes most, of changes of tau before those of nu."""
+    n = step.size // 2
+    return int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
+
+
+# --- The one loop of sweeps: every engine and every order of sites settles by it.
+
+#: Nothing was looked up in a table, and no update skipped.
+NONE = np.zeros(3, dtype=np.int64)
+
+
+class Swept(NamedTuple):
+    """What one sweep did.
+
+    Attributes
+    ----------
+    change : float
+        Root mean squared change of the sites that was asked for, as `qpruntime.infer` has it.
+    worst : int
+        The site that changed most.
+    counts : ndarray, shape (3,)
+        Lookups inside and outside a grid, and updates skipped.
+    shortened : int
+        Updates of single sites that were shortened.
+    held : int
+        Precisions held at zero, where the sweep knows.
+    """
+
+    change: float
+    worst: int
+    counts: Counts
+    shortened: int = 0
+    held: int = 0
+
+
+class Steering(Protocol):
+    """How much of a step is taken, and when there is no use in going on."""
+
+    @property
+    def share(self) -> float:
+        """The share of the damping asked for that is applied."""
+
+    def ends(self, swept: Swept) -> bool:
+        """Take a sweep in that has not settled; return whether it was the last."""
+
+
+class Settling(NamedTuple):
+    """Whether the last sweep has settled the sites, and that sweep."""
+
+    settled: bool
+    last: Swept
+
+
+def swept_until(
+    sweep: Callable[[float], Swept],
+    limits: Limits,
+    steering: Steering,
+    trace: Trace,
+    move: Callable[[bool], int] = lambda _: 0,
+) -> Settling:
+    """Sweep until sites no longer change, within the limits.
+
+    A site that could not be updated has not settled, though it does not change. A change that is
+    not finite ends the loop, and is not in the history.
+
+    Parameters
+    ----------
+    sweep : callable
+        Updates all sites, by the share of what they ask for that it is given.
+    limits : Limits
+    steering : Steering
+    trace : Trace
+        Added to.
+    move : callable
+        What follows where a sweep only asks: takes whether this was the last one, and returns how
+        many updates it has shortened.
+    """
+    swept, settled = Swept(np.inf, 0, NONE), False
+    for _ in range(limits.sweeps):
+        swept = sweep(limits.damping * steering.share)
+        trace.counts += swept.counts
+        trace.damped += swept.shortened
+        if not math.isfinite(swept.change):
+            break
+        trace.history.append(swept.change)
+        settled = bool(swept.change < limits.tol and not swept.counts[2])
+        ends = settled or steering.ends(swept)
+        trace.damped += move(ends)
+        if ends:
+            break
+    return Settling(settled, swept)

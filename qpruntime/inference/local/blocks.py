@@ -36,261 +36,6 @@ __all__ = [
     "within",
 ]
 
-# --- Sites of rows, summed up by place: rows of equal inputs are one neighbour.
-#
-# Latent values are about their prior means, f_n = m_n + h(x_n) + noise. A site (tau, nu) of f_n is
-# one of h(x_n) with tau/(1 + s tau) and nu/(1 + s tau), s the variance of the white noise; sites of
-# h at one place add up. What the inducing inputs were told of a row is (T, N) = (tau, nu)/(1 +
-# power r tau).
-
-Numbers = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Places (P, d) of N rows.
-
-    Attributes
-    ----------
-    X : ndarray, shape (P, d)
-    of_row : ndarray of int, shape (N,)
-    rows, begin : ndarray of int, shapes (N,), (P + 1,)
-        Rows by place: those of place p are ``rows[begin[p]:begin[p + 1]]``.
-    sites : Sites
-        Of rows, of f about its prior mean; negative ones are left out.
-    noise : ndarray, shape (P,)
-        Variance of the white noise.
-    """
-
-    X: Array
-    of_row: Numbers
-    rows: Numbers
-    begin: Numbers
-    sites: Sites
-    noise: Array
-
-    @property
-    def count(self) -> int:
-        """Number of places."""
-        return len(self.X)
-
-    @classmethod
-    def of(cls, X: Array, sites: Sites, noise: Array) -> Places:
-        """Merge rows X (N, d) with sites and white noise (N,) of these."""
-        first, group = distinct(X)
-        if len(first) == len(X):
-            # No rows are equal: they stay where they are.
-            first = group = np.arange(len(X))
-        kept = sites.tau >= 0.0
-        left = Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
-        order = np.argsort(group, kind="stable")
-        begin = np.searchsorted(group[order], np.arange(len(first) + 1))
-        return cls(taken(X, first), group, order, begin, left, noise[first])
-
-    def ordered(self, order: Numbers) -> Places:
-        """The same places, the one of number ``order[p]`` as number p."""
-        back = np.empty(len(order), np.intp)
-        back[order] = np.arange(len(order))
-        lengths = np.diff(self.begin)[order]
-        begin = np.concatenate([[0], np.cumsum(lengths)])
-        inside = np.arange(len(self.rows)) - np.repeat(begin[:-1], lengths)
-        rows = self.rows[np.repeat(self.begin[order], lengths) + inside]
-        X, of_row, noise = taken(self.X, order), back[self.of_row], self.noise[order]
-        return Places(X, of_row, rows, begin, self.sites, noise)
-
-    def at(self, places: Numbers) -> Array:
-        """Return inputs of some places, read if they are on the disk."""
-        return np.asarray(self.X[places])
-
-    def own(self, rows: Numbers) -> Sites:
-        """Sites of h of some rows, without noise."""
-        share = 1.0 + self.noise[self.of_row[rows]] * self.sites.tau[rows]
-        return Sites(self.sites.tau[rows] / share, self.sites.nu[rows] / share)
-
-    def summed(self, rows: Numbers, values: Array) -> Array:
-        """Sum values of some rows by place, shape (P,)."""
-        return _added(self.of_row[rows], values, self.count)
-
-    def sites_of(self, places: Numbers, r: Array, power: float) -> tuple[Array, Array]:
-        """T and N of some places, whose variance given the inducing inputs is r."""
-        lengths = self.begin[places + 1] - self.begin[places]
-        at = np.repeat(np.arange(len(places)), lengths)
-        inside = np.arange(len(at)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        rows = self.rows[self.begin[places][at] + inside]
-        tau, nu = self.sites.tau[rows], self.sites.nu[rows]
-        share = 1.0 + power * r[at] * tau
-        return _added(at, tau / share, len(places)), _added(at, nu / share, len(places))
-
-
-def _added(at: Numbers, values: Array, size: int) -> Array:
-    """Sums of values by number; of no values at all bincount returns integers."""
-    return np.bincount(at, values, minlength=size).astype(float)
-
-
-# --- What the inducing inputs say of places, made when first needed and kept while there is room.
-
-#: Bytes of features that are kept.
-MEMORY = 2e9
-# Up to so many bytes they are kept in double precision; beyond in single, which takes half the
-# time. They are also made in single, in half the time, where that is off by less than this
-# share of the deviations of predictions, which is seen on so many places.
-_DOUBLE = 3e7
-_RIGHT, _LOOKED_AT = 1e-3, 256
-# Numbers in a block of features.
-_NUMBERS = 2**19
-
-
-class Known(NamedTuple):
-    """The posterior of w as prediction takes it: root of B, mean, power of power EP."""
-
-    inducing: Inducing
-    root: Array
-    weights: Array
-    power: float
-
-    def single(self) -> Known:
-        """The same for features of single precision."""
-        single = np.float32
-        inducing, root, weights = self.inducing.in_dtype(single), self.root, self.weights
-        return Known(inducing, root.astype(single), weights.astype(single), self.power)
-
-    def described(self, X: Array, phi: Any = None, psi: Any = None) -> Described:
-        """Describe points (n, d), in arrays (n, M) if they are given."""
-        phi, r = self.inducing.features(X, phi)
-        psi = np.empty_like(phi) if psi is None else psi
-        psi[:] = phi
-        return Described(phi, divide(psi, self.root), np.asarray(r, float), phi @ self.weights)
-
-
-class Described(NamedTuple):
-    """phi and psi = phi L_B^-T (n, M) of points, r and the mean of phi^T w (n,)."""
-
-    phi: Any
-    psi: Any
-    r: Array
-    mean: Array
-
-
-class Features:
-    """Features of places, by slots: as many as there are places, or as there is memory for.
-
-    Attributes
-    ----------
-    known : Known
-        In the precision that features are made in.
-    phi, psi : ndarray, shape (slots, M)
-    r, mean, T, N : ndarray, shape (slots,)
-        Variance given the inducing inputs, white noise among it; mean of phi^T w; and what the
-        inducing inputs were told of the rows there.
-    """
-
-    def __init__(self, places: Places, known: Known, memory: float = MEMORY) -> None:
-        self._places = places
-        P, M = places.count, known.inducing.size
-        self.dtype = np.dtype(np.float64 if min(_DOUBLE, memory) >= 16 * P * M else np.float32)
-        self.known = known
-        if self.dtype == np.float32:
-            some = places.at(np.arange(0, P, max(1, P // _LOOKED_AT))[:_LOOKED_AT])
-            if _suffices(known, some):
-                self.known = known.single()
-        self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
-
-    def _make(self, slots: int) -> None:
-        M = self.known.inducing.size
-        self.phi, self.psi = (np.empty((slots, M), self.dtype) for _ in range(2))
-        self.r, self.mean, self.T, self.N = np.zeros((4, slots))
-        self._slot = np.full(self._places.count, -1, np.intp)
-        self._used = 0
-
-    def slots(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return where the features of places are, of any shape, until the next call."""
-        wanted = np.unique(places)
-        missing = wanted[self._slot[wanted] < 0]
-        if self._used + len(missing) > len(self.r):
-            if len(wanted) > len(self.r):
-                self._make(len(wanted))
-            self._slot[:], self._used, missing = -1, 0, wanted
-        step = max(1, _NUMBERS // self.known.inducing.size)
-        for start in range(0, len(missing), step):
-            self._fill(missing[start : start + step])
-        return self._slot[places]
-
-    def _fill(self, places: NDArray[np.intp]) -> None:
-        some = slice(self._used, self._used + len(places))
-        X = self._places.at(places)
-        same = self.dtype == self.known.inducing.dtype
-        found = self.known.described(X, *((self.phi[some], self.psi[some]) if same else ()))
-        if not same:
-            self.phi[some], self.psi[some] = found.phi, found.psi
-        self.r[some], self.mean[some] = found.r, found.mean
-        self.T[some], self.N[some] = self._places.sites_of(places, found.r, self.known.power)
-        self._slot[places] = np.arange(some.start, some.stop)
-        self._used = some.stop
-
-
-def _suffices(known: Known, X: Array) -> bool:
-    """Whether features of points are right enough if they are made in single precision."""
-    single, double = known.single().described(X), known.described(X)
-
-    def variance(of: Described) -> Array:
-        return of.r + np.einsum("nm,nm->n", of.psi, of.psi)
-
-    usual = float(variance(double).mean())
-    wrong = [np.abs(variance(single) - variance(double)), np.abs(single.mean - double.mean)]
-    return bool(wrong[0].max() <= _RIGHT * usual and wrong[1].max() <= _RIGHT * math.sqrt(usual))
-
-
-# --- Prior covariances inside many small sets of points at once.
-
-
-def within(kernel: Any, X: Array) -> Array:
-    """Return covariances of the points of b sets (b, k, d), without white noise.
-
-    The lower triangles, row by row, of shape (b, k (k + 1)/2): exponentials are most of the cost.
-    """
-    k = X.shape[1]
-    found = np.asarray(_values(read(kernel), X), dtype=float)
-    return np.full((len(X), k * (k + 1) // 2), found) if found.ndim == 0 else found
-
-
-def _values(node: Node, X: Array) -> Any:
-    """Covariances, or a number where they are constant."""
-    if isinstance(node, Added):
-        return _values(node.one, X) + _values(node.two, X)
-    if isinstance(node, Multiplied):
-        return _values(node.one, X) * _values(node.two, X)
-    if isinstance(node, Seen):
-        return _values(node.inner, np.ascontiguousarray(X[:, :, list(node.kernel.columns)]))
-    kernel, parts = node.kernel, node.parts
-    if parts.constant:
-        return node.value
-    if parts.noise:
-        return 0.0
-    if parts.shape is not None:
-        squares = np.empty((len(X), X.shape[1] * (X.shape[1] + 1) // 2))
-        length = np.asarray(kernel.length_scale if parts.scaled else 1.0, dtype=float)
-        _squares(X / np.broadcast_to(length, X.shape[2:]), squares)
-        return parts.shape(kernel, squares, False)[0]
-    lower = np.tril_indices(X.shape[1])
-    return np.stack([cross_covariance(kernel, some, some)[lower] for some in X])
-
-
-@summed
-def _squares(x, found):
-    """Squared distances in each set."""
-    b, k, d = x.shape
-    for s in range(b):
-        at = 0
-        for i in range(k):
-            for j in range(i + 1):
-                square = 0.0
-                for f in range(d):
-                    step = x[s, i, f] - x[s, j, f]
-                    square += step * step
-                found[s, at] = square
-                at += 1
-
-
 # --- Points in blocks: their nearest places, what is known of these, and the sites put back on f.
 
 # Points whose neighbours are looked up together, and that are corrected together.
@@ -450,3 +195,258 @@ def check_rows(X: Array, n: int, d: int) -> None:
     """Raise `InputError` unless rows have shape (n, d)."""
     if X.shape != (n, d):
         raise InputError(f"X must be the {n} rows of the posterior, ({n}, {d}), got {X.shape}")
+
+
+# --- Prior covariances inside many small sets of points at once.
+
+
+def within(kernel: Any, X: Array) -> Array:
+    """Return covariances of the points of b sets (b, k, d), without white noise.
+
+    The lower triangles, row by row, of shape (b, k (k + 1)/2): exponentials are most of the cost.
+    """
+    k = X.shape[1]
+    found = np.asarray(_values(read(kernel), X), dtype=float)
+    return np.full((len(X), k * (k + 1) // 2), found) if found.ndim == 0 else found
+
+
+def _values(node: Node, X: Array) -> Any:
+    """Covariances, or a number where they are constant."""
+    if isinstance(node, Added):
+        return _values(node.one, X) + _values(node.two, X)
+    if isinstance(node, Multiplied):
+        return _values(node.one, X) * _values(node.two, X)
+    if isinstance(node, Seen):
+        return _values(node.inner, np.ascontiguousarray(X[:, :, list(node.kernel.columns)]))
+    kernel, parts = node.kernel, node.parts
+    if parts.constant:
+        return node.value
+    if parts.noise:
+        return 0.0
+    if parts.shape is not None:
+        squares = np.empty((len(X), X.shape[1] * (X.shape[1] + 1) // 2))
+        length = np.asarray(kernel.length_scale if parts.scaled else 1.0, dtype=float)
+        _squares(X / np.broadcast_to(length, X.shape[2:]), squares)
+        return parts.shape(kernel, squares, False)[0]
+    lower = np.tril_indices(X.shape[1])
+    return np.stack([cross_covariance(kernel, some, some)[lower] for some in X])
+
+
+@summed
+def _squares(x, found):
+    """Squared distances in each set."""
+    b, k, d = x.shape
+    for s in range(b):
+        at = 0
+        for i in range(k):
+            for j in range(i + 1):
+                square = 0.0
+                for f in range(d):
+                    step = x[s, i, f] - x[s, j, f]
+                    square += step * step
+                found[s, at] = square
+                at += 1
+
+
+# --- What the inducing inputs say of places, made when first needed and kept while there is room.
+
+#: Bytes of features that are kept.
+MEMORY = 2e9
+# Up to so many bytes they are kept in double precision; beyond in single, which takes half the
+# time. They are also made in single, in half the time, where that is off by less than this
+# share of the deviations of predictions, which is seen on so many places.
+_DOUBLE = 3e7
+_RIGHT, _LOOKED_AT = 1e-3, 256
+# Numbers in a block of features.
+_NUMBERS = 2**19
+
+
+class Known(NamedTuple):
+    """The posterior of w as prediction takes it: root of B, mean, power of power EP."""
+
+    inducing: Inducing
+    root: Array
+    weights: Array
+    power: float
+
+    def single(self) -> Known:
+        """The same for features of single precision."""
+        single = np.float32
+        inducing, root, weights = self.inducing.in_dtype(single), self.root, self.weights
+        return Known(inducing, root.astype(single), weights.astype(single), self.power)
+
+    def described(self, X: Array, phi: Any = None, psi: Any = None) -> Described:
+        """Describe points (n, d), in arrays (n, M) if they are given."""
+        phi, r = self.inducing.features(X, phi)
+        psi = np.empty_like(phi) if psi is None else psi
+        psi[:] = phi
+        return Described(phi, divide(psi, self.root), np.asarray(r, float), phi @ self.weights)
+
+
+class Described(NamedTuple):
+    """phi and psi = phi L_B^-T (n, M) of points, r and the mean of phi^T w (n,)."""
+
+    phi: Any
+    psi: Any
+    r: Array
+    mean: Array
+
+
+class Features:
+    """Features of places, by slots: as many as there are places, or as there is memory for.
+
+    Attributes
+    ----------
+    known : Known
+        In the precision that features are made in.
+    phi, psi : ndarray, shape (slots, M)
+    r, mean, T, N : ndarray, shape (slots,)
+        Variance given the inducing inputs, white noise among it; mean of phi^T w; and what the
+        inducing inputs were told of the rows there.
+    """
+
+    def __init__(self, places: Places, known: Known, memory: float = MEMORY) -> None:
+        self._places = places
+        P, M = places.count, known.inducing.size
+        self.dtype = np.dtype(np.float64 if min(_DOUBLE, memory) >= 16 * P * M else np.float32)
+        self.known = known
+        if self.dtype == np.float32:
+            some = places.at(np.arange(0, P, max(1, P // _LOOKED_AT))[:_LOOKED_AT])
+            if _suffices(known, some):
+                self.known = known.single()
+        self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
+
+    def _make(self, slots: int) -> None:
+        M = self.known.inducing.size
+        self.phi, self.psi = (np.empty((slots, M), self.dtype) for _ in range(2))
+        self.r, self.mean, self.T, self.N = np.zeros((4, slots))
+        self._slot = np.full(self._places.count, -1, np.intp)
+        self._used = 0
+
+    def slots(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return where the features of places are, of any shape, until the next call."""
+        wanted = np.unique(places)
+        missing = wanted[self._slot[wanted] < 0]
+        if self._used + len(missing) > len(self.r):
+            if len(wanted) > len(self.r):
+                self._make(len(wanted))
+            self._slot[:], self._used, missing = -1, 0, wanted
+        step = max(1, _NUMBERS // self.known.inducing.size)
+        for start in range(0, len(missing), step):
+            self._fill(missing[start : start + step])
+        return self._slot[places]
+
+    def _fill(self, places: NDArray[np.intp]) -> None:
+        some = slice(self._used, self._used + len(places))
+        X = self._places.at(places)
+        same = self.dtype == self.known.inducing.dtype
+        found = self.known.described(X, *((self.phi[some], self.psi[some]) if same else ()))
+        if not same:
+            self.phi[some], self.psi[some] = found.phi, found.psi
+        self.r[some], self.mean[some] = found.r, found.mean
+        self.T[some], self.N[some] = self._places.sites_of(places, found.r, self.known.power)
+        self._slot[places] = np.arange(some.start, some.stop)
+        self._used = some.stop
+
+
+def _suffices(known: Known, X: Array) -> bool:
+    """Whether features of points are right enough if they are made in single precision."""
+    single, double = known.single().described(X), known.described(X)
+
+    def variance(of: Described) -> Array:
+        return of.r + np.einsum("nm,nm->n", of.psi, of.psi)
+
+    usual = float(variance(double).mean())
+    wrong = [np.abs(variance(single) - variance(double)), np.abs(single.mean - double.mean)]
+    return bool(wrong[0].max() <= _RIGHT * usual and wrong[1].max() <= _RIGHT * math.sqrt(usual))
+
+
+# --- Sites of rows, summed up by place: rows of equal inputs are one neighbour.
+#
+# Latent values are about their prior means, f_n = m_n + h(x_n) + noise. A site (tau, nu) of f_n is
+# one of h(x_n) with tau/(1 + s tau) and nu/(1 + s tau), s the variance of the white noise; sites of
+# h at one place add up. What the inducing inputs were told of a row is (T, N) = (tau, nu)/(1 +
+# power r tau).
+
+Numbers = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Places (P, d) of N rows.
+
+    Attributes
+    ----------
+    X : ndarray, shape (P, d)
+    of_row : ndarray of int, shape (N,)
+    rows, begin : ndarray of int, shapes (N,), (P + 1,)
+        Rows by place: those of place p are ``rows[begin[p]:begin[p + 1]]``.
+    sites : Sites
+        Of rows, of f about its prior mean; negative ones are left out.
+    noise : ndarray, shape (P,)
+        Variance of the white noise.
+    """
+
+    X: Array
+    of_row: Numbers
+    rows: Numbers
+    begin: Numbers
+    sites: Sites
+    noise: Array
+
+    @property
+    def count(self) -> int:
+        """Number of places."""
+        return len(self.X)
+
+    @classmethod
+    def of(cls, X: Array, sites: Sites, noise: Array) -> Places:
+        """Merge rows X (N, d) with sites and white noise (N,) of these."""
+        first, group = distinct(X)
+        if len(first) == len(X):
+            # No rows are equal: they stay where they are.
+            first = group = np.arange(len(X))
+        kept = sites.tau >= 0.0
+        left = Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
+        order = np.argsort(group, kind="stable")
+        begin = np.searchsorted(group[order], np.arange(len(first) + 1))
+        return cls(taken(X, first), group, order, begin, left, noise[first])
+
+    def ordered(self, order: Numbers) -> Places:
+        """The same places, the one of number ``order[p]`` as number p."""
+        back = np.empty(len(order), np.intp)
+        back[order] = np.arange(len(order))
+        lengths = np.diff(self.begin)[order]
+        begin = np.concatenate([[0], np.cumsum(lengths)])
+        inside = np.arange(len(self.rows)) - np.repeat(begin[:-1], lengths)
+        rows = self.rows[np.repeat(self.begin[order], lengths) + inside]
+        X, of_row, noise = taken(self.X, order), back[self.of_row], self.noise[order]
+        return Places(X, of_row, rows, begin, self.sites, noise)
+
+    def at(self, places: Numbers) -> Array:
+        """Return inputs of some places, read if they are on the disk."""
+        return np.asarray(self.X[places])
+
+    def own(self, rows: Numbers) -> Sites:
+        """Sites of h of some rows, without noise."""
+        share = 1.0 + self.noise[self.of_row[rows]] * self.sites.tau[rows]
+        return Sites(self.sites.tau[rows] / share, self.sites.nu[rows] / share)
+
+    def summed(self, rows: Numbers, values: Array) -> Array:
+        """Sum values of some rows by place, shape (P,)."""
+        return _added(self.of_row[rows], values, self.count)
+
+    def sites_of(self, places: Numbers, r: Array, power: float) -> tuple[Array, Array]:
+        """T and N of some places, whose variance given the inducing inputs is r."""
+        lengths = self.begin[places + 1] - self.begin[places]
+        at = np.repeat(np.arange(len(places)), lengths)
+        inside = np.arange(len(at)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        rows = self.rows[self.begin[places][at] + inside]
+        tau, nu = self.sites.tau[rows], self.sites.nu[rows]
+        share = 1.0 + power * r[at] * tau
+        return _added(at, tau / share, len(places)), _added(at, nu / share, len(places))
+
+
+def _added(at: Numbers, values: Array, size: int) -> Array:
+    """Sums of values by number; of no values at all bincount returns integers."""
+    return np.bincount(at, values, minlength=size).astype(float)

@@ -25,6 +25,166 @@ __all__ = [
     "neighbours_of",
 ]
 
+# --- Equal rows of a matrix, in an order that does not depend on the order of the rows.
+
+# Rows that are copied at a time.
+_ROWS = 2**16
+
+
+def distinct(A: Array) -> tuple[Numbers, Numbers]:
+    """Return the first row of each set of equal rows of A (N, d), and the set of every row.
+
+    Sets are ordered by a hash of their numbers. ``np.unique(axis=0)`` compares records field by
+    field, and takes 20 times as long.
+
+    Returns
+    -------
+    first : ndarray of int, shape (P,)
+    group : ndarray of int, shape (N,)
+    """
+    A = np.asarray(np.ascontiguousarray(A))
+    hashes = np.empty(len(A), np.uint64)
+    for start in range(0, len(A), _ROWS):
+        some = slice(start, start + _ROWS)
+        hashes[some] = _hashes((A[some] + 0.0).view(np.uint64))  # so that -0 is 0
+    order = np.argsort(hashes, kind="stable")
+    first, group = np.empty(len(A), np.intp), np.empty(len(A), np.intp)
+    count = _grouped(A, hashes, order, first, group)
+    return first[:count].copy(), group
+
+
+@kernel
+def _hashes(words):
+    """Mix the bits of every row (splitmix64)."""
+    n, d = words.shape
+    found = np.empty(n, np.uint64)
+    for i in range(n):
+        state = np.uint64(0x9E3779B97F4A7C15)
+        for j in range(d):
+            state = state ^ words[i, j]
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state = (state ^ (state >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15)
+        found[i] = state
+    return found
+
+
+@kernel
+def _grouped(A, hashes, order, first, group):
+    """Go through runs of equal hashes; rows that share one by chance are told apart."""
+    n, d = A.shape
+    count, begun = 0, 0
+    for at in range(n):
+        row = order[at]
+        if at > 0 and hashes[row] != hashes[order[at - 1]]:
+            begun = count
+        found = -1
+        for other in range(begun, count):
+            same = True
+            for j in range(d):
+                if A[row, j] != A[first[other], j]:
+                    same = False
+                    break
+            if same:
+                found = other
+                break
+        if found < 0:
+            first[count] = row
+            found = count
+            count += 1
+        group[row] = found
+    return count
+
+
+# --- The metric of a kernel: inputs in its length-scales.
+
+
+def metric(kernel: Any, d: int) -> Array:
+    """Return what inputs (n, d) are multiplied by, shape (d,), for distances in length-scales.
+
+    Inverse squares of length-scales add up in products; in sums they are averages, weighted by
+    the variances of the parts. A kernel without length-scales has all inputs count alike. Codes of
+    levels that differ are at least as far as their similarity says; this only says which rows are
+    near, and not how they are related.
+    """
+    squares = _inverse_squares(read(kernel), d)
+    scale = np.sqrt(squares) if squares is not None else np.ones(d)
+    usable = np.isfinite(scale)
+    return np.where(usable, scale, 0.0) if usable.any() and scale.any() else np.ones(d)
+
+
+def _inverse_squares(node: Node, d: int) -> Array | None:
+    """None for parts that are the same everywhere, as constants and noise are."""
+    if not isinstance(node, Leaf):
+        one, two = (_inverse_squares(each, d) for each in (node.one, node.two))
+        if one is None or two is None:
+            return two if one is None else one
+        if isinstance(node, Multiplied):
+            return one + two
+        left, right = (float(k.kernel.diag(np.zeros((1, d)))[0]) for k in (node.one, node.two))
+        return (left * one + right * two) / (left + right)
+    if isinstance(node, Seen):
+        inner = _inverse_squares(node.inner, len(node.kernel.columns))
+        found = np.zeros(d)
+        if inner is None:
+            return None
+        np.add.at(found, np.asarray(node.kernel.columns), inner)
+        return found
+    if node.parts.levels:
+        found = np.zeros(d)
+        # k = exp(-w) where levels differ, as exp(-r^2/2) of a distance.
+        found[list(node.kernel.columns)] = -2.0 * np.log(np.maximum(node.kernel.similarity, 1e-20))
+        return found
+    length = getattr(node.kernel, "length_scale", None)
+    if length is None:
+        return None
+    with np.errstate(over="ignore", divide="ignore"):
+        return np.broadcast_to(np.asarray(length, dtype=float), (d,)) ** -2.0
+
+
+# --- The k nearest of many points: by a tree, or in the nearest cells where features are many.
+
+#: With more features a tree looks at nearly all points.
+MOST_FEATURES = 10
+# Numbers that a tree holds, at most.
+_MOST = 1.25e8
+
+
+class Neighbours(Protocol):
+    """Points that are searched among."""
+
+    def taken(self) -> NDArray[np.intp] | None:
+        """Return an order that the points are put in from now on, near ones together, or None."""
+
+    def query(self, points: Array, k: int) -> NDArray[np.intp]:
+        """Return which k are the nearest of each point (n, d), the nearest first, (n, k)."""
+
+
+class Tree:
+    """A KD-tree: exact."""
+
+    def __init__(self, points: Array, scale: Array) -> None:
+        self._scale = scale
+        self._tree: Any = cKDTree(points * scale)
+
+    def taken(self) -> None:
+        """Points stay where they are."""
+
+    def query(self, points: Array, k: int) -> NDArray[np.intp]:
+        _, found = self._tree.query(points * self._scale, k=np.arange(1, k + 1))
+        return np.asarray(found, dtype=np.intp)
+
+
+def neighbours_of(points: Array, centres: Array, scale: Array) -> Neighbours:
+    """Return what searches among points (P, d), in units of which they are `scale` times as many.
+
+    `centres` (M, d) are where cells begin.
+    """
+    if points.shape[1] <= MOST_FEATURES and points.size <= _MOST:
+        return Tree(points, scale)
+    return Cells(points, centres, scale)
+
+
 # --- An inverted file: points in cells about centres, and the nearest cells of a point looked
 # through.
 #
@@ -223,163 +383,3 @@ def _search(points, ordered, stored, few, enough, found):
                     limit = nearest[k - 1]
             seen += count
             rank += 1
-
-
-# --- The k nearest of many points: by a tree, or in the nearest cells where features are many.
-
-#: With more features a tree looks at nearly all points.
-MOST_FEATURES = 10
-# Numbers that a tree holds, at most.
-_MOST = 1.25e8
-
-
-class Neighbours(Protocol):
-    """Points that are searched among."""
-
-    def taken(self) -> NDArray[np.intp] | None:
-        """Return an order that the points are put in from now on, near ones together, or None."""
-
-    def query(self, points: Array, k: int) -> NDArray[np.intp]:
-        """Return which k are the nearest of each point (n, d), the nearest first, (n, k)."""
-
-
-class Tree:
-    """A KD-tree: exact."""
-
-    def __init__(self, points: Array, scale: Array) -> None:
-        self._scale = scale
-        self._tree: Any = cKDTree(points * scale)
-
-    def taken(self) -> None:
-        """Points stay where they are."""
-
-    def query(self, points: Array, k: int) -> NDArray[np.intp]:
-        _, found = self._tree.query(points * self._scale, k=np.arange(1, k + 1))
-        return np.asarray(found, dtype=np.intp)
-
-
-def neighbours_of(points: Array, centres: Array, scale: Array) -> Neighbours:
-    """Return what searches among points (P, d), in units of which they are `scale` times as many.
-
-    `centres` (M, d) are where cells begin.
-    """
-    if points.shape[1] <= MOST_FEATURES and points.size <= _MOST:
-        return Tree(points, scale)
-    return Cells(points, centres, scale)
-
-
-# --- The metric of a kernel: inputs in its length-scales.
-
-
-def metric(kernel: Any, d: int) -> Array:
-    """Return what inputs (n, d) are multiplied by, shape (d,), for distances in length-scales.
-
-    Inverse squares of length-scales add up in products; in sums they are averages, weighted by
-    the variances of the parts. A kernel without length-scales has all inputs count alike. Codes of
-    levels that differ are at least as far as their similarity says; this only says which rows are
-    near, and not how they are related.
-    """
-    squares = _inverse_squares(read(kernel), d)
-    scale = np.sqrt(squares) if squares is not None else np.ones(d)
-    usable = np.isfinite(scale)
-    return np.where(usable, scale, 0.0) if usable.any() and scale.any() else np.ones(d)
-
-
-def _inverse_squares(node: Node, d: int) -> Array | None:
-    """None for parts that are the same everywhere, as constants and noise are."""
-    if not isinstance(node, Leaf):
-        one, two = (_inverse_squares(each, d) for each in (node.one, node.two))
-        if one is None or two is None:
-            return two if one is None else one
-        if isinstance(node, Multiplied):
-            return one + two
-        left, right = (float(k.kernel.diag(np.zeros((1, d)))[0]) for k in (node.one, node.two))
-        return (left * one + right * two) / (left + right)
-    if isinstance(node, Seen):
-        inner = _inverse_squares(node.inner, len(node.kernel.columns))
-        found = np.zeros(d)
-        if inner is None:
-            return None
-        np.add.at(found, np.asarray(node.kernel.columns), inner)
-        return found
-    if node.parts.levels:
-        found = np.zeros(d)
-        # k = exp(-w) where levels differ, as exp(-r^2/2) of a distance.
-        found[list(node.kernel.columns)] = -2.0 * np.log(np.maximum(node.kernel.similarity, 1e-20))
-        return found
-    length = getattr(node.kernel, "length_scale", None)
-    if length is None:
-        return None
-    with np.errstate(over="ignore", divide="ignore"):
-        return np.broadcast_to(np.asarray(length, dtype=float), (d,)) ** -2.0
-
-
-# --- Equal rows of a matrix, in an order that does not depend on the order of the rows.
-
-# Rows that are copied at a time.
-_ROWS = 2**16
-
-
-def distinct(A: Array) -> tuple[Numbers, Numbers]:
-    """Return the first row of each set of equal rows of A (N, d), and the set of every row.
-
-    Sets are ordered by a hash of their numbers. ``np.unique(axis=0)`` compares records field by
-    field, and takes 20 times as long.
-
-    Returns
-    -------
-    first : ndarray of int, shape (P,)
-    group : ndarray of int, shape (N,)
-    """
-    A = np.asarray(np.ascontiguousarray(A))
-    hashes = np.empty(len(A), np.uint64)
-    for start in range(0, len(A), _ROWS):
-        some = slice(start, start + _ROWS)
-        hashes[some] = _hashes((A[some] + 0.0).view(np.uint64))  # so that -0 is 0
-    order = np.argsort(hashes, kind="stable")
-    first, group = np.empty(len(A), np.intp), np.empty(len(A), np.intp)
-    count = _grouped(A, hashes, order, first, group)
-    return first[:count].copy(), group
-
-
-@kernel
-def _hashes(words):
-    """Mix the bits of every row (splitmix64)."""
-    n, d = words.shape
-    found = np.empty(n, np.uint64)
-    for i in range(n):
-        state = np.uint64(0x9E3779B97F4A7C15)
-        for j in range(d):
-            state = state ^ words[i, j]
-            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            state = (state ^ (state >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15)
-        found[i] = state
-    return found
-
-
-@kernel
-def _grouped(A, hashes, order, first, group):
-    """Go through runs of equal hashes; rows that share one by chance are told apart."""
-    n, d = A.shape
-    count, begun = 0, 0
-    for at in range(n):
-        row = order[at]
-        if at > 0 and hashes[row] != hashes[order[at - 1]]:
-            begun = count
-        found = -1
-        for other in range(begun, count):
-            same = True
-            for j in range(d):
-                if A[row, j] != A[first[other], j]:
-                    same = False
-                    break
-            if same:
-                found = other
-                break
-        if found < 0:
-            first[count] = row
-            found = count
-            count += 1
-        group[row] = found
-    return count

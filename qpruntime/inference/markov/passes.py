@@ -48,317 +48,6 @@ __all__ = [
     "written",
 ]
 
-# --- Messages as they are kept in rows of numbers, and as vectors and matrices.
-#
-# A message ahead is N(m, P), one behind exp(eta' x - x' J x / 2); how `pair`, `trio` and `wide`
-# write them down is said there.
-
-
-def width(space: StateSpace) -> int:
-    """Numbers of a message."""
-    d = space.dimension
-    return 5 if space.pair is not None else d + d * (d + 1) // 2
-
-
-def opening(space: StateSpace, begin: float) -> Array:
-    """Messages that a series begins and ends with, (2, width): its prior, and nothing."""
-    start = np.asarray(space.arrays(begin)[-1])
-    zero = np.zeros(space.dimension)
-    return np.array([written(space, zero, start, True), written(space, zero, 0.0 * start, False)])
-
-
-def written(space: StateSpace, vector: Array, matrix: Array, ahead: bool) -> Array:
-    """Return a message as a row of numbers."""
-    d = vector.size
-    if space.trio is not None:
-        return factored(vector, matrix, ahead)
-    if space.pair is None:
-        return np.concatenate([vector, matrix[np.tril_indices(d)]])
-    v, M = np.zeros(2), np.zeros((2, 2))
-    v[:d], M[:d, :d] = vector, matrix
-    if ahead:
-        slope = M[0, 1] / M[0, 0] if M[0, 0] != 0.0 else 0.0
-        return np.array([*v, M[0, 0], slope, M[1, 1] - slope * M[0, 1]])
-    slope = M[0, 1] / M[1, 1] if M[1, 1] != 0.0 else 0.0
-    return np.array([*v, M[0, 0] - slope * M[0, 1], M[1, 1], slope])
-
-
-def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
-    """Return the vector and the matrix of a message."""
-    d = space.dimension
-    if space.trio is not None:
-        return multiplied(row, d, ahead)
-    if space.pair is None:
-        M = np.zeros((d, d))
-        M[np.tril_indices(d)] = row[d:]
-        return row[:d], np.tril(M) + np.tril(M, -1).T
-    if ahead:
-        D, c, s = row[2:]
-        both = np.array([[D, D * c], [D * c, s + c * c * D]])
-    else:
-        sigma, E, g = row[2:]
-        both = np.array([[sigma + E * g * g, E * g], [E * g, E]])
-    return row[:d], both[:d, :d]
-
-
-def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
-    """A message in factors, as `trio` and `careful` keep it.
-
-    Ahead m and L diag(p) L', behind z and U diag(e) U' = J, eta = U z: the vector, and a triangle
-    with the diagonal in it.
-    """
-    # U diag(e) U' is L diag(e) L' of the states in reverse.
-    turn = slice(None, None, 1 if ahead else -1)
-    d = vector.size
-    rest, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
-    for k in range(d):
-        # Less is a rounding of the matrix.
-        if abs(rest[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
-            D[k] = rest[k, k]
-            L[k:, k] = rest[k:, k] / D[k]
-            rest = rest - D[k] * np.outer(L[:, k], L[:, k])
-    L, D = L[turn, turn], D[turn]
-    kept = L if ahead else L.T
-    inside = vector if ahead else np.linalg.solve(L, vector)
-    return np.concatenate([inside, (kept - np.eye(d) + np.diag(D))[np.tril_indices(d)]])
-
-
-def multiplied(row: Array, d: int, ahead: bool) -> tuple[Array, Array]:
-    """Vector and matrix of d states of a message in factors."""
-    L = np.zeros((d, d))
-    L[np.tril_indices(d)] = row[d:]
-    D = np.diag(L.diagonal())
-    L[np.diag_indices(d)] = 1.0
-    if ahead:
-        return row[:d], L @ D @ L.T
-    return L.T @ row[:d], L.T @ D @ L
-
-
-# --- What passes over a series add up while they revise sites, by name.
-
-
-class Tally:
-    """Sums of changes, counts and places, in one array that kernels fill (`revise`).
-
-    Attributes
-    ----------
-    sums : ndarray, shape (12,)
-        Squared changes of tau and nu, plain and in units of the marginals (4); lookups inside and
-        outside a grid and updates skipped (3); one number that kernels keep for themselves; the
-        site that changed most, and by how much; mean and standard deviation of a cavity whose
-        projection failed.
-    """
-
-    def __init__(self) -> None:
-        self.sums = np.zeros(12)
-
-    def begin_pass(self) -> None:
-        """Forget the changes of the pass before."""
-        self.sums[:4] = 0.0
-
-    def change(self, n: int) -> float:
-        """Root mean squared change of n sites, plain or in units if larger."""
-        return math.sqrt(self.sums[:4].max() / n)
-
-    @property
-    def counts(self) -> Counts:
-        """Lookups inside and outside a grid, and updates skipped."""
-        found: Counts = self.sums[4:7].astype(np.int64)
-        return found
-
-    @property
-    def worst(self) -> int:
-        """The site that changed most."""
-        return int(self.sums[8])
-
-    @property
-    def cavity(self) -> tuple[float, float]:
-        """Mean and standard deviation of the cavity that failed."""
-        return float(self.sums[10]), float(self.sums[11])
-
-
-# --- What a last pass tells of every row of a series, by name.
-
-
-@dataclass(frozen=True)
-class Report:
-    """Cavities of f and its moments by the rows before, about the prior mean.
-
-    Attributes
-    ----------
-    columns : ndarray, shape (N, 4)
-        As kernels fill it.
-    """
-
-    columns: Array
-
-    def __getitem__(self, some: Any) -> Report:
-        return Report(self.columns[some])
-
-    @property
-    def mean(self) -> Array:
-        """Cavity means."""
-        return self.columns[:, 0]
-
-    @property
-    def variance(self) -> Array:
-        """Cavity variances."""
-        return self.columns[:, 1]
-
-    @property
-    def mean_before(self) -> Array:
-        """Means given the rows before."""
-        return self.columns[:, 2]
-
-    @property
-    def variance_before(self) -> Array:
-        """Variances given the rows before."""
-        return self.columns[:, 3]
-
-
-# --- Marginals, leave-one-out densities, evidence and its gradient, from the messages at the end.
-#
-# Nothing in the sum is large: every row gives the evidence's share of its site, relative to the
-# marginal, and the log density of its innovation.
-
-#: Rows that are summed at once: more take memory, and no less time.
-_BLOCK = 1 << 16
-
-
-class Finished(Protocol):
-    """What the functions below take of a `Rows`."""
-
-    series: Series
-    noise: float
-    tau: Array
-    nu: Array
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Moments of g and leave-one-out log densities in order of time, and the log evidence.
-
-    `noise` is the derivative of EP's evidence by white noise at its fixed point, and
-    `balance` is how many innovations of positive sites are negative, less those of negative sites;
-    `sound` says that cavities are proper. Moments are there only if they are.
-    """
-
-    mean: Array
-    variance: Array
-    log_z: Array
-    log_evidence: float
-    balance: int = 0
-    sound: bool = True
-    noise: float = 0.0
-
-    @property
-    def proper(self) -> bool:
-        """Whether the posterior has a positive precision.
-
-        Innovations of g change sign as often as precisions do (Sylvester): only then has it.
-        """
-        return self.sound and self.balance == 0
-
-
-NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
-
-
-def require_evidence(found: Summary) -> None:
-    """Raise `NumericalError` if the evidence is not finite."""
-    if not np.isfinite(found.log_evidence):
-        raise NumericalError(
-            f"the log evidence is {found.log_evidence}: an observation has no likelihood left in "
-            "double precision under the others; check outliers, or widen the kernel"
-        )
-
-
-def cavities(rows: Finished, report: Report) -> tuple[Array, Array]:
-    """Means and standard deviations of the cavities of g, each of shape (N,)."""
-    h = rows.series.scales
-    mean = rows.series.prior + h * report.mean
-    return mean, h * np.sqrt(report.variance + rows.noise)
-
-
-def summarise(rows: Finished, report: Report) -> Summary:
-    """Compute what the sites of a series stand for, block by block."""
-    n = rows.tau.size
-    blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
-    signs = [_signs(rows, report, some) for some in blocks]
-    if not all(sound for sound, _ in signs):
-        return NO_SUMMARY
-    found = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
-    total = math.fsum(_fill(rows, report, some, found) for some in blocks)
-    balance = sum(balance for _, balance in signs)
-    noise = math.fsum(noise_slope(rows, report, some) for some in blocks)
-    return replace(found, log_evidence=total, balance=balance, noise=noise)
-
-
-def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
-    """Whether cavities of some rows are proper, and the balance of their innovations."""
-    report, tau = whole[some], rows.tau[some]
-    w, h = rows.noise, rows.series.scales[some]
-    wide = h * h * (report.variance + w)
-    with np.errstate(all="ignore"):
-        S = 1.0 + tau * (h * h * (report.variance_before + w))
-        balance = int(np.sum((tau > 0.0) & (S < 0.0))) - int(np.sum((tau < 0.0) & (S < 0.0)))
-        sound = (
-            np.isfinite(report.columns).all()
-            and (wide > 0.0).all()
-            and (1.0 + tau * wide > 0.0).all()
-        )
-    return bool(sound), balance
-
-
-def _fill(rows: Finished, whole: Report, some: slice, found: Summary) -> float:
-    """Fill some rows of a summary; return their share of the evidence."""
-    series, tau, nu = rows.series, rows.tau[some], rows.nu[some]
-    report, prior, y = whole[some], series.prior[some], series.y[some]
-    h, w = series.scales[some], rows.noise
-    projector, alpha = series.projector, series.power
-    v, m = h * h * (report.variance + w), h * report.mean
-    kept = 1.0 + tau * v
-    variance, mean = v / kept, (m + nu * v) / kept
-    likelihood, source, table = projector.likelihood, projector.without_table, projector.table
-    log_z = project_many(likelihood, source, prior + m, np.sqrt(v), y, table).log_z
-    found.mean[some], found.variance[some], found.log_z[some] = prior + mean, variance, log_z
-    # nu - tau mean, which would cancel where a site dominates its marginal.
-    beta = (nu - tau * m) / kept
-    own, own_v = log_z, v
-    if not series.plain:
-        k = 1.0 + (1.0 - alpha) * tau * v
-        own_v = v / k
-        own_m = prior + (m + (1.0 - alpha) * nu * v) / k
-        powers = alpha * series.exponents[some]
-        own = project_many(likelihood, source, own_m, np.sqrt(own_v), y, table, powers).log_z
-    with np.errstate(all="ignore"):
-        total = np.sum(
-            own + 0.5 * np.log1p(alpha * tau * own_v) + 0.5 * own_v * (alpha * beta) ** 2
-        )
-        total /= alpha
-        share = 1.0 + tau * (w * h * h)
-        T, b, p = h * h * tau / share, h * beta, report.variance_before
-        S = 1.0 + T * p
-        e = report.mean_before - (report.mean + h * nu / share * report.variance) / (
-            1.0 + T * report.variance
-        )
-        total -= 0.5 * np.sum(np.log(np.abs(S)) + np.log(np.abs(share)) + w * b * b)
-        total += np.sum((b * e + 0.5 * b * b * p - 0.5 * T * e * e) / S)
-    return float(total)
-
-
-def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> float:
-    """Derivative of EP's log evidence by the variance of white noise, from a report.
-
-    1 - tau var would cancel where noise is small: it is cavity over marginal precision, 1/(1 + tau
-    v_c), and nu - tau mean is (nu - tau m_c) times that.
-    """
-    report, h, tau = whole[some], rows.series.scales[some], rows.tau[some]
-    v, m = h * h * (report.variance + rows.noise), h * report.mean
-    kept = 1.0 + tau * v
-    beta = (rows.nu[some] - tau * m) / kept
-    return 0.5 * float(np.sum(h * h * (beta * beta - tau / kept)))
-
-
 # --- The passes over a series, and what they find.
 
 #: No report is wanted.
@@ -560,3 +249,314 @@ class Rows:
         series = self.series
         observed, sites = (self.noise, series.scales), (self.tau, self.nu)
         return self.chain, series.steps, observed, sites, (self.buffer, self.edges)
+
+
+# --- Marginals, leave-one-out densities, evidence and its gradient, from the messages at the end.
+#
+# Nothing in the sum is large: every row gives the evidence's share of its site, relative to the
+# marginal, and the log density of its innovation.
+
+#: Rows that are summed at once: more take memory, and no less time.
+_BLOCK = 1 << 16
+
+
+class Finished(Protocol):
+    """What the functions below take of a `Rows`."""
+
+    series: Series
+    noise: float
+    tau: Array
+    nu: Array
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Moments of g and leave-one-out log densities in order of time, and the log evidence.
+
+    `noise` is the derivative of EP's evidence by white noise at its fixed point, and
+    `balance` is how many innovations of positive sites are negative, less those of negative sites;
+    `sound` says that cavities are proper. Moments are there only if they are.
+    """
+
+    mean: Array
+    variance: Array
+    log_z: Array
+    log_evidence: float
+    balance: int = 0
+    sound: bool = True
+    noise: float = 0.0
+
+    @property
+    def proper(self) -> bool:
+        """Whether the posterior has a positive precision.
+
+        Innovations of g change sign as often as precisions do (Sylvester): only then has it.
+        """
+        return self.sound and self.balance == 0
+
+
+NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
+
+
+def require_evidence(found: Summary) -> None:
+    """Raise `NumericalError` if the evidence is not finite."""
+    if not np.isfinite(found.log_evidence):
+        raise NumericalError(
+            f"the log evidence is {found.log_evidence}: an observation has no likelihood left in "
+            "double precision under the others; check outliers, or widen the kernel"
+        )
+
+
+def cavities(rows: Finished, report: Report) -> tuple[Array, Array]:
+    """Means and standard deviations of the cavities of g, each of shape (N,)."""
+    h = rows.series.scales
+    mean = rows.series.prior + h * report.mean
+    return mean, h * np.sqrt(report.variance + rows.noise)
+
+
+def summarise(rows: Finished, report: Report) -> Summary:
+    """Compute what the sites of a series stand for, block by block."""
+    n = rows.tau.size
+    blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
+    signs = [_signs(rows, report, some) for some in blocks]
+    if not all(sound for sound, _ in signs):
+        return NO_SUMMARY
+    found = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
+    total = math.fsum(_fill(rows, report, some, found) for some in blocks)
+    balance = sum(balance for _, balance in signs)
+    noise = math.fsum(noise_slope(rows, report, some) for some in blocks)
+    return replace(found, log_evidence=total, balance=balance, noise=noise)
+
+
+def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
+    """Whether cavities of some rows are proper, and the balance of their innovations."""
+    report, tau = whole[some], rows.tau[some]
+    w, h = rows.noise, rows.series.scales[some]
+    wide = h * h * (report.variance + w)
+    with np.errstate(all="ignore"):
+        S = 1.0 + tau * (h * h * (report.variance_before + w))
+        balance = int(np.sum((tau > 0.0) & (S < 0.0))) - int(np.sum((tau < 0.0) & (S < 0.0)))
+        sound = (
+            np.isfinite(report.columns).all()
+            and (wide > 0.0).all()
+            and (1.0 + tau * wide > 0.0).all()
+        )
+    return bool(sound), balance
+
+
+def _fill(rows: Finished, whole: Report, some: slice, found: Summary) -> float:
+    """Fill some rows of a summary; return their share of the evidence."""
+    series, tau, nu = rows.series, rows.tau[some], rows.nu[some]
+    report, prior, y = whole[some], series.prior[some], series.y[some]
+    h, w = series.scales[some], rows.noise
+    projector, alpha = series.projector, series.power
+    v, m = h * h * (report.variance + w), h * report.mean
+    kept = 1.0 + tau * v
+    variance, mean = v / kept, (m + nu * v) / kept
+    likelihood, source, table = projector.likelihood, projector.without_table, projector.table
+    log_z = project_many(likelihood, source, prior + m, np.sqrt(v), y, table).log_z
+    found.mean[some], found.variance[some], found.log_z[some] = prior + mean, variance, log_z
+    # nu - tau mean, which would cancel where a site dominates its marginal.
+    beta = (nu - tau * m) / kept
+    own, own_v = log_z, v
+    if not series.plain:
+        k = 1.0 + (1.0 - alpha) * tau * v
+        own_v = v / k
+        own_m = prior + (m + (1.0 - alpha) * nu * v) / k
+        powers = alpha * series.exponents[some]
+        own = project_many(likelihood, source, own_m, np.sqrt(own_v), y, table, powers).log_z
+    with np.errstate(all="ignore"):
+        total = np.sum(
+            own + 0.5 * np.log1p(alpha * tau * own_v) + 0.5 * own_v * (alpha * beta) ** 2
+        )
+        total /= alpha
+        share = 1.0 + tau * (w * h * h)
+        T, b, p = h * h * tau / share, h * beta, report.variance_before
+        S = 1.0 + T * p
+        e = report.mean_before - (report.mean + h * nu / share * report.variance) / (
+            1.0 + T * report.variance
+        )
+        total -= 0.5 * np.sum(np.log(np.abs(S)) + np.log(np.abs(share)) + w * b * b)
+        total += np.sum((b * e + 0.5 * b * b * p - 0.5 * T * e * e) / S)
+    return float(total)
+
+
+def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> float:
+    """Derivative of EP's log evidence by the variance of white noise, from a report.
+
+    1 - tau var would cancel where noise is small: it is cavity over marginal precision, 1/(1 + tau
+    v_c), and nu - tau mean is (nu - tau m_c) times that.
+    """
+    report, h, tau = whole[some], rows.series.scales[some], rows.tau[some]
+    v, m = h * h * (report.variance + rows.noise), h * report.mean
+    kept = 1.0 + tau * v
+    beta = (rows.nu[some] - tau * m) / kept
+    return 0.5 * float(np.sum(h * h * (beta * beta - tau / kept)))
+
+
+# --- What a last pass tells of every row of a series, by name.
+
+
+@dataclass(frozen=True)
+class Report:
+    """Cavities of f and its moments by the rows before, about the prior mean.
+
+    Attributes
+    ----------
+    columns : ndarray, shape (N, 4)
+        As kernels fill it.
+    """
+
+    columns: Array
+
+    def __getitem__(self, some: Any) -> Report:
+        return Report(self.columns[some])
+
+    @property
+    def mean(self) -> Array:
+        """Cavity means."""
+        return self.columns[:, 0]
+
+    @property
+    def variance(self) -> Array:
+        """Cavity variances."""
+        return self.columns[:, 1]
+
+    @property
+    def mean_before(self) -> Array:
+        """Means given the rows before."""
+        return self.columns[:, 2]
+
+    @property
+    def variance_before(self) -> Array:
+        """Variances given the rows before."""
+        return self.columns[:, 3]
+
+
+# --- What passes over a series add up while they revise sites, by name.
+
+
+class Tally:
+    """Sums of changes, counts and places, in one array that kernels fill (`revise`).
+
+    Attributes
+    ----------
+    sums : ndarray, shape (12,)
+        Squared changes of tau and nu, plain and in units of the marginals (4); lookups inside and
+        outside a grid and updates skipped (3); one number that kernels keep for themselves; the
+        site that changed most, and by how much; mean and standard deviation of a cavity whose
+        projection failed.
+    """
+
+    def __init__(self) -> None:
+        self.sums = np.zeros(12)
+
+    def begin_pass(self) -> None:
+        """Forget the changes of the pass before."""
+        self.sums[:4] = 0.0
+
+    def change(self, n: int) -> float:
+        """Root mean squared change of n sites, plain or in units if larger."""
+        return math.sqrt(self.sums[:4].max() / n)
+
+    @property
+    def counts(self) -> Counts:
+        """Lookups inside and outside a grid, and updates skipped."""
+        found: Counts = self.sums[4:7].astype(np.int64)
+        return found
+
+    @property
+    def worst(self) -> int:
+        """The site that changed most."""
+        return int(self.sums[8])
+
+    @property
+    def cavity(self) -> tuple[float, float]:
+        """Mean and standard deviation of the cavity that failed."""
+        return float(self.sums[10]), float(self.sums[11])
+
+
+# --- Messages as they are kept in rows of numbers, and as vectors and matrices.
+#
+# A message ahead is N(m, P), one behind exp(eta' x - x' J x / 2); how `pair`, `trio` and `wide`
+# write them down is said there.
+
+
+def width(space: StateSpace) -> int:
+    """Numbers of a message."""
+    d = space.dimension
+    return 5 if space.pair is not None else d + d * (d + 1) // 2
+
+
+def opening(space: StateSpace, begin: float) -> Array:
+    """Messages that a series begins and ends with, (2, width): its prior, and nothing."""
+    start = np.asarray(space.arrays(begin)[-1])
+    zero = np.zeros(space.dimension)
+    return np.array([written(space, zero, start, True), written(space, zero, 0.0 * start, False)])
+
+
+def written(space: StateSpace, vector: Array, matrix: Array, ahead: bool) -> Array:
+    """Return a message as a row of numbers."""
+    d = vector.size
+    if space.trio is not None:
+        return factored(vector, matrix, ahead)
+    if space.pair is None:
+        return np.concatenate([vector, matrix[np.tril_indices(d)]])
+    v, M = np.zeros(2), np.zeros((2, 2))
+    v[:d], M[:d, :d] = vector, matrix
+    if ahead:
+        slope = M[0, 1] / M[0, 0] if M[0, 0] != 0.0 else 0.0
+        return np.array([*v, M[0, 0], slope, M[1, 1] - slope * M[0, 1]])
+    slope = M[0, 1] / M[1, 1] if M[1, 1] != 0.0 else 0.0
+    return np.array([*v, M[0, 0] - slope * M[0, 1], M[1, 1], slope])
+
+
+def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
+    """Return the vector and the matrix of a message."""
+    d = space.dimension
+    if space.trio is not None:
+        return multiplied(row, d, ahead)
+    if space.pair is None:
+        M = np.zeros((d, d))
+        M[np.tril_indices(d)] = row[d:]
+        return row[:d], np.tril(M) + np.tril(M, -1).T
+    if ahead:
+        D, c, s = row[2:]
+        both = np.array([[D, D * c], [D * c, s + c * c * D]])
+    else:
+        sigma, E, g = row[2:]
+        both = np.array([[sigma + E * g * g, E * g], [E * g, E]])
+    return row[:d], both[:d, :d]
+
+
+def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
+    """A message in factors, as `trio` and `careful` keep it.
+
+    Ahead m and L diag(p) L', behind z and U diag(e) U' = J, eta = U z: the vector, and a triangle
+    with the diagonal in it.
+    """
+    # U diag(e) U' is L diag(e) L' of the states in reverse.
+    turn = slice(None, None, 1 if ahead else -1)
+    d = vector.size
+    rest, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
+    for k in range(d):
+        # Less is a rounding of the matrix.
+        if abs(rest[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
+            D[k] = rest[k, k]
+            L[k:, k] = rest[k:, k] / D[k]
+            rest = rest - D[k] * np.outer(L[:, k], L[:, k])
+    L, D = L[turn, turn], D[turn]
+    kept = L if ahead else L.T
+    inside = vector if ahead else np.linalg.solve(L, vector)
+    return np.concatenate([inside, (kept - np.eye(d) + np.diag(D))[np.tril_indices(d)]])
+
+
+def multiplied(row: Array, d: int, ahead: bool) -> tuple[Array, Array]:
+    """Vector and matrix of d states of a message in factors."""
+    L = np.zeros((d, d))
+    L[np.tril_indices(d)] = row[d:]
+    D = np.diag(L.diagonal())
+    L[np.diag_indices(d)] = 1.0
+    if ahead:
+        return row[:d], L @ D @ L.T
+    return L.T @ row[:d], L.T @ D @ L

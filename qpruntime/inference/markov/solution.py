@@ -55,121 +55,82 @@ __all__ = [
     "ending",
 ]
 
-# --- States drawn row by row. Kernels only.
+# --- Settle the sites of a sorted series, and say how it ended.
 
 
-@kernel
-def root(C, L):
-    """Cholesky factor of a covariance, zero where there is no variance left."""
-    d = C.shape[0]
-    for i in range(d):
-        for j in range(i + 1):
-            total = C[i, j]
-            for k in range(j):
-                total -= L[i, k] * L[j, k]
-            if i == j:
-                # What is left of a variance after roundings alone is none.
-                L[i, i] = math.sqrt(total) if total > 1e-15 * C[i, i] else 0.0
-            else:
-                L[i, j] = total / L[j, j] if L[j, j] > 0.0 else 0.0
-        for j in range(i + 1, d):
-            L[i, j] = 0.0
+class Placed(NamedTuple):
+    """Where the rows of a sorted series were given.
 
-
-@kernel
-def draw_states(chain, steps, observed, sites, buffer, normal, wanted, out):
-    """Fill `out` (wanted rows, draws) with f, from standard normal numbers (N, d, draws).
-
-    x_i given x_{i-1} is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q), exp(eta' x - x' J x/2)
-    being what row i and all later ones say of x_i; of the first row Q is its covariance.
+    `order` has the place of each among those that were observed, and `rows` the places of these
+    among all `given`.
     """
-    heads, start = chain[5], chain[6]
-    noise, scale = observed
-    tau, nu = sites
-    n, d, count = normal.shape
-    low, high = spans(chain[4])
-    tensor = np.zeros((9, d + 3, d + 3))
-    A, Q, system = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-    work, both = np.zeros((d, d + 1)), np.zeros((d, 2 * d + 1))
-    eta, J, C, L = np.zeros(d), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-    x, moved = np.zeros((d, count)), np.zeros((d, count))
-    last = 0.0
-    for i in range(n - 1, -1, -1):
-        step = steps[i + 1]
-        if step > 0.0:
-            if step != last:
-                fill(step, chain, A, Q, tensor)
-                last = step
-            step_back(A, Q, low, high, eta, J, system, work)
-        T, N = absorbed(tau[i], nu[i], noise, scale[i])
-        take_in(T, N, heads, eta, J, False, work)
-        store(buffer, i, eta, J)
-    place = 0
-    for i in range(n):
-        step = steps[i]
-        if i == 0 or step > 0.0:
-            if i == 0:
-                for a in range(d):
-                    for b in range(d):
-                        A[a, b] = 0.0
-                        Q[a, b] = start[a, b]
-            else:
-                fill(step, chain, A, Q, tensor)
-            load(buffer, i, eta, J)
-            one_plus_product(Q, J, system)
-            # (I + Q J)^-1 of Q, of Q eta and of A.
-            for a in range(d):
-                both[a, d] = 0.0
-                for b in range(d):
-                    both[a, b] = Q[a, b]
-                    both[a, d] += Q[a, b] * eta[b]
-                    both[a, d + 1 + b] = A[a, b]
-            eliminate(system, both, 2 * d + 1)
-            for a in range(d):
-                for b in range(d):
-                    C[a, b] = 0.5 * (both[a, b] + both[b, a])
-            root(C, L)
-            for a in range(d):
-                for s in range(count):
-                    total = both[a, d]
-                    for b in range(d):
-                        total += both[a, d + 1 + b] * x[b, s] + L[a, b] * normal[i, b, s]
-                    moved[a, s] = total
-            for a in range(d):
-                for s in range(count):
-                    x[a, s] = moved[a, s]
-        if wanted[i]:
-            for s in range(count):
-                out[place, s] = 0.0
-                for a in range(d):
-                    out[place, s] += heads[a] * x[a, s]
-            place += 1
+
+    clock: Clock
+    order: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    given: int
 
 
-# --- Joint draws of a series: forwards from row to row, each step under what all later rows say.
+def concluded(
+    kernel: Kernel,
+    space: StateSpace,
+    series: Series,
+    limits: Limits,
+    start: Sites | None,
+    placed: Placed,
+) -> tuple[Outcome, SeriesSolution]:
+    """Settle the sites of a sorted series; return what is reported, and what is left behind.
 
-#: Random numbers at once.
-_NUMBERS = 4_000_000
-
-
-def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
-    """Draws of f at some rows, (count, size of `place`)."""
-    series, d = rows.series, rows.space.dimension
+    `start` is in order of time, with nu as it is reported.
+    """
     n = series.t.size
-    wanted = np.zeros(n, dtype=np.bool_)
-    wanted[place] = True
-    column = np.cumsum(wanted) - 1
-    found = np.empty((count, place.size))
-    most = max(1, _NUMBERS // (n * d))
-    chain = rows.space.arrays(float(series.t[0]))
-    given = chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
-    for begin in range(0, count, most):
-        some = slice(begin, min(begin + most, count))
-        normal = rng.standard_normal((n, d, some.stop - some.start))
-        out = np.empty((int(wanted.sum()), some.stop - some.start))
-        draw_states(*given, np.empty((n, d + d * (d + 1) // 2)), normal, wanted, out)
-        found[some] = out[column[place]].T
-    return found
+    sites = Sites(np.zeros(n), np.zeros(n))
+    if start is not None:
+        sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
+    rows = Rows(series, space, sites)
+    end = settle(rows, limits, Trace(), warm=start is not None)
+    marks = rows.marks(EVERY)
+    del rows
+    found, order = end.summary, placed.order
+    require_evidence(found)
+    outcome = Outcome(
+        likelihood=series.projector.likelihood.spelt,
+        method=series.projector.method,
+        **ending(end, found.log_evidence, int(order[end.worst]), n),
+    )
+    columns = series.t, series.y, series.prior, series.weights, series.scale
+    piece = Piece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
+    solution = SeriesSolution(
+        kernel=kernel,
+        space=space,
+        clock=placed.clock,
+        limits=limits,
+        how=series,
+        pieces=(piece,),
+        seen=(placed.rows,),
+        given=placed.given,
+    )
+    return outcome, solution
+
+
+def ending(end: Ended, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
+    """What is reported of the way in which sweeps ended."""
+    trace = end.trace
+    settled = "held" if end.held else "converged"
+    status = settled if end.settled else "not converged"
+    return {
+        "n": n,
+        "log_evidence": log_evidence,
+        "status": status,
+        "n_sweeps": len(trace.history),
+        "history": tuple(trace.history),
+        "lookups": Lookups(int(trace.counts[0]), int(trace.counts[1])),
+        "skipped": int(trace.counts[2]),
+        "damped": trace.damped,
+        "held": end.held,
+        "fixed_points": (log_evidence,) if status == "converged" else (),
+        "worst": worst,
+    }
 
 
 # --- What a series leaves behind: its rows in pieces, in order of time, and how they are observed.
@@ -431,79 +392,118 @@ class SeriesSolution:
         return replace(piece, marks=rows.marks(EVERY))
 
 
-# --- Settle the sites of a sorted series, and say how it ended.
+# --- Joint draws of a series: forwards from row to row, each step under what all later rows say.
+
+#: Random numbers at once.
+_NUMBERS = 4_000_000
 
 
-class Placed(NamedTuple):
-    """Where the rows of a sorted series were given.
-
-    `order` has the place of each among those that were observed, and `rows` the places of these
-    among all `given`.
-    """
-
-    clock: Clock
-    order: NDArray[np.intp]
-    rows: NDArray[np.intp]
-    given: int
-
-
-def concluded(
-    kernel: Kernel,
-    space: StateSpace,
-    series: Series,
-    limits: Limits,
-    start: Sites | None,
-    placed: Placed,
-) -> tuple[Outcome, SeriesSolution]:
-    """Settle the sites of a sorted series; return what is reported, and what is left behind.
-
-    `start` is in order of time, with nu as it is reported.
-    """
+def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
+    """Draws of f at some rows, (count, size of `place`)."""
+    series, d = rows.series, rows.space.dimension
     n = series.t.size
-    sites = Sites(np.zeros(n), np.zeros(n))
-    if start is not None:
-        sites = Sites(start.tau.copy(), start.nu - start.tau * series.prior)
-    rows = Rows(series, space, sites)
-    end = settle(rows, limits, Trace(), warm=start is not None)
-    marks = rows.marks(EVERY)
-    del rows
-    found, order = end.summary, placed.order
-    require_evidence(found)
-    outcome = Outcome(
-        likelihood=series.projector.likelihood.spelt,
-        method=series.projector.method,
-        **ending(end, found.log_evidence, int(order[end.worst]), n),
-    )
-    columns = series.t, series.y, series.prior, series.weights, series.scale
-    piece = Piece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
-    solution = SeriesSolution(
-        kernel=kernel,
-        space=space,
-        clock=placed.clock,
-        limits=limits,
-        how=series,
-        pieces=(piece,),
-        seen=(placed.rows,),
-        given=placed.given,
-    )
-    return outcome, solution
+    wanted = np.zeros(n, dtype=np.bool_)
+    wanted[place] = True
+    column = np.cumsum(wanted) - 1
+    found = np.empty((count, place.size))
+    most = max(1, _NUMBERS // (n * d))
+    chain = rows.space.arrays(float(series.t[0]))
+    given = chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
+    for begin in range(0, count, most):
+        some = slice(begin, min(begin + most, count))
+        normal = rng.standard_normal((n, d, some.stop - some.start))
+        out = np.empty((int(wanted.sum()), some.stop - some.start))
+        draw_states(*given, np.empty((n, d + d * (d + 1) // 2)), normal, wanted, out)
+        found[some] = out[column[place]].T
+    return found
 
 
-def ending(end: Ended, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
-    """What is reported of the way in which sweeps ended."""
-    trace = end.trace
-    settled = "held" if end.held else "converged"
-    status = settled if end.settled else "not converged"
-    return {
-        "n": n,
-        "log_evidence": log_evidence,
-        "status": status,
-        "n_sweeps": len(trace.history),
-        "history": tuple(trace.history),
-        "lookups": Lookups(int(trace.counts[0]), int(trace.counts[1])),
-        "skipped": int(trace.counts[2]),
-        "damped": trace.damped,
-        "held": end.held,
-        "fixed_points": (log_evidence,) if status == "converged" else (),
-        "worst": worst,
-    }
+# --- States drawn row by row. Kernels only.
+
+
+@kernel
+def root(C, L):
+    """Cholesky factor of a covariance, zero where there is no variance left."""
+    d = C.shape[0]
+    for i in range(d):
+        for j in range(i + 1):
+            total = C[i, j]
+            for k in range(j):
+                total -= L[i, k] * L[j, k]
+            if i == j:
+                # What is left of a variance after roundings alone is none.
+                L[i, i] = math.sqrt(total) if total > 1e-15 * C[i, i] else 0.0
+            else:
+                L[i, j] = total / L[j, j] if L[j, j] > 0.0 else 0.0
+        for j in range(i + 1, d):
+            L[i, j] = 0.0
+
+
+@kernel
+def draw_states(chain, steps, observed, sites, buffer, normal, wanted, out):
+    """Fill `out` (wanted rows, draws) with f, from standard normal numbers (N, d, draws).
+
+    x_i given x_{i-1} is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q), exp(eta' x - x' J x/2)
+    being what row i and all later ones say of x_i; of the first row Q is its covariance.
+    """
+    heads, start = chain[5], chain[6]
+    noise, scale = observed
+    tau, nu = sites
+    n, d, count = normal.shape
+    low, high = spans(chain[4])
+    tensor = np.zeros((9, d + 3, d + 3))
+    A, Q, system = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
+    work, both = np.zeros((d, d + 1)), np.zeros((d, 2 * d + 1))
+    eta, J, C, L = np.zeros(d), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
+    x, moved = np.zeros((d, count)), np.zeros((d, count))
+    last = 0.0
+    for i in range(n - 1, -1, -1):
+        step = steps[i + 1]
+        if step > 0.0:
+            if step != last:
+                fill(step, chain, A, Q, tensor)
+                last = step
+            step_back(A, Q, low, high, eta, J, system, work)
+        T, N = absorbed(tau[i], nu[i], noise, scale[i])
+        take_in(T, N, heads, eta, J, False, work)
+        store(buffer, i, eta, J)
+    place = 0
+    for i in range(n):
+        step = steps[i]
+        if i == 0 or step > 0.0:
+            if i == 0:
+                for a in range(d):
+                    for b in range(d):
+                        A[a, b] = 0.0
+                        Q[a, b] = start[a, b]
+            else:
+                fill(step, chain, A, Q, tensor)
+            load(buffer, i, eta, J)
+            one_plus_product(Q, J, system)
+            # (I + Q J)^-1 of Q, of Q eta and of A.
+            for a in range(d):
+                both[a, d] = 0.0
+                for b in range(d):
+                    both[a, b] = Q[a, b]
+                    both[a, d] += Q[a, b] * eta[b]
+                    both[a, d + 1 + b] = A[a, b]
+            eliminate(system, both, 2 * d + 1)
+            for a in range(d):
+                for b in range(d):
+                    C[a, b] = 0.5 * (both[a, b] + both[b, a])
+            root(C, L)
+            for a in range(d):
+                for s in range(count):
+                    total = both[a, d]
+                    for b in range(d):
+                        total += both[a, d + 1 + b] * x[b, s] + L[a, b] * normal[i, b, s]
+                    moved[a, s] = total
+            for a in range(d):
+                for s in range(count):
+                    x[a, s] = moved[a, s]
+        if wanted[i]:
+            for s in range(count):
+                out[place, s] = 0.0
+                for a in range(d):
+                    out[place, s] += heads[a] * x[a, s]
+            place += 1

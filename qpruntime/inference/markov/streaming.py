@@ -38,152 +38,123 @@ __all__ = [
     "with_times",
 ]
 
-# --- The fixed point of a series: sweeps of a forward and a backward pass, each updating every
-# site.
-#
-# The forward pass uses the backward messages of the pass before, and the other way round:
-# sequential EP at the cost of filtering. The very first pass is assumed-density filtering. Sites
-# that circle are damped, from the best sweep on; what no damping settles is held at zero precision
-# or above.
-
-#: Shares of the damping that are tried one after the other where likelihoods are not log-concave.
-_SHARES = (1.0, 0.7, 0.5)
-#: Sweeps after which changes that have not halved in as many are going nowhere.
-_PATIENCE = 20
+# --- More rows for a series that has a posterior: checked, and sorted in among those it has.
 
 
-class Swept(Protocol):
-    """What is swept: the rows of a series, `Rows`."""
+@dataclass(frozen=True)
+class More:
+    """Times, observations, prior means and weights (M,) of rows that were observed.
 
-    tau: Array
-    nu: Array
-
-    @property
-    def nonnegative(self) -> bool:
-        """Whether no site precision can be negative."""
-
-    def refresh(self) -> None:
-        """Make messages those of the sites, which were set from outside."""
-
-    def sweep(self, damping: float, hold: bool) -> Sweep:
-        """Update every site; the change is the largest of a pass, rms."""
-
-    def finish(self) -> Summary:
-        """What the sites stand for; leave forward messages behind."""
-
-    def negative(self, summary: Summary, least: float) -> int:
-        """How many precisions would be below -`least` marginal ones were they free."""
-
-    def slope(self) -> Array:
-        """Sums that the gradient is made of."""
-
-    def cavities(self) -> tuple[Array, Array]:
-        """Means and standard deviations of the cavities of g, each of shape (N,)."""
-
-
-@dataclass(kw_only=True)
-class Ended(HowEnded):
-    """Where the sweeps ended; the sites are those of the rows."""
-
-    summary: Summary = NO_SUMMARY
-
-
-def settle(rows: Swept, limits: Limits, trace: Trace | None = None, warm: bool = False) -> Ended:
-    """Sweep until the sites no longer change; leave forward messages and a summary behind.
-
-    Raises
-    ------
-    NumericalError
-        If sites grow without bound, or leave no proper posterior.
+    Those `seen` among so many `given`; weights are None if none were given.
     """
-    trace = trace or Trace()
-    free = not rows.nonnegative
-    if warm:
-        rows.refresh()
-    end = None
-    best = _sites(rows) if free else None
-    for share in _SHARES if free else _SHARES[:1]:
-        if share < 1.0:
-            assert best is not None
-            rows.tau[:], rows.nu[:] = best
-            rows.refresh()
-        end, best = _sweeps(rows, limits, share, trace, hold=not free, best=best)
-        if end.settled and _finish(rows, end):
-            return end
-    if not free:
-        assert end is not None
-        _require(_finish(rows, end))
-        return end
-    # The last resort: precisions at zero or above, from the best sweep on.
-    assert best is not None
-    rows.tau[:], rows.nu[:] = best
-    negative = rows.tau < 0.0
-    rows.tau[negative] = rows.nu[negative] = 0.0
-    rows.refresh()
-    end, _ = _sweeps(rows, limits, 1.0, trace, hold=True, best=None)
-    _require(_finish(rows, end))
-    end.held = rows.negative(end.summary, HELD)
-    return end
 
+    t: Array
+    y: Array
+    prior: Array
+    weights: Array | None
+    seen: NDArray[np.intp]
+    given: int
 
-def _sites(rows: Swept) -> Sites:
-    return Sites(rows.tau.copy(), rows.nu.copy())
-
-
-def _require(proper: bool) -> None:
-    if not proper:
-        raise NumericalError(
-            "the sites leave no proper posterior in double precision: the kernel's variance is "
-            "too large for its noise, or sites to start from were negative"
+    def piece(self, before: int, scaled: bool) -> Piece:
+        """Return these rows in order of time, without sites; so many rows were given before."""
+        order = np.argsort(self.t, kind="stable")
+        zero = np.zeros(self.t.size)
+        return Piece(
+            t=self.t[order],
+            y=self.y[order],
+            prior=self.prior[order],
+            weights=None,
+            scale=np.ones(self.t.size) if scaled else None,
+            tau=zero,
+            nu=zero,
+            mean=zero,
+            variance=zero,
+            log_z=zero,
+            index=before + order,
+            marks=np.empty((0, 0)),
         )
 
 
-class _Patience:
-    """Ends attempts that are free to fail where changes no longer halve; keeps the best sites."""
+def read_more(
+    clock: Clock,
+    projector: Projector | None,
+    t: ArrayLike,
+    y: ArrayLike,
+    mean: ArrayLike,
+    weights: ArrayLike | None,
+) -> More:
+    """Check rows that come later, as `SeriesPosterior.extend` takes them; NaN are dropped.
 
-    def __init__(self, rows: Swept, share: float, hold: bool, best: Sites | None) -> None:
-        self.share, self.best = share, best
-        self._rows, self._hold, self._least = rows, hold, math.inf
-        self._history: list[float] = []
-
-    def ends(self, swept: Sweep) -> bool:
-        """Whether changes are going nowhere."""
-        if self._hold:
-            return False
-        if swept.change < self._least:
-            self.best = _sites(self._rows)
-        self._least = min(self._least, swept.change)
-        history = self._history
-        history.append(swept.change)
-        late, early = history[-_PATIENCE:], history[:-_PATIENCE]
-        return len(history) > 2 * _PATIENCE and min(late) > 0.5 * min(early)
-
-
-def _sweeps(
-    rows: Swept, limits: Limits, share: float, trace: Trace, *, hold: bool, best: Sites | None
-) -> tuple[Ended, Sites | None]:
-    """Sweep within the limits; return how it ended, and the sites after the best sweep."""
-    shortened = rows.tau.size * (share * limits.damping < 1.0)
-
-    def sweep(damping: float) -> Sweep:
-        found = rows.sweep(damping, hold)
-        if hold and not math.isfinite(found.change):
-            raise NumericalError(
-                f"the sites grow without bound, site {found.worst} first: observations that the "
-                'kernel ties together contradict each other; use likelihood="probit", or '
-                "add a WhiteKernel to the kernel"
-            )
-        return found._replace(shortened=shortened)
-
-    steering = _Patience(rows, share, hold, best)
-    settled, last = swept_until(sweep, limits, steering, trace)
-    return Ended(settled=settled, worst=last.worst, trace=trace), steering.best
+    Raises
+    ------
+    InputError
+        If they are not usable, or there is no projector to observe them with.
+    """
+    if projector is None:
+        raise InputError(
+            "this posterior was pickled without its likelihood or table: call infer_series "
+            "with all rows, and sites=post.sites for those it had"
+        )
+    new, given = clock.read(t), np.asarray(y)
+    offset = finite(mean, "mean")
+    if given.shape != new.shape or offset.shape not in ((), new.shape):
+        raise InputError(f"y and mean must have shape {new.shape} like t, got {given.shape}")
+    seen = np.flatnonzero(~np.isnan(real(y, "y")))
+    events = projector.likelihood.validate(given[seen])
+    projector.check_outcomes(events)
+    checked = None if weights is None else finite(weights, "weights", new.shape)
+    if checked is not None:
+        if (checked < 0.0).any():
+            raise InputError(f"weights must not be negative, got {checked.min():g}")
+        projector.need_density("weights are integrated")
+        checked = checked[seen]
+    prior = np.array(np.broadcast_to(offset, new.shape)[seen])
+    return More(new[seen], events, prior, checked, seen, new.size)
 
 
-def _finish(rows: Swept, end: Ended) -> bool:
-    """Sum up; whether the posterior is proper."""
-    end.summary = rows.finish()
-    return end.summary.proper
+def merged(series: Series, sites: Sites, more: More) -> tuple[Series, Sites, NDArray[np.intp]]:
+    """Sort rows in among those of a series, which have sites; theirs are none.
+
+    The last is where each of the joined rows was: in the series, or behind it in `more`.
+    """
+    sort = np.argsort(np.concatenate([series.t, more.t]), kind="stable")
+
+    def joined(values: Array, others: Array) -> Array:
+        return np.concatenate([values, others])[sort]
+
+    one, none = np.ones(more.t.size), np.zeros(more.t.size)
+    weights = None
+    if series.weights is not None or more.weights is not None:
+        weights = joined(series.exponents, one if more.weights is None else more.weights)
+    both = replace(
+        series,
+        t=joined(series.t, more.t),
+        y=joined(series.y, more.y),
+        prior=joined(series.prior, more.prior),
+        weights=weights,
+        scale=None if series.scale is None else joined(series.scale, one),
+    )
+    return both, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
+
+
+def with_times(series: Series, space: StateSpace, sites: Sites, new: Array) -> tuple[Rows, Any]:
+    """Return the rows of a series with T times at which nothing is observed, and where these are.
+
+    Sites are about the prior mean.
+    """
+    both = np.concatenate([series.t, new])
+    order = np.argsort(both, kind="stable")
+    place = np.empty(both.size, dtype=np.intp)
+    place[order] = np.arange(both.size)
+    none = np.zeros(new.size)
+
+    def joined(values: Array, more: Array) -> Array:
+        return np.concatenate([values, more])[order]
+
+    scale = None if series.scale is None else joined(series.scale, none + 1.0)
+    grid = replace(series, t=both[order], scale=scale, weights=None)
+    rows = Rows(grid, space, Sites(joined(sites.tau, none), joined(sites.nu, none)))
+    return rows, place[series.t.size :]
 
 
 # --- Rows that come after those of a posterior: only the last ones are swept again.
@@ -346,120 +317,149 @@ def _moved(space: StateSpace, mark: Array, old: Array, new: Array) -> float:
     return float(max(off.max(), wider.max()))
 
 
-# --- More rows for a series that has a posterior: checked, and sorted in among those it has.
+# --- The fixed point of a series: sweeps of a forward and a backward pass, each updating every
+# site.
+#
+# The forward pass uses the backward messages of the pass before, and the other way round:
+# sequential EP at the cost of filtering. The very first pass is assumed-density filtering. Sites
+# that circle are damped, from the best sweep on; what no damping settles is held at zero precision
+# or above.
+
+#: Shares of the damping that are tried one after the other where likelihoods are not log-concave.
+_SHARES = (1.0, 0.7, 0.5)
+#: Sweeps after which changes that have not halved in as many are going nowhere.
+_PATIENCE = 20
 
 
-@dataclass(frozen=True)
-class More:
-    """Times, observations, prior means and weights (M,) of rows that were observed.
+class Swept(Protocol):
+    """What is swept: the rows of a series, `Rows`."""
 
-    Those `seen` among so many `given`; weights are None if none were given.
-    """
+    tau: Array
+    nu: Array
 
-    t: Array
-    y: Array
-    prior: Array
-    weights: Array | None
-    seen: NDArray[np.intp]
-    given: int
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no site precision can be negative."""
 
-    def piece(self, before: int, scaled: bool) -> Piece:
-        """Return these rows in order of time, without sites; so many rows were given before."""
-        order = np.argsort(self.t, kind="stable")
-        zero = np.zeros(self.t.size)
-        return Piece(
-            t=self.t[order],
-            y=self.y[order],
-            prior=self.prior[order],
-            weights=None,
-            scale=np.ones(self.t.size) if scaled else None,
-            tau=zero,
-            nu=zero,
-            mean=zero,
-            variance=zero,
-            log_z=zero,
-            index=before + order,
-            marks=np.empty((0, 0)),
-        )
+    def refresh(self) -> None:
+        """Make messages those of the sites, which were set from outside."""
+
+    def sweep(self, damping: float, hold: bool) -> Sweep:
+        """Update every site; the change is the largest of a pass, rms."""
+
+    def finish(self) -> Summary:
+        """What the sites stand for; leave forward messages behind."""
+
+    def negative(self, summary: Summary, least: float) -> int:
+        """How many precisions would be below -`least` marginal ones were they free."""
+
+    def slope(self) -> Array:
+        """Sums that the gradient is made of."""
+
+    def cavities(self) -> tuple[Array, Array]:
+        """Means and standard deviations of the cavities of g, each of shape (N,)."""
 
 
-def read_more(
-    clock: Clock,
-    projector: Projector | None,
-    t: ArrayLike,
-    y: ArrayLike,
-    mean: ArrayLike,
-    weights: ArrayLike | None,
-) -> More:
-    """Check rows that come later, as `SeriesPosterior.extend` takes them; NaN are dropped.
+@dataclass(kw_only=True)
+class Ended(HowEnded):
+    """Where the sweeps ended; the sites are those of the rows."""
+
+    summary: Summary = NO_SUMMARY
+
+
+def settle(rows: Swept, limits: Limits, trace: Trace | None = None, warm: bool = False) -> Ended:
+    """Sweep until the sites no longer change; leave forward messages and a summary behind.
 
     Raises
     ------
-    InputError
-        If they are not usable, or there is no projector to observe them with.
+    NumericalError
+        If sites grow without bound, or leave no proper posterior.
     """
-    if projector is None:
-        raise InputError(
-            "this posterior was pickled without its likelihood or table: call infer_series "
-            "with all rows, and sites=post.sites for those it had"
+    trace = trace or Trace()
+    free = not rows.nonnegative
+    if warm:
+        rows.refresh()
+    end = None
+    best = _sites(rows) if free else None
+    for share in _SHARES if free else _SHARES[:1]:
+        if share < 1.0:
+            assert best is not None
+            rows.tau[:], rows.nu[:] = best
+            rows.refresh()
+        end, best = _sweeps(rows, limits, share, trace, hold=not free, best=best)
+        if end.settled and _finish(rows, end):
+            return end
+    if not free:
+        assert end is not None
+        _require(_finish(rows, end))
+        return end
+    # The last resort: precisions at zero or above, from the best sweep on.
+    assert best is not None
+    rows.tau[:], rows.nu[:] = best
+    negative = rows.tau < 0.0
+    rows.tau[negative] = rows.nu[negative] = 0.0
+    rows.refresh()
+    end, _ = _sweeps(rows, limits, 1.0, trace, hold=True, best=None)
+    _require(_finish(rows, end))
+    end.held = rows.negative(end.summary, HELD)
+    return end
+
+
+def _sites(rows: Swept) -> Sites:
+    return Sites(rows.tau.copy(), rows.nu.copy())
+
+
+def _require(proper: bool) -> None:
+    if not proper:
+        raise NumericalError(
+            "the sites leave no proper posterior in double precision: the kernel's variance is "
+            "too large for its noise, or sites to start from were negative"
         )
-    new, given = clock.read(t), np.asarray(y)
-    offset = finite(mean, "mean")
-    if given.shape != new.shape or offset.shape not in ((), new.shape):
-        raise InputError(f"y and mean must have shape {new.shape} like t, got {given.shape}")
-    seen = np.flatnonzero(~np.isnan(real(y, "y")))
-    events = projector.likelihood.validate(given[seen])
-    projector.check_outcomes(events)
-    checked = None if weights is None else finite(weights, "weights", new.shape)
-    if checked is not None:
-        if (checked < 0.0).any():
-            raise InputError(f"weights must not be negative, got {checked.min():g}")
-        projector.need_density("weights are integrated")
-        checked = checked[seen]
-    prior = np.array(np.broadcast_to(offset, new.shape)[seen])
-    return More(new[seen], events, prior, checked, seen, new.size)
 
 
-def merged(series: Series, sites: Sites, more: More) -> tuple[Series, Sites, NDArray[np.intp]]:
-    """Sort rows in among those of a series, which have sites; theirs are none.
+class _Patience:
+    """Ends attempts that are free to fail where changes no longer halve; keeps the best sites."""
 
-    The last is where each of the joined rows was: in the series, or behind it in `more`.
-    """
-    sort = np.argsort(np.concatenate([series.t, more.t]), kind="stable")
+    def __init__(self, rows: Swept, share: float, hold: bool, best: Sites | None) -> None:
+        self.share, self.best = share, best
+        self._rows, self._hold, self._least = rows, hold, math.inf
+        self._history: list[float] = []
 
-    def joined(values: Array, others: Array) -> Array:
-        return np.concatenate([values, others])[sort]
-
-    one, none = np.ones(more.t.size), np.zeros(more.t.size)
-    weights = None
-    if series.weights is not None or more.weights is not None:
-        weights = joined(series.exponents, one if more.weights is None else more.weights)
-    both = replace(
-        series,
-        t=joined(series.t, more.t),
-        y=joined(series.y, more.y),
-        prior=joined(series.prior, more.prior),
-        weights=weights,
-        scale=None if series.scale is None else joined(series.scale, one),
-    )
-    return both, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
+    def ends(self, swept: Sweep) -> bool:
+        """Whether changes are going nowhere."""
+        if self._hold:
+            return False
+        if swept.change < self._least:
+            self.best = _sites(self._rows)
+        self._least = min(self._least, swept.change)
+        history = self._history
+        history.append(swept.change)
+        late, early = history[-_PATIENCE:], history[:-_PATIENCE]
+        return len(history) > 2 * _PATIENCE and min(late) > 0.5 * min(early)
 
 
-def with_times(series: Series, space: StateSpace, sites: Sites, new: Array) -> tuple[Rows, Any]:
-    """Return the rows of a series with T times at which nothing is observed, and where these are.
+def _sweeps(
+    rows: Swept, limits: Limits, share: float, trace: Trace, *, hold: bool, best: Sites | None
+) -> tuple[Ended, Sites | None]:
+    """Sweep within the limits; return how it ended, and the sites after the best sweep."""
+    shortened = rows.tau.size * (share * limits.damping < 1.0)
 
-    Sites are about the prior mean.
-    """
-    both = np.concatenate([series.t, new])
-    order = np.argsort(both, kind="stable")
-    place = np.empty(both.size, dtype=np.intp)
-    place[order] = np.arange(both.size)
-    none = np.zeros(new.size)
+    def sweep(damping: float) -> Sweep:
+        found = rows.sweep(damping, hold)
+        if hold and not math.isfinite(found.change):
+            raise NumericalError(
+                f"the sites grow without bound, site {found.worst} first: observations that the "
+                'kernel ties together contradict each other; use likelihood="probit", or '
+                "add a WhiteKernel to the kernel"
+            )
+        return found._replace(shortened=shortened)
 
-    def joined(values: Array, more: Array) -> Array:
-        return np.concatenate([values, more])[order]
+    steering = _Patience(rows, share, hold, best)
+    settled, last = swept_until(sweep, limits, steering, trace)
+    return Ended(settled=settled, worst=last.worst, trace=trace), steering.best
 
-    scale = None if series.scale is None else joined(series.scale, none + 1.0)
-    grid = replace(series, t=both[order], scale=scale, weights=None)
-    rows = Rows(grid, space, Sites(joined(sites.tau, none), joined(sites.nu, none)))
-    return rows, place[series.t.size :]
+
+def _finish(rows: Swept, end: Ended) -> bool:
+    """Sum up; whether the posterior is proper."""
+    end.summary = rows.finish()
+    return end.summary.proper

@@ -44,107 +44,6 @@ __all__ = [
     "start_of",
 ]
 
-# --- Problems of classes jointly, and settled ones as a `ClassPosterior`.
-
-
-def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:
-    """Return the problem: all sites see that the own class is the larger, by a probit."""
-    return Problem(ClassPrior(K, layout), np.ones(layout.sites), projector)
-
-
-def solution_of(
-    solved: ClassSolved, layout: Layout, K: Array, sites: Sites, left_out: Callable[[], Array]
-) -> ClassSolution:
-    """Return what is left of a posterior of these sites; `left_out` computes their densities."""
-    mean = np.ascontiguousarray(solved.solution()[1].T)
-    return ClassSolution(layout, sites, mean, left_out, solved.keep(), K)
-
-
-def left_out_of(layout: Layout, solved: ClassSolved, end: Settled) -> Callable[[], Array]:
-    """Return what computes the leave-one-out log probabilities of rows, when they are asked for."""
-
-    def left_out() -> Array:
-        log_z = np.empty(layout.n)
-        sites = tuple(end.marginals), tuple(end.sites)
-        row = leave_rows_out(solved.rows(), layout.others, *sites, log_z)
-        if row >= 0:
-            raise NumericalError(
-                f"row {row} has no posterior without its own sites: K is too close to singular "
-                "there for double precision; add jitter to its diagonal"
-            )
-        return log_z
-
-    return left_out
-
-
-def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPosterior:
-    """Return the posterior of settled sites.
-
-    Raises
-    ------
-    NumericalError
-        If a site has no proper cavity, or the evidence is not finite.
-    """
-    solved, prior = end.factor, problem.prior
-    assert isinstance(solved, ClassSolved)
-    assert isinstance(prior, ClassPrior)
-    layout = prior.layout
-    evidence, _ = log_evidence(problem, end)
-    left_out = left_out_of(layout, solved, end)
-    # Counted by rows, of which each has a site for every other class.
-    found = outcome_of(problem, end, evidence)
-    outcome = found.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
-    return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))
-
-
-# --- Two classes: one binary problem on the difference of the latent functions.
-#
-# p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP is the
-# same along h and along g = u +- sqrt(2) h, QP is not, and is the truer along h. A site of h
-# becomes that of g which says the same of h once u is integrated out.
-
-
-def halved(K: Array) -> Array:
-    """Covariance of h, of those of both classes, (2, N, N) or (1, N, N)."""
-    found: Array = K.mean(axis=0)
-    return found
-
-
-def signs(layout: Layout) -> Array:
-    """Labels of the binary problem: +1 for the second class."""
-    return np.where(layout.own == 1, 1.0, -1.0)
-
-
-def single(sites: Sites | None, layout: Layout) -> Sites | None:
-    """Sites of h, of those of g."""
-    if sites is None:
-        return None
-    tau, nu = sites
-    share = 1.0 / (1.0 + tau)
-    return Sites(2.0 * tau * share, math.sqrt(2.0) * nu * share * signs(layout))
-
-
-def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
-    """Return the joint posterior of both classes, of that of h.
-
-    Raises
-    ------
-    NumericalError
-        If a site of h is narrower than the noise allows.
-    """
-    tau, nu = post.sites
-    if not (tau < 2.0).all():
-        row = int(np.argmax(tau))
-        raise NumericalError(
-            f"the site of row {row} has precision {tau[row]:.3g}, and the noise of two classes "
-            "leaves less than 2: the sites have not settled; raise max_sweeps"
-        )
-    own = tau / (2.0 - tau)
-    sites = Sites(own, nu * signs(layout) * (1.0 + own) / math.sqrt(2.0))
-    solved = ClassPrior(K, layout).factor(sites)
-    return ClassPosterior._of(post, solution_of(solved, layout, K, sites, post.loo))
-
-
 # --- `infer_classes`: prior covariances and labels in, the joint posterior of all classes out.
 
 
@@ -291,3 +190,104 @@ def start_of(sites: Any, layout: Layout) -> Sites | None:
     if len(parts) != 2 or any(part.shape != shape for part in parts):
         raise InputError(f"sites must be a pair (tau, nu) of arrays of shape {shape}")
     return check_sites(tuple(finite(layout.flat(p), "sites") for p in parts), layout.sites)
+
+
+# --- Two classes: one binary problem on the difference of the latent functions.
+#
+# p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP is the
+# same along h and along g = u +- sqrt(2) h, QP is not, and is the truer along h. A site of h
+# becomes that of g which says the same of h once u is integrated out.
+
+
+def halved(K: Array) -> Array:
+    """Covariance of h, of those of both classes, (2, N, N) or (1, N, N)."""
+    found: Array = K.mean(axis=0)
+    return found
+
+
+def signs(layout: Layout) -> Array:
+    """Labels of the binary problem: +1 for the second class."""
+    return np.where(layout.own == 1, 1.0, -1.0)
+
+
+def single(sites: Sites | None, layout: Layout) -> Sites | None:
+    """Sites of h, of those of g."""
+    if sites is None:
+        return None
+    tau, nu = sites
+    share = 1.0 / (1.0 + tau)
+    return Sites(2.0 * tau * share, math.sqrt(2.0) * nu * share * signs(layout))
+
+
+def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
+    """Return the joint posterior of both classes, of that of h.
+
+    Raises
+    ------
+    NumericalError
+        If a site of h is narrower than the noise allows.
+    """
+    tau, nu = post.sites
+    if not (tau < 2.0).all():
+        row = int(np.argmax(tau))
+        raise NumericalError(
+            f"the site of row {row} has precision {tau[row]:.3g}, and the noise of two classes "
+            "leaves less than 2: the sites have not settled; raise max_sweeps"
+        )
+    own = tau / (2.0 - tau)
+    sites = Sites(own, nu * signs(layout) * (1.0 + own) / math.sqrt(2.0))
+    solved = ClassPrior(K, layout).factor(sites)
+    return ClassPosterior._of(post, solution_of(solved, layout, K, sites, post.loo))
+
+
+# --- Problems of classes jointly, and settled ones as a `ClassPosterior`.
+
+
+def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:
+    """Return the problem: all sites see that the own class is the larger, by a probit."""
+    return Problem(ClassPrior(K, layout), np.ones(layout.sites), projector)
+
+
+def solution_of(
+    solved: ClassSolved, layout: Layout, K: Array, sites: Sites, left_out: Callable[[], Array]
+) -> ClassSolution:
+    """Return what is left of a posterior of these sites; `left_out` computes their densities."""
+    mean = np.ascontiguousarray(solved.solution()[1].T)
+    return ClassSolution(layout, sites, mean, left_out, solved.keep(), K)
+
+
+def left_out_of(layout: Layout, solved: ClassSolved, end: Settled) -> Callable[[], Array]:
+    """Return what computes the leave-one-out log probabilities of rows, when they are asked for."""
+
+    def left_out() -> Array:
+        log_z = np.empty(layout.n)
+        sites = tuple(end.marginals), tuple(end.sites)
+        row = leave_rows_out(solved.rows(), layout.others, *sites, log_z)
+        if row >= 0:
+            raise NumericalError(
+                f"row {row} has no posterior without its own sites: K is too close to singular "
+                "there for double precision; add jitter to its diagonal"
+            )
+        return log_z
+
+    return left_out
+
+
+def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPosterior:
+    """Return the posterior of settled sites.
+
+    Raises
+    ------
+    NumericalError
+        If a site has no proper cavity, or the evidence is not finite.
+    """
+    solved, prior = end.factor, problem.prior
+    assert isinstance(solved, ClassSolved)
+    assert isinstance(prior, ClassPrior)
+    layout = prior.layout
+    evidence, _ = log_evidence(problem, end)
+    left_out = left_out_of(layout, solved, end)
+    # Counted by rows, of which each has a site for every other class.
+    found = outcome_of(problem, end, evidence)
+    outcome = found.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
+    return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

@@ -44,256 +44,42 @@ __all__ = [
     "priors",
 ]
 
-# --- What joint inference of classes leaves behind: sites, algebra, and the covariances if at hand.
-
-#: Sites up to which corrections are computed: they take the covariance of all.
-CORRECTED = 2000
-#: Covariances are those of an inference if the posterior means that they give agree to this.
-_SAME = 1e-6
-
-
-def priors(K: ArrayLike, name: str = "K") -> tuple[Array, float]:
-    """Return prior covariances, shape (C, N, N) or (1, N, N), and the jitter on their diagonals.
-
-    Raises
-    ------
-    InputError
-        If they are not covariances.
-    """
-    given = np.asarray(K)
-    if given.ndim == 2:
-        own, jitter = covariance(K)
-        return own[None], jitter
-    if given.ndim != 3 or not len(given):
-        raise InputError(
-            f"{name} must have shape (N, N), one covariance for all classes, or (C, N, N), one for "
-            f"each; got {given.shape}"
-        )
-    found = [covariance(one) for one in given]
-    return np.array([one for one, _ in found]), max(jitter for _, jitter in found)
-
-
-@dataclass(frozen=True, eq=False)
-class ClassSolution:
-    """Settled sites of N rows of C classes.
-
-    Attributes
-    ----------
-    layout : Layout
-    own : Sites
-        Of g, each of shape (N (C - 1),).
-    mean : ndarray, shape (N, C)
-    left_out : callable or None
-        Computes the leave-one-out log probabilities; pickles have these instead.
-    kept : ClassKept
-    K : ndarray, shape (C, N, N) or (1, N, N), or None
-        Pickles leave it out.
-    spread : ndarray, shape (N, C, C), or None
-        Posterior covariances of rows, once they are known.
-    densities : ndarray, shape (N,), or None
-        Leave-one-out log probabilities, once they are known.
-    """
-
-    layout: Layout
-    own: Sites
-    mean: Array
-    left_out: Callable[[], Array] | None
-    kept: ClassKept
-    K: Array | None
-    spread: Array | None = None
-    densities: Array | None = None
-
-    def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, not a number at the own class."""
-        return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
-
-    def loo(self) -> Array:
-        """Leave-one-out log probabilities, shape (N,)."""
-        if self.densities is None and self.left_out is not None:
-            object.__setattr__(self, "densities", self.left_out())
-        assert self.densities is not None
-        return self.densities
-
-    def covariance(self) -> Array:
-        """Posterior covariances at the rows, shape (N, C, C)."""
-        if self.spread is None:
-            K = self.covariances()
-            diagonal = np.array([one.diagonal() for one in K])
-            object.__setattr__(self, "spread", self.kept.predict(K, diagonal)[1])
-        assert self.spread is not None
-        return self.spread
-
-    def covariance_of(self, rows: NDArray[np.intp]) -> Array:
-        """Those of some rows, shape (n, C, C)."""
-        if self.spread is not None:
-            return self.spread[rows]
-        K = self.covariances()
-        diagonal = np.array([one.diagonal()[rows] for one in K])
-        found: Array = self.kept.predict(np.array([one[rows] for one in K]), diagonal)[1]
-        return found
-
-    def covariances(self) -> Array:
-        """The prior covariances, or `InputError` where a pickle has left them out."""
-        if self.K is None:
-            raise InputError(
-                "the prior covariance is needed, and pickles of a posterior leave it out: "
-                "post.with_covariance(K) takes it back"
-            )
-        return self.K
-
-    def at(self, K_star: ArrayLike, k_star_diag: ArrayLike) -> tuple[Array, Array]:
-        """Prior covariances of T points with the rows and prior variances, of each class or all.
-
-        Raises
-        ------
-        InputError
-            If they have other shapes, or are not finite.
-        """
-        crossed, diagonal = real(K_star, "K_star"), finite(k_star_diag, "k_star_diag")
-        C, n = self.kept.by_class.shape
-        several = crossed.ndim == 3
-        if crossed.ndim not in (2, 3) or crossed.shape[-1] != n or (several and len(crossed) != C):
-            raise InputError(
-                f"K_star must have shape (T, {n}), one column per training point, or "
-                f"({C}, T, {n}) for a covariance of each class; got {crossed.shape}"
-            )
-        if not self.kept.shared and not several:
-            raise InputError(
-                f"each class has a covariance of its own here: K_star must have shape ({C}, T, "
-                f"{n}), got {crossed.shape}"
-            )
-        crossed = finite(crossed, "K_star")
-        points = crossed.shape[-2]
-        allowed = ((), (points,), (C, points))
-        if diagonal.shape not in allowed:
-            raise InputError(
-                f"k_star_diag must have shape ({points},) or ({C}, {points}), got {diagonal.shape}"
-            )
-        crossed = crossed if several else crossed[None]
-        wide = np.broadcast_to(diagonal, (*diagonal.shape[:-1], points))
-        return crossed, wide.reshape(-1, points)
-
-    def gradient(self, change: ArrayLike) -> Array | float:
-        """Slope of the log evidence where the prior covariances change so."""
-        dK = finite(change, "dK")
-        C, n = self.kept.by_class.shape
-        wanted = (n, n) if self.kept.shared else (C, n, n)
-        if dK.shape[: len(wanted)] != wanted or dK.ndim > len(wanted) + 1:
-            raise InputError(f"dK must have shape {wanted} or {(*wanted, 'p')}, got {dK.shape}")
-        return self.kept.evidence_gradient(dK)
-
-    def observed(self) -> Observed:
-        """The contrasts as one problem of a dense covariance, for corrections."""
-        count = self.layout.sites
-        if count > CORRECTED:
-            raise InputError(
-                f"corrections are for {CORRECTED} sites at most, N (C - 1) = {count} here: leave "
-                "them out, or infer from fewer rows"
-            )
-        K = self.layout.contrasts(self.covariances())
-        return Observed(K, np.ones(count), np.zeros(count), get("probit"))
-
-    def points(self, c: int, crossed: Array, diagonal: Array) -> Points:
-        """Values of class c at points, for corrections."""
-        some = crossed[c % len(crossed)]
-        seen = np.ascontiguousarray(self.layout.crossed(some, c))
-        return Points(seen, diagonal[c % len(diagonal)].copy(), np.zeros(len(some)))
-
-    def with_covariance(self, K: ArrayLike) -> ClassSolution:
-        """Return the same with its prior covariances."""
-        own, _ = priors(K)
-        C, n = self.kept.by_class.shape
-        if own.shape != ((1 if self.kept.shared else C), n, n):
-            raise InputError(f"K must be that of the inference, of {n} rows; got {np.shape(K)}")
-        for c in range(C):
-            prior = own[c % len(own)]
-            found, scale = prior @ self.kept.by_class[c], np.sqrt(prior.max())
-            if not np.abs(found - self.mean[:, c]).max() <= _SAME * (scale + np.abs(found).max()):
-                raise InputError(
-                    "K is not the prior covariance of this posterior: it gives other means of "
-                    f"class {c}"
-                )
-        return replace(self, K=own)
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self.K is not None:
-            self.covariance()
-        self.loo()
-        return {**vars(self), "K": None, "left_out": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
-
-# --- Class probabilities by ratios of evidences: with one row more, of each class in turn.
+# --- Probabilities of all classes of rows that are left out, their own sites gone.
 #
-# p(c) is the evidence of all rows and a new one of class c over that of all rows, so probabilities
-# are in the proportion of the former. Corrected by pairs of cumulants they are truer than those of
-# the normal posterior by more than its own errors, for one inference a class and point.
+# `ClassPosterior.loo` has that of the row's own class alone. What a row says of its latent values
+# is a precision of rank C - 1, diag D - D D'/sum D, D its precisions along z, 1 at its own class;
+# it is taken off their posterior.
 
-#: What asks for it.
-RATIO = "ratio"
-# The evidence is stationary in the sites, but its correction is not.
-_TOL = 1e-8
+# Rows whose posterior is nearly all their own have lost so many digits without it.
+_LOST = 1e10
 
 
-def log_ratios(
-    layout: Layout, K: Array, sites: Sites, outcome: Outcome, crossed: Array, diagonal: Array
-) -> Array:
-    """Log probabilities of all classes at T points, shape (T, C).
+def left_out_log_proba(posterior: ClassPosterior, rows: NDArray[np.intp]) -> Array:
+    """Log probabilities (n, C) of all classes of some rows, each without its own label.
 
-    Parameters
-    ----------
-    layout : Layout
-    K : ndarray, shape (C, N, N) or (1, N, N)
-    sites : Sites
-        Where to begin, flat.
-    outcome : Outcome
-        Of the inference.
-    crossed, diagonal : ndarray, shape (C, T, N) and (C, T), or with 1 for C
-        Prior covariances of the points with the rows, and prior variances.
-
-    Raises
-    ------
-    InputError
-        With more sites than corrections are computed for.
+    Rows that have no such posterior in double precision have NaN.
     """
-    C, n, points = layout.classes, layout.n, crossed.shape[1]
-    if layout.sites + C - 1 > CORRECTED:
-        raise InputError(
-            f'correction="ratio" is for {CORRECTED} sites at most, N (C - 1) = {layout.sites} '
-            "here: leave it out, or infer from fewer rows"
-        )
-    kinds = max(len(K), len(crossed))
-    wide = np.empty((kinds, n + 1, n + 1))
-    out = np.empty((points, C))
-    start = Sites(*(np.append(part, np.zeros(C - 1)) for part in sites))
-    for t in range(points):
-        for c in range(kinds):
-            wide[c, :n, :n] = K[c % len(K)]
-            wide[c, n, :n] = wide[c, :n, n] = crossed[c % len(crossed), t]
-            wide[c, n, n] = diagonal[c % len(diagonal), t]
-        for label in range(C):
-            longer = Layout(np.append(layout.own, label), C)
-            out[t, label], start = _evidence(longer, wide, start, outcome)
-        top = out[t].max()
-        out[t] -= top + np.log(np.exp(out[t] - top).sum())
-    return out
-
-
-def _evidence(layout: Layout, K: Array, start: Sites, outcome: Outcome) -> tuple[float, Sites]:
-    """Corrected log evidence, and the sites it was found with but those of the last row."""
-    covariance, y = layout.contrasts(K), np.ones(layout.sites)
-    prior, probit = np.zeros(layout.sites), get("probit")
-    problem = Problem(DensePrior(covariance, prior), y, Projector(probit, "ep"))
-    end = settle(problem, Limits(_TOL, 100, 1.0), order="parallel", sites=start)
-    value, _ = log_evidence(problem, end)
-    told = outcome.but(method="ep", n=layout.sites, log_evidence=value, status=end.status)
-    correcting = Correcting(Observed(covariance, y, prior, probit), end.sites, told)
-    last = slice(layout.sites - layout.classes + 1, None)
-    tau, nu = (part.copy() for part in end.sites)
-    tau[last] = nu[last] = 0.0
-    return correcting.corrected.evidence.value, Sites(tau, nu)
+    solution: Any = posterior._solution
+    V, m = solution.covariance_of(rows), posterior.mean[rows]
+    tau, nu = (part[rows] for part in posterior.sites)
+    own = np.isnan(tau)
+    D, told = np.where(own, 1.0, tau), np.where(own, 0.0, -nu)
+    share = D / D.sum(axis=1, keepdims=True)
+    precision = np.eye(D.shape[1]) * D[:, :, None] - D[:, :, None] * share[:, None, :]
+    told = told - share * told.sum(axis=1, keepdims=True)
+    found = np.full(m.shape, np.nan)
+    left = np.eye(D.shape[1]) - V @ precision
+    sound = np.linalg.cond(left) < _LOST
+    left, V = left[sound], V[sound]
+    covariance = np.linalg.solve(left, V)
+    covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
+    gap = m[sound] - np.einsum("ncd,nd->nc", V, told[sound])
+    mean = np.linalg.solve(left, gap[:, :, None])[:, :, 0]
+    least, scale = np.linalg.eigvalsh(covariance)[:, 0], np.abs(covariance).max(axis=(1, 2))
+    proper = least > -1e-9 * scale
+    some = np.flatnonzero(sound)[proper]
+    found[some] = log_probabilities(mean[proper], covariance[proper])
+    return found
 
 
 # --- The joint posterior of the latent values of C classes at N rows.
@@ -577,39 +363,253 @@ class ClassPosterior(Outcome, Savable):
         ).format(**found)
 
 
-# --- Probabilities of all classes of rows that are left out, their own sites gone.
+# --- Class probabilities by ratios of evidences: with one row more, of each class in turn.
 #
-# `ClassPosterior.loo` has that of the row's own class alone. What a row says of its latent values
-# is a precision of rank C - 1, diag D - D D'/sum D, D its precisions along z, 1 at its own class;
-# it is taken off their posterior.
+# p(c) is the evidence of all rows and a new one of class c over that of all rows, so probabilities
+# are in the proportion of the former. Corrected by pairs of cumulants they are truer than those of
+# the normal posterior by more than its own errors, for one inference a class and point.
 
-# Rows whose posterior is nearly all their own have lost so many digits without it.
-_LOST = 1e10
+#: What asks for it.
+RATIO = "ratio"
+# The evidence is stationary in the sites, but its correction is not.
+_TOL = 1e-8
 
 
-def left_out_log_proba(posterior: ClassPosterior, rows: NDArray[np.intp]) -> Array:
-    """Log probabilities (n, C) of all classes of some rows, each without its own label.
+def log_ratios(
+    layout: Layout, K: Array, sites: Sites, outcome: Outcome, crossed: Array, diagonal: Array
+) -> Array:
+    """Log probabilities of all classes at T points, shape (T, C).
 
-    Rows that have no such posterior in double precision have NaN.
+    Parameters
+    ----------
+    layout : Layout
+    K : ndarray, shape (C, N, N) or (1, N, N)
+    sites : Sites
+        Where to begin, flat.
+    outcome : Outcome
+        Of the inference.
+    crossed, diagonal : ndarray, shape (C, T, N) and (C, T), or with 1 for C
+        Prior covariances of the points with the rows, and prior variances.
+
+    Raises
+    ------
+    InputError
+        With more sites than corrections are computed for.
     """
-    solution: Any = posterior._solution
-    V, m = solution.covariance_of(rows), posterior.mean[rows]
-    tau, nu = (part[rows] for part in posterior.sites)
-    own = np.isnan(tau)
-    D, told = np.where(own, 1.0, tau), np.where(own, 0.0, -nu)
-    share = D / D.sum(axis=1, keepdims=True)
-    precision = np.eye(D.shape[1]) * D[:, :, None] - D[:, :, None] * share[:, None, :]
-    told = told - share * told.sum(axis=1, keepdims=True)
-    found = np.full(m.shape, np.nan)
-    left = np.eye(D.shape[1]) - V @ precision
-    sound = np.linalg.cond(left) < _LOST
-    left, V = left[sound], V[sound]
-    covariance = np.linalg.solve(left, V)
-    covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
-    gap = m[sound] - np.einsum("ncd,nd->nc", V, told[sound])
-    mean = np.linalg.solve(left, gap[:, :, None])[:, :, 0]
-    least, scale = np.linalg.eigvalsh(covariance)[:, 0], np.abs(covariance).max(axis=(1, 2))
-    proper = least > -1e-9 * scale
-    some = np.flatnonzero(sound)[proper]
-    found[some] = log_probabilities(mean[proper], covariance[proper])
-    return found
+    C, n, points = layout.classes, layout.n, crossed.shape[1]
+    if layout.sites + C - 1 > CORRECTED:
+        raise InputError(
+            f'correction="ratio" is for {CORRECTED} sites at most, N (C - 1) = {layout.sites} '
+            "here: leave it out, or infer from fewer rows"
+        )
+    kinds = max(len(K), len(crossed))
+    wide = np.empty((kinds, n + 1, n + 1))
+    out = np.empty((points, C))
+    start = Sites(*(np.append(part, np.zeros(C - 1)) for part in sites))
+    for t in range(points):
+        for c in range(kinds):
+            wide[c, :n, :n] = K[c % len(K)]
+            wide[c, n, :n] = wide[c, :n, n] = crossed[c % len(crossed), t]
+            wide[c, n, n] = diagonal[c % len(diagonal), t]
+        for label in range(C):
+            longer = Layout(np.append(layout.own, label), C)
+            out[t, label], start = _evidence(longer, wide, start, outcome)
+        top = out[t].max()
+        out[t] -= top + np.log(np.exp(out[t] - top).sum())
+    return out
+
+
+def _evidence(layout: Layout, K: Array, start: Sites, outcome: Outcome) -> tuple[float, Sites]:
+    """Corrected log evidence, and the sites it was found with but those of the last row."""
+    covariance, y = layout.contrasts(K), np.ones(layout.sites)
+    prior, probit = np.zeros(layout.sites), get("probit")
+    problem = Problem(DensePrior(covariance, prior), y, Projector(probit, "ep"))
+    end = settle(problem, Limits(_TOL, 100, 1.0), order="parallel", sites=start)
+    value, _ = log_evidence(problem, end)
+    told = outcome.but(method="ep", n=layout.sites, log_evidence=value, status=end.status)
+    correcting = Correcting(Observed(covariance, y, prior, probit), end.sites, told)
+    last = slice(layout.sites - layout.classes + 1, None)
+    tau, nu = (part.copy() for part in end.sites)
+    tau[last] = nu[last] = 0.0
+    return correcting.corrected.evidence.value, Sites(tau, nu)
+
+
+# --- What joint inference of classes leaves behind: sites, algebra, and the covariances if at hand.
+
+#: Sites up to which corrections are computed: they take the covariance of all.
+CORRECTED = 2000
+#: Covariances are those of an inference if the posterior means that they give agree to this.
+_SAME = 1e-6
+
+
+def priors(K: ArrayLike, name: str = "K") -> tuple[Array, float]:
+    """Return prior covariances, shape (C, N, N) or (1, N, N), and the jitter on their diagonals.
+
+    Raises
+    ------
+    InputError
+        If they are not covariances.
+    """
+    given = np.asarray(K)
+    if given.ndim == 2:
+        own, jitter = covariance(K)
+        return own[None], jitter
+    if given.ndim != 3 or not len(given):
+        raise InputError(
+            f"{name} must have shape (N, N), one covariance for all classes, or (C, N, N), one for "
+            f"each; got {given.shape}"
+        )
+    found = [covariance(one) for one in given]
+    return np.array([one for one, _ in found]), max(jitter for _, jitter in found)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSolution:
+    """Settled sites of N rows of C classes.
+
+    Attributes
+    ----------
+    layout : Layout
+    own : Sites
+        Of g, each of shape (N (C - 1),).
+    mean : ndarray, shape (N, C)
+    left_out : callable or None
+        Computes the leave-one-out log probabilities; pickles have these instead.
+    kept : ClassKept
+    K : ndarray, shape (C, N, N) or (1, N, N), or None
+        Pickles leave it out.
+    spread : ndarray, shape (N, C, C), or None
+        Posterior covariances of rows, once they are known.
+    densities : ndarray, shape (N,), or None
+        Leave-one-out log probabilities, once they are known.
+    """
+
+    layout: Layout
+    own: Sites
+    mean: Array
+    left_out: Callable[[], Array] | None
+    kept: ClassKept
+    K: Array | None
+    spread: Array | None = None
+    densities: Array | None = None
+
+    def sites(self) -> Sites:
+        """Sites of all classes, (N, C) each, not a number at the own class."""
+        return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
+
+    def loo(self) -> Array:
+        """Leave-one-out log probabilities, shape (N,)."""
+        if self.densities is None and self.left_out is not None:
+            object.__setattr__(self, "densities", self.left_out())
+        assert self.densities is not None
+        return self.densities
+
+    def covariance(self) -> Array:
+        """Posterior covariances at the rows, shape (N, C, C)."""
+        if self.spread is None:
+            K = self.covariances()
+            diagonal = np.array([one.diagonal() for one in K])
+            object.__setattr__(self, "spread", self.kept.predict(K, diagonal)[1])
+        assert self.spread is not None
+        return self.spread
+
+    def covariance_of(self, rows: NDArray[np.intp]) -> Array:
+        """Those of some rows, shape (n, C, C)."""
+        if self.spread is not None:
+            return self.spread[rows]
+        K = self.covariances()
+        diagonal = np.array([one.diagonal()[rows] for one in K])
+        found: Array = self.kept.predict(np.array([one[rows] for one in K]), diagonal)[1]
+        return found
+
+    def covariances(self) -> Array:
+        """The prior covariances, or `InputError` where a pickle has left them out."""
+        if self.K is None:
+            raise InputError(
+                "the prior covariance is needed, and pickles of a posterior leave it out: "
+                "post.with_covariance(K) takes it back"
+            )
+        return self.K
+
+    def at(self, K_star: ArrayLike, k_star_diag: ArrayLike) -> tuple[Array, Array]:
+        """Prior covariances of T points with the rows and prior variances, of each class or all.
+
+        Raises
+        ------
+        InputError
+            If they have other shapes, or are not finite.
+        """
+        crossed, diagonal = real(K_star, "K_star"), finite(k_star_diag, "k_star_diag")
+        C, n = self.kept.by_class.shape
+        several = crossed.ndim == 3
+        if crossed.ndim not in (2, 3) or crossed.shape[-1] != n or (several and len(crossed) != C):
+            raise InputError(
+                f"K_star must have shape (T, {n}), one column per training point, or "
+                f"({C}, T, {n}) for a covariance of each class; got {crossed.shape}"
+            )
+        if not self.kept.shared and not several:
+            raise InputError(
+                f"each class has a covariance of its own here: K_star must have shape ({C}, T, "
+                f"{n}), got {crossed.shape}"
+            )
+        crossed = finite(crossed, "K_star")
+        points = crossed.shape[-2]
+        allowed = ((), (points,), (C, points))
+        if diagonal.shape not in allowed:
+            raise InputError(
+                f"k_star_diag must have shape ({points},) or ({C}, {points}), got {diagonal.shape}"
+            )
+        crossed = crossed if several else crossed[None]
+        wide = np.broadcast_to(diagonal, (*diagonal.shape[:-1], points))
+        return crossed, wide.reshape(-1, points)
+
+    def gradient(self, change: ArrayLike) -> Array | float:
+        """Slope of the log evidence where the prior covariances change so."""
+        dK = finite(change, "dK")
+        C, n = self.kept.by_class.shape
+        wanted = (n, n) if self.kept.shared else (C, n, n)
+        if dK.shape[: len(wanted)] != wanted or dK.ndim > len(wanted) + 1:
+            raise InputError(f"dK must have shape {wanted} or {(*wanted, 'p')}, got {dK.shape}")
+        return self.kept.evidence_gradient(dK)
+
+    def observed(self) -> Observed:
+        """The contrasts as one problem of a dense covariance, for corrections."""
+        count = self.layout.sites
+        if count > CORRECTED:
+            raise InputError(
+                f"corrections are for {CORRECTED} sites at most, N (C - 1) = {count} here: leave "
+                "them out, or infer from fewer rows"
+            )
+        K = self.layout.contrasts(self.covariances())
+        return Observed(K, np.ones(count), np.zeros(count), get("probit"))
+
+    def points(self, c: int, crossed: Array, diagonal: Array) -> Points:
+        """Values of class c at points, for corrections."""
+        some = crossed[c % len(crossed)]
+        seen = np.ascontiguousarray(self.layout.crossed(some, c))
+        return Points(seen, diagonal[c % len(diagonal)].copy(), np.zeros(len(some)))
+
+    def with_covariance(self, K: ArrayLike) -> ClassSolution:
+        """Return the same with its prior covariances."""
+        own, _ = priors(K)
+        C, n = self.kept.by_class.shape
+        if own.shape != ((1 if self.kept.shared else C), n, n):
+            raise InputError(f"K must be that of the inference, of {n} rows; got {np.shape(K)}")
+        for c in range(C):
+            prior = own[c % len(own)]
+            found, scale = prior @ self.kept.by_class[c], np.sqrt(prior.max())
+            if not np.abs(found - self.mean[:, c]).max() <= _SAME * (scale + np.abs(found).max()):
+                raise InputError(
+                    "K is not the prior covariance of this posterior: it gives other means of "
+                    f"class {c}"
+                )
+        return replace(self, K=own)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.K is not None:
+            self.covariance()
+        self.loo()
+        return {**vars(self), "K": None, "left_out": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)

@@ -30,176 +30,6 @@ __all__ = [
     "settle_means",
 ]
 
-# --- Means of all sites matched to those of their tilted densities, the precisions being fixed.
-#
-# For fixed precisions that is the minimum of a convex function of the posterior means: each site's
-# tilted mean falls short of a mean that is too high. A step that takes every site for itself goes
-# too far where many share what they see, as the C - 1 of a row do, and so do rows that are near.
-# How far is found along the step, where means and sites are linear: no product with a matrix is
-# needed.
-
-# Where what is left of the slope along a step is less than this share it is taken as it is.
-_LEFT = 0.25
-_TRIALS = 8
-# Steps end when the means are so near in posterior deviations, root mean squared.
-_NEAR = 1e-3
-
-
-class Linear(Solved, Protocol):
-    """A posterior whose solution is linear in the sites' precision-weighted means."""
-
-    def solution(self) -> tuple[Array, Array, Array]:
-        """All that follows from these."""
-
-    def between(self, start: tuple[Array, ...], share: float) -> None:
-        """Go to this share of the way from `start`, sites and solution, to where it is."""
-
-
-def settle_means(
-    solved: Linear, asked: Asked, marginals: tuple[Array, Array], sites: Sites, most: int
-) -> Sites:
-    """Move nu until marginal means are projected ones, in so many steps at most."""
-    tau, nu = sites
-    mean, pull = solved.mean, solved.weights
-    lacking = _lacking(asked, Marginals(mean, *marginals, pull), sites)
-    for _ in range(most):
-        begun = nu, *solved.solution()
-        solved.relocate(nu + lacking)
-        end, end_pull = solved.mean, solved.weights
-        way = end - mean
-        slope = float(way @ lacking)
-
-        def ahead(share: float) -> Array:
-            here = Marginals(
-                mean + share * way,  # noqa: B023  called before they change
-                *marginals,
-                pull + share * (end_pull - pull),  # noqa: B023
-            )
-            return _lacking(asked, here, Sites(tau, nu + share * lacking))  # noqa: B023
-
-        share, further = 1.0, ahead(1.0)
-        low, high = (0.0, slope), (1.0, float(way @ further))
-        for _ in range(_TRIALS):
-            left = float(way @ further)
-            if abs(left) <= _LEFT * slope or (share == 1.0 and left > 0.0):
-                break
-            low, high = ((share, left), high) if left > 0.0 else (low, (share, left))
-            share = low[0] + (high[0] - low[0]) * min(max(low[1] / (low[1] - high[1]), 0.1), 0.9)
-            further = ahead(share)
-        nu = nu + share * lacking
-        if share < 1.0:
-            solved.between(begun, share)
-        mean, pull, lacking = solved.mean, solved.weights, further
-        step = lacking * np.sqrt(marginals[0])
-        if not float(step @ step) > _NEAR**2 * step.size:
-            break
-    return Sites(tau, nu)
-
-
-def _lacking(asked: Asked, here: Marginals, sites: Sites) -> Array:
-    """What each site for itself would add to nu to have its projected mean."""
-    rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
-    changes = propose_all(asked, rules, here, sites, ignored)
-    nu = sites.nu.copy()
-    match(rules[2], (*here,), (sites.tau, nu), (*changes,))
-    nu -= sites.nu
-    return nu
-
-
-# --- What a joint posterior of classes keeps of its algebra: as much as predictions take.
-
-
-class ClassKept:
-    """Weights and precisions of all classes; it pickles, triangles as such.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (N (C - 1),)
-        Of sites, as `qpruntime.inference.solver_protocol.Kept` has them.
-    by_class : ndarray, shape (C, N)
-        K_c^-1 (posterior mean of f_c).
-    E : ndarray, shape (C, N, N)
-    lower : ndarray, shape (N, N)
-        Those of `Blocks`.
-    shared : bool
-        Whether all classes have one covariance.
-    """
-
-    def __init__(self, blocks: Blocks, by_class: Array, weights: Array) -> None:
-        self.E, self.lower = blocks.E, blocks.lower
-        self.by_class, self.weights, self.shared = by_class, weights, len(blocks.K) == 1
-
-    def predict(self, *new: Any) -> tuple[Array, Array]:
-        """Latent means (T, C) and covariances (T, C, C), of K_star and prior variances.
-
-        These have shape (C, T, N) or (1, T, N), and (C, T) or (1, T).
-        """
-        K_star, diagonal = new
-        C, n = self.by_class.shape
-
-        def moments(some: slice) -> tuple[Array, Array]:
-            crossed = K_star[:, some]
-            count = crossed.shape[1]
-            mean, found = np.empty((count, C)), np.empty((count, C, C))
-            halves = []
-            with np.errstate(over="ignore", invalid="ignore"):
-                for c in range(C):
-                    rows = crossed[c % len(crossed)]
-                    reached = rows @ self.E[c]
-                    mean[:, c] = rows @ self.by_class[c]
-                    found[:, c, c] = -np.einsum("ti,ti->t", rows, reached)
-                    halves.append(blas.solve_lower(self.lower, reached.T))
-                for c in range(C):
-                    for d in range(c):
-                        both = np.einsum("it,it->t", halves[c], halves[d])
-                        found[:, c, d] = found[:, d, c] = both
-                    found[:, c, c] += np.einsum("it,it->t", halves[c], halves[c])
-            return mean, found
-
-        mean, covariance = in_blocks(moments, K_star.shape[1], n * C)
-        for c in range(C):
-            lifted = covariance[:, c, c] + diagonal[c % len(diagonal)]
-            covariance[:, c, c] = np.maximum(lifted, 0.0)
-        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-            raise NumericalError(
-                "a prediction is beyond double precision: K_star does not belong to this "
-                "posterior, or the latent functions have to be rescaled"
-            )
-        return mean, covariance
-
-    def slopes(self) -> Iterator[Array]:
-        """Derivatives of the log evidence by each K_c, the sites being fixed, (N, N) each."""
-        for E, weights in zip(self.E, self.by_class, strict=True):
-            yield slope_of(E, self.lower, weights)
-
-    def evidence_gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the priors change so.
-
-        By (N, N) or (N, N, p) where all classes have one, else (C, N, N) or (C, N, N, p).
-        """
-        by_class = change[None] if self.shared else change
-        terms = [
-            np.tensordot(slope, by_class[c % len(by_class)], axes=([0, 1], [0, 1]))
-            for c, slope in enumerate(self.slopes())
-        ]
-        found = np.sum(terms, axis=0)
-        return float(found) if np.ndim(found) == 0 else found
-
-    def __getstate__(self) -> dict[str, Any]:
-        packed = np.array([dtrttp(one.T, uplo="L")[0] for one in self.E])
-        lower, _ = dtrttp(self.lower, uplo="L")
-        return vars(self) | {"E": packed, "lower": lower}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        n = self.by_class.shape[1]
-        self.lower, _ = dtpttr(n, state["lower"], uplo="L")
-        self.E = np.empty((len(state["E"]), n, n))
-        for whole, packed in zip(self.E, state["E"], strict=True):
-            whole[...] = dtpttr(n, packed, uplo="L")[0].T
-            mirror_upper(whole)
-
-
 # --- The solver of classes jointly: `qpruntime.inference.solver_protocol`, by blocks of one class
 # each.
 
@@ -397,3 +227,173 @@ class ClassSolved(Solved):
         raise InputError(
             'classes jointly have no slope of the leave-one-out density: use optimize="evidence"'
         )
+
+
+# --- What a joint posterior of classes keeps of its algebra: as much as predictions take.
+
+
+class ClassKept:
+    """Weights and precisions of all classes; it pickles, triangles as such.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (N (C - 1),)
+        Of sites, as `qpruntime.inference.solver_protocol.Kept` has them.
+    by_class : ndarray, shape (C, N)
+        K_c^-1 (posterior mean of f_c).
+    E : ndarray, shape (C, N, N)
+    lower : ndarray, shape (N, N)
+        Those of `Blocks`.
+    shared : bool
+        Whether all classes have one covariance.
+    """
+
+    def __init__(self, blocks: Blocks, by_class: Array, weights: Array) -> None:
+        self.E, self.lower = blocks.E, blocks.lower
+        self.by_class, self.weights, self.shared = by_class, weights, len(blocks.K) == 1
+
+    def predict(self, *new: Any) -> tuple[Array, Array]:
+        """Latent means (T, C) and covariances (T, C, C), of K_star and prior variances.
+
+        These have shape (C, T, N) or (1, T, N), and (C, T) or (1, T).
+        """
+        K_star, diagonal = new
+        C, n = self.by_class.shape
+
+        def moments(some: slice) -> tuple[Array, Array]:
+            crossed = K_star[:, some]
+            count = crossed.shape[1]
+            mean, found = np.empty((count, C)), np.empty((count, C, C))
+            halves = []
+            with np.errstate(over="ignore", invalid="ignore"):
+                for c in range(C):
+                    rows = crossed[c % len(crossed)]
+                    reached = rows @ self.E[c]
+                    mean[:, c] = rows @ self.by_class[c]
+                    found[:, c, c] = -np.einsum("ti,ti->t", rows, reached)
+                    halves.append(blas.solve_lower(self.lower, reached.T))
+                for c in range(C):
+                    for d in range(c):
+                        both = np.einsum("it,it->t", halves[c], halves[d])
+                        found[:, c, d] = found[:, d, c] = both
+                    found[:, c, c] += np.einsum("it,it->t", halves[c], halves[c])
+            return mean, found
+
+        mean, covariance = in_blocks(moments, K_star.shape[1], n * C)
+        for c in range(C):
+            lifted = covariance[:, c, c] + diagonal[c % len(diagonal)]
+            covariance[:, c, c] = np.maximum(lifted, 0.0)
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            raise NumericalError(
+                "a prediction is beyond double precision: K_star does not belong to this "
+                "posterior, or the latent functions have to be rescaled"
+            )
+        return mean, covariance
+
+    def slopes(self) -> Iterator[Array]:
+        """Derivatives of the log evidence by each K_c, the sites being fixed, (N, N) each."""
+        for E, weights in zip(self.E, self.by_class, strict=True):
+            yield slope_of(E, self.lower, weights)
+
+    def evidence_gradient(self, change: Any) -> Array | float:
+        """Slope of the log evidence where the priors change so.
+
+        By (N, N) or (N, N, p) where all classes have one, else (C, N, N) or (C, N, N, p).
+        """
+        by_class = change[None] if self.shared else change
+        terms = [
+            np.tensordot(slope, by_class[c % len(by_class)], axes=([0, 1], [0, 1]))
+            for c, slope in enumerate(self.slopes())
+        ]
+        found = np.sum(terms, axis=0)
+        return float(found) if np.ndim(found) == 0 else found
+
+    def __getstate__(self) -> dict[str, Any]:
+        packed = np.array([dtrttp(one.T, uplo="L")[0] for one in self.E])
+        lower, _ = dtrttp(self.lower, uplo="L")
+        return vars(self) | {"E": packed, "lower": lower}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        n = self.by_class.shape[1]
+        self.lower, _ = dtpttr(n, state["lower"], uplo="L")
+        self.E = np.empty((len(state["E"]), n, n))
+        for whole, packed in zip(self.E, state["E"], strict=True):
+            whole[...] = dtpttr(n, packed, uplo="L")[0].T
+            mirror_upper(whole)
+
+
+# --- Means of all sites matched to those of their tilted densities, the precisions being fixed.
+#
+# For fixed precisions that is the minimum of a convex function of the posterior means: each site's
+# tilted mean falls short of a mean that is too high. A step that takes every site for itself goes
+# too far where many share what they see, as the C - 1 of a row do, and so do rows that are near.
+# How far is found along the step, where means and sites are linear: no product with a matrix is
+# needed.
+
+# Where what is left of the slope along a step is less than this share it is taken as it is.
+_LEFT = 0.25
+_TRIALS = 8
+# Steps end when the means are so near in posterior deviations, root mean squared.
+_NEAR = 1e-3
+
+
+class Linear(Solved, Protocol):
+    """A posterior whose solution is linear in the sites' precision-weighted means."""
+
+    def solution(self) -> tuple[Array, Array, Array]:
+        """All that follows from these."""
+
+    def between(self, start: tuple[Array, ...], share: float) -> None:
+        """Go to this share of the way from `start`, sites and solution, to where it is."""
+
+
+def settle_means(
+    solved: Linear, asked: Asked, marginals: tuple[Array, Array], sites: Sites, most: int
+) -> Sites:
+    """Move nu until marginal means are projected ones, in so many steps at most."""
+    tau, nu = sites
+    mean, pull = solved.mean, solved.weights
+    lacking = _lacking(asked, Marginals(mean, *marginals, pull), sites)
+    for _ in range(most):
+        begun = nu, *solved.solution()
+        solved.relocate(nu + lacking)
+        end, end_pull = solved.mean, solved.weights
+        way = end - mean
+        slope = float(way @ lacking)
+
+        def ahead(share: float) -> Array:
+            here = Marginals(
+                mean + share * way,  # noqa: B023  called before they change
+                *marginals,
+                pull + share * (end_pull - pull),  # noqa: B023
+            )
+            return _lacking(asked, here, Sites(tau, nu + share * lacking))  # noqa: B023
+
+        share, further = 1.0, ahead(1.0)
+        low, high = (0.0, slope), (1.0, float(way @ further))
+        for _ in range(_TRIALS):
+            left = float(way @ further)
+            if abs(left) <= _LEFT * slope or (share == 1.0 and left > 0.0):
+                break
+            low, high = ((share, left), high) if left > 0.0 else (low, (share, left))
+            share = low[0] + (high[0] - low[0]) * min(max(low[1] / (low[1] - high[1]), 0.1), 0.9)
+            further = ahead(share)
+        nu = nu + share * lacking
+        if share < 1.0:
+            solved.between(begun, share)
+        mean, pull, lacking = solved.mean, solved.weights, further
+        step = lacking * np.sqrt(marginals[0])
+        if not float(step @ step) > _NEAR**2 * step.size:
+            break
+    return Sites(tau, nu)
+
+
+def _lacking(asked: Asked, here: Marginals, sites: Sites) -> Array:
+    """What each site for itself would add to nu to have its projected mean."""
+    rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
+    changes = propose_all(asked, rules, here, sites, ignored)
+    nu = sites.nu.copy()
+    match(rules[2], (*here,), (sites.tau, nu), (*changes,))
+    nu -= sites.nu
+    return nu

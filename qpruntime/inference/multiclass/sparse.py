@@ -41,200 +41,6 @@ __all__ = [
     "settled_by_points",
 ]
 
-# --- What classes by inducing points leave behind: what predictions take of it, and of the rows.
-
-_NEEDED = "needs the covariance of all rows, which inducing points do without: use infer_classes"
-
-
-@dataclass(frozen=True, eq=False)
-class PointKept:
-    """The posterior of the values at the inducing points, whitened.
-
-    Attributes
-    ----------
-    inducing : tuple of Inducing
-        One for all classes, or one of each.
-    mean : ndarray, shape (C M,)
-    covariance : ndarray, shape (C M, C M)
-    classes : int
-    """
-
-    inducing: tuple[Inducing, ...]
-    mean: Array
-    covariance: Array
-    classes: int
-
-    def features(self, X: Array) -> Features:
-        """What the inducing points make of rows."""
-        found = [one.features(X) for one in self.inducing]
-        return features_of([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)
-
-    def predict(self, X: Array) -> tuple[Array, Array]:
-        """Latent means (T, C) and covariances (T, C, C) at points (T, d)."""
-
-        def one(some: slice) -> tuple[Array, Array]:
-            features = self.features(X[some])
-            covariance = features.quadratic(self.covariance)
-            np.einsum("tcc->tc", covariance)[...] += features.rest.T
-            return features.spread(self.mean).T, covariance
-
-        mean, covariance = in_blocks(one, len(X), self.mean.size)
-        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-            raise NumericalError("a prediction is beyond double precision: rescale the kernel")
-        return mean, covariance
-
-
-@dataclass(frozen=True, eq=False)
-class PointSolution:
-    """Settled sites of N rows of C classes, as `ClassSolution` has them, by inducing points.
-
-    Attributes
-    ----------
-    layout : Layout
-    own : Sites
-        Of g, each of shape (N (C - 1),).
-    mean : ndarray, shape (N, C)
-    left_out, of_values : callable or None
-        Leave-one-out log probabilities, and covariances (N, C, C) of the latent values, computed
-        when asked for; pickles have neither.
-    kept : PointKept
-    """
-
-    layout: Layout
-    own: Sites
-    mean: Array
-    left_out: Callable[[], Array] | None
-    of_values: Callable[[], Array] | None
-    kept: PointKept
-    densities: Array | None = None
-    K: None = None
-
-    def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, not a number at the own class."""
-        return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
-
-    def loo(self) -> Array:
-        """Leave-one-out log probabilities, shape (N,)."""
-        if self.densities is None and self.left_out is not None:
-            object.__setattr__(self, "densities", self.left_out())
-        assert self.densities is not None
-        return self.densities
-
-    def covariance(self) -> Array:
-        """Posterior covariances at the rows, shape (N, C, C)."""
-        if self.of_values is None:
-            raise InputError("pickles leave the covariances of rows out: predict at these rows")
-        return self.of_values()
-
-    def covariance_of(self, rows: NDArray[np.intp]) -> Array:
-        """Those of some rows, shape (n, C, C)."""
-        return self.covariance()[rows]
-
-    def at(self, X: ArrayLike) -> Array:
-        """Points (T, d), checked."""
-        points, width = finite(X, "X"), self.kept.inducing[0].Z.shape[1]
-        if points.ndim != 2 or points.shape[1] != width:
-            raise InputError(f"X must have shape (T, {width}), got {points.shape}")
-        return points
-
-    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
-        """Return the same in other units: with these kernels, and points `unscaled`."""
-        pairs = zip(self.kept.inducing, kernels, strict=True)
-        moved = tuple(one.on(kernel, unscaled(one.Z)) for one, kernel in pairs)
-        return replace(self, kept=replace(self.kept, inducing=moved))
-
-    def gradient(self, change: Any) -> Any:
-        """Nothing: `InputError`."""
-        raise InputError(f"evidence_gradient {_NEEDED}")
-
-    def observed(self) -> Any:
-        """Nothing: `InputError`."""
-        raise InputError(f"a correction {_NEEDED}")
-
-    def with_covariance(self, K: ArrayLike) -> PointSolution:
-        """Nothing: `InputError`."""
-        raise InputError("inducing points take no covariance of rows: leave with_covariance out")
-
-    def __getstate__(self) -> dict[str, Any]:
-        self.loo()
-        return {**vars(self), "left_out": None, "of_values": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
-
-# --- The joint posterior of the latent functions of C classes, by inducing points.
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SparseClassPosterior(ClassPosterior):
-    """Gaussian approximation of the posterior of C latent functions, by M inducing points each.
-
-    Attributes are those of `ClassPosterior`; the log evidence is that of FITC's covariances.
-    Predictions take points themselves. There are no corrections, and no slope of the evidence.
-    Pickles leave `covariance` out.
-
-    Attributes
-    ----------
-    kernels : tuple of scikit-learn kernel
-        One for all classes, or one of each.
-    Z : ndarray, shape (M, d)
-    """
-
-    _solution: PointSolution = field(kw_only=True)  # type: ignore[assignment]
-
-    @property
-    def kernels(self) -> tuple[Any, ...]:
-        """Kernel of all classes, or those of each."""
-        return tuple(one.kernel for one in self._solution.kept.inducing)
-
-    @property
-    def Z(self) -> Array:
-        """Inducing points, shape (M, d)."""
-        return self._solution.kept.inducing[0].Z
-
-    def predict(self, X: ArrayLike) -> tuple[Array, Array]:  # type: ignore[override]
-        """Latent means (T, C) and covariances (T, C, C) at points.
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-
-        Raises
-        ------
-        InputError
-            If these are no such points.
-        """
-        return self._solution.kept.predict(self._solution.at(X))
-
-    def predict_log_proba(  # type: ignore[override]
-        self, X: ArrayLike, *, correction: Literal["ratio"] | None = None
-    ) -> Array:
-        """Log probabilities of all classes at T points, shape (T, C); see `ClassPosterior`.
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-        correction : None
-            There is none by inducing points.
-
-        Raises
-        ------
-        InputError
-            If an argument is not usable.
-        """
-        if correction is not None:
-            raise InputError(
-                f"correction={correction!r} takes a covariance matrix: use infer_classes, or leave "
-                "it out"
-            )
-        return log_probabilities(*self.predict(X))
-
-    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> Self:
-        """Return the same in other units: with these kernels, and inducing points `unscaled`."""
-        return replace(self, _solution=self._solution.on(kernels, unscaled))
-
-
 # --- `infer_sparse_classes`: rows, labels and inducing points in, the joint posterior out.
 
 
@@ -373,3 +179,197 @@ def _concluded(
     left_out = left_out_of(layout, solved, end)
     solution = PointSolution(layout, end.sites, mean, left_out, blocks.of_values, kept)
     return SparseClassPosterior._of(outcome, solution)
+
+
+# --- The joint posterior of the latent functions of C classes, by inducing points.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseClassPosterior(ClassPosterior):
+    """Gaussian approximation of the posterior of C latent functions, by M inducing points each.
+
+    Attributes are those of `ClassPosterior`; the log evidence is that of FITC's covariances.
+    Predictions take points themselves. There are no corrections, and no slope of the evidence.
+    Pickles leave `covariance` out.
+
+    Attributes
+    ----------
+    kernels : tuple of scikit-learn kernel
+        One for all classes, or one of each.
+    Z : ndarray, shape (M, d)
+    """
+
+    _solution: PointSolution = field(kw_only=True)  # type: ignore[assignment]
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """Kernel of all classes, or those of each."""
+        return tuple(one.kernel for one in self._solution.kept.inducing)
+
+    @property
+    def Z(self) -> Array:
+        """Inducing points, shape (M, d)."""
+        return self._solution.kept.inducing[0].Z
+
+    def predict(self, X: ArrayLike) -> tuple[Array, Array]:  # type: ignore[override]
+        """Latent means (T, C) and covariances (T, C, C) at points.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+
+        Raises
+        ------
+        InputError
+            If these are no such points.
+        """
+        return self._solution.kept.predict(self._solution.at(X))
+
+    def predict_log_proba(  # type: ignore[override]
+        self, X: ArrayLike, *, correction: Literal["ratio"] | None = None
+    ) -> Array:
+        """Log probabilities of all classes at T points, shape (T, C); see `ClassPosterior`.
+
+        Parameters
+        ----------
+        X : array-like, shape (T, d)
+        correction : None
+            There is none by inducing points.
+
+        Raises
+        ------
+        InputError
+            If an argument is not usable.
+        """
+        if correction is not None:
+            raise InputError(
+                f"correction={correction!r} takes a covariance matrix: use infer_classes, or leave "
+                "it out"
+            )
+        return log_probabilities(*self.predict(X))
+
+    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> Self:
+        """Return the same in other units: with these kernels, and inducing points `unscaled`."""
+        return replace(self, _solution=self._solution.on(kernels, unscaled))
+
+
+# --- What classes by inducing points leave behind: what predictions take of it, and of the rows.
+
+_NEEDED = "needs the covariance of all rows, which inducing points do without: use infer_classes"
+
+
+@dataclass(frozen=True, eq=False)
+class PointKept:
+    """The posterior of the values at the inducing points, whitened.
+
+    Attributes
+    ----------
+    inducing : tuple of Inducing
+        One for all classes, or one of each.
+    mean : ndarray, shape (C M,)
+    covariance : ndarray, shape (C M, C M)
+    classes : int
+    """
+
+    inducing: tuple[Inducing, ...]
+    mean: Array
+    covariance: Array
+    classes: int
+
+    def features(self, X: Array) -> Features:
+        """What the inducing points make of rows."""
+        found = [one.features(X) for one in self.inducing]
+        return features_of([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)
+
+    def predict(self, X: Array) -> tuple[Array, Array]:
+        """Latent means (T, C) and covariances (T, C, C) at points (T, d)."""
+
+        def one(some: slice) -> tuple[Array, Array]:
+            features = self.features(X[some])
+            covariance = features.quadratic(self.covariance)
+            np.einsum("tcc->tc", covariance)[...] += features.rest.T
+            return features.spread(self.mean).T, covariance
+
+        mean, covariance = in_blocks(one, len(X), self.mean.size)
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            raise NumericalError("a prediction is beyond double precision: rescale the kernel")
+        return mean, covariance
+
+
+@dataclass(frozen=True, eq=False)
+class PointSolution:
+    """Settled sites of N rows of C classes, as `ClassSolution` has them, by inducing points.
+
+    Attributes
+    ----------
+    layout : Layout
+    own : Sites
+        Of g, each of shape (N (C - 1),).
+    mean : ndarray, shape (N, C)
+    left_out, of_values : callable or None
+        Leave-one-out log probabilities, and covariances (N, C, C) of the latent values, computed
+        when asked for; pickles have neither.
+    kept : PointKept
+    """
+
+    layout: Layout
+    own: Sites
+    mean: Array
+    left_out: Callable[[], Array] | None
+    of_values: Callable[[], Array] | None
+    kept: PointKept
+    densities: Array | None = None
+    K: None = None
+
+    def sites(self) -> Sites:
+        """Sites of all classes, (N, C) each, not a number at the own class."""
+        return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
+
+    def loo(self) -> Array:
+        """Leave-one-out log probabilities, shape (N,)."""
+        if self.densities is None and self.left_out is not None:
+            object.__setattr__(self, "densities", self.left_out())
+        assert self.densities is not None
+        return self.densities
+
+    def covariance(self) -> Array:
+        """Posterior covariances at the rows, shape (N, C, C)."""
+        if self.of_values is None:
+            raise InputError("pickles leave the covariances of rows out: predict at these rows")
+        return self.of_values()
+
+    def covariance_of(self, rows: NDArray[np.intp]) -> Array:
+        """Those of some rows, shape (n, C, C)."""
+        return self.covariance()[rows]
+
+    def at(self, X: ArrayLike) -> Array:
+        """Points (T, d), checked."""
+        points, width = finite(X, "X"), self.kept.inducing[0].Z.shape[1]
+        if points.ndim != 2 or points.shape[1] != width:
+            raise InputError(f"X must have shape (T, {width}), got {points.shape}")
+        return points
+
+    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
+        """Return the same in other units: with these kernels, and points `unscaled`."""
+        pairs = zip(self.kept.inducing, kernels, strict=True)
+        moved = tuple(one.on(kernel, unscaled(one.Z)) for one, kernel in pairs)
+        return replace(self, kept=replace(self.kept, inducing=moved))
+
+    def gradient(self, change: Any) -> Any:
+        """Nothing: `InputError`."""
+        raise InputError(f"evidence_gradient {_NEEDED}")
+
+    def observed(self) -> Any:
+        """Nothing: `InputError`."""
+        raise InputError(f"a correction {_NEEDED}")
+
+    def with_covariance(self, K: ArrayLike) -> PointSolution:
+        """Nothing: `InputError`."""
+        raise InputError("inducing points take no covariance of rows: leave with_covariance out")
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.loo()
+        return {**vars(self), "left_out": None, "of_values": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)

@@ -42,144 +42,299 @@ __all__ = [
     "slopes_of_rows",
 ]
 
-# --- Several labels of one latent value under the probit: k of n are +1.
-#
-# p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation is a row of
-# two columns, as for the binomial, whose link is the logistic.
+# --- The rows of users as the sites that are inferred: rows dropped, and equal ones collapsed.
 
-_X, _W = leggauss(12)
-#: Panels grow by this from the peak, and end where the density has fallen by so much.
-_GROWTH, _NOTHING = 1.6, 40.0
-_STEPS, _PANELS = 200, 80
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-#: The moments of one label are closed.
-_one = kernel(probit._moments)
+#: Sites from which on their order counts.
+_MANY = 50_000
 
 
-def _split(f, y, theta):
-    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
-    value = 0.0
-    if k > 0.0:
-        value += k * log_ndtr_of__special(f)
-    if n > k:
-        value += (n - k) * log_ndtr_of__special(-f)
-    return value, 0.0
+def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
+    """Return offsets (N,) of validated observations, -inf where an exposure is 0.
+
+    Raises
+    ------
+    InputError
+        If one is not a number, or -inf where something was counted.
+    """
+    n = len(y)
+    found = real(offset, "offset")
+    if found.shape not in ((), (n,)):
+        raise InputError(f"offset must be a number or have shape ({n},), got {found.shape}")
+    found = np.array(np.broadcast_to(found, (n,)))
+    empty = found == -np.inf
+    finite(found[~empty], "offset")
+    if empty.any():
+        row = int(np.argmax(empty))
+        if likelihood.rate is None:
+            raise InputError(
+                f"offset is -inf at row {row}, an exposure of 0: only counts have exposures"
+            )
+        wrong = empty & (y > 0.0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise InputError(
+                f"row {row} counts {y[row]:g} with an offset of -inf, an exposure of 0: drop the "
+                "row, or correct its exposure"
+            )
+    return found
 
 
-@kernel
-def level(k, fail, f):
-    """log p."""
-    value = 0.0
-    if k > 0.0:
-        value += k * log_ndtr_of__special(f)
-    if fail > 0.0:
-        value += fail * log_ndtr_of__special(-f)
-    return value
+@dataclass(frozen=True, eq=False)
+class SeenRows:
+    """N rows, M of them kept, as S sites.
+
+    Attributes
+    ----------
+    collapsed : Collapsed
+        Of the rows that are kept.
+    kept : ndarray of int, shape (M,), or None
+        Which rows are kept; None for all. Others see no latent value, or have no exposure.
+    offset : ndarray, shape (S,)
+        Of the sites.
+    chosen : ndarray of int, shape (S,), or None
+        The row of A of every site; None where these are all rows.
+    alone : ndarray, shape (2, N), or None
+        Where rows are not kept, all rows' offsets, and the log densities of those that are not.
+    """
+
+    collapsed: Collapsed
+    kept: NDArray[np.intp] | None
+    offset: Array
+    chosen: NDArray[np.intp] | None
+    alone: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Rows, N."""
+        return self.collapsed.rows.site.size if self.alone is None else self.alone.shape[1]
+
+    @property
+    def constant(self) -> float:
+        """What is added to the log evidence of the sites."""
+        found = float(self.collapsed.merged.constant.sum())
+        return found if self.alone is None else found + float(self.alone[1].sum())
+
+    def row_of(self, site: int) -> int:
+        """The first row of a site."""
+        row = int(self.collapsed.rows.first[site])
+        return row if self.kept is None else int(self.kept[row])
+
+    def to_rows(self, values: Array, others: Array | None = None) -> Array:
+        """Values (M,) of the rows that are kept as values of all rows; of others 0, or these."""
+        if self.kept is None:
+            return values
+        found = np.zeros(self.n) if others is None else others.copy()
+        found[self.kept] = values
+        return found
+
+    def spread(self, values: Array) -> Array:
+        """Values (S,) of sites as values of all rows; of rows that are not kept 0."""
+        if self.collapsed.trivial and self.kept is None:
+            return values
+        return self.to_rows(values[self.collapsed.rows.site])
+
+    def mean(self, mean: Array) -> Array:
+        """Means of eta at all rows: the offset of a row that is not kept."""
+        if self.collapsed.trivial and self.kept is None:
+            return mean
+        others = None if self.alone is None else self.alone[0]
+        return self.to_rows((mean - self.collapsed.merged.shift)[self.collapsed.rows.site], others)
+
+    def left_out(self, log_z: Array) -> Array:
+        """Log densities (M,) as those of all rows."""
+        return self.to_rows(log_z, None if self.alone is None else self.alone[1])
+
+    def sites(self, sites: Sites) -> Sites:
+        """Every row's share of its site, as a site of its own eta."""
+        if self.collapsed.trivial and self.kept is None:
+            return sites
+        nu = sites.nu - sites.tau * self.collapsed.merged.shift
+        share, site = self.collapsed.share(), self.collapsed.rows.site
+        return Sites(self.to_rows(sites.tau[site] * share), self.to_rows(nu[site] * share))
+
+    def sites_of(self, rows: Sites) -> Sites:
+        """Sites of what `sites` has made of them."""
+        if self.collapsed.trivial and self.kept is None:
+            return rows
+        chosen = slice(None) if self.kept is None else self.kept
+        site, S = self.collapsed.rows.site, self.offset.size
+        tau, nu = (np.bincount(site, part[chosen], S).astype(float) for part in rows)
+        return Sites(tau, nu + tau * self.collapsed.merged.shift)
 
 
-@kernel
-def slopes(k, fail, f):
-    """Slope and curvature of log p."""
-    slope, curvature = 0.0, 0.0
-    if k > 0.0:
-        r, sum_, _ = probit_series(f)
-        slope += k * r
-        curvature += k * r * sum_
-    if fail > 0.0:
-        r, sum_, _ = probit_series(-f)
-        slope -= fail * r
-        curvature += fail * r * sum_
-    return slope, curvature
+def observed_sites(
+    A: sparse.csr_array,
+    offset: Array,
+    y: Array,
+    likelihood: Likelihood,
+    weights: Array | None,
+    wanted: bool,
+    held: dict[str, Any] | None = None,
+) -> SeenRows:
+    """Return the sites of validated observations y, of shape (N,) or (N, 2).
+
+    What is found of A and offsets is kept in `held`. Where it is not `wanted` that rows collapse,
+    their order stays too.
+    """
+    held = {} if held is None else held
+    alone = kept = None
+    apart = (np.diff(A.indptr) == 0) | (offset == -np.inf)
+    if apart.any():
+        kept = np.flatnonzero(~apart)
+        alone = np.stack([offset, np.zeros(offset.size)])
+        powers = np.ones(offset.size) if weights is None else weights
+        for row in np.flatnonzero(apart & (offset > -np.inf) & (powers > 0.0)):
+            alone[1, row] = powers[row] * float(likelihood.log_prob(offset[row], y[row]))
+        if not kept.size:
+            raise InputError("no row sees a latent value: A is zero, or nothing has an exposure")
+        A, offset, y = A[kept], offset[kept], y[kept]
+        weights = None if weights is None else weights[kept]
+    found = collapse(A, offset, y, likelihood, weights, wanted, held)
+    if wanted and found.rows.first.size >= _MANY:
+        found = _near(A, found, held)
+    first = found.rows.first
+    chosen = None if found.trivial and kept is None else first if kept is None else kept[first]
+    return SeenRows(found, kept, offset[first] + found.merged.shift, chosen, alone)
 
 
-@kernel
-def peak_of(k, fail, mu, inverse):
-    """Peak of the tilted density: Newton's method, between bounds where it leaves them."""
-    f, low, high = mu, -math.inf, math.inf
-    for _ in range(_STEPS):
-        slope, curvature = slopes(k, fail, f)
-        slope -= (f - mu) * inverse
-        if slope > 0.0:
-            low = f
-        else:
-            high = f
-        step = slope / (curvature + inverse)
-        if step * step * (curvature + inverse) < 1e-12 or not low < high:
-            break
-        f += step
-        if not low < f < high:
-            # One bound is finite, for that is where Newton's step has come from.
-            f = 0.5 * (low + high) if high - low < math.inf else f
-    return f
+def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collapsed:
+    """The same with rows of one level next to each other, which is found once for these rows."""
+    known = held.get("near")
+    if known is None or known[0] is not found.rows:
+        order = near_order(A, found.rows.first)
+        moved = () if order is None else (order, found.ordered_rows(order))
+        known = held["near"] = found.rows, moved
+    return found.ordered(*known[1]) if known[1] else found
 
 
-def _moments(mu, sigma, y, theta):
-    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
-    if n == 1.0:
-        return _one(mu, sigma, 2.0 * k - 1.0, theta)
-    fail = n - k
-    inverse = 1.0 / (sigma * sigma)
-    peak = peak_of(k, fail, mu, inverse)
-    _, curvature = slopes(k, fail, peak)
-    width = 1.0 / math.sqrt(curvature + inverse)
-    top = level(k, fail, peak) - 0.5 * (peak - mu) ** 2 * inverse
-    mass, first, second = 0.0, 0.0, 0.0
-    for sign in (-1.0, 1.0):
-        begin, length = 0.0, width
-        for _ in range(_PANELS):
-            largest = -math.inf
-            for i in range(_X.size):
-                d = sign * (begin + 0.5 * length * (1.0 + _X[i]))
-                f = peak + d
-                e = level(k, fail, f) - 0.5 * (f - mu) ** 2 * inverse - top
-                largest = max(largest, e)
-                p = 0.5 * length * _W[i] * math.exp(e)
-                mass += p
-                first += p * d
-                second += p * d * d
-            if largest < -_NOTHING:
-                break
-            begin += length
-            length *= _GROWTH
-    mean = first / mass
-    log_z = top + math.log(mass / sigma) - _HALF_LOG_2PI
-    return log_z, peak + mean, second / mass - mean * mean
+# --- Results of sites, given back to the rows that they were made of.
 
 
-def _frame(mu, sigma, y, theta):
-    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
-    inverse = 1.0 / (sigma * sigma)
-    peak = peak_of(k, n - k, mu, inverse)
-    _, curvature = slopes(k, n - k, peak)
-    return peak, 1.0 / math.sqrt(curvature + inverse), 0.5, 0.0
+def left_out_rows(
+    collapsed: Collapsed, here: Marginals, log_z: Array, likelihood: Likelihood
+) -> Array:
+    """Return log p(y_n | all others), shape (N,), where a site keeps its other rows.
+
+    Parameters
+    ----------
+    collapsed : Collapsed
+    here : Marginals
+        Of the sites.
+    log_z : ndarray, shape (S,)
+        Of one observation of each site without its whole site: right where a site is one row.
+    likelihood : Likelihood
+        Of the rows.
+    """
+    site = collapsed.rows.site
+    found: Array = log_z[site]
+    rows = np.flatnonzero(np.bincount(site)[site] > 1)
+    if not rows.size:
+        return found
+    variance = here.variance / here.kept
+    mean = here.mean - here.pull * variance
+    std = np.sqrt(variance)
+    s = site[rows]
+    if collapsed.merge is None:
+        weights = np.ones(site.size) if collapsed.weights is None else collapsed.weights
+        rest = np.bincount(site, weights)[s] - weights[rows]
+        rest = np.where(rest < 1e-12, 0.0, rest)
+        y = collapsed.y[rows]
+        one = _log_z(likelihood, y, mean[s], std[s], rest + 1.0)
+        found[rows] = one - _log_z(likelihood, y, mean[s], std[s], rest)
+        return found
+    whole = collapsed.merged
+    # Rows of one site with the same observation have the same density.
+    kinds = np.unique(np.column_stack([s, collapsed.y[rows]]), axis=0, return_inverse=True)
+    kind, seen = kinds[0][:, 0].astype(np.intp), kinds[0][:, 1:]
+    other = _without(collapsed, kind, seen[:, 0] if collapsed.y.ndim == 1 else seen)
+    moved = mean[kind] + other.shift - whole.shift[kind]
+    full = _log_z(whole.likelihood, whole.y, mean, std) + whole.constant
+    left = _log_z(other.likelihood, other.y, moved, std[kind]) + other.constant
+    found[rows] = (full[kind] - left)[kinds[1].reshape(-1)]
+    return found
 
 
-def _pairs(y: ArrayLike) -> Array:
-    """Pairs as they are: they are made here, not by users."""
-    return np.asarray(y, dtype=float)
+def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
+    """The sites `kind` without one row of observation y each."""
+    assert collapsed.merge is not None
+    site = collapsed.rows.site
+    order = np.argsort(site, kind="stable")
+    begin = np.searchsorted(site[order], kind, "left")
+    end = np.searchsorted(site[order], kind, "right")
+    # Rows of every kind one after the other, without one of observation y.
+    widths = end - begin
+    owner = np.repeat(np.arange(kind.size), widths)
+    ranks = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
+    members = order[np.repeat(begin, widths) + ranks]
+    same = collapsed.y[members] == y[owner]
+    same = same if same.ndim == 1 else same.all(axis=1)
+    places = np.flatnonzero(same)
+    _, drop = np.unique(owner[places], return_index=True)
+    keep = np.ones(members.size, dtype=bool)
+    keep[places[drop]] = False
+    found = collapsed.merge(owner[keep], collapsed.y[members[keep]], kind.size)
+    assert found is not None
+    return found
 
 
-class _Trials(Likelihood):
-    """A likelihood of no name that users can give: it pickles by what it holds."""
-
-    def __reduce__(self) -> Any:
-        return held_trials, (self.rows,)
-
-
-probit_trials = _Trials(
-    name="probit-trials",
-    outcomes="pairs (labels +1, labels)",
-    split=Pointer(_split, SPLIT),
-    validate=_pairs,
-    columns=2,
-    moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
-)
+def _log_z(
+    likelihood: Likelihood, y: Array, mean: Array, std: Array, powers: Array | None = None
+) -> Array:
+    """log Z of cavities, by closed moments or quadrature."""
+    projector, numbers = Projector(likelihood, "ep", "exact").observing(y)
+    own = projector.likelihood
+    exponents = np.ones(mean.size) if powers is None else powers
+    functions = projector.functions if powers is None else own.functions(powers=True)
+    rules = functions, projector.without_table
+    cavities = np.ascontiguousarray(mean), np.ascontiguousarray(std)
+    return project_rows(own, rules, exponents, cavities, numbers)[0]
 
 
-def held_trials(rows: Array | None) -> Likelihood:
-    """The likelihood that holds these observations, shape (R, 2), or none."""
-    return probit_trials if rows is None else replace(probit_trials, rows=rows)
+def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
+    """Slope of the log evidence by the offset of every row, shape (N,).
+
+    The mean slope of a row's own log density under the tilted density of its site.
+    """
+    site, slope = collapsed.rows.site, here.pull
+    if collapsed.merge is None:
+        found: Array = slope[site] * collapsed.share()
+        return found
+    merged = collapsed.merged
+    count = np.bincount(site).astype(float)
+    name = merged.likelihood.name
+    if name == "poisson-exp":
+        rate = (merged.y - slope) / count
+        return collapsed.y - rate[site]
+    k, n = merged.y.T
+    if name == "binomial":
+        chance = ((k - slope) / n)[site]
+        if collapsed.y.ndim == 2:
+            return collapsed.y[:, 0] - collapsed.y[:, 1] * chance
+        return (collapsed.y > 0.0) - chance
+    up, down = _probit_slopes(here, k, n)
+    return np.where(collapsed.y > 0.0, up[site], down[site])
+
+
+def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
+    """Mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
+    variance = here.variance / here.kept
+    cavity = (here.mean - here.pull * variance)[:, None]
+    x = np.linspace(-9.0, 9.0, 181)
+    f = here.mean[:, None] + np.sqrt(here.variance)[:, None] * x
+    up, down = log_ndtr(f), log_ndtr(-f)
+    logs = k[:, None] * up + (n - k)[:, None] * down - 0.5 * (f - cavity) ** 2 / variance[:, None]
+    density = np.exp(logs - logs.max(axis=1, keepdims=True))
+    density /= density.sum(axis=1, keepdims=True)
+    log_normal = -0.5 * f * f - 0.5 * np.log(2.0 * np.pi)
+    one = (density * np.exp(log_normal - up)).sum(axis=1)
+    other = -(density * np.exp(log_normal - down)).sum(axis=1)
+    # Where one kind is missing the other's follows exactly; their sum is known in any case.
+    one = np.where(k == n, here.pull / n, one)
+    other = np.where(k == 0.0, here.pull / n, other)
+    both = (k > 0.0) & (k < n)
+    spare = here.pull - k * one - (n - k) * other
+    share = np.divide(spare, n, out=np.zeros_like(n), where=both)
+    return one + share, other + share
 
 
 # --- Rows that see the same latent value become one site, whose likelihood is their product.
@@ -344,296 +499,141 @@ _MERGES: dict[str, Any] = {
 }
 
 
-# --- Results of sites, given back to the rows that they were made of.
+# --- Several labels of one latent value under the probit: k of n are +1.
+#
+# p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation is a row of
+# two columns, as for the binomial, whose link is the logistic.
+
+_X, _W = leggauss(12)
+#: Panels grow by this from the peak, and end where the density has fallen by so much.
+_GROWTH, _NOTHING = 1.6, 40.0
+_STEPS, _PANELS = 200, 80
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+#: The moments of one label are closed.
+_one = kernel(probit._moments)
 
 
-def left_out_rows(
-    collapsed: Collapsed, here: Marginals, log_z: Array, likelihood: Likelihood
-) -> Array:
-    """Return log p(y_n | all others), shape (N,), where a site keeps its other rows.
-
-    Parameters
-    ----------
-    collapsed : Collapsed
-    here : Marginals
-        Of the sites.
-    log_z : ndarray, shape (S,)
-        Of one observation of each site without its whole site: right where a site is one row.
-    likelihood : Likelihood
-        Of the rows.
-    """
-    site = collapsed.rows.site
-    found: Array = log_z[site]
-    rows = np.flatnonzero(np.bincount(site)[site] > 1)
-    if not rows.size:
-        return found
-    variance = here.variance / here.kept
-    mean = here.mean - here.pull * variance
-    std = np.sqrt(variance)
-    s = site[rows]
-    if collapsed.merge is None:
-        weights = np.ones(site.size) if collapsed.weights is None else collapsed.weights
-        rest = np.bincount(site, weights)[s] - weights[rows]
-        rest = np.where(rest < 1e-12, 0.0, rest)
-        y = collapsed.y[rows]
-        one = _log_z(likelihood, y, mean[s], std[s], rest + 1.0)
-        found[rows] = one - _log_z(likelihood, y, mean[s], std[s], rest)
-        return found
-    whole = collapsed.merged
-    # Rows of one site with the same observation have the same density.
-    kinds = np.unique(np.column_stack([s, collapsed.y[rows]]), axis=0, return_inverse=True)
-    kind, seen = kinds[0][:, 0].astype(np.intp), kinds[0][:, 1:]
-    other = _without(collapsed, kind, seen[:, 0] if collapsed.y.ndim == 1 else seen)
-    moved = mean[kind] + other.shift - whole.shift[kind]
-    full = _log_z(whole.likelihood, whole.y, mean, std) + whole.constant
-    left = _log_z(other.likelihood, other.y, moved, std[kind]) + other.constant
-    found[rows] = (full[kind] - left)[kinds[1].reshape(-1)]
-    return found
+def _split(f, y, theta):
+    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
+    value = 0.0
+    if k > 0.0:
+        value += k * log_ndtr_of__special(f)
+    if n > k:
+        value += (n - k) * log_ndtr_of__special(-f)
+    return value, 0.0
 
 
-def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
-    """The sites `kind` without one row of observation y each."""
-    assert collapsed.merge is not None
-    site = collapsed.rows.site
-    order = np.argsort(site, kind="stable")
-    begin = np.searchsorted(site[order], kind, "left")
-    end = np.searchsorted(site[order], kind, "right")
-    # Rows of every kind one after the other, without one of observation y.
-    widths = end - begin
-    owner = np.repeat(np.arange(kind.size), widths)
-    ranks = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
-    members = order[np.repeat(begin, widths) + ranks]
-    same = collapsed.y[members] == y[owner]
-    same = same if same.ndim == 1 else same.all(axis=1)
-    places = np.flatnonzero(same)
-    _, drop = np.unique(owner[places], return_index=True)
-    keep = np.ones(members.size, dtype=bool)
-    keep[places[drop]] = False
-    found = collapsed.merge(owner[keep], collapsed.y[members[keep]], kind.size)
-    assert found is not None
-    return found
+@kernel
+def level(k, fail, f):
+    """log p."""
+    value = 0.0
+    if k > 0.0:
+        value += k * log_ndtr_of__special(f)
+    if fail > 0.0:
+        value += fail * log_ndtr_of__special(-f)
+    return value
 
 
-def _log_z(
-    likelihood: Likelihood, y: Array, mean: Array, std: Array, powers: Array | None = None
-) -> Array:
-    """log Z of cavities, by closed moments or quadrature."""
-    projector, numbers = Projector(likelihood, "ep", "exact").observing(y)
-    own = projector.likelihood
-    exponents = np.ones(mean.size) if powers is None else powers
-    functions = projector.functions if powers is None else own.functions(powers=True)
-    rules = functions, projector.without_table
-    cavities = np.ascontiguousarray(mean), np.ascontiguousarray(std)
-    return project_rows(own, rules, exponents, cavities, numbers)[0]
+@kernel
+def slopes(k, fail, f):
+    """Slope and curvature of log p."""
+    slope, curvature = 0.0, 0.0
+    if k > 0.0:
+        r, sum_, _ = probit_series(f)
+        slope += k * r
+        curvature += k * r * sum_
+    if fail > 0.0:
+        r, sum_, _ = probit_series(-f)
+        slope -= fail * r
+        curvature += fail * r * sum_
+    return slope, curvature
 
 
-def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
-    """Slope of the log evidence by the offset of every row, shape (N,).
-
-    The mean slope of a row's own log density under the tilted density of its site.
-    """
-    site, slope = collapsed.rows.site, here.pull
-    if collapsed.merge is None:
-        found: Array = slope[site] * collapsed.share()
-        return found
-    merged = collapsed.merged
-    count = np.bincount(site).astype(float)
-    name = merged.likelihood.name
-    if name == "poisson-exp":
-        rate = (merged.y - slope) / count
-        return collapsed.y - rate[site]
-    k, n = merged.y.T
-    if name == "binomial":
-        chance = ((k - slope) / n)[site]
-        if collapsed.y.ndim == 2:
-            return collapsed.y[:, 0] - collapsed.y[:, 1] * chance
-        return (collapsed.y > 0.0) - chance
-    up, down = _probit_slopes(here, k, n)
-    return np.where(collapsed.y > 0.0, up[site], down[site])
+@kernel
+def peak_of(k, fail, mu, inverse):
+    """Peak of the tilted density: Newton's method, between bounds where it leaves them."""
+    f, low, high = mu, -math.inf, math.inf
+    for _ in range(_STEPS):
+        slope, curvature = slopes(k, fail, f)
+        slope -= (f - mu) * inverse
+        if slope > 0.0:
+            low = f
+        else:
+            high = f
+        step = slope / (curvature + inverse)
+        if step * step * (curvature + inverse) < 1e-12 or not low < high:
+            break
+        f += step
+        if not low < f < high:
+            # One bound is finite, for that is where Newton's step has come from.
+            f = 0.5 * (low + high) if high - low < math.inf else f
+    return f
 
 
-def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
-    """Mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
-    variance = here.variance / here.kept
-    cavity = (here.mean - here.pull * variance)[:, None]
-    x = np.linspace(-9.0, 9.0, 181)
-    f = here.mean[:, None] + np.sqrt(here.variance)[:, None] * x
-    up, down = log_ndtr(f), log_ndtr(-f)
-    logs = k[:, None] * up + (n - k)[:, None] * down - 0.5 * (f - cavity) ** 2 / variance[:, None]
-    density = np.exp(logs - logs.max(axis=1, keepdims=True))
-    density /= density.sum(axis=1, keepdims=True)
-    log_normal = -0.5 * f * f - 0.5 * np.log(2.0 * np.pi)
-    one = (density * np.exp(log_normal - up)).sum(axis=1)
-    other = -(density * np.exp(log_normal - down)).sum(axis=1)
-    # Where one kind is missing the other's follows exactly; their sum is known in any case.
-    one = np.where(k == n, here.pull / n, one)
-    other = np.where(k == 0.0, here.pull / n, other)
-    both = (k > 0.0) & (k < n)
-    spare = here.pull - k * one - (n - k) * other
-    share = np.divide(spare, n, out=np.zeros_like(n), where=both)
-    return one + share, other + share
+def _moments(mu, sigma, y, theta):
+    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
+    if n == 1.0:
+        return _one(mu, sigma, 2.0 * k - 1.0, theta)
+    fail = n - k
+    inverse = 1.0 / (sigma * sigma)
+    peak = peak_of(k, fail, mu, inverse)
+    _, curvature = slopes(k, fail, peak)
+    width = 1.0 / math.sqrt(curvature + inverse)
+    top = level(k, fail, peak) - 0.5 * (peak - mu) ** 2 * inverse
+    mass, first, second = 0.0, 0.0, 0.0
+    for sign in (-1.0, 1.0):
+        begin, length = 0.0, width
+        for _ in range(_PANELS):
+            largest = -math.inf
+            for i in range(_X.size):
+                d = sign * (begin + 0.5 * length * (1.0 + _X[i]))
+                f = peak + d
+                e = level(k, fail, f) - 0.5 * (f - mu) ** 2 * inverse - top
+                largest = max(largest, e)
+                p = 0.5 * length * _W[i] * math.exp(e)
+                mass += p
+                first += p * d
+                second += p * d * d
+            if largest < -_NOTHING:
+                break
+            begin += length
+            length *= _GROWTH
+    mean = first / mass
+    log_z = top + math.log(mass / sigma) - _HALF_LOG_2PI
+    return log_z, peak + mean, second / mass - mean * mean
 
 
-# --- The rows of users as the sites that are inferred: rows dropped, and equal ones collapsed.
-
-#: Sites from which on their order counts.
-_MANY = 50_000
-
-
-def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
-    """Return offsets (N,) of validated observations, -inf where an exposure is 0.
-
-    Raises
-    ------
-    InputError
-        If one is not a number, or -inf where something was counted.
-    """
-    n = len(y)
-    found = real(offset, "offset")
-    if found.shape not in ((), (n,)):
-        raise InputError(f"offset must be a number or have shape ({n},), got {found.shape}")
-    found = np.array(np.broadcast_to(found, (n,)))
-    empty = found == -np.inf
-    finite(found[~empty], "offset")
-    if empty.any():
-        row = int(np.argmax(empty))
-        if likelihood.rate is None:
-            raise InputError(
-                f"offset is -inf at row {row}, an exposure of 0: only counts have exposures"
-            )
-        wrong = empty & (y > 0.0)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise InputError(
-                f"row {row} counts {y[row]:g} with an offset of -inf, an exposure of 0: drop the "
-                "row, or correct its exposure"
-            )
-    return found
+def _frame(mu, sigma, y, theta):
+    k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
+    inverse = 1.0 / (sigma * sigma)
+    peak = peak_of(k, n - k, mu, inverse)
+    _, curvature = slopes(k, n - k, peak)
+    return peak, 1.0 / math.sqrt(curvature + inverse), 0.5, 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class SeenRows:
-    """N rows, M of them kept, as S sites.
-
-    Attributes
-    ----------
-    collapsed : Collapsed
-        Of the rows that are kept.
-    kept : ndarray of int, shape (M,), or None
-        Which rows are kept; None for all. Others see no latent value, or have no exposure.
-    offset : ndarray, shape (S,)
-        Of the sites.
-    chosen : ndarray of int, shape (S,), or None
-        The row of A of every site; None where these are all rows.
-    alone : ndarray, shape (2, N), or None
-        Where rows are not kept, all rows' offsets, and the log densities of those that are not.
-    """
-
-    collapsed: Collapsed
-    kept: NDArray[np.intp] | None
-    offset: Array
-    chosen: NDArray[np.intp] | None
-    alone: Array | None = None
-
-    @property
-    def n(self) -> int:
-        """Rows, N."""
-        return self.collapsed.rows.site.size if self.alone is None else self.alone.shape[1]
-
-    @property
-    def constant(self) -> float:
-        """What is added to the log evidence of the sites."""
-        found = float(self.collapsed.merged.constant.sum())
-        return found if self.alone is None else found + float(self.alone[1].sum())
-
-    def row_of(self, site: int) -> int:
-        """The first row of a site."""
-        row = int(self.collapsed.rows.first[site])
-        return row if self.kept is None else int(self.kept[row])
-
-    def to_rows(self, values: Array, others: Array | None = None) -> Array:
-        """Values (M,) of the rows that are kept as values of all rows; of others 0, or these."""
-        if self.kept is None:
-            return values
-        found = np.zeros(self.n) if others is None else others.copy()
-        found[self.kept] = values
-        return found
-
-    def spread(self, values: Array) -> Array:
-        """Values (S,) of sites as values of all rows; of rows that are not kept 0."""
-        if self.collapsed.trivial and self.kept is None:
-            return values
-        return self.to_rows(values[self.collapsed.rows.site])
-
-    def mean(self, mean: Array) -> Array:
-        """Means of eta at all rows: the offset of a row that is not kept."""
-        if self.collapsed.trivial and self.kept is None:
-            return mean
-        others = None if self.alone is None else self.alone[0]
-        return self.to_rows((mean - self.collapsed.merged.shift)[self.collapsed.rows.site], others)
-
-    def left_out(self, log_z: Array) -> Array:
-        """Log densities (M,) as those of all rows."""
-        return self.to_rows(log_z, None if self.alone is None else self.alone[1])
-
-    def sites(self, sites: Sites) -> Sites:
-        """Every row's share of its site, as a site of its own eta."""
-        if self.collapsed.trivial and self.kept is None:
-            return sites
-        nu = sites.nu - sites.tau * self.collapsed.merged.shift
-        share, site = self.collapsed.share(), self.collapsed.rows.site
-        return Sites(self.to_rows(sites.tau[site] * share), self.to_rows(nu[site] * share))
-
-    def sites_of(self, rows: Sites) -> Sites:
-        """Sites of what `sites` has made of them."""
-        if self.collapsed.trivial and self.kept is None:
-            return rows
-        chosen = slice(None) if self.kept is None else self.kept
-        site, S = self.collapsed.rows.site, self.offset.size
-        tau, nu = (np.bincount(site, part[chosen], S).astype(float) for part in rows)
-        return Sites(tau, nu + tau * self.collapsed.merged.shift)
+def _pairs(y: ArrayLike) -> Array:
+    """Pairs as they are: they are made here, not by users."""
+    return np.asarray(y, dtype=float)
 
 
-def observed_sites(
-    A: sparse.csr_array,
-    offset: Array,
-    y: Array,
-    likelihood: Likelihood,
-    weights: Array | None,
-    wanted: bool,
-    held: dict[str, Any] | None = None,
-) -> SeenRows:
-    """Return the sites of validated observations y, of shape (N,) or (N, 2).
+class _Trials(Likelihood):
+    """A likelihood of no name that users can give: it pickles by what it holds."""
 
-    What is found of A and offsets is kept in `held`. Where it is not `wanted` that rows collapse,
-    their order stays too.
-    """
-    held = {} if held is None else held
-    alone = kept = None
-    apart = (np.diff(A.indptr) == 0) | (offset == -np.inf)
-    if apart.any():
-        kept = np.flatnonzero(~apart)
-        alone = np.stack([offset, np.zeros(offset.size)])
-        powers = np.ones(offset.size) if weights is None else weights
-        for row in np.flatnonzero(apart & (offset > -np.inf) & (powers > 0.0)):
-            alone[1, row] = powers[row] * float(likelihood.log_prob(offset[row], y[row]))
-        if not kept.size:
-            raise InputError("no row sees a latent value: A is zero, or nothing has an exposure")
-        A, offset, y = A[kept], offset[kept], y[kept]
-        weights = None if weights is None else weights[kept]
-    found = collapse(A, offset, y, likelihood, weights, wanted, held)
-    if wanted and found.rows.first.size >= _MANY:
-        found = _near(A, found, held)
-    first = found.rows.first
-    chosen = None if found.trivial and kept is None else first if kept is None else kept[first]
-    return SeenRows(found, kept, offset[first] + found.merged.shift, chosen, alone)
+    def __reduce__(self) -> Any:
+        return held_trials, (self.rows,)
 
 
-def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collapsed:
-    """The same with rows of one level next to each other, which is found once for these rows."""
-    known = held.get("near")
-    if known is None or known[0] is not found.rows:
-        order = near_order(A, found.rows.first)
-        moved = () if order is None else (order, found.ordered_rows(order))
-        known = held["near"] = found.rows, moved
-    return found.ordered(*known[1]) if known[1] else found
+probit_trials = _Trials(
+    name="probit-trials",
+    outcomes="pairs (labels +1, labels)",
+    split=Pointer(_split, SPLIT),
+    validate=_pairs,
+    columns=2,
+    moments=Pointer(_moments, MOMENTS),
+    frame=Pointer(_frame, FRAME),
+)
+
+
+def held_trials(rows: Array | None) -> Likelihood:
+    """The likelihood that holds these observations, shape (R, 2), or none."""
+    return probit_trials if rows is None else replace(probit_trials, rows=rows)

@@ -44,90 +44,180 @@ __all__ = [
     "settle",
 ]
 
-# --- Sites to start from at new hyper-parameters, by those of hyper-parameters near by.
-#
-# Sites follow hyper-parameters smoothly, so that a plane through a few known ones is a better guess
-# than the nearest alone: the iteration begins a step or two nearer to its end, which is the same.
+# --- The fixed point on a sparse precision: all sites at once, after two steps of the means alone.
 
-#: Of the largest squared distance, added to the diagonal of the least squares; and how far beyond
-#: the known ones a plane is followed, in units of their distances.
-_RIDGE, _BEYOND = 1e-8, 3.0
-#: Precisions shrink to so much of the nearest ones' at most.
-_SHRUNK = 0.5
+#: Steps of the means with precisions fixed, before each change of all sites.
+_MEANS = 2
+#: Where the changes grow, the share that is taken of them shrinks by this, down to the floor.
+_SHORTEN, _LEAST_SHARE = 0.8, 0.3
 
 
-class Nearby:
-    """The sites of the last few hyper-parameters.
+class _Shortening:
+    """Takes less of every step once changes have grown."""
 
-    Parameters
-    ----------
-    most : int
-        How many are kept: one more than there are hyper-parameters makes a plane.
+    def __init__(self) -> None:
+        self.share, self._last = 1.0, np.inf
 
-    Examples
-    --------
-    >>> from qpruntime.inference.precision.iterate import Nearby
-    >>> known = Nearby(2)
-    >>> known.add([0.0], ([1.0], [2.0]))
-    >>> known.add([1.0], ([2.0], [1.0]))
-    >>> tau, nu = known.at([1.5])
-    >>> tau.round(3).tolist(), nu.round(3).tolist()
-    ([2.5], [0.5])
+    def ends(self, swept: Swept) -> bool:
+        """Never; it is the limits that end."""
+        if swept.change > self._last:
+            self.share = max(_SHORTEN * self.share, _LEAST_SHARE)
+        self._last = swept.change
+        return False
+
+
+def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
+    """Iterate to the fixed point from these sites, or from Newton's.
+
+    Precisions that may be negative can leave no posterior, some site no cavity, or no rest. Then
+    shorter steps are tried, and at last precisions are held at zero or above; the result says for
+    how many sites that changes anything.
     """
+    trace = Trace()
+    with np.errstate(all="ignore"):  # what overflows is found by `measure_change`
+        if problem.nonnegative:
+            return _iterate(problem, limits, sites, trace)
+        end = None
+        for damping, start in ((1.0, sites), (_LEAST_SHARE, None)):
+            shorter = limits._replace(damping=damping * limits.damping)
+            with suppress(NumericalError):  # ImproperPosterior among them
+                end = _iterate(problem, shorter, start, trace)
+                if end.settled and end.proper:
+                    return end
+        bounded = replace(problem, bounded=True)
+        held = _iterate(bounded, limits, None, trace)
+        held.held = count_held(problem, held)
+        # Sites without rest that have cavities are told as they are, where holding has none either.
+        return end if end is not None and end.proper and not held.settled else held
 
-    def __init__(self, most: int) -> None:
-        self.most = max(1, most)
-        self._known: list[tuple[Array, Sites]] = []
 
-    def __len__(self) -> int:
-        return len(self._known)
+def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace) -> Settled:
+    n = problem.n
+    approach = Approach.of(problem, start is not None)
+    sites = newton_sites(problem, approach) if start is None else start
+    if problem.bounded:
+        sites = without_negative(sites)
+    try:
+        if approach is None:
+            factor = problem.prior.factor(sites)
+        else:
+            sites = approach.forward(sites, limits.tol)
+            factor = approach.factor(sites, limits.tol)
+    except ImproperPosterior:
+        sites = without_negative(sites)
+        factor = problem.prior.factor(sites)
+    asked = no_sites(0)
+    variance = kept = np.empty(0)
+    steering = _Shortening()
+    known = False
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._known.clear()
+    def sweep(share: float) -> Swept:
+        nonlocal sites, asked, variance, kept, known
+        if not known:
+            variance, kept = factor.marginals()
+            if approach is not None:
+                approach.learn(sites, variance)
+        known = True
+        counts = no_counts()
+        means = _MEANS if approach is None else 0
+        sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
+        asked = Sites(*changes)
+        change, step = measure_change(*asked, sites.nu, variance)
+        return Swept(change, farthest(step), counts, n * (share < limits.damping))
 
-    def add(self, theta: ArrayLike, sites: Sites | tuple[ArrayLike, ArrayLike]) -> None:
-        """Keep the sites (tau, nu), each of shape (N,), that belong to theta, shape (p,)."""
-        at = np.array(theta, dtype=float)
-        own = Sites(*(np.asarray(part, dtype=float) for part in sites))
-        self._known = [one for one in self._known if not np.array_equal(one[0], at)]
-        self._known = [*self._known, (at, own)][-self.most :]
+    def move(ends: bool) -> int:
+        nonlocal sites, factor, known
+        if ends:
+            return 0
+        factor.discard()
+        scale = limits.damping * steering.share
+        if approach is not None and scale == 1.0:
+            ahead = Sites(sites.tau + asked.tau, sites.nu + asked.nu)
+            sites, known = approach.forward(ahead, limits.tol), False
+            factor = approach.factor(sites, limits.tol)
+            return 0
+        sites, factor, halvings = advance(problem, sites, *asked, scale)
+        known = False
+        return n * halvings
 
-    def distance(self, theta: ArrayLike) -> float:
-        """Largest change of a hyper-parameter from the nearest that is known; inf without any."""
-        steps = [np.abs(np.asarray(theta) - at).max(initial=0.0) for at, _ in self._known]
-        return float(min(steps, default=np.inf))
+    settled, last = swept_until(sweep, limits, steering, trace, move)
+    if not known:
+        variance, kept = factor.marginals()
+    return Settled(
+        sites=sites, factor=factor, variance=variance, kept=kept,
+        settled=settled, worst=last.worst, trace=trace,
+    )  # fmt: skip
 
-    def at(self, theta: ArrayLike) -> Sites | None:
-        """Sites to begin with at theta, or None where nothing is known.
 
-        Precisions stay above half of the nearest ones'; where one of these is negative, the sites
-        of the nearest are taken as they are.
-        """
-        if not self._known:
-            return None
-        new = np.asarray(theta, dtype=float)
-        far = [float(np.square(new - at).sum()) for at, _ in self._known]
-        nearest = int(np.argmin(far))
-        centre, base = self._known[nearest]
-        others = [one for k, one in enumerate(self._known) if k != nearest]
-        if not others or far[nearest] == 0.0 or (base.tau < 0.0).any():
-            return base
-        D = np.column_stack([at - centre for at, _ in others])
-        inner = D.T @ D
-        inner[np.diag_indices_from(inner)] += _RIDGE * inner.diagonal().max()
-        share = np.linalg.solve(inner, D.T @ (new - centre))
-        if not np.abs(share).sum() <= _BEYOND:
-            return base
-        tau, nu = base.tau.copy(), base.nu.copy()
-        for weight, (_, sites) in zip(share, others, strict=True):
-            tau += weight * (sites.tau - base.tau)
-            nu += weight * (sites.nu - base.nu)
-        least = _SHRUNK * base.tau
-        short = tau < least
-        if short.any():
-            tau[short], nu[short] = base.tau[short], base.nu[short]
-        return Sites(tau, nu)
+# --- Where the sites begin: near the mode, so that parallel updates do not wander.
+#
+# From sites of nothing parallel EP diverges under wide priors of coefficients. Newton steps on the
+# log density smoothed by a cavity of variance 1 about the mean exist wherever moments do, at kinks
+# too.
+
+#: Steps of a row's mean are cut to so much, and end below so much; so many at most.
+_CUT, _NEAR, _MOST = 5.0, 1e-2, 30
+#: Curvatures at the variances of the rows that are so many times those at 1 ask for steps anew.
+_STEEPER = 1.5
+
+
+def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
+    """Return sites of the curvature and slope of log Z, at a cavity of variance 1 or less.
+
+    An `approach` finds means and variances without factors.
+
+    At 1 no curvature is above 1. Rows that are known better, as those of large counts, then begin
+    with precisions far too small, and matching their means would overshoot: where that is so, steps
+    at the variances that the first ones have left follow. Of likelihoods that are not log-concave
+    these may have other peaks, and are left out.
+    """
+    prior, n = problem.prior, problem.n
+    mean, ones = prior.mean.copy(), np.ones(n)
+    sites = _steps(problem, mean, ones, approach)
+    if problem.bounded or not problem.nonnegative:
+        return sites
+    if approach is None:
+        variance = prior.factor(sites).marginals()[0]
+    else:
+        variance = approach.at(sites, np.inf).diagonal_variance
+    variance = np.clip(variance, _LEAST, 1.0)
+    if (_curvature(problem, mean, variance)[0] > _STEEPER * np.maximum(sites.tau, _LEAST)).any():
+        sites = _steps(problem, mean, variance, approach)
+    return sites
+
+
+def _steps(problem: Problem, mean: Array, variance: Array, approach: Approach | None) -> Sites:
+    """Newton steps on log Z at cavities of these variances; means are moved in place."""
+    sites = no_sites(problem.n)
+    for _ in range(_MOST):
+        tau, slope = _curvature(problem, mean, variance)
+        tau = np.clip(tau, 0.0, None)
+        sites, found = _moved(problem, Sites(tau, slope + tau * mean), approach)
+        step = found - mean
+        if not (np.abs(step) > _NEAR).any():
+            break
+        mean += np.clip(step, -_CUT, _CUT)
+    return sites
+
+
+def _moved(problem: Problem, asked: Sites, approach: Approach | None) -> tuple[Sites, Array]:
+    """Sites that are asked for, or shorter ones, and the means that they leave."""
+    if approach is not None and not approach.far:
+        with suppress(NumericalError):
+            return asked, approach.at(asked, _SHARE * _NEAR).mean
+    sites, factor, _ = advance(problem, no_sites(problem.n), *asked, 1.0)
+    return sites, factor.mean
+
+
+def _curvature(problem: Problem, mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Less the second derivative of log Z by the cavity mean, and the first."""
+    n = problem.n
+    here = Marginals(mean, variance, np.ones(n), np.zeros(n))
+    asked = propose_all(problem, problem.matching(), here, no_sites(n), no_counts())
+    # From the tilted variance and mean: (1 - tilted/cavity)/cavity, (mean - cavity mean)/cavity.
+    tilted = 1.0 / (1.0 / variance + asked.tau)
+    slope = (tilted * (asked.nu + mean / variance) - mean) / variance
+    return (1.0 - tilted / variance) / variance, slope
 
 
 # --- Sites moved near to their end without a factor, where one is dear and P is near its diagonal.
@@ -297,177 +387,87 @@ class _Sketch:
         return x
 
 
-# --- Where the sites begin: near the mode, so that parallel updates do not wander.
+# --- Sites to start from at new hyper-parameters, by those of hyper-parameters near by.
 #
-# From sites of nothing parallel EP diverges under wide priors of coefficients. Newton steps on the
-# log density smoothed by a cavity of variance 1 about the mean exist wherever moments do, at kinks
-# too.
+# Sites follow hyper-parameters smoothly, so that a plane through a few known ones is a better guess
+# than the nearest alone: the iteration begins a step or two nearer to its end, which is the same.
 
-#: Steps of a row's mean are cut to so much, and end below so much; so many at most.
-_CUT, _NEAR, _MOST = 5.0, 1e-2, 30
-#: Curvatures at the variances of the rows that are so many times those at 1 ask for steps anew.
-_STEEPER = 1.5
+#: Of the largest squared distance, added to the diagonal of the least squares; and how far beyond
+#: the known ones a plane is followed, in units of their distances.
+_RIDGE, _BEYOND = 1e-8, 3.0
+#: Precisions shrink to so much of the nearest ones' at most.
+_SHRUNK = 0.5
 
 
-def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
-    """Return sites of the curvature and slope of log Z, at a cavity of variance 1 or less.
+class Nearby:
+    """The sites of the last few hyper-parameters.
 
-    An `approach` finds means and variances without factors.
+    Parameters
+    ----------
+    most : int
+        How many are kept: one more than there are hyper-parameters makes a plane.
 
-    At 1 no curvature is above 1. Rows that are known better, as those of large counts, then begin
-    with precisions far too small, and matching their means would overshoot: where that is so, steps
-    at the variances that the first ones have left follow. Of likelihoods that are not log-concave
-    these may have other peaks, and are left out.
+    Examples
+    --------
+    >>> from qpruntime.inference.precision.iterate import Nearby
+    >>> known = Nearby(2)
+    >>> known.add([0.0], ([1.0], [2.0]))
+    >>> known.add([1.0], ([2.0], [1.0]))
+    >>> tau, nu = known.at([1.5])
+    >>> tau.round(3).tolist(), nu.round(3).tolist()
+    ([2.5], [0.5])
     """
-    prior, n = problem.prior, problem.n
-    mean, ones = prior.mean.copy(), np.ones(n)
-    sites = _steps(problem, mean, ones, approach)
-    if problem.bounded or not problem.nonnegative:
-        return sites
-    if approach is None:
-        variance = prior.factor(sites).marginals()[0]
-    else:
-        variance = approach.at(sites, np.inf).diagonal_variance
-    variance = np.clip(variance, _LEAST, 1.0)
-    if (_curvature(problem, mean, variance)[0] > _STEEPER * np.maximum(sites.tau, _LEAST)).any():
-        sites = _steps(problem, mean, variance, approach)
-    return sites
 
+    def __init__(self, most: int) -> None:
+        self.most = max(1, most)
+        self._known: list[tuple[Array, Sites]] = []
 
-def _steps(problem: Problem, mean: Array, variance: Array, approach: Approach | None) -> Sites:
-    """Newton steps on log Z at cavities of these variances; means are moved in place."""
-    sites = no_sites(problem.n)
-    for _ in range(_MOST):
-        tau, slope = _curvature(problem, mean, variance)
-        tau = np.clip(tau, 0.0, None)
-        sites, found = _moved(problem, Sites(tau, slope + tau * mean), approach)
-        step = found - mean
-        if not (np.abs(step) > _NEAR).any():
-            break
-        mean += np.clip(step, -_CUT, _CUT)
-    return sites
+    def __len__(self) -> int:
+        return len(self._known)
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
 
-def _moved(problem: Problem, asked: Sites, approach: Approach | None) -> tuple[Sites, Array]:
-    """Sites that are asked for, or shorter ones, and the means that they leave."""
-    if approach is not None and not approach.far:
-        with suppress(NumericalError):
-            return asked, approach.at(asked, _SHARE * _NEAR).mean
-    sites, factor, _ = advance(problem, no_sites(problem.n), *asked, 1.0)
-    return sites, factor.mean
+    def add(self, theta: ArrayLike, sites: Sites | tuple[ArrayLike, ArrayLike]) -> None:
+        """Keep the sites (tau, nu), each of shape (N,), that belong to theta, shape (p,)."""
+        at = np.array(theta, dtype=float)
+        own = Sites(*(np.asarray(part, dtype=float) for part in sites))
+        self._known = [one for one in self._known if not np.array_equal(one[0], at)]
+        self._known = [*self._known, (at, own)][-self.most :]
 
+    def distance(self, theta: ArrayLike) -> float:
+        """Largest change of a hyper-parameter from the nearest that is known; inf without any."""
+        steps = [np.abs(np.asarray(theta) - at).max(initial=0.0) for at, _ in self._known]
+        return float(min(steps, default=np.inf))
 
-def _curvature(problem: Problem, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Less the second derivative of log Z by the cavity mean, and the first."""
-    n = problem.n
-    here = Marginals(mean, variance, np.ones(n), np.zeros(n))
-    asked = propose_all(problem, problem.matching(), here, no_sites(n), no_counts())
-    # From the tilted variance and mean: (1 - tilted/cavity)/cavity, (mean - cavity mean)/cavity.
-    tilted = 1.0 / (1.0 / variance + asked.tau)
-    slope = (tilted * (asked.nu + mean / variance) - mean) / variance
-    return (1.0 - tilted / variance) / variance, slope
+    def at(self, theta: ArrayLike) -> Sites | None:
+        """Sites to begin with at theta, or None where nothing is known.
 
-
-# --- The fixed point on a sparse precision: all sites at once, after two steps of the means alone.
-
-#: Steps of the means with precisions fixed, before each change of all sites.
-_MEANS = 2
-#: Where the changes grow, the share that is taken of them shrinks by this, down to the floor.
-_SHORTEN, _LEAST_SHARE = 0.8, 0.3
-
-
-class _Shortening:
-    """Takes less of every step once changes have grown."""
-
-    def __init__(self) -> None:
-        self.share, self._last = 1.0, np.inf
-
-    def ends(self, swept: Swept) -> bool:
-        """Never; it is the limits that end."""
-        if swept.change > self._last:
-            self.share = max(_SHORTEN * self.share, _LEAST_SHARE)
-        self._last = swept.change
-        return False
-
-
-def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
-    """Iterate to the fixed point from these sites, or from Newton's.
-
-    Precisions that may be negative can leave no posterior, some site no cavity, or no rest. Then
-    shorter steps are tried, and at last precisions are held at zero or above; the result says for
-    how many sites that changes anything.
-    """
-    trace = Trace()
-    with np.errstate(all="ignore"):  # what overflows is found by `measure_change`
-        if problem.nonnegative:
-            return _iterate(problem, limits, sites, trace)
-        end = None
-        for damping, start in ((1.0, sites), (_LEAST_SHARE, None)):
-            shorter = limits._replace(damping=damping * limits.damping)
-            with suppress(NumericalError):  # ImproperPosterior among them
-                end = _iterate(problem, shorter, start, trace)
-                if end.settled and end.proper:
-                    return end
-        bounded = replace(problem, bounded=True)
-        held = _iterate(bounded, limits, None, trace)
-        held.held = count_held(problem, held)
-        # Sites without rest that have cavities are told as they are, where holding has none either.
-        return end if end is not None and end.proper and not held.settled else held
-
-
-def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace) -> Settled:
-    n = problem.n
-    approach = Approach.of(problem, start is not None)
-    sites = newton_sites(problem, approach) if start is None else start
-    if problem.bounded:
-        sites = without_negative(sites)
-    try:
-        if approach is None:
-            factor = problem.prior.factor(sites)
-        else:
-            sites = approach.forward(sites, limits.tol)
-            factor = approach.factor(sites, limits.tol)
-    except ImproperPosterior:
-        sites = without_negative(sites)
-        factor = problem.prior.factor(sites)
-    asked = no_sites(0)
-    variance = kept = np.empty(0)
-    steering = _Shortening()
-    known = False
-
-    def sweep(share: float) -> Swept:
-        nonlocal sites, asked, variance, kept, known
-        if not known:
-            variance, kept = factor.marginals()
-            if approach is not None:
-                approach.learn(sites, variance)
-        known = True
-        counts = no_counts()
-        means = _MEANS if approach is None else 0
-        sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
-        asked = Sites(*changes)
-        change, step = measure_change(*asked, sites.nu, variance)
-        return Swept(change, farthest(step), counts, n * (share < limits.damping))
-
-    def move(ends: bool) -> int:
-        nonlocal sites, factor, known
-        if ends:
-            return 0
-        factor.discard()
-        scale = limits.damping * steering.share
-        if approach is not None and scale == 1.0:
-            ahead = Sites(sites.tau + asked.tau, sites.nu + asked.nu)
-            sites, known = approach.forward(ahead, limits.tol), False
-            factor = approach.factor(sites, limits.tol)
-            return 0
-        sites, factor, halvings = advance(problem, sites, *asked, scale)
-        known = False
-        return n * halvings
-
-    settled, last = swept_until(sweep, limits, steering, trace, move)
-    if not known:
-        variance, kept = factor.marginals()
-    return Settled(
-        sites=sites, factor=factor, variance=variance, kept=kept,
-        settled=settled, worst=last.worst, trace=trace,
-    )  # fmt: skip
+        Precisions stay above half of the nearest ones'; where one of these is negative, the sites
+        of the nearest are taken as they are.
+        """
+        if not self._known:
+            return None
+        new = np.asarray(theta, dtype=float)
+        far = [float(np.square(new - at).sum()) for at, _ in self._known]
+        nearest = int(np.argmin(far))
+        centre, base = self._known[nearest]
+        others = [one for k, one in enumerate(self._known) if k != nearest]
+        if not others or far[nearest] == 0.0 or (base.tau < 0.0).any():
+            return base
+        D = np.column_stack([at - centre for at, _ in others])
+        inner = D.T @ D
+        inner[np.diag_indices_from(inner)] += _RIDGE * inner.diagonal().max()
+        share = np.linalg.solve(inner, D.T @ (new - centre))
+        if not np.abs(share).sum() <= _BEYOND:
+            return base
+        tau, nu = base.tau.copy(), base.nu.copy()
+        for weight, (_, sites) in zip(share, others, strict=True):
+            tau += weight * (sites.tau - base.tau)
+            nu += weight * (sites.nu - base.nu)
+        least = _SHRUNK * base.tau
+        short = tau < least
+        if short.any():
+            tau[short], nu[short] = base.tau[short], base.nu[short]
+        return Sites(tau, nu)

@@ -23,45 +23,45 @@ __all__ = [
     "prior_entries",
 ]
 
-# --- What constraints C x = 0 take from an inverse: W (C W)^-1 W' with W = P^-1 C'.
+# --- The entries of A' diag(tau) A, for products with it: far fewer than the factor has numbers.
 
 
-class Conditioned:
-    """What a constraint takes from the inverse of a factorised matrix.
+class Entries(NamedTuple):
+    """Where A' diag(tau) A has entries: pairs of rows, in the order of the panels.
 
-    Parameters
-    ----------
-    factor : Factorised
-    C : ndarray, shape (m, K)
-
-    Raises
-    ------
-    NumericalError
-        If constraints repeat each other.
+    entry : (pairs,), the entry of every pair
+    rows, begins : of the entries below the diagonal, as of a `csc_array`
+    kept : which entries are below the diagonal
     """
 
-    def __init__(self, factor: Factorised, C: Array) -> None:
-        self.C = C[:, factor.symbolic.order]
-        self.W = factor.solve(self.C.T)
-        inner = self.C @ self.W
-        try:
-            self._inner = cho_factor(0.5 * (inner + inner.T), lower=True)
-        except np.linalg.LinAlgError as error:
-            raise NumericalError(
-                f"the {len(C)} constraints repeat each other, or leave no room: drop those that "
-                "follow from others"
-            ) from error
-        self.log_det = 2.0 * float(np.log(self._inner[0].diagonal()).sum())
+    entry: NDArray[Any]
+    rows: NDArray[Any]
+    begins: NDArray[Any]
+    kept: NDArray[np.bool_]
 
-    def project(self, x: Array) -> Array:
-        """Return x (K,) or (K, T) moved to where C x = 0; in the factor's order of elimination."""
-        moved: Array = x - self.W @ cho_solve(self._inner, self.C @ x)
-        return moved
-
-    def half(self) -> Array:
-        """H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
-        found: Array = solve_triangular(self._inner[0], self.W.T, lower=True)
+    @classmethod
+    def of(cls, prior: SparseLatent) -> Self:
+        """Those of a prior's rows, found once."""
+        held, seen = prior.pattern.held, prior.rows
+        known = held.get("entries")
+        if known is None or known[0] is not seen.columns:
+            marked = np.zeros(prior.pattern.symbolic.size, dtype=bool)
+            marked[seen.pairs] = True
+            index = (np.cumsum(marked, dtype=seen.pairs.dtype) - 1)[seen.pairs]
+            rows, columns = (np.empty(np.count_nonzero(marked), np.int32) for _ in range(2))
+            entry_coordinates(seen.indptr, seen.columns, index, rows, columns)
+            kept = rows != columns
+            begins = np.searchsorted(columns[kept], np.arange(prior.pattern.k + 1))
+            known = seen.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
+            held["entries"] = known
+        found: Self = known[1]
         return found
+
+    def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
+        """A' diag(tau) A below its diagonal."""
+        values, k = np.zeros(self.kept.size), self.begins.size - 1
+        add_rows(values, seen.indptr, seen.values, self.entry, tau)
+        return sparse.csc_array((values[self.kept], self.rows, self.begins), shape=(k, k))
 
 
 # --- Latent values x ~ N(0, Q^-1), with C x = 0 where that is asked for, and rows that see them.
@@ -188,42 +188,42 @@ def prior_entries(prior: SparseLatent) -> Array:
     return found
 
 
-# --- The entries of A' diag(tau) A, for products with it: far fewer than the factor has numbers.
+# --- What constraints C x = 0 take from an inverse: W (C W)^-1 W' with W = P^-1 C'.
 
 
-class Entries(NamedTuple):
-    """Where A' diag(tau) A has entries: pairs of rows, in the order of the panels.
+class Conditioned:
+    """What a constraint takes from the inverse of a factorised matrix.
 
-    entry : (pairs,), the entry of every pair
-    rows, begins : of the entries below the diagonal, as of a `csc_array`
-    kept : which entries are below the diagonal
+    Parameters
+    ----------
+    factor : Factorised
+    C : ndarray, shape (m, K)
+
+    Raises
+    ------
+    NumericalError
+        If constraints repeat each other.
     """
 
-    entry: NDArray[Any]
-    rows: NDArray[Any]
-    begins: NDArray[Any]
-    kept: NDArray[np.bool_]
+    def __init__(self, factor: Factorised, C: Array) -> None:
+        self.C = C[:, factor.symbolic.order]
+        self.W = factor.solve(self.C.T)
+        inner = self.C @ self.W
+        try:
+            self._inner = cho_factor(0.5 * (inner + inner.T), lower=True)
+        except np.linalg.LinAlgError as error:
+            raise NumericalError(
+                f"the {len(C)} constraints repeat each other, or leave no room: drop those that "
+                "follow from others"
+            ) from error
+        self.log_det = 2.0 * float(np.log(self._inner[0].diagonal()).sum())
 
-    @classmethod
-    def of(cls, prior: SparseLatent) -> Self:
-        """Those of a prior's rows, found once."""
-        held, seen = prior.pattern.held, prior.rows
-        known = held.get("entries")
-        if known is None or known[0] is not seen.columns:
-            marked = np.zeros(prior.pattern.symbolic.size, dtype=bool)
-            marked[seen.pairs] = True
-            index = (np.cumsum(marked, dtype=seen.pairs.dtype) - 1)[seen.pairs]
-            rows, columns = (np.empty(np.count_nonzero(marked), np.int32) for _ in range(2))
-            entry_coordinates(seen.indptr, seen.columns, index, rows, columns)
-            kept = rows != columns
-            begins = np.searchsorted(columns[kept], np.arange(prior.pattern.k + 1))
-            known = seen.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
-            held["entries"] = known
-        found: Self = known[1]
+    def project(self, x: Array) -> Array:
+        """Return x (K,) or (K, T) moved to where C x = 0; in the factor's order of elimination."""
+        moved: Array = x - self.W @ cho_solve(self._inner, self.C @ x)
+        return moved
+
+    def half(self) -> Array:
+        """H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
+        found: Array = solve_triangular(self._inner[0], self.W.T, lower=True)
         return found
-
-    def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
-        """A' diag(tau) A below its diagonal."""
-        values, k = np.zeros(self.kept.size), self.begins.size - 1
-        add_rows(values, seen.indptr, seen.values, self.entry, tau)
-        return sparse.csc_array((values[self.kept], self.rows, self.begins), shape=(k, k))

@@ -37,74 +37,76 @@ __all__ = [
     "slope_of",
 ]
 
-# --- The slope of the log evidence by what the precision is made of.
-#
-# At EP's fixed point the sites count as fixed: for a change of Q the log evidence changes by
-# (tr(S0 dQ) - tr(S dQ) - x' dQ x)/2, with S0 and S the prior and posterior covariance and x the
-# posterior mean. All three are sums over the entries of Q.
+# --- Log densities of whole groups of rows, left out together.
+
+_LIMITS = Limits(1e-9, 200)
 
 
-class Slope(NamedTuple):
-    """What a change of the precision is multiplied by.
+def left_out_groups(solution: PrecisionSolution, labels: ArrayLike) -> tuple[Any, Array]:
+    """Return the groups, as `numpy.unique` has them, and log p(y_G | all other rows) of each.
 
-    Attributes
-    ----------
-    covariance : csr_array, shape (K, K)
-        Posterior covariance of x at the entries of Q.
-    mean : ndarray, shape (K,)
-        Posterior mean of x.
-    """
-
-    covariance: sparse.csr_array
-    mean: Array
-
-    def against(self, dQ: Any) -> float:
-        """tr(S dQ) + x' dQ x, for a change whose entries are among those of Q."""
-        change = as_precision(dQ)
-        return float(self.covariance.multiply(change).sum() + self.mean @ (change @ self.mean))
-
-
-def slope_of(solved: PrecisionSolved) -> Slope:
-    """Return the posterior covariance on the pattern of Q, and the mean of x."""
-    data, mean = solved.slope()
-    indptr, indices = solved.prior.pattern.of_q
-    shape = (mean.size, mean.size)
-    return Slope(sparse.csr_array((data, indices, indptr), shape=shape), mean)
-
-
-def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
-    """Return the slope for one change of Q, or those for a sequence of them.
+    The cavity of all rows of a group is their normal posterior without their own sites; the density
+    of the group's observations is the evidence of EP under it.
 
     Raises
     ------
     InputError
-        If there is no change, or one has another shape or entries that Q has not.
+        If labels have another shape, or equal rows have several: `collapse=False` keeps them apart.
     """
-    if change is None:
+    seen = solution.seen
+    given = np.asarray(labels)
+    if given.shape != (seen.n,):
+        raise InputError(f"labels must have shape ({seen.n},), one for each row; got {given.shape}")
+    if given.dtype.kind == "f" and np.isnan(given).any():
+        raise InputError("labels must not be NaN: give rows without a group one of their own")
+    names, codes = np.unique(given, return_inverse=True)
+    kept = codes if seen.kept is None else codes[seen.kept]
+    site = seen.collapsed.rows.site
+    own = kept[seen.collapsed.rows.first]
+    if (own[site] != kept).any():
+        row = int(np.argmax(own[site] != kept))
         raise InputError(
-            "evidence_gradient takes dK here: a change of the precision Q, sparse (K, K), or a "
-            "sequence of them"
+            f"row {row} equals another one of another group, with which it is one site: infer with "
+            "collapse=False to leave them out apart"
         )
-    several = isinstance(change, Sequence)
-    changes = [as_precision(one) for one in (change if several else [change])]
-    pattern = solved.prior.pattern
-    slope = slope_of(solved)
-    indptr, indices = pattern.of_q
-    before = sparse.csr_array(
-        (prior_entries(solved.prior), indices, indptr), shape=(pattern.k,) * 2
-    )
-    known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
-    found = []
-    for one in changes:
-        if one.shape != before.shape:
-            raise InputError(f"a change of Q has its shape {before.shape}, got {one.shape}")
-        if known.multiply(one).nnz != np.count_nonzero(one.data):
-            raise InputError(
-                "a change of Q has entries that Q has not: store them in Q, as zeros where they "
-                "are zero"
-            )
-        found.append(0.5 * (float(before.multiply(one).sum()) - slope.against(one)))
-    return np.array(found) if several else found[0]
+    order = np.argsort(own, kind="stable")
+    ends = np.searchsorted(own[order], np.arange(names.size + 1))
+    found = np.zeros(names.size)
+    for g in range(names.size):
+        members = order[ends[g] : ends[g + 1]]
+        if members.size:
+            found[g] = _left_out(solution, members)
+    return names, found
+
+
+def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
+    """Log density of these sites' observations given all others."""
+    here, sites = solution.here, solution.sites_held
+    merged = solution.seen.collapsed.merged
+    constant = float(merged.constant[members].sum())
+    if members.size == 1 and merged.weights is None:
+        return float(solution.log_z[members[0]]) + constant
+    m = members.size
+    require(squares(m, 5.0), f"leaving out {m} rows together", "leave out fewer rows")
+    prior = solution.solved.prior
+    right = prior.dense_rows(members)
+    V = right.T @ solution.solved.covariances(right)
+    tau, pull = sites.tau[members], here.pull[members]
+    # (V^-1 - diag(tau))^-1, and the mean that goes with it.
+    cavity = np.linalg.solve(np.eye(m) - V * tau, V)
+    cavity = 0.5 * (cavity + cavity.T)
+    if not (cavity.diagonal() > 0.0).all():
+        raise NumericalError(
+            f"row {solution.seen.row_of(int(members[np.argmin(cavity.diagonal())]))} and the rows "
+            "left out with it have no proper cavity: they alone tell a part of the latent values"
+        )
+    mean = here.mean[members] - cavity @ pull
+    whole = solution.problem
+    weights = None if whole.weights is None else whole.weights[members]
+    problem = replace(whole, prior=DensePrior(cavity, mean), y=whole.y[members], weights=weights)
+    start = Sites(tau.copy(), sites.nu[members].copy())
+    end = settle(problem, _LIMITS, order="parallel", sites=start)
+    return log_evidence(problem, end)[0] + constant
 
 
 # --- What inference on a sparse precision leaves behind: the contract's `Solution`.
@@ -351,73 +353,71 @@ class PrecisionSolution:
         return low if low == high else None
 
 
-# --- Log densities of whole groups of rows, left out together.
+# --- The slope of the log evidence by what the precision is made of.
+#
+# At EP's fixed point the sites count as fixed: for a change of Q the log evidence changes by
+# (tr(S0 dQ) - tr(S dQ) - x' dQ x)/2, with S0 and S the prior and posterior covariance and x the
+# posterior mean. All three are sums over the entries of Q.
 
-_LIMITS = Limits(1e-9, 200)
+
+class Slope(NamedTuple):
+    """What a change of the precision is multiplied by.
+
+    Attributes
+    ----------
+    covariance : csr_array, shape (K, K)
+        Posterior covariance of x at the entries of Q.
+    mean : ndarray, shape (K,)
+        Posterior mean of x.
+    """
+
+    covariance: sparse.csr_array
+    mean: Array
+
+    def against(self, dQ: Any) -> float:
+        """tr(S dQ) + x' dQ x, for a change whose entries are among those of Q."""
+        change = as_precision(dQ)
+        return float(self.covariance.multiply(change).sum() + self.mean @ (change @ self.mean))
 
 
-def left_out_groups(solution: PrecisionSolution, labels: ArrayLike) -> tuple[Any, Array]:
-    """Return the groups, as `numpy.unique` has them, and log p(y_G | all other rows) of each.
+def slope_of(solved: PrecisionSolved) -> Slope:
+    """Return the posterior covariance on the pattern of Q, and the mean of x."""
+    data, mean = solved.slope()
+    indptr, indices = solved.prior.pattern.of_q
+    shape = (mean.size, mean.size)
+    return Slope(sparse.csr_array((data, indices, indptr), shape=shape), mean)
 
-    The cavity of all rows of a group is their normal posterior without their own sites; the density
-    of the group's observations is the evidence of EP under it.
+
+def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
+    """Return the slope for one change of Q, or those for a sequence of them.
 
     Raises
     ------
     InputError
-        If labels have another shape, or equal rows have several: `collapse=False` keeps them apart.
+        If there is no change, or one has another shape or entries that Q has not.
     """
-    seen = solution.seen
-    given = np.asarray(labels)
-    if given.shape != (seen.n,):
-        raise InputError(f"labels must have shape ({seen.n},), one for each row; got {given.shape}")
-    if given.dtype.kind == "f" and np.isnan(given).any():
-        raise InputError("labels must not be NaN: give rows without a group one of their own")
-    names, codes = np.unique(given, return_inverse=True)
-    kept = codes if seen.kept is None else codes[seen.kept]
-    site = seen.collapsed.rows.site
-    own = kept[seen.collapsed.rows.first]
-    if (own[site] != kept).any():
-        row = int(np.argmax(own[site] != kept))
+    if change is None:
         raise InputError(
-            f"row {row} equals another one of another group, with which it is one site: infer with "
-            "collapse=False to leave them out apart"
+            "evidence_gradient takes dK here: a change of the precision Q, sparse (K, K), or a "
+            "sequence of them"
         )
-    order = np.argsort(own, kind="stable")
-    ends = np.searchsorted(own[order], np.arange(names.size + 1))
-    found = np.zeros(names.size)
-    for g in range(names.size):
-        members = order[ends[g] : ends[g + 1]]
-        if members.size:
-            found[g] = _left_out(solution, members)
-    return names, found
-
-
-def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
-    """Log density of these sites' observations given all others."""
-    here, sites = solution.here, solution.sites_held
-    merged = solution.seen.collapsed.merged
-    constant = float(merged.constant[members].sum())
-    if members.size == 1 and merged.weights is None:
-        return float(solution.log_z[members[0]]) + constant
-    m = members.size
-    require(squares(m, 5.0), f"leaving out {m} rows together", "leave out fewer rows")
-    prior = solution.solved.prior
-    right = prior.dense_rows(members)
-    V = right.T @ solution.solved.covariances(right)
-    tau, pull = sites.tau[members], here.pull[members]
-    # (V^-1 - diag(tau))^-1, and the mean that goes with it.
-    cavity = np.linalg.solve(np.eye(m) - V * tau, V)
-    cavity = 0.5 * (cavity + cavity.T)
-    if not (cavity.diagonal() > 0.0).all():
-        raise NumericalError(
-            f"row {solution.seen.row_of(int(members[np.argmin(cavity.diagonal())]))} and the rows "
-            "left out with it have no proper cavity: they alone tell a part of the latent values"
-        )
-    mean = here.mean[members] - cavity @ pull
-    whole = solution.problem
-    weights = None if whole.weights is None else whole.weights[members]
-    problem = replace(whole, prior=DensePrior(cavity, mean), y=whole.y[members], weights=weights)
-    start = Sites(tau.copy(), sites.nu[members].copy())
-    end = settle(problem, _LIMITS, order="parallel", sites=start)
-    return log_evidence(problem, end)[0] + constant
+    several = isinstance(change, Sequence)
+    changes = [as_precision(one) for one in (change if several else [change])]
+    pattern = solved.prior.pattern
+    slope = slope_of(solved)
+    indptr, indices = pattern.of_q
+    before = sparse.csr_array(
+        (prior_entries(solved.prior), indices, indptr), shape=(pattern.k,) * 2
+    )
+    known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
+    found = []
+    for one in changes:
+        if one.shape != before.shape:
+            raise InputError(f"a change of Q has its shape {before.shape}, got {one.shape}")
+        if known.multiply(one).nnz != np.count_nonzero(one.data):
+            raise InputError(
+                "a change of Q has entries that Q has not: store them in Q, as zeros where they "
+                "are zero"
+            )
+        found.append(0.5 * (float(before.multiply(one).sum()) - slope.against(one)))
+    return np.array(found) if several else found[0]

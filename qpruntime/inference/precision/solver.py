@@ -25,6 +25,30 @@ __all__ = [
     "PrecisionSolved",
 ]
 
+# --- The prior of rows on a sparse precision, `qpruntime.inference.solver_protocol`: eta = o + A x.
+
+
+class PrecisionPrior(SparseLatent, Prior):
+    """N linear functionals of K latent values with a sparse precision: see `SparseLatent`."""
+
+    covariance = None
+
+    @property
+    def mean(self) -> Array:
+        return self.offset
+
+    @cached_property
+    def variance(self) -> Array:
+        return self.factor(no_sites(self.offset.size)).marginals()[0]
+
+    def factor(self, sites: Sites) -> PrecisionSolved:
+        return PrecisionSolved(self, sites)
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        x = self.draw_latent(self.own, rng, 1)[:, 0]
+        return self.offset + self.times(x[self.pattern.symbolic.order])
+
+
 # --- The posterior of given sites on a sparse precision,
 # `qpruntime.inference.solver_protocol.Solved`.
 #
@@ -232,27 +256,3 @@ class PrecisionSolved(Solved):
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
         raise InputError("the leave-one-out objective is for dense priors")
-
-
-# --- The prior of rows on a sparse precision, `qpruntime.inference.solver_protocol`: eta = o + A x.
-
-
-class PrecisionPrior(SparseLatent, Prior):
-    """N linear functionals of K latent values with a sparse precision: see `SparseLatent`."""
-
-    covariance = None
-
-    @property
-    def mean(self) -> Array:
-        return self.offset
-
-    @cached_property
-    def variance(self) -> Array:
-        return self.factor(no_sites(self.offset.size)).marginals()[0]
-
-    def factor(self, sites: Sites) -> PrecisionSolved:
-        return PrecisionSolved(self, sites)
-
-    def draw(self, rng: np.random.Generator) -> Array:
-        x = self.draw_latent(self.own, rng, 1)[:, 0]
-        return self.offset + self.times(x[self.pattern.symbolic.order])

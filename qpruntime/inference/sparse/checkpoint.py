@@ -44,187 +44,6 @@ __all__ = [
     "write_arrays",
 ]
 
-# --- What a problem is, in words that differ where its results do, in whatever digit.
-#
-# A checkpoint is compared by them before anything in it is used.
-
-#: Of checkpoints; those of another one are refused.
-FORMAT = "2"
-# Inputs that are read in parts are compared in so many chunks, from the first to the last.
-_COMPARED = 4
-# Where a density of the user's own is compared, and to how many digits: other machines round
-# otherwise. Its observations are the first ones.
-_PLACES, _DIGITS, _OBSERVATIONS = (-3.0, -1.1, -0.2, 0.0, 0.7, 2.3), 10, 5
-
-
-def kernel_words(kernel: Any, bounds: bool) -> str:
-    """Return a kernel with every digit, and with the bounds of what is learnt if asked for."""
-    if not isinstance(kernel, Kernel):
-        return repr(kernel)
-    kind = type(kernel)
-    parts = [
-        f"{name}={_value(value, bounds)}"
-        for name, value in sorted(kernel.get_params(deep=False).items())
-        if bounds or not name.endswith("_bounds")
-    ]
-    return f"{kind.__module__}.{kind.__qualname__}({', '.join(parts)})"
-
-
-def _value(value: Any, bounds: bool) -> str:
-    if isinstance(value, Kernel):
-        return kernel_words(value, bounds)
-    if isinstance(value, (list, tuple)) and any(isinstance(one, Kernel) for one in value):
-        return f"[{', '.join(_value(one, bounds) for one in value)}]"
-    if isinstance(value, (int, float, np.number, np.ndarray, list, tuple)):
-        array = np.asarray(value)
-        if array.dtype.kind in "iuf":
-            return repr(array.astype(float).tolist())
-    # An object's address is another one in every process.
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def projector_words(projector: Projector, y: Any) -> dict[str, str]:
-    """Return likelihood, method, order and table; `y` are encoded observations."""
-    table = projector.table
-    return {
-        "likelihood": _likelihood_words(projector.likelihood, y),
-        "method": projector.method,
-        "p": repr(projector.p),
-        "table": "none" if table is None else table.sha256,
-    }
-
-
-def _likelihood_words(likelihood: Likelihood, y: Any) -> str:
-    """Name and parameters; of a density that is not ours its values too."""
-    if likelihood.recipe is None or not likelihood.has_density:
-        return likelihood.spelt
-    some = np.unique(np.asarray(y, dtype=float).ravel()[:_OBSERVATIONS])
-    values = [
-        f"{likelihood.split(f, float(one), likelihood.theta)[0]:.{_DIGITS}g}"
-        for one in some
-        for f in _PLACES
-    ]
-    return f"{likelihood.spelt} {hashlib.sha256(' '.join(values).encode()).hexdigest()[:16]}"
-
-
-def digest(rows: Rows, *arrays: Any) -> str:
-    """Return a hash of these arrays and of rows.
-
-    All of them, but of inputs that are read in parts only some chunks: reading takes longer than
-    computing can.
-    """
-    found = hashlib.sha256()
-
-    def add(values: Any) -> None:
-        if values is None:
-            found.update(b"-")
-            return
-        found.update(f"{values.dtype.str} {values.shape} ".encode())
-        found.update(np.ascontiguousarray(values).tobytes())
-
-    for array in arrays:
-        add(np.asarray(array))
-    last = rows.chunks - 1
-    some = range(rows.chunks) if isinstance(rows, Held) else range(min(_COMPARED, rows.chunks))
-    read = {last * k // max(len(some) - 1, 1) for k in some}
-    for number in range(rows.chunks):
-        for values in rows.others(rows.slice(number)):
-            add(values)
-        if number in read:
-            add(rows.read(number).X)
-    return found.hexdigest()
-
-
-# --- Arrays by name in one file, in NumPy's format and sealed: what was not written so is refused.
-#
-# The seal is a hash of all names, types, shapes and numbers. It is against accidents: whoever wants
-# to deceive can compute it.
-
-_SEAL = "seal"
-
-
-class DamagedFile(ValueError):
-    """A file is not what `write_arrays` writes; the message is a clause about the file."""
-
-
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays; `InputError` if that cannot be done, and what was there is there still."""
-    given: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    given[_SEAL] = np.array(_sealed(given))
-    write_whole(path, lambda file: np.savez(file, **given))
-
-
-def read_arrays(path: Path) -> dict[str, Any]:
-    """Return the arrays of a file by name.
-
-    Raises
-    ------
-    DamagedFile
-        If the file is another one, or one of its bytes that mean anything was changed.
-    """
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise DamagedFile("it is no file")
-        found = _members(path)
-    except DamagedFile:
-        raise
-    except Exception as error:  # whatever bytes make zipfile and NumPy raise
-        words = str(error) or type(error).__name__
-        raise DamagedFile(f"it cannot be read: {words}") from error
-    seal = found.pop(_SEAL, None)
-    if seal is None or str(seal) != _sealed(found):
-        raise DamagedFile("its content was changed, or is not from this version")
-    return found
-
-
-def _members(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as file:
-        for member in file.infolist():
-            # A small file does not become a large one in memory.
-            if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
-                raise DamagedFile("it is no file of plain arrays")
-            name = member.filename.removesuffix(".npy")
-            if name in found:
-                raise DamagedFile(f"it has {name!r} twice")
-            content = io.BytesIO(file.read(member))
-            found[name] = np.lib.format.read_array(content, allow_pickle=False)
-    return found
-
-
-def _sealed(arrays: Mapping[str, Any]) -> str:
-    found = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name} {array.dtype.str} {np.shape(arrays[name])} ".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
-
-
-def array_of(found: Mapping[str, Any], name: str, *shape: int | None) -> Array:
-    """Return an array of finite numbers of a file; None stands for any size.
-
-    Raises
-    ------
-    DamagedFile
-        If it is not there, or of another shape or kind.
-    """
-    array = found.get(name)
-    if array is None:
-        raise DamagedFile(f"it has no {name!r}")
-    right = array.ndim == len(shape) and all(
-        size is None or size == own for size, own in zip(shape, array.shape, strict=True)
-    )
-    if not right or array.dtype.kind != "f" or not np.isfinite(array).all():
-        wanted = " x ".join("any" if size is None else str(size) for size in shape)
-        raise DamagedFile(
-            f"its {name!r} of shape {array.shape} and type {array.dtype} should be {wanted} finite "
-            "numbers"
-        )
-    return np.asarray(array)
-
-
 # --- Sites on the disk, to go on from when this process, or its cluster, went away.
 
 #: Seconds between two checkpoints at least.
@@ -365,3 +184,184 @@ def _problem(engine: Engine) -> dict[str, str]:
         "rows": str(engine.rows.n),
         "data": digest(engine.rows, engine.Z),
     }
+
+
+# --- Arrays by name in one file, in NumPy's format and sealed: what was not written so is refused.
+#
+# The seal is a hash of all names, types, shapes and numbers. It is against accidents: whoever wants
+# to deceive can compute it.
+
+_SEAL = "seal"
+
+
+class DamagedFile(ValueError):
+    """A file is not what `write_arrays` writes; the message is a clause about the file."""
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Write arrays; `InputError` if that cannot be done, and what was there is there still."""
+    given: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+    given[_SEAL] = np.array(_sealed(given))
+    write_whole(path, lambda file: np.savez(file, **given))
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """Return the arrays of a file by name.
+
+    Raises
+    ------
+    DamagedFile
+        If the file is another one, or one of its bytes that mean anything was changed.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise DamagedFile("it is no file")
+        found = _members(path)
+    except DamagedFile:
+        raise
+    except Exception as error:  # whatever bytes make zipfile and NumPy raise
+        words = str(error) or type(error).__name__
+        raise DamagedFile(f"it cannot be read: {words}") from error
+    seal = found.pop(_SEAL, None)
+    if seal is None or str(seal) != _sealed(found):
+        raise DamagedFile("its content was changed, or is not from this version")
+    return found
+
+
+def _members(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    size = path.stat().st_size
+    with zipfile.ZipFile(path) as file:
+        for member in file.infolist():
+            # A small file does not become a large one in memory.
+            if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
+                raise DamagedFile("it is no file of plain arrays")
+            name = member.filename.removesuffix(".npy")
+            if name in found:
+                raise DamagedFile(f"it has {name!r} twice")
+            content = io.BytesIO(file.read(member))
+            found[name] = np.lib.format.read_array(content, allow_pickle=False)
+    return found
+
+
+def _sealed(arrays: Mapping[str, Any]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {array.dtype.str} {np.shape(arrays[name])} ".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def array_of(found: Mapping[str, Any], name: str, *shape: int | None) -> Array:
+    """Return an array of finite numbers of a file; None stands for any size.
+
+    Raises
+    ------
+    DamagedFile
+        If it is not there, or of another shape or kind.
+    """
+    array = found.get(name)
+    if array is None:
+        raise DamagedFile(f"it has no {name!r}")
+    right = array.ndim == len(shape) and all(
+        size is None or size == own for size, own in zip(shape, array.shape, strict=True)
+    )
+    if not right or array.dtype.kind != "f" or not np.isfinite(array).all():
+        wanted = " x ".join("any" if size is None else str(size) for size in shape)
+        raise DamagedFile(
+            f"its {name!r} of shape {array.shape} and type {array.dtype} should be {wanted} finite "
+            "numbers"
+        )
+    return np.asarray(array)
+
+
+# --- What a problem is, in words that differ where its results do, in whatever digit.
+#
+# A checkpoint is compared by them before anything in it is used.
+
+#: Of checkpoints; those of another one are refused.
+FORMAT = "2"
+# Inputs that are read in parts are compared in so many chunks, from the first to the last.
+_COMPARED = 4
+# Where a density of the user's own is compared, and to how many digits: other machines round
+# otherwise. Its observations are the first ones.
+_PLACES, _DIGITS, _OBSERVATIONS = (-3.0, -1.1, -0.2, 0.0, 0.7, 2.3), 10, 5
+
+
+def kernel_words(kernel: Any, bounds: bool) -> str:
+    """Return a kernel with every digit, and with the bounds of what is learnt if asked for."""
+    if not isinstance(kernel, Kernel):
+        return repr(kernel)
+    kind = type(kernel)
+    parts = [
+        f"{name}={_value(value, bounds)}"
+        for name, value in sorted(kernel.get_params(deep=False).items())
+        if bounds or not name.endswith("_bounds")
+    ]
+    return f"{kind.__module__}.{kind.__qualname__}({', '.join(parts)})"
+
+
+def _value(value: Any, bounds: bool) -> str:
+    if isinstance(value, Kernel):
+        return kernel_words(value, bounds)
+    if isinstance(value, (list, tuple)) and any(isinstance(one, Kernel) for one in value):
+        return f"[{', '.join(_value(one, bounds) for one in value)}]"
+    if isinstance(value, (int, float, np.number, np.ndarray, list, tuple)):
+        array = np.asarray(value)
+        if array.dtype.kind in "iuf":
+            return repr(array.astype(float).tolist())
+    # An object's address is another one in every process.
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def projector_words(projector: Projector, y: Any) -> dict[str, str]:
+    """Return likelihood, method, order and table; `y` are encoded observations."""
+    table = projector.table
+    return {
+        "likelihood": _likelihood_words(projector.likelihood, y),
+        "method": projector.method,
+        "p": repr(projector.p),
+        "table": "none" if table is None else table.sha256,
+    }
+
+
+def _likelihood_words(likelihood: Likelihood, y: Any) -> str:
+    """Name and parameters; of a density that is not ours its values too."""
+    if likelihood.recipe is None or not likelihood.has_density:
+        return likelihood.spelt
+    some = np.unique(np.asarray(y, dtype=float).ravel()[:_OBSERVATIONS])
+    values = [
+        f"{likelihood.split(f, float(one), likelihood.theta)[0]:.{_DIGITS}g}"
+        for one in some
+        for f in _PLACES
+    ]
+    return f"{likelihood.spelt} {hashlib.sha256(' '.join(values).encode()).hexdigest()[:16]}"
+
+
+def digest(rows: Rows, *arrays: Any) -> str:
+    """Return a hash of these arrays and of rows.
+
+    All of them, but of inputs that are read in parts only some chunks: reading takes longer than
+    computing can.
+    """
+    found = hashlib.sha256()
+
+    def add(values: Any) -> None:
+        if values is None:
+            found.update(b"-")
+            return
+        found.update(f"{values.dtype.str} {values.shape} ".encode())
+        found.update(np.ascontiguousarray(values).tobytes())
+
+    for array in arrays:
+        add(np.asarray(array))
+    last = rows.chunks - 1
+    some = range(rows.chunks) if isinstance(rows, Held) else range(min(_COMPARED, rows.chunks))
+    read = {last * k // max(len(some) - 1, 1) for k in some}
+    for number in range(rows.chunks):
+        for values in rows.others(rows.slice(number)):
+            add(values)
+        if number in read:
+            add(rows.read(number).X)
+    return found.hexdigest()

@@ -47,161 +47,102 @@ __all__ = [
     "terms",
 ]
 
-# --- Some rows at once: cavities, the sites they ask for, and their terms of the evidence.
+# --- The gradient of EP's log evidence at its fixed point: a pass over rows, and what follows.
 #
-# Symbols are those of `qpruntime.inference.sparse`; m is the prior mean, means of f and of g =
-# phi^T w are about it. Cavities of g are N(m_c, c), those of f N(m + m_c, v), v = c + r; nothing is
-# divided by the variance of g, so that rows far from every inducing input are rows like others.
-# Where a row observes s f, projections alone know of s: sites, cavities and evidence are those of
-# f.
+# Per row beta = N - T m_g and rho = power beta^2 - T (1 - power T w). The derivatives are
+#
+#     by k(x_n, x_n):  rho_n/2;   by the prior mean:  beta_n;
+#     by k(x_n, Z):    L^-T (beta_n mu - T_n B^-1 phi_n - rho_n phi_n);
+#     by k(Z, Z):      -L^-T (mu mu^T + B^-1 - I - sum rho_n phi_n phi_n^T) L^-1/2;
+#     by parameters of the likelihood:  sum of those of log Z_n at fixed cavities, over the power.
 
 
-class Block(NamedTuple):
-    """Rows that are handled together: observations, and what their sites are.
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Log evidence of sites, and its derivatives at a fixed point of EP.
 
-    `y`, `weights`, `prior` and `scale` are those of a `Chunk`; `tau` and `nu` are the sites of f
-    about its prior mean, each of shape (n,).
+    Attributes
+    ----------
+    value : float
+    by_theta : ndarray
+        By the kernel's free log parameters.
+    by_Z : ndarray, shape (M, d)
+        Zeros for kernels whose slopes in their inputs are not known.
+    by_mean : float
+        By a prior mean that all rows share.
+    by_parameters : ndarray
+        By the logarithms of parameters of the likelihood.
     """
 
-    y: Array
-    weights: Array | None
-    prior: Array | None
-    tau: Array
-    nu: Array
-    scale: Array | None = None
-
-    def centre(self, mean: Array) -> Array:
-        """Means of f for means about the prior's."""
-        return mean if self.prior is None else mean + self.prior
+    value: float
+    by_theta: Array
+    by_Z: Array
+    by_mean: float
+    by_parameters: Array
 
 
-class Cavities(NamedTuple):
-    """Without the fraction `power` of a site; each of shape (n,).
-
-    `T` and `N` are the sites of g; `kept` = 1 - power T w, `c` and `mean` are those of g, `v` is
-    the variance of f. Rows that are not `proper` have none: there c = 0, mean = 0, v = 1.
-    """
-
-    T: Array
-    N: Array
-    kept: Array
-    c: Array
-    mean: Array
-    v: Array
-    proper: NDArray[np.bool_]
-
-
-class Proposal(NamedTuple):
-    """Sites that are asked for, and (inside, outside, skipped, held)."""
-
-    tau: Array
-    nu: Array
-    counts: Array
-
-
-def cavities(block: Block, mean: Array, w: Array, r: Array, power: float, part: float) -> Cavities:
-    """Return the cavities of g ~ N(mean, w) without the fraction `part` of the sites.
-
-    `power` is that of power EP, which says what a site of f is to g.
-    """
-    share = 1.0 + power * r * block.tau
-    with np.errstate(all="ignore"):
-        T, N = block.tau / share, block.nu / share
-        kept = 1.0 - part * T * w
-        c = w / kept
-        centre = (mean - part * N * w) / kept
-        v = c + r
-        proper = (share > 0.0) & (kept > 0.0) & (v > 0.0) & np.isfinite(v) & np.isfinite(centre)
-    if not proper.all():
-        T, N, c, centre = (np.where(proper, a, 0.0) for a in (T, N, c, centre))
-        kept, v = np.where(proper, kept, 1.0), np.where(proper, v, 1.0)
-    return Cavities(T, N, kept, c, centre, v, proper)
-
-
-def project(
-    rule: Rule, block: Block, at: Cavities, wanted: Wanted, whole: bool = False
-) -> tuple[Any, ...]:
-    """Project the cavities; rows without one have weight 0."""
-    weights = block.weights
-    if not at.proper.all():
-        weights = np.where(at.proper, 1.0 if weights is None else weights, 0.0)
-    mean, std = block.centre(at.mean), np.sqrt(at.v)
-    if (scale := block.scale) is None:
-        return rule.project(mean, std, block.y, weights, wanted, whole)
-    found = rule.project(scale * mean, scale * std, block.y, weights, wanted, whole)
-    log_z, mean, std, where = found
-    return log_z, mean / scale, std / scale, where
+def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Done:
+    """Sums over a chunk for the gradient; `moved` are rules with moved parameters, by place."""
+    chunk, inducing, power = job.piece.load(), state.inducing, state.rule.power
+    total, own = Accumulated(state), inducing.rounded
+    pull = solve_triangular(inducing.L, state.mean, lower=True, trans=1)
+    evidence, by_mean, by_parameters = 0.0, 0.0, np.zeros(len(moved))
+    by_theta, by_Z = np.zeros(inducing.kernel.theta.size), np.zeros(inducing.Z.shape)
+    rows = min(block_rows(inducing.size), len(chunk.y))
+    spare = room_for("spare", rows, inducing.size, inducing.dtype)
+    for part in parts(state, job, chunk):
+        block, phi = part.block, part.phi
+        mean, w = marginals(state, part)
+        at = cavities(block, mean, w, part.r, power, power)
+        log_z = project(state.rule, block, at, "log_z")[0]
+        evidence += float(np.sum(terms(at, log_z, power)))
+        for k, rules in enumerate(moved):
+            found = {j: project(rules[j], block, at, "log_z")[0].sum() for j in PLACES}
+            by_parameters[k] += float(derivative(found)) / power
+        beta = pulls(at, power)
+        rho = power * beta * beta - at.T * (1.0 - power * at.T * w)
+        by_mean += float(beta.sum())
+        # H = -(T B^-1 phi + rho phi) L^-1 + beta (L^-T mu)^T, in the place of phi.
+        H, scaled = divide_transposed(part.room, state.rounded), spare[: len(phi)]
+        H *= (-at.T).astype(phi.dtype)[:, None]
+        H -= np.multiply(phi, rho.astype(phi.dtype)[:, None], out=scaled)
+        total.square(phi, rho, scaled)
+        divide_transposed(H, own)
+        add_outer(H, beta.astype(phi.dtype), pull.astype(phi.dtype))
+        one, two = contract(inducing.kernel, part.X, inducing.Z, H, 0.5 * rho)
+        by_theta += one
+        by_Z += two
+    return Done(
+        {
+            "terms": evidence,
+            "squares": total.sums()["B"],
+            "mean": by_mean,
+            "parameters": by_parameters,
+            "theta": by_theta,
+            "Z": by_Z,
+        }
+    )
 
 
-def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
-    """Return the sites of f that the cavities ask for; sites without one stay as they are."""
-    _, mean, std, where = project(rule, block, at, "sites")
-    with np.errstate(all="ignore"):
-        precision = 1.0 / at.v
-        own = 1.0 / (std * std) - precision
-        held = rule.bounded * np.sum(own * at.v < -HELD)
-        if rule.nonnegative:
-            own = np.maximum(own, 0.0)
-        about = mean if block.prior is None else mean - block.prior
-        nu = ((about - at.mean) * precision + about * own) / rule.power
-        tau = own / rule.power
-    taken = np.isfinite(tau) & np.isfinite(nu) & at.proper
-    tau, nu = np.where(taken, tau, block.tau), np.where(taken, nu, block.nu)
-    if block.weights is not None:
-        tau[block.weights == 0.0] = 0.0
-        nu[block.weights == 0.0] = 0.0
-    skipped = np.sum(~taken)
-    counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, held])
-    return Proposal(tau, nu, counts)
-
-
-def settled(rule: Rule, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
-    """Return nu for which the mean of g stays what the projected ones ask for, tau being fixed."""
-    projected = project(rule, block, at, "means")[1]
-    with np.errstate(all="ignore"):
-        pull = (projected - block.centre(at.mean)) / at.v
-        nu = (at.T * mean + pull / rule.power) * (1.0 + rule.power * r * block.tau)
-    return np.where(at.proper & np.isfinite(nu), nu, block.nu)
-
-
-def pulls(at: Cavities, power: float) -> Array:
-    """beta = N - T m_g of each row, whose sum of beta phi is the posterior mean of w, shape (n,).
-
-    From the cavity: where a site dominates its marginal the difference itself cancels.
-    """
-    found: Array = (at.N - at.T * at.mean) / (1.0 + power * at.T * at.c)
-    return found
-
-
-def terms(at: Cavities, log_z: Array, power: float) -> Array:
-    """Terms of the rows in the log evidence, shape (n,), besides `State.evidence`.
-
-    The quadratic forms of means and sites, of order T m^2 and cancelling, come to power c beta^2/2
-    here and -|mean of w|^2/2 there, since the sum of beta phi is that mean. So the evidence is
-    stationary in the means as they were computed too.
-    """
-    t = power * at.T * at.c
-    found: Array = (log_z + 0.5 * np.log1p(t)) / power + 0.5 * power * at.c * pulls(at, power) ** 2
-    return found
-
-
-def changes(block: Block, new: Proposal, at: Cavities, power: float) -> tuple[Array, Array]:
-    """Sums of squares of the changes of tau and nu, plain and in posterior units; sizes of rows.
-
-    Plain ones are in units of what is observed, as the dense engine has them.
-    """
-    width = at.v / (1.0 + power * block.tau * at.v)
-    d_tau, d_nu = new.tau - block.tau, new.nu - block.nu
-    # Smaller changes than rounding are none: of sites, and plain ones also that of cavities.
-    still = 1e-14 * np.abs(block.nu)
-    d_nu = np.where(np.abs(d_nu) < still, 0.0, d_nu)
-    in_units, moved = d_tau * width, d_nu * np.sqrt(np.abs(width))
-    d_tau = np.where(np.abs(in_units) * at.kept < 1e-14, 0.0, d_tau)
-    d_nu = np.where(np.abs(d_nu) * at.kept < still, 0.0, d_nu)
-    if block.scale is not None:
-        d_tau, d_nu = d_tau / block.scale**2, d_nu / block.scale
-    sums = np.array([np.vdot(a, a) for a in (d_tau, d_nu, in_units, moved)])
-    return sums, np.abs(in_units) + np.abs(moved)
+def evaluation(state: State, sums: Sums) -> Evaluation:
+    """Return the evidence and its gradient from the sums of `slopes` over all rows."""
+    inducing = state.inducing
+    m = inducing.size
+    squares = unpacked(sums["squares"], m)
+    squares += np.tril(squares, -1).T
+    inverse = np.eye(m)
+    divide_transposed(divide(inverse, state.root), state.root)
+    S = np.outer(state.mean, state.mean) + inverse - np.eye(m) - squares
+    # L^-T S L^-1, S being symmetric.
+    S = divide_transposed(np.ascontiguousarray(divide_transposed(S, inducing.L).T), inducing.L)
+    by_theta, by_Z = inducing.slopes(-0.25 * (S + S.T))
+    return Evaluation(
+        evidence(state, sums),
+        sums["theta"] + by_theta,
+        sums["Z"] + by_Z,
+        float(sums["mean"]),
+        sums["parameters"],
+    )
 
 
 # --- Passes over one chunk of rows: what it adds to the sums, given a state and the chunk's sites.
@@ -465,99 +406,158 @@ def _moments(block: Block, at: Cavities, power: float) -> tuple[Array, Array]:
     return block.centre((at.mean + power * block.nu * at.v) / kept), at.v / kept
 
 
-# --- The gradient of EP's log evidence at its fixed point: a pass over rows, and what follows.
+# --- Some rows at once: cavities, the sites they ask for, and their terms of the evidence.
 #
-# Per row beta = N - T m_g and rho = power beta^2 - T (1 - power T w). The derivatives are
-#
-#     by k(x_n, x_n):  rho_n/2;   by the prior mean:  beta_n;
-#     by k(x_n, Z):    L^-T (beta_n mu - T_n B^-1 phi_n - rho_n phi_n);
-#     by k(Z, Z):      -L^-T (mu mu^T + B^-1 - I - sum rho_n phi_n phi_n^T) L^-1/2;
-#     by parameters of the likelihood:  sum of those of log Z_n at fixed cavities, over the power.
+# Symbols are those of `qpruntime.inference.sparse`; m is the prior mean, means of f and of g =
+# phi^T w are about it. Cavities of g are N(m_c, c), those of f N(m + m_c, v), v = c + r; nothing is
+# divided by the variance of g, so that rows far from every inducing input are rows like others.
+# Where a row observes s f, projections alone know of s: sites, cavities and evidence are those of
+# f.
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Log evidence of sites, and its derivatives at a fixed point of EP.
+class Block(NamedTuple):
+    """Rows that are handled together: observations, and what their sites are.
 
-    Attributes
-    ----------
-    value : float
-    by_theta : ndarray
-        By the kernel's free log parameters.
-    by_Z : ndarray, shape (M, d)
-        Zeros for kernels whose slopes in their inputs are not known.
-    by_mean : float
-        By a prior mean that all rows share.
-    by_parameters : ndarray
-        By the logarithms of parameters of the likelihood.
+    `y`, `weights`, `prior` and `scale` are those of a `Chunk`; `tau` and `nu` are the sites of f
+    about its prior mean, each of shape (n,).
     """
 
-    value: float
-    by_theta: Array
-    by_Z: Array
-    by_mean: float
-    by_parameters: Array
+    y: Array
+    weights: Array | None
+    prior: Array | None
+    tau: Array
+    nu: Array
+    scale: Array | None = None
+
+    def centre(self, mean: Array) -> Array:
+        """Means of f for means about the prior's."""
+        return mean if self.prior is None else mean + self.prior
 
 
-def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Done:
-    """Sums over a chunk for the gradient; `moved` are rules with moved parameters, by place."""
-    chunk, inducing, power = job.piece.load(), state.inducing, state.rule.power
-    total, own = Accumulated(state), inducing.rounded
-    pull = solve_triangular(inducing.L, state.mean, lower=True, trans=1)
-    evidence, by_mean, by_parameters = 0.0, 0.0, np.zeros(len(moved))
-    by_theta, by_Z = np.zeros(inducing.kernel.theta.size), np.zeros(inducing.Z.shape)
-    rows = min(block_rows(inducing.size), len(chunk.y))
-    spare = room_for("spare", rows, inducing.size, inducing.dtype)
-    for part in parts(state, job, chunk):
-        block, phi = part.block, part.phi
-        mean, w = marginals(state, part)
-        at = cavities(block, mean, w, part.r, power, power)
-        log_z = project(state.rule, block, at, "log_z")[0]
-        evidence += float(np.sum(terms(at, log_z, power)))
-        for k, rules in enumerate(moved):
-            found = {j: project(rules[j], block, at, "log_z")[0].sum() for j in PLACES}
-            by_parameters[k] += float(derivative(found)) / power
-        beta = pulls(at, power)
-        rho = power * beta * beta - at.T * (1.0 - power * at.T * w)
-        by_mean += float(beta.sum())
-        # H = -(T B^-1 phi + rho phi) L^-1 + beta (L^-T mu)^T, in the place of phi.
-        H, scaled = divide_transposed(part.room, state.rounded), spare[: len(phi)]
-        H *= (-at.T).astype(phi.dtype)[:, None]
-        H -= np.multiply(phi, rho.astype(phi.dtype)[:, None], out=scaled)
-        total.square(phi, rho, scaled)
-        divide_transposed(H, own)
-        add_outer(H, beta.astype(phi.dtype), pull.astype(phi.dtype))
-        one, two = contract(inducing.kernel, part.X, inducing.Z, H, 0.5 * rho)
-        by_theta += one
-        by_Z += two
-    return Done(
-        {
-            "terms": evidence,
-            "squares": total.sums()["B"],
-            "mean": by_mean,
-            "parameters": by_parameters,
-            "theta": by_theta,
-            "Z": by_Z,
-        }
-    )
+class Cavities(NamedTuple):
+    """Without the fraction `power` of a site; each of shape (n,).
+
+    `T` and `N` are the sites of g; `kept` = 1 - power T w, `c` and `mean` are those of g, `v` is
+    the variance of f. Rows that are not `proper` have none: there c = 0, mean = 0, v = 1.
+    """
+
+    T: Array
+    N: Array
+    kept: Array
+    c: Array
+    mean: Array
+    v: Array
+    proper: NDArray[np.bool_]
 
 
-def evaluation(state: State, sums: Sums) -> Evaluation:
-    """Return the evidence and its gradient from the sums of `slopes` over all rows."""
-    inducing = state.inducing
-    m = inducing.size
-    squares = unpacked(sums["squares"], m)
-    squares += np.tril(squares, -1).T
-    inverse = np.eye(m)
-    divide_transposed(divide(inverse, state.root), state.root)
-    S = np.outer(state.mean, state.mean) + inverse - np.eye(m) - squares
-    # L^-T S L^-1, S being symmetric.
-    S = divide_transposed(np.ascontiguousarray(divide_transposed(S, inducing.L).T), inducing.L)
-    by_theta, by_Z = inducing.slopes(-0.25 * (S + S.T))
-    return Evaluation(
-        evidence(state, sums),
-        sums["theta"] + by_theta,
-        sums["Z"] + by_Z,
-        float(sums["mean"]),
-        sums["parameters"],
-    )
+class Proposal(NamedTuple):
+    """Sites that are asked for, and (inside, outside, skipped, held)."""
+
+    tau: Array
+    nu: Array
+    counts: Array
+
+
+def cavities(block: Block, mean: Array, w: Array, r: Array, power: float, part: float) -> Cavities:
+    """Return the cavities of g ~ N(mean, w) without the fraction `part` of the sites.
+
+    `power` is that of power EP, which says what a site of f is to g.
+    """
+    share = 1.0 + power * r * block.tau
+    with np.errstate(all="ignore"):
+        T, N = block.tau / share, block.nu / share
+        kept = 1.0 - part * T * w
+        c = w / kept
+        centre = (mean - part * N * w) / kept
+        v = c + r
+        proper = (share > 0.0) & (kept > 0.0) & (v > 0.0) & np.isfinite(v) & np.isfinite(centre)
+    if not proper.all():
+        T, N, c, centre = (np.where(proper, a, 0.0) for a in (T, N, c, centre))
+        kept, v = np.where(proper, kept, 1.0), np.where(proper, v, 1.0)
+    return Cavities(T, N, kept, c, centre, v, proper)
+
+
+def project(
+    rule: Rule, block: Block, at: Cavities, wanted: Wanted, whole: bool = False
+) -> tuple[Any, ...]:
+    """Project the cavities; rows without one have weight 0."""
+    weights = block.weights
+    if not at.proper.all():
+        weights = np.where(at.proper, 1.0 if weights is None else weights, 0.0)
+    mean, std = block.centre(at.mean), np.sqrt(at.v)
+    if (scale := block.scale) is None:
+        return rule.project(mean, std, block.y, weights, wanted, whole)
+    found = rule.project(scale * mean, scale * std, block.y, weights, wanted, whole)
+    log_z, mean, std, where = found
+    return log_z, mean / scale, std / scale, where
+
+
+def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
+    """Return the sites of f that the cavities ask for; sites without one stay as they are."""
+    _, mean, std, where = project(rule, block, at, "sites")
+    with np.errstate(all="ignore"):
+        precision = 1.0 / at.v
+        own = 1.0 / (std * std) - precision
+        held = rule.bounded * np.sum(own * at.v < -HELD)
+        if rule.nonnegative:
+            own = np.maximum(own, 0.0)
+        about = mean if block.prior is None else mean - block.prior
+        nu = ((about - at.mean) * precision + about * own) / rule.power
+        tau = own / rule.power
+    taken = np.isfinite(tau) & np.isfinite(nu) & at.proper
+    tau, nu = np.where(taken, tau, block.tau), np.where(taken, nu, block.nu)
+    if block.weights is not None:
+        tau[block.weights == 0.0] = 0.0
+        nu[block.weights == 0.0] = 0.0
+    skipped = np.sum(~taken)
+    counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, held])
+    return Proposal(tau, nu, counts)
+
+
+def settled(rule: Rule, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
+    """Return nu for which the mean of g stays what the projected ones ask for, tau being fixed."""
+    projected = project(rule, block, at, "means")[1]
+    with np.errstate(all="ignore"):
+        pull = (projected - block.centre(at.mean)) / at.v
+        nu = (at.T * mean + pull / rule.power) * (1.0 + rule.power * r * block.tau)
+    return np.where(at.proper & np.isfinite(nu), nu, block.nu)
+
+
+def pulls(at: Cavities, power: float) -> Array:
+    """beta = N - T m_g of each row, whose sum of beta phi is the posterior mean of w, shape (n,).
+
+    From the cavity: where a site dominates its marginal the difference itself cancels.
+    """
+    found: Array = (at.N - at.T * at.mean) / (1.0 + power * at.T * at.c)
+    return found
+
+
+def terms(at: Cavities, log_z: Array, power: float) -> Array:
+    """Terms of the rows in the log evidence, shape (n,), besides `State.evidence`.
+
+    The quadratic forms of means and sites, of order T m^2 and cancelling, come to power c beta^2/2
+    here and -|mean of w|^2/2 there, since the sum of beta phi is that mean. So the evidence is
+    stationary in the means as they were computed too.
+    """
+    t = power * at.T * at.c
+    found: Array = (log_z + 0.5 * np.log1p(t)) / power + 0.5 * power * at.c * pulls(at, power) ** 2
+    return found
+
+
+def changes(block: Block, new: Proposal, at: Cavities, power: float) -> tuple[Array, Array]:
+    """Sums of squares of the changes of tau and nu, plain and in posterior units; sizes of rows.
+
+    Plain ones are in units of what is observed, as the dense engine has them.
+    """
+    width = at.v / (1.0 + power * block.tau * at.v)
+    d_tau, d_nu = new.tau - block.tau, new.nu - block.nu
+    # Smaller changes than rounding are none: of sites, and plain ones also that of cavities.
+    still = 1e-14 * np.abs(block.nu)
+    d_nu = np.where(np.abs(d_nu) < still, 0.0, d_nu)
+    in_units, moved = d_tau * width, d_nu * np.sqrt(np.abs(width))
+    d_tau = np.where(np.abs(in_units) * at.kept < 1e-14, 0.0, d_tau)
+    d_nu = np.where(np.abs(d_nu) * at.kept < still, 0.0, d_nu)
+    if block.scale is not None:
+        d_tau, d_nu = d_tau / block.scale**2, d_nu / block.scale
+    sums = np.array([np.vdot(a, a) for a in (d_tau, d_nu, in_units, moved)])
+    return sums, np.abs(in_units) + np.abs(moved)

@@ -38,6 +38,221 @@ __all__ = [
     "conclude",
 ]
 
+# --- The result of sparse inference: a `Posterior` that predicts without rows and takes more.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparsePosterior(Posterior):
+    """Gaussian approximation of the posterior of a latent function, by M inducing inputs.
+
+    Attributes are those of `qpruntime.Posterior`. It pickles without rows: copies predict, but have
+    no `sites`, `mean`, `variance` and `loo`. The log evidence is power EP's; for power 1 that of
+    the dense engine on FITC's covariance.
+
+    Attributes
+    ----------
+    kernel : scikit-learn kernel
+    Z : ndarray, shape (M, d)
+        Inducing inputs.
+    power : float
+        Of power EP.
+    """
+
+    @property
+    def kernel(self) -> Any:
+        """The kernel of the prior."""
+        return self._solution.kernel
+
+    @property
+    def Z(self) -> Array:
+        """Inducing inputs, shape (M, d)."""
+        Z: Array = self._solution.Z
+        return Z
+
+    @property
+    def power(self) -> float:
+        """The power of power EP."""
+        return float(self._solution.power)
+
+    def loo_of(self, rows: ArrayLike) -> Array:
+        """Old name of `loo(rows)`."""
+        warn("loo_of(rows) is now loo(rows)", RenamedWarning)
+        return self.loo(rows)
+
+    @alone
+    def extend(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        weights: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        scale: ArrayLike | None = None,
+        sites: Literal["own", "tied"] = "own",
+    ) -> SparsePosterior:
+        """Posterior of these rows after those seen, which are not visited again.
+
+        New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
+        What that changes is measured: docs/rows-in-parts-measured.md. `sites`, `loo`, `mean` and
+        `variance` are of the last part's rows; indices of rows count from its first.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+            As of `infer_sparse`.
+        y : array-like, shape (n,)
+        weights : array-like, shape (n,), optional
+        mean : float or array-like, shape (n,), optional
+            Prior mean; by default the number it was before.
+        scale : array-like, shape (n,), optional
+            As of `infer_sparse`; 1 by default, whatever it was before.
+        sites : {"own", "tied"}
+            While new rows settle they have sites of their own; or they share one with all rows
+            seen, as stochastic EP has it, and have their own for the evidence alone.
+
+        Raises
+        ------
+        InputError
+            If rows are not usable, or this posterior was pickled with a likelihood that was not.
+        """
+        own: SparseSolution = self._solution
+        rule = own.known_rule
+        given = own.prior if mean is None else mean
+        if given is None:
+            raise InputError("the prior mean differs between rows: pass mean= of these rows")
+        checked = checked_rows(
+            X, y, rule.projector, rule.power, weights, given, own.Z.shape[1], scale
+        )
+        base = own.base(self.log_evidence, self.n)
+        options: Any = {"jitter": own.inducing.least, "base": base}
+        engine = Engine(checked.rows, checked.rule, own.kernel, own.Z, **options)
+        tied = choice(sites, "sites", ("own", "tied")) == "tied"
+        ended = (settle_tied if tied else settle)(engine, own.limits)
+        warn_unsettled(ended, own.limits.tol, engine.rows.n)
+        return conclude(engine, ended, own.prior, own.limits)
+
+
+def conclude(
+    engine: Engine,
+    ended: Ended,
+    prior: float | None,
+    limits: Limits = Limits(),  # noqa: B008  immutable
+) -> SparsePosterior:
+    """Return the posterior of an engine whose sites have settled, or have not.
+
+    `prior` is the prior mean of predictions, None if rows differ. The engine is the posterior's
+    from now on.
+    """
+    found, state, rule = engine.outcome(), engine.state, engine.rule
+    engine.release()
+    projector, evidence = rule.projector, found.log_evidence
+    outcome = Outcome(
+        likelihood=projector.likelihood.spelt,
+        method=projector.method,
+        n=engine.rows.n + (0 if engine.base is None else engine.base.n),
+        log_evidence=evidence,
+        status=ended.status,
+        n_sweeps=len(ended.history),
+        history=tuple(ended.history),
+        lookups=Lookups(int(ended.trace.counts[0]), int(ended.trace.counts[1])),
+        skipped=int(ended.trace.counts[2]),
+        damped=ended.trace.damped,
+        held=ended.held,
+        worst=ended.worst,
+        jitter=state.inducing.jitter,
+        fixed_points=(evidence,) if ended.status == "converged" else (),
+    )
+    solution = SparseSolution(
+        kernel=engine.kernel,
+        Z=engine.Z,
+        power=rule.power,
+        prior=prior,
+        inducing=state.inducing,
+        root=state.root,
+        weights=state.mean,
+        lowest=found.least,
+        engine=engine,
+        rule=rule,
+        limits=limits,
+    )
+    return SparsePosterior._of(outcome, solution)
+
+
+# --- Rows as users hand them over, checked.
+
+# Squares of scales keep their digits, and times a variance they stay numbers.
+_LEAST_SCALE, _LARGEST_SCALE = 1e-150, 1e100
+
+
+class CheckedRows(NamedTuple):
+    """Rows, how their sites are projected, and the prior mean if all rows share one."""
+
+    rows: Rows
+    rule: Rule
+    prior: float | None
+
+
+def checked_rows(
+    X: Any,
+    y: ArrayLike,
+    projector: Projector,
+    power: float,
+    weights: ArrayLike | None,
+    mean: ArrayLike,
+    d: int,
+    scale: ArrayLike | None = None,
+) -> CheckedRows:
+    """Check N rows of `d` columns, of any kind that `inputs_of` takes.
+
+    Raises
+    ------
+    InputError
+        If an argument is not usable; the message says which.
+    """
+    inputs = inputs_of(X, "X")
+    n = int(inputs.shape[0])
+    if inputs.shape[1] != d:
+        raise InputError(f"Z must have {inputs.shape[1]} columns like X, got {d}")
+    projector, encoded = projector.observing(as_array(y, "y"))
+    weights = None if weights is None else as_array(weights, "weights")
+    if encoded.shape != (n,):
+        raise InputError(f"y must have shape ({n},) like the rows of X, got {encoded.shape}")
+    projector.check_outcomes(encoded)
+    prior = finite(as_array(mean, "mean"), "mean")
+    if prior.shape not in ((), (n,)):
+        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    power, checked = check_powers(power, weights, projector, n)
+    offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
+    rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
+    return CheckedRows(rows, Rule(projector, power), float(prior) if prior.ndim == 0 else None)
+
+
+def _scale(scale: ArrayLike | None, n: int) -> Array | None:
+    """Return scales as an array of their own, None for scales of 1, or raise `InputError`."""
+    if scale is None:
+        return None
+    checked = finite(as_array(scale, "scale"), "scale", (n,))
+    wrong = ~((checked >= _LEAST_SCALE) & (checked <= _LARGEST_SCALE))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"scale must be positive, from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}, got "
+            f"{checked[row]:g} at row {row}; leave out rows that tell nothing of f"
+        )
+    return None if (checked == 1.0).all() else np.array(checked)
+
+
+def about_prior(sites: Sites, rows: Rows) -> Sites:
+    """Return sites about zero as sites about the prior means of their rows."""
+    nu = sites.nu.copy()
+    for number in range(rows.chunks):
+        some = rows.slice(number)
+        prior = rows.others(some)[2]
+        if prior is not None:
+            nu[some] -= sites.tau[some] * prior
+    return Sites(sites.tau, nu)
+
+
 # --- What sparse inference leaves behind: predictions without rows; with them, what they are for.
 
 _PICKLED = "this posterior was pickled, without its rows: ask the one it was pickled from"
@@ -228,218 +443,3 @@ class SparseSolution:
         h = self.root @ (self.root.T @ self.weights)
         state = State(self.inducing, self.known_rule, self.root, h, self.weights)
         return Base(state, log_evidence, n)
-
-
-# --- Rows as users hand them over, checked.
-
-# Squares of scales keep their digits, and times a variance they stay numbers.
-_LEAST_SCALE, _LARGEST_SCALE = 1e-150, 1e100
-
-
-class CheckedRows(NamedTuple):
-    """Rows, how their sites are projected, and the prior mean if all rows share one."""
-
-    rows: Rows
-    rule: Rule
-    prior: float | None
-
-
-def checked_rows(
-    X: Any,
-    y: ArrayLike,
-    projector: Projector,
-    power: float,
-    weights: ArrayLike | None,
-    mean: ArrayLike,
-    d: int,
-    scale: ArrayLike | None = None,
-) -> CheckedRows:
-    """Check N rows of `d` columns, of any kind that `inputs_of` takes.
-
-    Raises
-    ------
-    InputError
-        If an argument is not usable; the message says which.
-    """
-    inputs = inputs_of(X, "X")
-    n = int(inputs.shape[0])
-    if inputs.shape[1] != d:
-        raise InputError(f"Z must have {inputs.shape[1]} columns like X, got {d}")
-    projector, encoded = projector.observing(as_array(y, "y"))
-    weights = None if weights is None else as_array(weights, "weights")
-    if encoded.shape != (n,):
-        raise InputError(f"y must have shape ({n},) like the rows of X, got {encoded.shape}")
-    projector.check_outcomes(encoded)
-    prior = finite(as_array(mean, "mean"), "mean")
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
-    power, checked = check_powers(power, weights, projector, n)
-    offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
-    rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
-    return CheckedRows(rows, Rule(projector, power), float(prior) if prior.ndim == 0 else None)
-
-
-def _scale(scale: ArrayLike | None, n: int) -> Array | None:
-    """Return scales as an array of their own, None for scales of 1, or raise `InputError`."""
-    if scale is None:
-        return None
-    checked = finite(as_array(scale, "scale"), "scale", (n,))
-    wrong = ~((checked >= _LEAST_SCALE) & (checked <= _LARGEST_SCALE))
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise InputError(
-            f"scale must be positive, from {_LEAST_SCALE:g} to {_LARGEST_SCALE:g}, got "
-            f"{checked[row]:g} at row {row}; leave out rows that tell nothing of f"
-        )
-    return None if (checked == 1.0).all() else np.array(checked)
-
-
-def about_prior(sites: Sites, rows: Rows) -> Sites:
-    """Return sites about zero as sites about the prior means of their rows."""
-    nu = sites.nu.copy()
-    for number in range(rows.chunks):
-        some = rows.slice(number)
-        prior = rows.others(some)[2]
-        if prior is not None:
-            nu[some] -= sites.tau[some] * prior
-    return Sites(sites.tau, nu)
-
-
-# --- The result of sparse inference: a `Posterior` that predicts without rows and takes more.
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SparsePosterior(Posterior):
-    """Gaussian approximation of the posterior of a latent function, by M inducing inputs.
-
-    Attributes are those of `qpruntime.Posterior`. It pickles without rows: copies predict, but have
-    no `sites`, `mean`, `variance` and `loo`. The log evidence is power EP's; for power 1 that of
-    the dense engine on FITC's covariance.
-
-    Attributes
-    ----------
-    kernel : scikit-learn kernel
-    Z : ndarray, shape (M, d)
-        Inducing inputs.
-    power : float
-        Of power EP.
-    """
-
-    @property
-    def kernel(self) -> Any:
-        """The kernel of the prior."""
-        return self._solution.kernel
-
-    @property
-    def Z(self) -> Array:
-        """Inducing inputs, shape (M, d)."""
-        Z: Array = self._solution.Z
-        return Z
-
-    @property
-    def power(self) -> float:
-        """The power of power EP."""
-        return float(self._solution.power)
-
-    def loo_of(self, rows: ArrayLike) -> Array:
-        """Old name of `loo(rows)`."""
-        warn("loo_of(rows) is now loo(rows)", RenamedWarning)
-        return self.loo(rows)
-
-    @alone
-    def extend(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        weights: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        scale: ArrayLike | None = None,
-        sites: Literal["own", "tied"] = "own",
-    ) -> SparsePosterior:
-        """Posterior of these rows after those seen, which are not visited again.
-
-        New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
-        What that changes is measured: docs/rows-in-parts-measured.md. `sites`, `loo`, `mean` and
-        `variance` are of the last part's rows; indices of rows count from its first.
-
-        Parameters
-        ----------
-        X : array-like, shape (n, d)
-            As of `infer_sparse`.
-        y : array-like, shape (n,)
-        weights : array-like, shape (n,), optional
-        mean : float or array-like, shape (n,), optional
-            Prior mean; by default the number it was before.
-        scale : array-like, shape (n,), optional
-            As of `infer_sparse`; 1 by default, whatever it was before.
-        sites : {"own", "tied"}
-            While new rows settle they have sites of their own; or they share one with all rows
-            seen, as stochastic EP has it, and have their own for the evidence alone.
-
-        Raises
-        ------
-        InputError
-            If rows are not usable, or this posterior was pickled with a likelihood that was not.
-        """
-        own: SparseSolution = self._solution
-        rule = own.known_rule
-        given = own.prior if mean is None else mean
-        if given is None:
-            raise InputError("the prior mean differs between rows: pass mean= of these rows")
-        checked = checked_rows(
-            X, y, rule.projector, rule.power, weights, given, own.Z.shape[1], scale
-        )
-        base = own.base(self.log_evidence, self.n)
-        options: Any = {"jitter": own.inducing.least, "base": base}
-        engine = Engine(checked.rows, checked.rule, own.kernel, own.Z, **options)
-        tied = choice(sites, "sites", ("own", "tied")) == "tied"
-        ended = (settle_tied if tied else settle)(engine, own.limits)
-        warn_unsettled(ended, own.limits.tol, engine.rows.n)
-        return conclude(engine, ended, own.prior, own.limits)
-
-
-def conclude(
-    engine: Engine,
-    ended: Ended,
-    prior: float | None,
-    limits: Limits = Limits(),  # noqa: B008  immutable
-) -> SparsePosterior:
-    """Return the posterior of an engine whose sites have settled, or have not.
-
-    `prior` is the prior mean of predictions, None if rows differ. The engine is the posterior's
-    from now on.
-    """
-    found, state, rule = engine.outcome(), engine.state, engine.rule
-    engine.release()
-    projector, evidence = rule.projector, found.log_evidence
-    outcome = Outcome(
-        likelihood=projector.likelihood.spelt,
-        method=projector.method,
-        n=engine.rows.n + (0 if engine.base is None else engine.base.n),
-        log_evidence=evidence,
-        status=ended.status,
-        n_sweeps=len(ended.history),
-        history=tuple(ended.history),
-        lookups=Lookups(int(ended.trace.counts[0]), int(ended.trace.counts[1])),
-        skipped=int(ended.trace.counts[2]),
-        damped=ended.trace.damped,
-        held=ended.held,
-        worst=ended.worst,
-        jitter=state.inducing.jitter,
-        fixed_points=(evidence,) if ended.status == "converged" else (),
-    )
-    solution = SparseSolution(
-        kernel=engine.kernel,
-        Z=engine.Z,
-        power=rule.power,
-        prior=prior,
-        inducing=state.inducing,
-        root=state.root,
-        weights=state.mean,
-        lowest=found.least,
-        engine=engine,
-        rule=rule,
-        limits=limits,
-    )
-    return SparsePosterior._of(outcome, solution)

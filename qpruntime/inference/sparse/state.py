@@ -34,146 +34,6 @@ __all__ = [
     "with_base",
 ]
 
-# --- How cavities are projected: likelihoods to the power of power EP times their weights.
-
-#: All that the method gives; what has its mean; log Z alone.
-Wanted = Literal["sites", "means", "log_z"]
-
-
-class Rule:
-    """A `Projector` with the power of power EP.
-
-    Attributes
-    ----------
-    projector : Projector
-        Where a table of the power ships, it looks there.
-    power : float
-    nonnegative : bool
-        Whether precisions are held at zero or above: no more than rounding where the likelihood is
-        log-concave.
-    """
-
-    def __init__(self, projector: Projector, power: float = 1.0, bounded: bool = False) -> None:
-        self.projector, self.power = projector.to_power(power), power
-        concave = projector.likelihood.log_concave and projector.method != "wp"
-        self.bounded = bounded
-        self.nonnegative = bool(bounded or concave)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rule, (self.projector, self.power, self.bounded)
-
-    @cached_property
-    def _powered(self) -> tuple[Any, ...]:
-        return plain(self.projector.likelihood.functions(powers=True))
-
-    @cached_property
-    def _plain(self) -> tuple[Any, ...]:
-        return plain(self.projector.functions)
-
-    def project(
-        self,
-        mean: Array,
-        std: Array,
-        y: Array,
-        weights: Array | None,
-        wanted: Wanted = "sites",
-        whole: bool = False,
-    ) -> tuple[Array, Array, Array, Array]:
-        """Project cavities N(mean, std^2), all of shape (n,).
-
-        With `whole` the likelihoods are not raised to the power of power EP.
-
-        Returns
-        -------
-        log_z, mean, std, where : ndarray, shape (n,)
-            Where a lookup was: `INSIDE` or `OUTSIDE_GRID` of `qpruntime.projection.site_kernel`, or
-            0.
-
-        Raises
-        ------
-        NumericalError, TableError
-            If a cavity cannot be projected.
-        """
-        projector = self.projector
-        power = 1.0 if whole else self.power
-        raised = power != 1.0 or weights is not None
-        powers = np.full(y.size, power) if weights is None else power * weights
-        source = projector.source
-        if wanted != "sites":
-            source = projector.means if wanted == "means" else projector.without_table
-        functions = self._powered if raised else self._plain
-        return project_rows(
-            projector.likelihood, (functions, source), powers, (mean, std), y, projector.table
-        )
-
-
-# --- Sums over chunks by a binary tree over their numbers: the same bits in whatever order they
-# come.
-#
-# Chunk 2k is added to chunk 2k + 1, pairs to pairs, and so on. No more partial sums are held than
-# the chunks that are out of order.
-
-#: Named sums. "worst" is no sum: (size, row) of the row that changed most.
-Sums = dict[str, Any]
-
-
-def add(left: Sums, right: Sums) -> Sums:
-    """Add two sums of the same names."""
-    total = {name: left[name] + right[name] for name in left if name != "worst"}
-    if "worst" in left:
-        total["worst"] = right["worst"] if right["worst"][0] > left["worst"][0] else left["worst"]
-    return total
-
-
-class Tree:
-    """Takes the sums of `count` chunks, from any thread and in any order."""
-
-    def __init__(self, count: int) -> None:
-        self._waiting: dict[tuple[int, int], Sums] = {}
-        self._counts = [count]
-        while self._counts[-1] > 1:
-            self._counts.append((self._counts[-1] + 1) // 2)
-        self._lock = threading.Lock()
-
-    def put(self, number: int, sums: Sums) -> None:
-        """Add the sums of one chunk."""
-        level = 0
-        with self._lock:
-            while level < len(self._counts) - 1:
-                other = number ^ 1
-                if other < self._counts[level]:
-                    found = self._waiting.pop((level, other), None)
-                    if found is None:
-                        break
-                    sums = add(found, sums) if other < number else add(sums, found)
-                level, number = level + 1, number // 2
-            self._waiting[level, number] = sums
-
-    def total(self) -> Sums:
-        """Return the sum of all chunks."""
-        (((level, _), total),) = self._waiting.items()
-        assert level == len(self._counts) - 1, "chunks are missing"
-        return total
-
-
-@lru_cache(maxsize=4)
-def _lower(size: int) -> NDArray[np.intp]:
-    """Where the lower triangle of (M, M) is among its numbers."""
-    return np.flatnonzero(np.tri(size, dtype=bool))
-
-
-def packed(square: Array) -> Array:
-    """Return the lower triangle of (M, M) as a vector."""
-    return np.take(square, _lower(len(square)))
-
-
-def unpacked(vector: Array, size: int) -> Array:
-    """Return the lower triangle (M, M) that was `packed`; zeros above."""
-    square = np.zeros((size, size))
-    square.flat[_lower(size)] = vector
-    return square
-
-
 # --- What a chunk is given: the inducing inputs, the rule of projection, the posterior of w.
 
 
@@ -273,3 +133,143 @@ def _solved(root: Array, h: Array) -> Array:
     half = solve_triangular(root, h, lower=True, check_finite=False)
     found: Array = solve_triangular(root, half, lower=True, trans=1, check_finite=False)
     return found
+
+
+# --- Sums over chunks by a binary tree over their numbers: the same bits in whatever order they
+# come.
+#
+# Chunk 2k is added to chunk 2k + 1, pairs to pairs, and so on. No more partial sums are held than
+# the chunks that are out of order.
+
+#: Named sums. "worst" is no sum: (size, row) of the row that changed most.
+Sums = dict[str, Any]
+
+
+def add(left: Sums, right: Sums) -> Sums:
+    """Add two sums of the same names."""
+    total = {name: left[name] + right[name] for name in left if name != "worst"}
+    if "worst" in left:
+        total["worst"] = right["worst"] if right["worst"][0] > left["worst"][0] else left["worst"]
+    return total
+
+
+class Tree:
+    """Takes the sums of `count` chunks, from any thread and in any order."""
+
+    def __init__(self, count: int) -> None:
+        self._waiting: dict[tuple[int, int], Sums] = {}
+        self._counts = [count]
+        while self._counts[-1] > 1:
+            self._counts.append((self._counts[-1] + 1) // 2)
+        self._lock = threading.Lock()
+
+    def put(self, number: int, sums: Sums) -> None:
+        """Add the sums of one chunk."""
+        level = 0
+        with self._lock:
+            while level < len(self._counts) - 1:
+                other = number ^ 1
+                if other < self._counts[level]:
+                    found = self._waiting.pop((level, other), None)
+                    if found is None:
+                        break
+                    sums = add(found, sums) if other < number else add(sums, found)
+                level, number = level + 1, number // 2
+            self._waiting[level, number] = sums
+
+    def total(self) -> Sums:
+        """Return the sum of all chunks."""
+        (((level, _), total),) = self._waiting.items()
+        assert level == len(self._counts) - 1, "chunks are missing"
+        return total
+
+
+@lru_cache(maxsize=4)
+def _lower(size: int) -> NDArray[np.intp]:
+    """Where the lower triangle of (M, M) is among its numbers."""
+    return np.flatnonzero(np.tri(size, dtype=bool))
+
+
+def packed(square: Array) -> Array:
+    """Return the lower triangle of (M, M) as a vector."""
+    return np.take(square, _lower(len(square)))
+
+
+def unpacked(vector: Array, size: int) -> Array:
+    """Return the lower triangle (M, M) that was `packed`; zeros above."""
+    square = np.zeros((size, size))
+    square.flat[_lower(size)] = vector
+    return square
+
+
+# --- How cavities are projected: likelihoods to the power of power EP times their weights.
+
+#: All that the method gives; what has its mean; log Z alone.
+Wanted = Literal["sites", "means", "log_z"]
+
+
+class Rule:
+    """A `Projector` with the power of power EP.
+
+    Attributes
+    ----------
+    projector : Projector
+        Where a table of the power ships, it looks there.
+    power : float
+    nonnegative : bool
+        Whether precisions are held at zero or above: no more than rounding where the likelihood is
+        log-concave.
+    """
+
+    def __init__(self, projector: Projector, power: float = 1.0, bounded: bool = False) -> None:
+        self.projector, self.power = projector.to_power(power), power
+        concave = projector.likelihood.log_concave and projector.method != "wp"
+        self.bounded = bounded
+        self.nonnegative = bool(bounded or concave)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rule, (self.projector, self.power, self.bounded)
+
+    @cached_property
+    def _powered(self) -> tuple[Any, ...]:
+        return plain(self.projector.likelihood.functions(powers=True))
+
+    @cached_property
+    def _plain(self) -> tuple[Any, ...]:
+        return plain(self.projector.functions)
+
+    def project(
+        self,
+        mean: Array,
+        std: Array,
+        y: Array,
+        weights: Array | None,
+        wanted: Wanted = "sites",
+        whole: bool = False,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Project cavities N(mean, std^2), all of shape (n,).
+
+        With `whole` the likelihoods are not raised to the power of power EP.
+
+        Returns
+        -------
+        log_z, mean, std, where : ndarray, shape (n,)
+            Where a lookup was: `INSIDE` or `OUTSIDE_GRID` of `qpruntime.projection.site_kernel`, or
+            0.
+
+        Raises
+        ------
+        NumericalError, TableError
+            If a cavity cannot be projected.
+        """
+        projector = self.projector
+        power = 1.0 if whole else self.power
+        raised = power != 1.0 or weights is not None
+        powers = np.full(y.size, power) if weights is None else power * weights
+        source = projector.source
+        if wanted != "sites":
+            source = projector.means if wanted == "means" else projector.without_table
+        functions = self._powered if raised else self._plain
+        return project_rows(
+            projector.likelihood, (functions, source), powers, (mean, std), y, projector.table
+        )

@@ -96,6 +96,63 @@ class Density:
         return directions(H)
 
 
+# --- Hyper-parameters of one process, integrated: nodes with weights, and a posterior at each.
+
+
+@dataclass(frozen=True, eq=False)
+class Integrated:
+    """What hyper-parameters may be, how likely that is, and the posterior with each of them.
+
+    Attributes
+    ----------
+    design : {"grid", "composite", "importance", "nuts"}
+        How nodes were found.
+    names : tuple of str, length p
+        Of the parameters: those of the kernel, then those of the likelihood.
+    theta : ndarray, shape (J, p)
+        Their logarithms at the nodes, in the units of `Optimum.theta`.
+    weights : ndarray, shape (J,)
+        They sum to 1.
+    log_evidence : float
+        Log of the evidence integrated over the prior of the parameters; NaN of a chain.
+    effective : float
+        Effective number of nodes: 1 over the sum of squared weights; of a chain by its
+        autocorrelations.
+    pareto_k : float
+        Shape of the tail of importance weights of a Student t around the mode, by which the
+        density is far from it: above 0.7 such weights are not relied on. NaN of a chain.
+    evaluations : int
+        How often the evidence was computed.
+    kernels, likelihoods, posteriors : tuple, length J
+        At the nodes, as `kernel_`, `likelihood_` and `posterior_` are at the mode.
+    """
+
+    design: str
+    names: tuple[str, ...]
+    theta: Array
+    weights: Array
+    log_evidence: float
+    effective: float
+    pareto_k: float
+    evaluations: int
+    kernels: tuple[Kernel, ...]
+    likelihoods: tuple[Likelihood, ...]
+    posteriors: tuple[Any, ...]
+
+    def moved(self, change: Callable[[Kernel, Any], tuple[Kernel, Any]]) -> Integrated:
+        """Return the same with other kernels and posteriors, as of features in other units."""
+        pairs = zip(self.kernels, self.posteriors, strict=True)
+        kernels, posteriors = zip(*(change(*pair) for pair in pairs), strict=True)
+        return replace(self, kernels=kernels, posteriors=posteriors)
+
+    def __repr__(self) -> str:
+        return (
+            f"Integrated({self.design}: {len(self.weights)} nodes of {', '.join(self.names)}; "
+            f"effective {self.effective:.1f}, k {self.pareto_k:.2f}, {self.evaluations} "
+            "evaluations)"
+        )
+
+
 # --- Proper priors of all log parameters: what is given, and weak ones where nothing is.
 #
 # The evidence alone need not be integrable: where classes are separable it has a limit as the
@@ -174,60 +231,3 @@ def _lengths(kernel: Kernel) -> Array:
     return np.array(
         [h.name.endswith("length_scale") for h in free for _ in range(h.n_elements)], dtype=bool
     )
-
-
-# --- Hyper-parameters of one process, integrated: nodes with weights, and a posterior at each.
-
-
-@dataclass(frozen=True, eq=False)
-class Integrated:
-    """What hyper-parameters may be, how likely that is, and the posterior with each of them.
-
-    Attributes
-    ----------
-    design : {"grid", "composite", "importance", "nuts"}
-        How nodes were found.
-    names : tuple of str, length p
-        Of the parameters: those of the kernel, then those of the likelihood.
-    theta : ndarray, shape (J, p)
-        Their logarithms at the nodes, in the units of `Optimum.theta`.
-    weights : ndarray, shape (J,)
-        They sum to 1.
-    log_evidence : float
-        Log of the evidence integrated over the prior of the parameters; NaN of a chain.
-    effective : float
-        Effective number of nodes: 1 over the sum of squared weights; of a chain by its
-        autocorrelations.
-    pareto_k : float
-        Shape of the tail of importance weights of a Student t around the mode, by which the
-        density is far from it: above 0.7 such weights are not relied on. NaN of a chain.
-    evaluations : int
-        How often the evidence was computed.
-    kernels, likelihoods, posteriors : tuple, length J
-        At the nodes, as `kernel_`, `likelihood_` and `posterior_` are at the mode.
-    """
-
-    design: str
-    names: tuple[str, ...]
-    theta: Array
-    weights: Array
-    log_evidence: float
-    effective: float
-    pareto_k: float
-    evaluations: int
-    kernels: tuple[Kernel, ...]
-    likelihoods: tuple[Likelihood, ...]
-    posteriors: tuple[Any, ...]
-
-    def moved(self, change: Callable[[Kernel, Any], tuple[Kernel, Any]]) -> Integrated:
-        """Return the same with other kernels and posteriors, as of features in other units."""
-        pairs = zip(self.kernels, self.posteriors, strict=True)
-        kernels, posteriors = zip(*(change(*pair) for pair in pairs), strict=True)
-        return replace(self, kernels=kernels, posteriors=posteriors)
-
-    def __repr__(self) -> str:
-        return (
-            f"Integrated({self.design}: {len(self.weights)} nodes of {', '.join(self.names)}; "
-            f"effective {self.effective:.1f}, k {self.pareto_k:.2f}, {self.evaluations} "
-            "evaluations)"
-        )

@@ -74,6 +74,85 @@ def composite_mass() -> float:
     return 1.0 + 1.0 / (_RADIUS**2 - 1.0)
 
 
+# --- The shape k of the tail of importance weights, by which they are judged.
+#
+# A generalised Pareto distribution is fitted to the largest weights; beyond 0.7 more draws hardly
+# help (Vehtari, Simpson, Gelman, Yao & Gabry 2024). The fit is that of Zhang & Stephens (2009).
+
+#: Weights whose k is above this are not relied on.
+TRUSTED = 0.7
+# Draws of the tail at least.
+_FEWEST = 5
+# The prior of Zhang & Stephens, and how much k is drawn to one half, in draws.
+_GRID, _PRIOR, _DRAWN = 30, 3.0, 10.0
+
+
+def pareto_k(log_weights: Array) -> float:
+    """Return k of S importance weights given by their logarithms; NaN of too few."""
+    logs = np.sort(log_weights[np.isfinite(log_weights)])
+    S = logs.size
+    tail = math.ceil(min(0.2 * S, 3.0 * math.sqrt(S)))
+    if tail < _FEWEST or S - tail < 1:
+        return math.nan
+    largest = np.exp(logs - logs[-1])
+    beyond = largest[-tail:] - largest[-tail - 1]
+    # Equal weights have no tail.
+    if not beyond[-1] > 1e-12:
+        return -math.inf
+    return pareto_shape(np.maximum(beyond, 1e-300), _DRAWN)
+
+
+def pareto_shape(x: Array, prior: float = 0.0) -> float:
+    """Shape k of a generalised Pareto distribution from sorted positive draws (n,).
+
+    `prior` draws at k = 1/2 are added.
+    """
+    n = x.size
+    count = _GRID + int(math.sqrt(n))
+    quarter = x[int(n / 4.0 + 0.5) - 1]
+    steps = np.sqrt(count / (np.arange(1, count + 1) - 0.5))
+    # theta = -k / sigma, Section 3 there.
+    theta = 1.0 / x[-1] + (1.0 - steps) / (_PRIOR * quarter)
+    shapes = -np.log1p(-theta[:, None] * x).mean(axis=1)
+    logs = n * (np.log(theta / shapes) + shapes - 1.0)
+    weights = 1.0 / np.exp(np.minimum(logs - logs[:, None], 700.0)).sum(axis=1)
+    at = float(theta @ weights / weights.sum())
+    k = float(np.log1p(-at * x).mean())
+    return (n * k + 0.5 * prior) / (n + prior)
+
+
+# --- Hyper-parameters by importance: draws of a Student t around the mode, weighted by the density.
+#
+# Each half axis has a scale of its own, by two values of the density an axis; draws are those of a
+# scrambled Sobol sequence.
+
+# Degrees of freedom: tails that are heavier than those of evidences.
+_FREEDOM = 5.0
+
+
+def draws(p: int, n: int, stretch: Array, seed: int) -> tuple[Array, Array]:
+    """Places z (n, p) and the logarithms of their density (n,).
+
+    Parameters
+    ----------
+    p, n : int
+    stretch : ndarray, shape (2, p)
+        Scales below and above the mode along each axis.
+    seed : int
+    """
+    uniform = qmc.Sobol(2 * p + 1, rng=np.random.default_rng(seed)).random(n)
+    uniform = np.clip(uniform, 1e-12, 1.0 - 1e-12)
+    share = np.sqrt(chi2.ppf(uniform[:, 0], _FREEDOM) / _FREEDOM)
+    size = norm.ppf(0.5 + 0.5 * uniform[:, 1 : p + 1]) / share[:, None]
+    above = uniform[:, p + 1 :] < stretch[1] / stretch.sum(axis=0)
+    z = np.where(above, stretch[1] * size, -stretch[0] * size)
+    # Of a t of p dimensions on the positive orthant, times the chance of each side over its scale.
+    constant = gammaln(0.5 * (_FREEDOM + p)) - gammaln(0.5 * _FREEDOM)
+    constant -= 0.5 * p * np.log(_FREEDOM * np.pi)
+    logs = constant - 0.5 * (_FREEDOM + p) * np.log1p((size**2).sum(axis=1) / _FREEDOM)
+    return z, logs + p * np.log(2.0) - np.log(stretch.sum(axis=0)).sum()
+
+
 # --- Nodes spread around a mode: on a lattice, or by a composite design stretched to the density.
 #
 # In z, coordinates around the mode in which the curvature is 1. What is at a node is the caller's:
@@ -152,82 +231,3 @@ def stretched(at: At, p: int, centre: Any) -> Spread:
             logs.append(one[1])
             weights.append(weight * wide.prod())
     return np.array(kept), found, np.array(logs), np.array(weights)
-
-
-# --- Hyper-parameters by importance: draws of a Student t around the mode, weighted by the density.
-#
-# Each half axis has a scale of its own, by two values of the density an axis; draws are those of a
-# scrambled Sobol sequence.
-
-# Degrees of freedom: tails that are heavier than those of evidences.
-_FREEDOM = 5.0
-
-
-def draws(p: int, n: int, stretch: Array, seed: int) -> tuple[Array, Array]:
-    """Places z (n, p) and the logarithms of their density (n,).
-
-    Parameters
-    ----------
-    p, n : int
-    stretch : ndarray, shape (2, p)
-        Scales below and above the mode along each axis.
-    seed : int
-    """
-    uniform = qmc.Sobol(2 * p + 1, rng=np.random.default_rng(seed)).random(n)
-    uniform = np.clip(uniform, 1e-12, 1.0 - 1e-12)
-    share = np.sqrt(chi2.ppf(uniform[:, 0], _FREEDOM) / _FREEDOM)
-    size = norm.ppf(0.5 + 0.5 * uniform[:, 1 : p + 1]) / share[:, None]
-    above = uniform[:, p + 1 :] < stretch[1] / stretch.sum(axis=0)
-    z = np.where(above, stretch[1] * size, -stretch[0] * size)
-    # Of a t of p dimensions on the positive orthant, times the chance of each side over its scale.
-    constant = gammaln(0.5 * (_FREEDOM + p)) - gammaln(0.5 * _FREEDOM)
-    constant -= 0.5 * p * np.log(_FREEDOM * np.pi)
-    logs = constant - 0.5 * (_FREEDOM + p) * np.log1p((size**2).sum(axis=1) / _FREEDOM)
-    return z, logs + p * np.log(2.0) - np.log(stretch.sum(axis=0)).sum()
-
-
-# --- The shape k of the tail of importance weights, by which they are judged.
-#
-# A generalised Pareto distribution is fitted to the largest weights; beyond 0.7 more draws hardly
-# help (Vehtari, Simpson, Gelman, Yao & Gabry 2024). The fit is that of Zhang & Stephens (2009).
-
-#: Weights whose k is above this are not relied on.
-TRUSTED = 0.7
-# Draws of the tail at least.
-_FEWEST = 5
-# The prior of Zhang & Stephens, and how much k is drawn to one half, in draws.
-_GRID, _PRIOR, _DRAWN = 30, 3.0, 10.0
-
-
-def pareto_k(log_weights: Array) -> float:
-    """Return k of S importance weights given by their logarithms; NaN of too few."""
-    logs = np.sort(log_weights[np.isfinite(log_weights)])
-    S = logs.size
-    tail = math.ceil(min(0.2 * S, 3.0 * math.sqrt(S)))
-    if tail < _FEWEST or S - tail < 1:
-        return math.nan
-    largest = np.exp(logs - logs[-1])
-    beyond = largest[-tail:] - largest[-tail - 1]
-    # Equal weights have no tail.
-    if not beyond[-1] > 1e-12:
-        return -math.inf
-    return pareto_shape(np.maximum(beyond, 1e-300), _DRAWN)
-
-
-def pareto_shape(x: Array, prior: float = 0.0) -> float:
-    """Shape k of a generalised Pareto distribution from sorted positive draws (n,).
-
-    `prior` draws at k = 1/2 are added.
-    """
-    n = x.size
-    count = _GRID + int(math.sqrt(n))
-    quarter = x[int(n / 4.0 + 0.5) - 1]
-    steps = np.sqrt(count / (np.arange(1, count + 1) - 0.5))
-    # theta = -k / sigma, Section 3 there.
-    theta = 1.0 / x[-1] + (1.0 - steps) / (_PRIOR * quarter)
-    shapes = -np.log1p(-theta[:, None] * x).mean(axis=1)
-    logs = n * (np.log(theta / shapes) + shapes - 1.0)
-    weights = 1.0 / np.exp(np.minimum(logs - logs[:, None], 700.0)).sum(axis=1)
-    at = float(theta @ weights / weights.sum())
-    k = float(np.log1p(-at * x).mean())
-    return (n * k + 0.5 * prior) / (n + prior)

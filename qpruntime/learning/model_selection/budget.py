@@ -28,6 +28,150 @@ __all__ = [
     "why_never",
 ]
 
+# --- What rows held out say: the log of the stages of a fit, and when a gain is one.
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of a fit.
+
+    Attributes
+    ----------
+    rows : int
+        That it learnt from, or that were settled.
+    candidate : str
+    density : float
+        Mean log predictive density of the rows that judged, NaN if none did.
+    operations : float
+        That the fit had taken after it.
+    """
+
+    rows: int
+    candidate: str
+    density: float
+    operations: float
+
+
+def better(gain: Array, errors: float = 1.0) -> bool:
+    """Whether judges gain more than so many standard errors of their mean gain."""
+    if not np.isfinite(gain).all():
+        return False
+    error = float(np.std(gain)) / math.sqrt(gain.size)
+    return float(np.mean(gain)) > errors * error
+
+
+# --- What the steps of a fit cost, in floating-point operations, and how many there may be.
+#
+# A budget is counted and is no clock: the same seed gives the same bits on any machine, however
+# busy.
+
+#: Operations that stand for a second of one core.
+RATE = 2e10
+# Seconds of a fit of so many rows, and the factor for ten times as many.
+_SECONDS, _ROWS, _DECADE = 30.0, 10_000, 4.0
+
+
+class Budget:
+    """Operations that a fit may take, and those that it has taken.
+
+    Parameters
+    ----------
+    seconds : float or None
+        Of one core that does 2e10 operations a second; None is 30 up to 10 000 rows, and four times
+        as many for ten times as many rows.
+    rows : int
+    """
+
+    def __init__(self, seconds: float | None, rows: int) -> None:
+        if seconds is None:
+            seconds = _SECONDS * _DECADE ** max(0.0, math.log10(rows / _ROWS))
+        self.seconds = seconds
+        self.most = seconds * RATE
+        self.taken = 0.0
+
+    def take(self, operations: float) -> None:
+        """Count what has been done."""
+        self.taken += operations
+
+    def allows(self, operations: float, share: float = 1.0) -> bool:
+        """Whether so many more stay within a share of the budget."""
+        return self.taken + operations <= share * self.most
+
+
+def dense_evaluation(n: int, features: int = 1) -> float:
+    """One evidence of n rows and its gradient, with so many length-scales."""
+    return 4.5 * float(n) ** 3 + 20.0 * float(n) ** 2 * features
+
+
+def dense_inference(n: int) -> float:
+    """Settle n rows under a kernel that is known."""
+    return 8.0 * float(n) ** 3
+
+
+def sweeps_of(sweeps: int, n: int, m: int) -> float:
+    """Sweeps over n rows with m inducing inputs; the first also computes the features."""
+    return sweeps * 3.0 * float(n) * m * m + 40.0 * float(n) * m
+
+
+def local_density(rows: int, k: int, m: int) -> float:
+    """Leave-one-out densities of so many rows with their k nearest."""
+    return rows * (4.0 * k * k * m + 10.0 * float(k) ** 3)
+
+
+# --- Whether a fit is one that the policy is for.
+
+#: More rows than this are not fitted densely.
+DENSE = 1500
+
+
+def acts(data: Data, settings: Settings) -> bool:
+    """Whether kernel and engine are chosen for the rows there are.
+
+    For more rows than are fitted densely; ``inducing="judged"`` asks for it from 60 rows on.
+    """
+    auto = settings.auto
+    fewest = FEWEST if auto is not None and auto.few else DENSE + 1
+    return len(data.y) >= fewest and _free(data, settings)
+
+
+def acts_on_few(data: Data, settings: Settings) -> bool:
+    """Whether the features of few rows may be taken as their ranks."""
+    return FEWEST <= len(data.y) <= DENSE and _free(data, settings)
+
+
+def why_never(data: Data, settings: Settings) -> str:
+    """Say why nothing is chosen, however many rows there are; nothing if it may be.
+
+    Not where the user gives the kernel, its start or what is maximised. Nor where method "vb" asks
+    for the dense engine, nor for one column: that is a series.
+    """
+    method = data.projector.method
+    for why, holds in (
+        ("X has one column, which is a series", int(data.X.shape[1]) <= 1 and not data.levels),
+        ("the kernel is given", settings.kernel is not None),
+        ("optimize=False learns no kernel", not settings.optimize),
+        ("restarts are of the dense engine", settings.n_restarts > 0),
+        ('optimize="loo" is of the dense engine', settings.objective != "evidence"),
+        ("the solver is given", settings.solver != "auto"),
+        (f'method "{method}" is of the dense engine', method not in ("ep", "qp")),
+    ):
+        if holds:
+            return why
+    return ""
+
+
+def _free(data: Data, settings: Settings) -> bool:
+    """Not where the user asks for something else, nor where corrections ask for the dense engine.
+
+    A scheduler computes passes over all rows, of which few need none.
+    """
+    return (
+        settings.auto is not None
+        and not why_never(data, settings)
+        and (settings.scheduler is None or len(data.y) > DENSE)
+    )
+
+
 # --- Which rows kernels are learnt from, and which judge them.
 
 #: Below this many rows none are held out.
@@ -109,147 +253,3 @@ def _spread(strata: Array, rng: np.random.Generator) -> NDArray[np.intp]:
         rows = np.flatnonzero(strata == label)
         place[rng.permutation(rows)] = (np.arange(rows.size) + rng.random()) / rows.size
     return np.argsort(place, kind="stable")
-
-
-# --- Whether a fit is one that the policy is for.
-
-#: More rows than this are not fitted densely.
-DENSE = 1500
-
-
-def acts(data: Data, settings: Settings) -> bool:
-    """Whether kernel and engine are chosen for the rows there are.
-
-    For more rows than are fitted densely; ``inducing="judged"`` asks for it from 60 rows on.
-    """
-    auto = settings.auto
-    fewest = FEWEST if auto is not None and auto.few else DENSE + 1
-    return len(data.y) >= fewest and _free(data, settings)
-
-
-def acts_on_few(data: Data, settings: Settings) -> bool:
-    """Whether the features of few rows may be taken as their ranks."""
-    return FEWEST <= len(data.y) <= DENSE and _free(data, settings)
-
-
-def why_never(data: Data, settings: Settings) -> str:
-    """Say why nothing is chosen, however many rows there are; nothing if it may be.
-
-    Not where the user gives the kernel, its start or what is maximised. Nor where method "vb" asks
-    for the dense engine, nor for one column: that is a series.
-    """
-    method = data.projector.method
-    for why, holds in (
-        ("X has one column, which is a series", int(data.X.shape[1]) <= 1 and not data.levels),
-        ("the kernel is given", settings.kernel is not None),
-        ("optimize=False learns no kernel", not settings.optimize),
-        ("restarts are of the dense engine", settings.n_restarts > 0),
-        ('optimize="loo" is of the dense engine', settings.objective != "evidence"),
-        ("the solver is given", settings.solver != "auto"),
-        (f'method "{method}" is of the dense engine', method not in ("ep", "qp")),
-    ):
-        if holds:
-            return why
-    return ""
-
-
-def _free(data: Data, settings: Settings) -> bool:
-    """Not where the user asks for something else, nor where corrections ask for the dense engine.
-
-    A scheduler computes passes over all rows, of which few need none.
-    """
-    return (
-        settings.auto is not None
-        and not why_never(data, settings)
-        and (settings.scheduler is None or len(data.y) > DENSE)
-    )
-
-
-# --- What the steps of a fit cost, in floating-point operations, and how many there may be.
-#
-# A budget is counted and is no clock: the same seed gives the same bits on any machine, however
-# busy.
-
-#: Operations that stand for a second of one core.
-RATE = 2e10
-# Seconds of a fit of so many rows, and the factor for ten times as many.
-_SECONDS, _ROWS, _DECADE = 30.0, 10_000, 4.0
-
-
-class Budget:
-    """Operations that a fit may take, and those that it has taken.
-
-    Parameters
-    ----------
-    seconds : float or None
-        Of one core that does 2e10 operations a second; None is 30 up to 10 000 rows, and four times
-        as many for ten times as many rows.
-    rows : int
-    """
-
-    def __init__(self, seconds: float | None, rows: int) -> None:
-        if seconds is None:
-            seconds = _SECONDS * _DECADE ** max(0.0, math.log10(rows / _ROWS))
-        self.seconds = seconds
-        self.most = seconds * RATE
-        self.taken = 0.0
-
-    def take(self, operations: float) -> None:
-        """Count what has been done."""
-        self.taken += operations
-
-    def allows(self, operations: float, share: float = 1.0) -> bool:
-        """Whether so many more stay within a share of the budget."""
-        return self.taken + operations <= share * self.most
-
-
-def dense_evaluation(n: int, features: int = 1) -> float:
-    """One evidence of n rows and its gradient, with so many length-scales."""
-    return 4.5 * float(n) ** 3 + 20.0 * float(n) ** 2 * features
-
-
-def dense_inference(n: int) -> float:
-    """Settle n rows under a kernel that is known."""
-    return 8.0 * float(n) ** 3
-
-
-def sweeps_of(sweeps: int, n: int, m: int) -> float:
-    """Sweeps over n rows with m inducing inputs; the first also computes the features."""
-    return sweeps * 3.0 * float(n) * m * m + 40.0 * float(n) * m
-
-
-def local_density(rows: int, k: int, m: int) -> float:
-    """Leave-one-out densities of so many rows with their k nearest."""
-    return rows * (4.0 * k * k * m + 10.0 * float(k) ** 3)
-
-
-# --- What rows held out say: the log of the stages of a fit, and when a gain is one.
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A step of a fit.
-
-    Attributes
-    ----------
-    rows : int
-        That it learnt from, or that were settled.
-    candidate : str
-    density : float
-        Mean log predictive density of the rows that judged, NaN if none did.
-    operations : float
-        That the fit had taken after it.
-    """
-
-    rows: int
-    candidate: str
-    density: float
-    operations: float
-
-
-def better(gain: Array, errors: float = 1.0) -> bool:
-    """Whether judges gain more than so many standard errors of their mean gain."""
-    if not np.isfinite(gain).all():
-        return False
-    error = float(np.std(gain)) / math.sqrt(gain.size)
-    return float(np.mean(gain)) > errors * error

@@ -31,6 +31,120 @@ __all__ = [
     "screened",
 ]
 
+# --- Few rows: whether their features are better seen as ranks, by leaving out each row in turn.
+#
+# All of them are fitted as ever. The common length-scale of all features is compared, for it has
+# too few parameters to learn rows by heart.
+
+# Where every feature is as straight in its ranks, by their correlation, ranks change little.
+_STRAIGHT = 0.9
+# Of many classes so many say.
+_RANKED_CLASSES = 3
+# Rows whose sites may be negative settle one after the other.
+_RANKED_ROWS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """Features as they are or as ranks, and where the fits of the first processes may begin."""
+
+    warp: Warp | None
+    thetas: tuple[Array, ...]
+    stages: tuple[Stage, ...]
+
+
+def look(processes: Sequence[Data], settings: Settings, latent_scale: float) -> Looked | None:
+    """Take ranks of features where rows left out are sure that they predict better.
+
+    Of fits that `qpruntime.learning.model_selection.budget.acts_on_few` names, with X in memory.
+    None, and nothing is computed, where features are nearly straight in their ranks.
+    """
+    first = processes[0]
+    rng = np.random.default_rng(0)
+    warped = View.of(first.X, first.weights, rng, True, first.levels)
+    if not _bent(first.X, warped.features):
+        return None
+    n, budget = len(first.y), Budget(None, len(first.y))
+    concave = first.projector.likelihood.log_concave
+    rows = np.arange(n) if concave else np.sort(rng.permutation(n)[:_RANKED_ROWS])
+    seen, stages, thetas = [], [], []
+    for view in (View.of(first.X, first.weights, rng, False, first.levels), warped):
+        start = default_start(view.units, latent_scale)
+        left: Array = np.zeros(rows.size)
+        ends = []
+        for data in processes[:_RANKED_CLASSES]:
+            own = some_of(data, view.scaled[rows], rows)
+            trial = Trial(own, settings, budget, slice(0, 0))
+            with blas_threads(rows.size):
+                climbed = trial.climb(start, rows.size, *_CLIMB)
+                left += trial.left_out(climbed, rows.size)
+            ends.append(climbed.theta)
+        words = "ranks of features" if view is warped else "features"
+        stages.append(Stage(rows.size, words, float(left.mean()), budget.taken))
+        seen.append(left)
+        thetas.append(tuple(ends))
+    sure = better(seen[1] - seen[0], SURE)
+    return Looked(warped.warp if sure else None, thetas[sure], tuple(stages))
+
+
+def _bent(X: Array, shares: Array) -> bool:
+    """Whether any feature is far from straight in its ranks."""
+    x, r = X - X.mean(axis=0), shares - shares.mean(axis=0)
+    with np.errstate(all="ignore"):
+        scale = np.abs(x).max(axis=0)
+        x = x / np.where(scale > 0.0, scale, 1.0)
+        norms = np.sqrt((x * x).sum(axis=0) * (r * r).sum(axis=0))
+        straight = (x * r).sum(axis=0) > _STRAIGHT * norms
+    return not bool((straight | (norms == 0.0)).all())
+
+
+# --- The inputs of all rows as kernels see them: features, or their ranks, in units of their own.
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Inputs (N, d), perhaps read in parts, what they go through, and their units."""
+
+    X: Any
+    warp: Warp | None
+    units: Units
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        weights: Array | None,
+        rng: np.random.Generator,
+        ranks: bool,
+        levels: Sequence[int] = (),
+    ) -> View:
+        """Measure the rows of X, some of whose columns are levels; of many rows a sample."""
+        n = int(X.shape[0])
+        if n <= SAMPLE and not is_lazy(X):
+            points, mass = X, weights
+        else:
+            some = sample(n, SAMPLE, rng)
+            points, mass = rows_at(X, some), None if weights is None else weights[some]
+        if not ranks:
+            return cls(X, None, Units.of(points, mass, levels))
+        warp = Warp.of(points, mass, levels)
+        return cls(X, warp, Units.of(warp(points), mass, levels))
+
+    @cached_property
+    def features(self) -> Any:
+        """What the kernel of users is a function of."""
+        return mapped(self.X, self.warp, int(self.X.shape[1])) if self.warp else self.X
+
+    @cached_property
+    def scaled(self) -> Any:
+        """The same in units of the kernel that is learnt."""
+        return mapped(self.features, self.units.scaled, self.units.width)
+
+    def rows(self, points: Array) -> Array:
+        """Points (n, d) like those of X, scaled."""
+        return self.units.scaled(self.warp(points) if self.warp else points)
+
+
 # --- Many features for few rows: some of them alone, where the evidence pays for choosing these.
 #
 # Any k of d features could have been chosen, with equal probability: that costs the log of how many
@@ -114,117 +228,3 @@ def _correlation(columns: Array, y: Array, mass: Array) -> Array:
     with np.errstate(all="ignore"):
         found: Array = np.abs((share * b) @ a) / np.sqrt((share @ (a * a)) * (share @ (b * b)))
     return np.nan_to_num(found)
-
-
-# --- The inputs of all rows as kernels see them: features, or their ranks, in units of their own.
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """Inputs (N, d), perhaps read in parts, what they go through, and their units."""
-
-    X: Any
-    warp: Warp | None
-    units: Units
-
-    @classmethod
-    def of(
-        cls,
-        X: Any,
-        weights: Array | None,
-        rng: np.random.Generator,
-        ranks: bool,
-        levels: Sequence[int] = (),
-    ) -> View:
-        """Measure the rows of X, some of whose columns are levels; of many rows a sample."""
-        n = int(X.shape[0])
-        if n <= SAMPLE and not is_lazy(X):
-            points, mass = X, weights
-        else:
-            some = sample(n, SAMPLE, rng)
-            points, mass = rows_at(X, some), None if weights is None else weights[some]
-        if not ranks:
-            return cls(X, None, Units.of(points, mass, levels))
-        warp = Warp.of(points, mass, levels)
-        return cls(X, warp, Units.of(warp(points), mass, levels))
-
-    @cached_property
-    def features(self) -> Any:
-        """What the kernel of users is a function of."""
-        return mapped(self.X, self.warp, int(self.X.shape[1])) if self.warp else self.X
-
-    @cached_property
-    def scaled(self) -> Any:
-        """The same in units of the kernel that is learnt."""
-        return mapped(self.features, self.units.scaled, self.units.width)
-
-    def rows(self, points: Array) -> Array:
-        """Points (n, d) like those of X, scaled."""
-        return self.units.scaled(self.warp(points) if self.warp else points)
-
-
-# --- Few rows: whether their features are better seen as ranks, by leaving out each row in turn.
-#
-# All of them are fitted as ever. The common length-scale of all features is compared, for it has
-# too few parameters to learn rows by heart.
-
-# Where every feature is as straight in its ranks, by their correlation, ranks change little.
-_STRAIGHT = 0.9
-# Of many classes so many say.
-_RANKED_CLASSES = 3
-# Rows whose sites may be negative settle one after the other.
-_RANKED_ROWS = 500
-
-
-@dataclass(frozen=True, eq=False)
-class Looked:
-    """Features as they are or as ranks, and where the fits of the first processes may begin."""
-
-    warp: Warp | None
-    thetas: tuple[Array, ...]
-    stages: tuple[Stage, ...]
-
-
-def look(processes: Sequence[Data], settings: Settings, latent_scale: float) -> Looked | None:
-    """Take ranks of features where rows left out are sure that they predict better.
-
-    Of fits that `qpruntime.learning.model_selection.budget.acts_on_few` names, with X in memory.
-    None, and nothing is computed, where features are nearly straight in their ranks.
-    """
-    first = processes[0]
-    rng = np.random.default_rng(0)
-    warped = View.of(first.X, first.weights, rng, True, first.levels)
-    if not _bent(first.X, warped.features):
-        return None
-    n, budget = len(first.y), Budget(None, len(first.y))
-    concave = first.projector.likelihood.log_concave
-    rows = np.arange(n) if concave else np.sort(rng.permutation(n)[:_RANKED_ROWS])
-    seen, stages, thetas = [], [], []
-    for view in (View.of(first.X, first.weights, rng, False, first.levels), warped):
-        start = default_start(view.units, latent_scale)
-        left: Array = np.zeros(rows.size)
-        ends = []
-        for data in processes[:_RANKED_CLASSES]:
-            own = some_of(data, view.scaled[rows], rows)
-            trial = Trial(own, settings, budget, slice(0, 0))
-            with blas_threads(rows.size):
-                climbed = trial.climb(start, rows.size, *_CLIMB)
-                left += trial.left_out(climbed, rows.size)
-            ends.append(climbed.theta)
-        words = "ranks of features" if view is warped else "features"
-        stages.append(Stage(rows.size, words, float(left.mean()), budget.taken))
-        seen.append(left)
-        thetas.append(tuple(ends))
-    sure = better(seen[1] - seen[0], SURE)
-    return Looked(warped.warp if sure else None, thetas[sure], tuple(stages))
-
-
-def _bent(X: Array, shares: Array) -> bool:
-    """Whether any feature is far from straight in its ranks."""
-    x, r = X - X.mean(axis=0), shares - shares.mean(axis=0)
-    with np.errstate(all="ignore"):
-        scale = np.abs(x).max(axis=0)
-        x = x / np.where(scale > 0.0, scale, 1.0)
-        norms = np.sqrt((x * x).sum(axis=0) * (r * r).sum(axis=0))
-        straight = (x * r).sum(axis=0) > _STRAIGHT * norms
-    return not bool((straight | (norms == 0.0)).all())

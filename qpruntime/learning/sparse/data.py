@@ -41,78 +41,84 @@ __all__ = [
     "staged",
 ]
 
-# --- How far a fit in stages is: a bar on a terminal, otherwise a line for each evaluation.
+# --- The first stage of a fit by inducing points: on a sample, parameters and then inducing inputs.
 
-# Steps of the bar.
-_TOTAL = 1000
-
-
-class Stage(NamedTuple):
-    """One stage: its words, rows, inducing inputs, and how many evaluations it usually takes."""
-
-    words: str
-    rows: int
-    inducing: int
-    usual: int
-
-    @property
-    def cost(self) -> float:
-        """Cost of one evaluation, in some unit."""
-        return float(self.rows) * self.inducing**2
+#: A climb on a sample ends where an iteration raises the evidence per row by less.
+EARLY = 2e-5
+#: Iterations on a sample at most: of theta and Z; and of theta alone.
+BOTH, _THETA = 80, 40
+# A length-scale for each feature has to raise the evidence by that much at least, as in dense fits.
+_BEYOND_CHANCE = 10.0
 
 
-def planned(sizes: Sequence[int], m: int, moving: bool) -> list[Stage]:
-    """Return the stages of a fit on so many rows, one after the other, at last on all."""
-    some, *more = sizes
-    found = [Stage(f"parameters on {some} rows", some, m, 25)]
-    if moving:
-        found.append(Stage(f"inducing inputs too, on {some} rows", some, m, 40))
-    found += [Stage(f"{between} rows", between, m, 30) for between in more[:-1]]
-    found += [Stage(f"all {n} rows", n, m, 12) for n in more[-1:]]
-    return found
+def on_sample(
+    ground: Ground, rows: Rows, place: Place, choose: Callable[[Kernel], Array] | None
+) -> tuple[Place, Engine]:
+    """Learn from a sample, beginning at a place.
+
+    Parameters
+    ----------
+    ground : Ground
+    rows : Rows
+        The sample.
+    place : Place
+    choose : callable or None
+        Returns the inducing inputs for a kernel, where their number follows from it.
+
+    Returns
+    -------
+    place : Place
+    engine : Engine
+        With the sample, there.
+    """
+    assert ground.report is not None
+    engine = ground.engine(rows, place)
+    ground.report.begin(0)
+    place = _best_start(ground, engine, place)
+    place = ground.climbed(engine, place, False, _THETA, EARLY)
+    if ground.begin.by_feature:
+        place, engine = _by_feature(ground, place, engine)
+    if choose is not None:
+        place = Place(place.theta, choose(engine.kernel))
+        engine = ground.engine(rows, place)
+    if ground.sparse.optimize:
+        ground.report.begin(1)
+        place = ground.climbed(engine, place, True, BOTH, EARLY)
+    return place, engine
 
 
-class Stages:
-    """Called with theta and value after every evaluation; `say` takes the share done, and words."""
-
-    def __init__(self, stages: Sequence[Stage], say: Callable[[int, str], Any] | None) -> None:
-        self.stages, self._say = tuple(stages), say
-        self._now, self._done, self._spent = 0, 0, 0.0
-        self._begun = time.perf_counter()
-
-    def begin(self, number: int) -> None:
-        """Go to a stage, counted from 0."""
-        self._now, self._done = number, 0
-
-    def __call__(self, theta: Array, value: float) -> None:
-        stage = self.stages[self._now]
-        self._done += 1
-        self._spent += stage.cost
-        if self._say is None:
-            return
-        # A stage that takes longer than usual may be over any time.
-        left = max(stage.usual - self._done, 0) * stage.cost
-        left += sum(later.usual * later.cost for later in self.stages[self._now + 1 :])
-        seconds = (time.perf_counter() - self._begun) / self._spent * left
-        self._say(
-            int(_TOTAL * self._spent / (self._spent + left)),
-            f"stage {self._now + 1} of {len(self.stages)}, {stage.words}: {self._done} "
-            f"evaluations, evidence per row {value / stage.rows:.5f}{time_left(seconds)}",
-        )
+def _best_start(ground: Ground, engine: Engine, place: Place) -> Place:
+    """The best of the places where the default kernel may begin."""
+    assert ground.report is not None
+    if not ground.begin.thetas:
+        return place
+    search = ground.search(engine, False)
+    rest = place.theta[ground.kernel.n_dims :]
+    for theta in ground.begin.thetas:
+        engine.tau[:] = engine.nu[:] = 0.0
+        found = search.tried(Place(np.concatenate([theta, rest]), place.Z))
+        if found is not None:
+            ground.report(theta, found[0])
+    if search.place is None:
+        return place
+    search.go(search.place)
+    return search.place
 
 
-@contextlib.contextmanager
-def staged(verbose: int, stages: Sequence[Stage]) -> Iterator[Stages]:
-    """Yield what is to be told of every evaluation; silent unless `verbose`."""
-
-    def line(_: int, words: str) -> None:
-        print(words, file=sys.stderr)
-
-    if verbose != 1:
-        yield Stages(stages, line if verbose else None)
-    else:
-        with drawn_bar(_TOTAL) as update:
-            yield Stages(stages, update or line)
+def _by_feature(ground: Ground, place: Place, engine: Engine) -> tuple[Place, Engine]:
+    """A length-scale for each feature, if that raises the evidence by more than chance."""
+    before, begin = ground.optima[0], ground.begin
+    ground.refine(place.theta)
+    start = Place(ground.begin.thetas[0], place.Z)
+    there = ground.engine(engine.rows, start)
+    there.tau[:], there.nu[:] = engine.sites
+    found = ground.climbed(there, start, False, _THETA, EARLY)
+    if ground.optima[0].value - before.value > max(begin.by_feature - 1, _BEYOND_CHANCE):
+        return found, there
+    ground.begin, ground.refined = begin, None
+    ground.optima[:] = [before, *(run for run in ground.optima if run is not before)]
+    engine.move(ground.kernel_at(place), place.Z)
+    return place, engine
 
 
 # --- Engines on any rows of a fit by inducing points, and climbs with them: what its stages share.
@@ -243,81 +249,75 @@ class Ground:
         return search.place
 
 
-# --- The first stage of a fit by inducing points: on a sample, parameters and then inducing inputs.
+# --- How far a fit in stages is: a bar on a terminal, otherwise a line for each evaluation.
 
-#: A climb on a sample ends where an iteration raises the evidence per row by less.
-EARLY = 2e-5
-#: Iterations on a sample at most: of theta and Z; and of theta alone.
-BOTH, _THETA = 80, 40
-# A length-scale for each feature has to raise the evidence by that much at least, as in dense fits.
-_BEYOND_CHANCE = 10.0
+# Steps of the bar.
+_TOTAL = 1000
 
 
-def on_sample(
-    ground: Ground, rows: Rows, place: Place, choose: Callable[[Kernel], Array] | None
-) -> tuple[Place, Engine]:
-    """Learn from a sample, beginning at a place.
+class Stage(NamedTuple):
+    """One stage: its words, rows, inducing inputs, and how many evaluations it usually takes."""
 
-    Parameters
-    ----------
-    ground : Ground
-    rows : Rows
-        The sample.
-    place : Place
-    choose : callable or None
-        Returns the inducing inputs for a kernel, where their number follows from it.
+    words: str
+    rows: int
+    inducing: int
+    usual: int
 
-    Returns
-    -------
-    place : Place
-    engine : Engine
-        With the sample, there.
-    """
-    assert ground.report is not None
-    engine = ground.engine(rows, place)
-    ground.report.begin(0)
-    place = _best_start(ground, engine, place)
-    place = ground.climbed(engine, place, False, _THETA, EARLY)
-    if ground.begin.by_feature:
-        place, engine = _by_feature(ground, place, engine)
-    if choose is not None:
-        place = Place(place.theta, choose(engine.kernel))
-        engine = ground.engine(rows, place)
-    if ground.sparse.optimize:
-        ground.report.begin(1)
-        place = ground.climbed(engine, place, True, BOTH, EARLY)
-    return place, engine
+    @property
+    def cost(self) -> float:
+        """Cost of one evaluation, in some unit."""
+        return float(self.rows) * self.inducing**2
 
 
-def _best_start(ground: Ground, engine: Engine, place: Place) -> Place:
-    """The best of the places where the default kernel may begin."""
-    assert ground.report is not None
-    if not ground.begin.thetas:
-        return place
-    search = ground.search(engine, False)
-    rest = place.theta[ground.kernel.n_dims :]
-    for theta in ground.begin.thetas:
-        engine.tau[:] = engine.nu[:] = 0.0
-        found = search.tried(Place(np.concatenate([theta, rest]), place.Z))
-        if found is not None:
-            ground.report(theta, found[0])
-    if search.place is None:
-        return place
-    search.go(search.place)
-    return search.place
+def planned(sizes: Sequence[int], m: int, moving: bool) -> list[Stage]:
+    """Return the stages of a fit on so many rows, one after the other, at last on all."""
+    some, *more = sizes
+    found = [Stage(f"parameters on {some} rows", some, m, 25)]
+    if moving:
+        found.append(Stage(f"inducing inputs too, on {some} rows", some, m, 40))
+    found += [Stage(f"{between} rows", between, m, 30) for between in more[:-1]]
+    found += [Stage(f"all {n} rows", n, m, 12) for n in more[-1:]]
+    return found
 
 
-def _by_feature(ground: Ground, place: Place, engine: Engine) -> tuple[Place, Engine]:
-    """A length-scale for each feature, if that raises the evidence by more than chance."""
-    before, begin = ground.optima[0], ground.begin
-    ground.refine(place.theta)
-    start = Place(ground.begin.thetas[0], place.Z)
-    there = ground.engine(engine.rows, start)
-    there.tau[:], there.nu[:] = engine.sites
-    found = ground.climbed(there, start, False, _THETA, EARLY)
-    if ground.optima[0].value - before.value > max(begin.by_feature - 1, _BEYOND_CHANCE):
-        return found, there
-    ground.begin, ground.refined = begin, None
-    ground.optima[:] = [before, *(run for run in ground.optima if run is not before)]
-    engine.move(ground.kernel_at(place), place.Z)
-    return place, engine
+class Stages:
+    """Called with theta and value after every evaluation; `say` takes the share done, and words."""
+
+    def __init__(self, stages: Sequence[Stage], say: Callable[[int, str], Any] | None) -> None:
+        self.stages, self._say = tuple(stages), say
+        self._now, self._done, self._spent = 0, 0, 0.0
+        self._begun = time.perf_counter()
+
+    def begin(self, number: int) -> None:
+        """Go to a stage, counted from 0."""
+        self._now, self._done = number, 0
+
+    def __call__(self, theta: Array, value: float) -> None:
+        stage = self.stages[self._now]
+        self._done += 1
+        self._spent += stage.cost
+        if self._say is None:
+            return
+        # A stage that takes longer than usual may be over any time.
+        left = max(stage.usual - self._done, 0) * stage.cost
+        left += sum(later.usual * later.cost for later in self.stages[self._now + 1 :])
+        seconds = (time.perf_counter() - self._begun) / self._spent * left
+        self._say(
+            int(_TOTAL * self._spent / (self._spent + left)),
+            f"stage {self._now + 1} of {len(self.stages)}, {stage.words}: {self._done} "
+            f"evaluations, evidence per row {value / stage.rows:.5f}{time_left(seconds)}",
+        )
+
+
+@contextlib.contextmanager
+def staged(verbose: int, stages: Sequence[Stage]) -> Iterator[Stages]:
+    """Yield what is to be told of every evaluation; silent unless `verbose`."""
+
+    def line(_: int, words: str) -> None:
+        print(words, file=sys.stderr)
+
+    if verbose != 1:
+        yield Stages(stages, line if verbose else None)
+    else:
+        with drawn_bar(_TOTAL) as update:
+            yield Stages(stages, update or line)

@@ -36,48 +36,6 @@ __all__ = [
     "train_sparse",
 ]
 
-# --- Whether inducing points can serve a fit at all; raised before anything is computed.
-
-
-def check(data: Data, settings: Settings, points: Array) -> None:
-    """Raise `InputError` if inducing points cannot serve this fit; `points` are some rows of X."""
-    sparse, n = settings.sparse, len(data.y)
-    assert sparse is not None
-    if data.projector.method == "vb":
-        raise InputError(
-            'method "vb" is dense only: use "ep" or "qp" with Inducing(200, power=0.05)'
-        )
-    if settings.objective == "loo":
-        raise InputError(
-            'optimize="loo" needs inducing=None: inducing points are learnt by optimize="evidence"'
-        )
-    if settings.n_restarts:
-        raise InputError(
-            "restarts needs inducing=None: stages with inducing points go on from one another; "
-            "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
-        )
-    given = sparse.inducing
-    if isinstance(given, int) and given > n:
-        rows = "1 sample" if n == 1 else f"{n} rows"
-        raise InputError(
-            f"inducing={given} is more than the {rows}: use inducing=None, the dense engine, "
-            "or fewer"
-        )
-    if isinstance(given, np.ndarray):
-        if given.shape[1] != points.shape[1]:
-            raise InputError(
-                f"inducing must have {points.shape[1]} columns like X, got {given.shape[1]}"
-            )
-        low, high = points.min(axis=0), points.max(axis=0)
-        reach = 10.0 * np.maximum(high - low, 1e-12)
-        beyond = (given < low - reach) | (given > high + reach)
-        if beyond.any(axis=1).all():
-            raise InputError(
-                "every inducing input is more than ten times the range of X away from X: give "
-                "them in the units of X, or their number"
-            )
-
-
 # --- Fits by inducing points, in stages: some rows first, then all; then the posterior.
 #
 # Kernel parameters are learnt on a sample, then with the inducing inputs, then both on all rows,
@@ -269,3 +227,45 @@ class _Fit:
             advise(kernel, self.points)
         engine.executor = self.ground.local
         return kernel, projector.likelihood, posterior, tuple(self.ground.optima), None, nodes
+
+
+# --- Whether inducing points can serve a fit at all; raised before anything is computed.
+
+
+def check(data: Data, settings: Settings, points: Array) -> None:
+    """Raise `InputError` if inducing points cannot serve this fit; `points` are some rows of X."""
+    sparse, n = settings.sparse, len(data.y)
+    assert sparse is not None
+    if data.projector.method == "vb":
+        raise InputError(
+            'method "vb" is dense only: use "ep" or "qp" with Inducing(200, power=0.05)'
+        )
+    if settings.objective == "loo":
+        raise InputError(
+            'optimize="loo" needs inducing=None: inducing points are learnt by optimize="evidence"'
+        )
+    if settings.n_restarts:
+        raise InputError(
+            "restarts needs inducing=None: stages with inducing points go on from one another; "
+            "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
+        )
+    given = sparse.inducing
+    if isinstance(given, int) and given > n:
+        rows = "1 sample" if n == 1 else f"{n} rows"
+        raise InputError(
+            f"inducing={given} is more than the {rows}: use inducing=None, the dense engine, "
+            "or fewer"
+        )
+    if isinstance(given, np.ndarray):
+        if given.shape[1] != points.shape[1]:
+            raise InputError(
+                f"inducing must have {points.shape[1]} columns like X, got {given.shape[1]}"
+            )
+        low, high = points.min(axis=0), points.max(axis=0)
+        reach = 10.0 * np.maximum(high - low, 1e-12)
+        beyond = (given < low - reach) | (given > high + reach)
+        if beyond.any(axis=1).all():
+            raise InputError(
+                "every inducing input is more than ten times the range of X away from X: give "
+                "them in the units of X, or their number"
+            )
