@@ -340,7 +340,7 @@ _EVIDENCE, _MEANS = 0.1, 0.06
 #: Sites up to which FACT's means are exact, and how far they may contradict the others'.
 _EXACT, _CONTRARY = 2, 0.05
 #: R-hat up to which chains have mixed, and standard errors that are chance.
-_RHAT_LIMIT, _ERRORS = 1.05, 4.0
+_ERRORS = 4.0
 
 
 def on_variances(response: Array, variance: Array) -> str:
