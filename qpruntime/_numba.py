@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     try:
-        return _cached(numba.njit(cache=True, **options)(function))
+        return _cached(numba.njit(cache=True, **options)(function), function.__module__)
     except RuntimeError:
         # Nowhere to keep a cache: compile in every process rather than not at all.
         if function.__module__.split(".")[0] == "qpruntime":
@@ -259,52 +260,54 @@ def cache_folder() -> str | None:
 
 
 @cache
-def _sources() -> tuple[tuple[str, int, int], ...]:
-    """Names, times and sizes of the files that hold kernels, and of what these import.
+def _source(module: str) -> tuple[str, tuple[str, ...]]:
+    """Return the hash of a module's text and the names of the modules that it imports."""
+    path = _ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return "", ()
+    imported = []
+    for package, names in _IMPORTED.findall(text.decode("utf-8")):
+        imported += [package, *(f"{package}.{name.strip()}" for name in names.split(","))]
+    return blake2b(text, digest_size=16).hexdigest(), tuple(imported)
 
-    All other files may change: nothing compiles again for an edit in them.
+
+@cache
+def fingerprint(module: str) -> str:
+    """Return the hash of the sources of a module and of all modules of ours that it imports.
+
+    A kernel is read from the cache only where this is the same. It is of contents and not of
+    times, so that a copy of the package may take the cache along.
     """
-    root = Path(__file__).parent
-    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
-    modules = {_module(path, root): path for path in texts}
-    waiting = [path for path, text in texts.items() if "qpruntime._numba import" in text]
-    held: set[Path] = set()
+    waiting, hashes = [module], {}
     while waiting:
-        path = waiting.pop()
-        if path in held:
-            continue
-        held.add(path)
-        for package, names in _IMPORTED.findall(texts[path]):
-            several = [f"{package}.{name.strip()}" for name in names.split(",")]
-            waiting += [modules[name] for name in (package, *several) if name in modules]
-    found = []
-    for path in sorted(held):
-        status = path.stat()
-        found.append((path.name, status.st_mtime_ns, status.st_size))
-    return tuple(found)
+        name = waiting.pop()
+        if name not in hashes:
+            hashes[name], imported = _source(name)
+            waiting += imported
+    return blake2b(repr(sorted(hashes.items())).encode(), digest_size=16).hexdigest()
 
 
+_ROOT = Path(__file__).parents[1]
 _IMPORTED = re.compile(
-    r"^(?:from|import) (qpruntime(?:\.\w+)*)(?: import \(?([^)]*?)(?:\)|$))?", re.M
+    r"^(?:from|import) ((?:qpruntime|tablegen)(?:\.\w+)*)(?: import \(?([^)]*?)(?:\)|$))?", re.M
 )
 
 
-def _module(path: Path, root: Path) -> str:
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(("qpruntime", *(part for part in parts if part != "__init__")))
+def _cached(dispatcher: Any, module: str) -> Any:
+    """Let the disk cache depend on the contents of the modules that a kernel can call.
 
-
-def _cached(dispatcher: Any) -> Any:
-    """Let the disk cache depend on every file that holds kernels.
-
-    numba looks at the function's own file only: a kernel that calls one from an edited file would
-    be loaded as it was before the edit. The version of a cache is compared before its contents are
-    read, which fails where they name a tuple that is no more.
+    numba looks at the time of the function's own file only: a kernel that calls one from an edited
+    file would be loaded as it was before the edit. The version of a cache is compared before its
+    contents are read, which fails where they name a tuple that is no more.
     """
     store: Any = getattr(dispatcher, "_cache", None)
     file: Any = getattr(store, "_cache_file", None)
-    if hasattr(file, "_version"):
-        file._version = (file._version, _sources())
+    if hasattr(file, "_version") and module.split(".")[0] in _OWN:
+        file._version = (file._version, fingerprint(module))
+        file._source_stamp = "by content"
     _folders.append(str(getattr(store, "cache_path", "")) or None)
     if hasattr(store, "save_overload"):
         store.save_overload = _forgiving(store.save_overload)
