@@ -7,9 +7,10 @@ import os
 from collections.abc import Iterable
 from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
@@ -21,12 +22,14 @@ __all__ = [
     "flag",
     "floats",
     "generator",
+    "has_masked",
     "levels",
     "no_kernel",
     "number",
     "path_of",
     "real",
     "shown",
+    "unmasked",
     "whole",
 ]
 
@@ -42,8 +45,8 @@ def floats(value: ArrayLike) -> Array:
     """
     if hasattr(value, "toarray"):
         raise TypeError("a sparse matrix; pass its .toarray()")
-    if np.ma.is_masked(value):
-        raise TypeError("a masked array; leave masked entries out")
+    if has_masked(value):
+        raise TypeError("a masked array with masked entries; leave them out, or fill them in")
     try:
         array = np.asarray(value)
         if array.dtype.kind == "O":
@@ -64,6 +67,65 @@ def real(value: ArrayLike, name: str) -> Array:
         return floats(value)
     except TypeError as error:
         raise InputError(f"{name} must be an array of real numbers: {error}") from error
+
+
+def has_masked(value: object) -> bool:
+    """Tell whether entries of a masked array, or of a list of masked arrays, are masked."""
+    if isinstance(value, (list, tuple)):
+        return any(has_masked(entry) for entry in value)
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+
+
+def unmasked(value: Any, name: str, *, missing: bool = False) -> Any:
+    """Return `value` unless entries are masked: these are refused, or made missing values.
+
+    NumPy drops masks without a word wherever it converts an array, so that what is hidden under
+    them would be taken for data.
+
+    Parameters
+    ----------
+    value : object
+        What the user passes. Only masked arrays, and lists of them, are looked at.
+    name : str
+        Short description used in messages.
+    missing : bool
+        Make masked entries NaN, NaT or None, for arguments whose missing values are supported.
+
+    Raises
+    ------
+    InputError
+        If entries are masked and missing values are not supported.
+    """
+    if not has_masked(value):
+        return value.data if isinstance(value, np.ma.MaskedArray) else value
+    array = np.ma.asarray(value) if isinstance(value, np.ma.MaskedArray) else _stacked(value)
+    mask = np.ma.getmaskarray(array)
+    if not missing:
+        where = np.argwhere(mask)[0].tolist() if mask.ndim else [0]
+        first = where[0] if len(where) == 1 else where
+        raise InputError(
+            f"{name} has masked entries ({int(np.sum(mask))} of {mask.size}, the first at {first}):"
+            " leave these rows out, or fill them in, .filled(value)"
+        )
+    return _with_missing(array, mask)
+
+
+def _stacked(value: Any) -> np.ma.MaskedArray[Any, Any]:
+    if isinstance(value, (list, tuple)):
+        parts = [_stacked(entry) for entry in value]
+        return np.ma.stack(parts) if len({part.shape for part in parts}) == 1 else np.ma.masked
+    return np.ma.asarray(value)
+
+
+def _with_missing(array: np.ma.MaskedArray[Any, Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
+    kind = array.dtype.kind
+    gap: Any = np.nan if kind in "iuf" else None
+    if kind in "mM":
+        gap = np.array("NaT", dtype=array.dtype)
+    keeps = kind in "fmM"
+    found = array.data.astype(array.dtype if keeps else np.float64 if kind in "iu" else object)
+    found[mask] = gap
+    return found
 
 
 def broadcast(**arrays: Array) -> list[Array]:
@@ -116,9 +178,22 @@ def path_of(value: object, name: str) -> Path:
 
 
 def shown(value: object) -> str:
-    """Return `repr`, at most a line of it."""
-    text = " ".join(line.strip() for line in repr(value).splitlines())
+    """Return `repr` of plain values, at most a line of it: 'a' for NumPy's str_('a')."""
+    text = " ".join(line.strip() for line in repr(_plain(value)).splitlines())
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _plain(value: object) -> object:
+    """Return scalars of NumPy, also those in short lists, as Python writes them."""
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return str(value)
+    if isinstance(value, np.longdouble):
+        return float(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple, set) and len(value) <= 80:  # type: ignore[arg-type]
+        return type(value)(_plain(entry) for entry in value)  # type: ignore[call-arg, attr-defined]
+    return value
 
 
 def choice(value: object, name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qpruntime._formatting import meant
 from qpruntime._typing import Array
-from qpruntime._validation import real, shown
+from qpruntime._validation import real, shown, unmasked
 from qpruntime.errors import InputError
 
 __all__ = [
@@ -55,7 +55,7 @@ class Frame:
         elif hasattr(data, "columns") and hasattr(data, "__getitem__"):
             self._columns = {name: data[name] for name in data.columns}
         else:
-            values = np.asarray(data)
+            values = np.asarray(unmasked(data, "the data"))
             if values.ndim != 2:
                 raise InputError(
                     f"data must be a data frame, a mapping of columns or an array of shape (N, d), "
@@ -95,11 +95,11 @@ class Frame:
             ) from None
         if hasattr(found, "to_numpy"):
             found = found.to_numpy()
-        if np.ma.is_masked(found):
-            raise InputError(f"column {name!r} has masked entries: leave these rows out")
-        array = np.asarray(found)
+        array = np.asarray(unmasked(found, f"column {shown(name)}"))
         if array.ndim != 1:
-            raise InputError(f"column {name!r} must have one value a row, got shape {array.shape}")
+            raise InputError(
+                f"column {shown(name)} must have one value a row, got shape {array.shape}"
+            )
         return array
 
     def numbers(self, name: Any) -> Array:
@@ -110,12 +110,12 @@ class Frame:
             days = column.astype("datetime64[us]").astype(np.int64) / 86_400e6
             found = np.where(missing, np.nan, days)
         else:
-            found = real(column, f"column {name!r}")
+            found = real(column, f"column {shown(name)}")
         bad = ~np.isfinite(found)
         if bad.any():
             raise InputError(
-                f"column {name!r} has {found[bad][0]} in row {int(np.argmax(bad))}: leave such "
-                "rows out, or fill in a value"
+                f"column {shown(name)} has {found[bad][0]} in row {int(np.argmax(bad))}: leave "
+                "such rows out, or fill in a value"
             )
         return np.array(found, dtype=float)
 
@@ -139,7 +139,7 @@ class Frame:
             missing = np.zeros(len(column), dtype=bool)
         if missing.any():
             raise InputError(
-                f"column {name!r} has no level in row {int(np.argmax(missing))}: leave the "
+                f"column {shown(name)} has no level in row {int(np.argmax(missing))}: leave the "
                 f"{int(missing.sum())} rows without one out, or give them a level of their own"
             )
         if column.dtype.kind == "O" and all(isinstance(one, str) for one in column):

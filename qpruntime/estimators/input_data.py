@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 )
 
 from qpruntime._typing import Array
-from qpruntime._validation import shown
+from qpruntime._validation import shown, unmasked
 from qpruntime.dataframes.encoding import Table
 from qpruntime.dataframes.readers import Column, columns_of, is_frame, of_array
 from qpruntime.errors import InputError
@@ -128,9 +128,7 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     Its own exceptions are `ValueError`, and `TypeError` for sparse matrices; what foreign objects
     raise on the way becomes an `InputError`, as do masked entries, which it would take for data.
     """
-    for array in arrays:
-        if np.ma.is_masked(array):
-            raise InputError("masked entries cannot be fitted or predicted; leave them out")
+    arrays = tuple(array if is_lazy(array) else unmasked(array, "the data") for array in arrays)
     try:
         with np.errstate(all="ignore"):
             found = validate(*arrays, **options)
