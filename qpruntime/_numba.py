@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import math
@@ -17,30 +18,37 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import event
+from numba.core import cgutils, event
 from numba.extending import intrinsic
 
 __all__ = [
     "COORDINATES",
+    "EXACT",
     "FRAME",
     "LANDMARK",
     "MOMENTS",
+    "POWERED",
     "RAISED_FRAME",
     "RAISED_MOMENTS",
     "RULE",
     "SPLIT",
     "SURFACES",
     "WP_RULE",
+    "LatePointer",
+    "LateStatus",
     "Notice",
     "Pointer",
     "address",
     "announcement",
     "call_coordinates",
+    "call_exact",
     "call_frame",
     "call_landmark",
     "call_moments",
+    "call_powered",
     "call_raised_frame",
     "call_raised_moments",
     "call_rule",
@@ -203,6 +211,17 @@ _TENSOR = types.Array(types.float64, 3, "C", readonly=True)
 SURFACES = types.UniTuple(_float, 4)(_float, _float, _float, _TENSOR, _VECTOR)
 #: wp_rule(..., theta, parameters) -> (status, log Z, mean, standard deviation, W_p)
 WP_RULE = types.UniTuple(_float, 5)(*RULE.args, _VECTOR)
+_OUT = types.Array(types.float64, 2, "C")
+#: exact(split, frame, rule, landmark, raised moments, raised frame, has frame, mu, sigma, y, theta,
+#: out) -> status, of quadrature; out is filled with (log Z, mean, variance, sigma*)
+EXACT = types.int64(
+    *(types.int64,) * 6, types.boolean, _float, _float, _float, _VECTOR, _OUT
+)  # fmt: skip
+#: powered(split, frame, rule, landmark, raised moments, raised frame, ep, power, mu, sigma, y,
+#: theta, out) -> status, of the likelihood to a power
+POWERED = types.int64(
+    *(types.int64,) * 6, types.boolean, _float, _float, _float, _float, _VECTOR, _OUT
+)  # fmt: skip
 
 
 def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -232,11 +251,11 @@ def summed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`contracted`, and copied into its callers: handing over arrays can cost more than the work.
+    """`kernel` that LLVM copies into its callers: handing over arrays can cost more than the work.
 
-    In a caller that is a plain `kernel` its sums are not fused.
+    numba's own inlining (``inline="always"``) lowers the function again in each caller.
     """
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, "inline": "always"}
+    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
     return _compiled(function, options)
 
 
@@ -341,6 +360,54 @@ unannounced = _NOTICE.silenced
 _making = threading.RLock()
 
 
+class LateStatus:
+    """Status of a kernel whose late function could not be compiled, and the exception of it."""
+
+    CODE = -4
+    failure: BaseException | None = None
+
+    @classmethod
+    def raise_failure(cls) -> None:
+        """Raise what stopped the compilation of a late function, if anything did."""
+        failure, cls.failure = cls.failure, None
+        if failure is not None:
+            raise failure
+
+
+class LatePointer:
+    """A function with a fixed signature that compiles when a running kernel first calls it.
+
+    Kernels take the address of a cell, whose first number is the address of the function once it
+    is compiled, and whose second is that of what compiles it. Quadrature takes a third of a first
+    call to compile, and few fits need it: tables and closed forms serve the others.
+    """
+
+    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+        self._kernel: Any = kernel(function)
+        self._signature = signature
+        self._cell = np.zeros(2, dtype=np.int64)
+        self._compiler = ctypes.CFUNCTYPE(None)(self._compile)
+        self._cell[1] = ctypes.cast(self._compiler, ctypes.c_void_p).value
+
+    def __call__(self, *args: Any) -> Any:
+        return self._kernel(*args)
+
+    @property
+    def handle(self) -> Any:
+        """What to hand to a kernel: the address of the cell, or with the jit off the function."""
+        return self._kernel if INTERPRETED else int(self._cell.ctypes.data)
+
+    def _compile(self) -> None:
+        """Fill the cell, from within a kernel, which cannot raise: keep what goes wrong."""
+        try:
+            with _making:
+                if not self._cell[0]:
+                    self._kernel.compile(self._signature)
+                    self._cell[0] = address(self._kernel, self._signature)
+        except BaseException as error:
+            LateStatus.failure = error
+
+
 class Pointer:
     """A function with a fixed signature that kernels take as an argument.
 
@@ -418,6 +485,31 @@ def _lower_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return builder.call(pointer, args[1:])
 
 
+def _lower_late_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Emit a call through the cell of a `LatePointer`, which is compiled first if it is not."""
+    number = ir.IntType(64)
+    cell = builder.inttoptr(args[0], number.as_pointer())
+    target = cgutils.alloca_once_value(builder, builder.load(cell))
+    with builder.if_then(cgutils.is_null(builder, builder.load(target)), likely=False):
+        compiler = builder.load(builder.gep(cell, [ir.Constant(ir.IntType(32), 1)]))
+        builder.call(
+            builder.inttoptr(compiler, ir.FunctionType(ir.VoidType(), []).as_pointer()), []
+        )
+        builder.store(builder.load(cell), target)
+    status = cgutils.alloca_once_value(builder, ir.Constant(number, LateStatus.CODE))
+    with builder.if_then(cgutils.is_not_null(builder, builder.load(target)), likely=True):
+        called = _lower_call(context, builder, signature, [builder.load(target), *args[1:]])
+        builder.store(called, status)
+    return builder.load(status)
+
+
+def _lower_exact(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Emit a call of quadrature: the addresses in the frame are handed over one by one."""
+    addresses = cgutils.unpack_tuple(builder, args[2])[:5]
+    flat = signature.return_type(*(types.int64,) * 7, *signature.args[3:])
+    return _lower_late_call(context, builder, flat, [*args[:2], *addresses, *args[3:]])
+
+
 def _lower_zeros(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Emit zeros, in a branch that is not taken."""
     return context.get_constant_null(signature.return_type)
@@ -431,6 +523,12 @@ def _through(handle, *args):  # type: ignore[no-untyped-def]
 if INTERPRETED:
     call_split = call_landmark = call_moments = call_frame = call_coordinates = _through
     call_raised_moments = call_raised_frame = call_rule = call_surfaces = call_wp_rule = _through
+
+    def call_exact(handle, split, frame, *args):  # type: ignore[no-untyped-def]
+        """With the jit off a handle is the function itself."""
+        return handle(split, *frame[:5], *args)
+
+    call_powered = call_exact
 else:
 
     @intrinsic
@@ -483,3 +581,13 @@ else:
     def call_wp_rule(typing, handle, split, landmark, power, mu, sigma, y, theta, parameters):  # type: ignore[no-untyped-def]
         """Call the L_p projection through its handle, with those of a likelihood's functions."""
         return WP_RULE.return_type(types.int64, *WP_RULE.args), _lower_call
+
+    @intrinsic
+    def call_exact(typing, handle, split, frame, has_frame, mu, sigma, y, theta, out):  # type: ignore[no-untyped-def]
+        """Call quadrature of one tilted density through its late handle; `frame` is a tuple."""
+        return types.int64(types.int64, types.int64, frame, *EXACT.args[6:]), _lower_exact
+
+    @intrinsic
+    def call_powered(typing, handle, split, frame, ep, power, mu, sigma, y, theta, out):  # type: ignore[no-untyped-def]
+        """Call quadrature of a likelihood to a power through its late handle."""
+        return types.int64(types.int64, types.int64, frame, *POWERED.args[6:]), _lower_exact

@@ -90,7 +90,9 @@ def propose_each(rules, observed, marginals, sites, changes, record):
     y, exponents = observed
     functions, source, power, nonnegative = rules
     counts, _ = record
-    plain = power == 1.0 and exponents.min() == 1.0 == exponents.max()
+    plain = power == 1.0
+    for i in range(exponents.size):
+        plain = plain and exponents[i] == 1.0
     if source[0] == EP and functions[1] and plain:
         # Half the time of what follows, which has to be ready for everything.
         theta, moments = functions[0], functions[4]

@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from qpruntime._numba import plain
+from qpruntime._numba import call_exact, plain
 from qpruntime._special import probit_series
 from qpruntime._validation import choice
 from qpruntime.errors import InputError
@@ -22,7 +22,7 @@ from qpruntime.likelihoods.base import ABSENT_LANDMARK, CLOSED
 from qpruntime.projection.interpolation import quintic
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import COMPACT, EP, EXACT, project_site
-from qpruntime.quadrature.sigma_star_kernels import OK, Frame, exact_point
+from qpruntime.quadrature.sigma_star_kernels import OK
 
 __all__ = ["NAMES", "compiled"]
 
@@ -123,12 +123,11 @@ def _looked_up(projector: Projector) -> Callable[..., Any]:
 def _integrated(projector: Projector) -> Callable[..., Any]:
     """sigma* by quadrature, NaN where it fails."""
     theta, _, has_frame, split, _, frame = plain(projector.likelihood.functions())
-    own = Frame(*frame)
 
     def sigma_star(mu, sigma, y):  # type: ignore[no-untyped-def]
         scratch = np.empty((1, 4))
-        status = exact_point(
-            split, own, has_frame, float(mu), float(sigma), float(y), theta, scratch
+        status = call_exact(
+            frame[5], split, frame, has_frame, float(mu), float(sigma), float(y), theta, scratch
         )
         return min(scratch[0, 3], math.sqrt(scratch[0, 2])) if status == OK else math.nan
 

@@ -30,7 +30,7 @@ from qpruntime.quadrature.adaptive_kernels import (
     quantile_nodes,
 )
 from qpruntime.quadrature.panel_kernels import BELOW, NODES, WEIGHTS, N, last_coefficients
-from qpruntime.quadrature.sigma_star_kernels import EXHAUSTED, NOT_A_NUMBER, OK, Frame, Raised
+from qpruntime.quadrature.sigma_star_kernels import EXHAUSTED, NOT_A_NUMBER, OK, Raised
 
 __all__ = [
     "BANDS",
@@ -433,12 +433,12 @@ def derive(raised, slope, has_slope, mu, sigma, origin, marks, out):
 def derive_site(functions, slope, has_slope, moves, power, mu, sigma, y, out):
     """`derive` of one cavity, measured from y where log p depends on f - y alone."""
     theta, _, _, split, _, frame = functions
-    frame = Frame(frame[0], frame[1], frame[2], frame[3], frame[4])
+    landmark = frame[2]
     if moves:
-        marks = marks_from(frame.landmark, y, theta)
+        marks = marks_from(landmark, y, theta)
         raised = Raised(split, power, 0.0, theta)
         return derive(raised, slope, has_slope, mu - y, sigma, y, marks, out)
-    marks = look_around(frame.landmark, y, theta)
+    marks = look_around(landmark, y, theta)
     raised = Raised(split, power, y, theta)
     return derive(raised, slope, has_slope, mu, sigma, 0.0, marks, out)
 

@@ -17,7 +17,7 @@ from qpruntime._numba import COORDINATES, FRAME, LANDMARK, MOMENTS, RAISED_MOMEN
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import user_defined
-from qpruntime.quadrature.sigma_star_kernels import Frame, Functions
+from qpruntime.quadrature.sigma_star_kernels import EXACT_POINT, RAISED_POINT, Frame, Functions
 from qpruntime.table_format.metadata import Axis
 
 __all__ = [
@@ -439,6 +439,8 @@ class Likelihood:
                 (self.landmarks or ABSENT_LANDMARK).handle,
                 raised.moments.handle if raised.moments else NO_RULE,
                 raised.frame.handle if raised.frame else NO_RULE,
+                EXACT_POINT.handle,
+                RAISED_POINT.handle,
             ),
         )
 

@@ -16,8 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import _cli_hints
 from qpruntime._numba import (
+    LateStatus,
     call_coordinates,
+    call_exact,
     call_moments,
+    call_powered,
     call_surfaces,
     call_wp_rule,
     contracted,
@@ -36,10 +39,6 @@ from qpruntime.quadrature.sigma_star_kernels import (
     NO_MASS,
     NOT_A_NUMBER,
     OK,
-    Frame,
-    Raised,
-    exact_point,
-    raised_point,
 )
 
 __all__ = [
@@ -97,11 +96,10 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     Handing over the arrays would cost more than moments in closed form: 150 ns a site against 80.
     """
     theta, has_moments, has_frame, split, moments, frame = functions
-    frame = Frame(frame[0], frame[1], frame[2], frame[3], frame[4])
     kind, mirror, outside_exact, values, axes, coordinates = source
     if kind == WP:
         status, log_z, mean, std, _ = call_wp_rule(
-            coordinates, split, frame.landmark, power, mu, sigma, y, theta, axes
+            coordinates, split, frame[2], power, mu, sigma, y, theta, axes
         )
         return int(status), log_z, mean, std, COMPUTED
     if power != 1.0:
@@ -115,8 +113,7 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
                     return DAMAGED, 0.0, 0.0, 0.0, INSIDE
                 return OK, log_z, mean, star, INSIDE
         ep = kind in (EP, SURFACES_EP, RAISED_EP)
-        raised = Raised(split, power, y, theta)
-        status = raised_point(raised, frame, ep, mu, sigma, scratch)
+        status = call_powered(frame[6], split, frame, ep, power, mu, sigma, y, theta, scratch)
         std = math.sqrt(scratch[0, 2])
         if not ep:
             std = min(std, scratch[0, 3])
@@ -139,7 +136,7 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
     if has_moments:
         log_z, mean, variance = call_moments(moments, mu, sigma, y, theta)
     else:
-        status = exact_point(split, frame, has_frame, mu, sigma, y, theta, scratch)
+        status = call_exact(frame[5], split, frame, has_frame, mu, sigma, y, theta, scratch)
         if status != OK:
             return status, 0.0, 0.0, 0.0, COMPUTED
         integrated = True
@@ -170,7 +167,7 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
         if not outside_exact:
             return OK, log_z, mean, std, where
     if not integrated:
-        status = exact_point(split, frame, has_frame, mu, sigma, y, theta, scratch)
+        status = call_exact(frame[5], split, frame, has_frame, mu, sigma, y, theta, scratch)
         if status != OK:
             return status, 0.0, 0.0, 0.0, where
     return OK, log_z, mean, min(scratch[0, 3], std), where
@@ -303,6 +300,7 @@ def raise_status(
 
     `table` is what was looked in, where one was.
     """
+    LateStatus.raise_failure()
     likelihood.raise_failure(mu, sigma, y)
     place = f"the cavity N({mu:g}, {sigma:g}^2) and y = {likelihood.worded(y)}"
     if status in (DAMAGED, POWERED, BEYOND):

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpruntime._numba import (
+    EXACT,
+    POWERED,
+    LatePointer,
     call_frame,
     call_raised_frame,
     call_raised_moments,
@@ -20,10 +23,12 @@ from qpruntime._typing import Array
 
 __all__ = [
     "DECAY",
+    "EXACT_POINT",
     "EXHAUSTED",
     "NOT_A_NUMBER",
     "NO_MASS",
     "OK",
+    "RAISED_POINT",
     "Anchor",
     "Frame",
     "Functions",
@@ -449,7 +454,8 @@ class Frame(NamedTuple):
     """Addresses for quadrature, 0 for what there is none of.
 
     `frame` says where nodes are laid, `rule` integrates where it does not, with what `landmark`
-    points at; `raised_moments` and `raised_frame` are for the likelihood to a power.
+    points at; `raised_moments` and `raised_frame` are for the likelihood to a power. `exact` and
+    `powered` are the late handles of quadrature itself, of the likelihood as it is and to a power.
     """
 
     frame: Any
@@ -457,6 +463,8 @@ class Frame(NamedTuple):
     landmark: Any
     raised_moments: Any
     raised_frame: Any
+    exact: Any
+    powered: Any
 
 
 class Functions(NamedTuple):
@@ -468,3 +476,22 @@ class Functions(NamedTuple):
     split: Any
     moments: Any
     frame: Frame
+
+
+def _exact(
+    split, frame, rule, landmark, moments, raised_frame, has_frame, mu, sigma, y, theta, out
+):
+    addresses = Frame(frame, rule, landmark, moments, raised_frame, 0, 0)
+    return exact_point(split, addresses, has_frame, mu, sigma, y, theta, out)
+
+
+def _powered(
+    split, frame, rule, landmark, moments, raised_frame, ep, power, mu, sigma, y, theta, out
+):
+    addresses = Frame(frame, rule, landmark, moments, raised_frame, 0, 0)
+    return raised_point(Raised(split, power, y, theta), addresses, ep, mu, sigma, out)
+
+
+#: `exact_point` and `raised_point`, which compile where a kernel first needs them.
+EXACT_POINT = LatePointer(_exact, EXACT)
+RAISED_POINT = LatePointer(_powered, POWERED)

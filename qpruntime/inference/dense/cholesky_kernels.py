@@ -79,7 +79,9 @@ def divided(diagonal, tau, linear):
     for the strongest tau.
     """
     right, rest = np.zeros(tau.size), np.zeros(tau.size)
-    largest = max(1.0, (tau * diagonal).max())
+    largest = 1.0
+    for i in range(tau.size):
+        largest = max(largest, tau[i] * diagonal[i])
     for i in range(tau.size):
         if tau[i] * diagonal[i] * largest > 1.0:
             right[i] = linear[i] / tau[i]
@@ -228,11 +230,25 @@ def solve(system, sites, mean):
     """
     K, prior, upper, root, weights = system
     tau, nu = sites
-    right, rest = divided(np.diag(K).copy(), tau, nu - tau * prior)
-    if rest.any():
-        right -= np.dot(K, rest)
-    weights[:] = rest + twice(upper, root, right)
-    mean[:] = prior + np.dot(K, weights)
+    n = tau.size
+    diagonal, linear = np.empty(n), np.empty(n)
+    for i in range(n):
+        diagonal[i] = K[i, i]
+        linear[i] = nu[i] - tau[i] * prior[i]
+    right, rest = divided(diagonal, tau, linear)
+    largest = 0.0
+    for i in range(n):
+        largest = max(largest, abs(rest[i]))
+    if largest > 0.0:
+        moved = np.dot(K, rest)
+        for i in range(n):
+            right[i] -= moved[i]
+    main = twice(upper, root, right)
+    for i in range(n):
+        weights[i] = rest[i] + main[i]
+    moved = np.dot(K, weights)
+    for i in range(n):
+        mean[i] = prior[i] + moved[i]
 
 
 @kernel
