@@ -1,413 +1,240 @@
-"""GPPoissonRegressor: exposure, prior mean, optimisation, predictions and manners."""
+"""GPRegressor: against closed forms, other integrals and another library."""
 
 from __future__ import annotations
 
-import pickle
-import warnings
+import math
+from functools import partial
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.optimize import check_grad
-from scipy.stats import norm, poisson
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from scipy import stats
+from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cases import every_case
 from contract import check_contract
-from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, Search, infer, open_table
-from qpruntime.learning.objective import KernelFamily, Objective
-from qpruntime.projection.projector import Projector
-from tablegen import build
+from qpruntime import GPOrdinal, GPRegressor, InputError, Likelihood, load
 
-FIXED = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
-X = np.linspace(0.0, 6.0, 25)[:, None]
-RATE = (1.5 + np.sin(X[:, 0])) ** 2
-Y = np.random.default_rng(4).poisson(RATE)
-NEW = np.array([[-0.5], [0.7], [3.1], [8.0]])
-
-
-class Rounded(GPPoissonRegressor):
-    """Takes any target, so that scikit-learn's generic checks run to their ends."""
-
-    def fit(self, X, y, exposure=None, sample_weight=None):
-        if np.asarray(y).dtype.kind in "fiu":
-            y = np.abs(np.round(np.asarray(y)))
-        return super().fit(X, y, exposure, sample_weight)
-
-
-REAL_TARGETS = dict.fromkeys(
-    [
-        "check_fit_check_is_fitted",
-        "check_fit_idempotent",
-        "check_n_features_in",
-        "check_n_features_in_after_fitting",
-        "check_regressor_data_not_an_array",
-        "check_regressors_no_decision_function",
-        "check_regressors_train",
-    ],
-    "fits real numbers, which are not counts; `Rounded` passes it",
-)
-
-
-TWO_SITES = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "a weight of 2 is one site with the squared likelihood, two equal rows are two sites: EP's "
-        "evidence differs, and predictions by 7e-7 here, where 1e-7 is asked for"
-    ),
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.0, 6.0, (60, 1))
+F = np.sin(X[:, 0])
+NOISY = 300.0 + 20.0 * F + 4.0 * RNG.standard_normal(60)
+POSITIVE = RNG.gamma(8.0, np.exp(2.0 + F) / 8.0)
+NEW = np.array([[0.5], [3.0], [9.0]])
+KERNEL = ConstantKernel(1.0) * RBF(1.0)
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": "powers of likelihoods are no repeated rows"
 }
 
 
-@pytest.mark.parametrize(
-    ("estimator", "expected"),
+@pytest.fixture(scope="module")
+def gaussian():
+    return GPRegressor(KERNEL, method="ep", normalize_y=False).fit(X, NOISY - 300.0)
+
+
+@pytest.fixture(scope="module")
+def gamma():
+    return GPRegressor(KERNEL, likelihood="gamma", method="ep").fit(X, POSITIVE)
+
+
+def test_normal_noise_is_that_of_another_library(gaussian):
+    """scikit-learn adds the noise to the kernel: the same evidence has the same optimum."""
+    other = GaussianProcessRegressor(KERNEL + WhiteKernel(10.0), n_restarts_optimizer=2)
+    other.fit(X, NOISY - 300.0)
+    assert gaussian.log_marginal_likelihood_value_ == pytest.approx(
+        other.log_marginal_likelihood_value_, abs=1e-5
+    )
+    scale = math.sqrt(other.kernel_.k2.noise_level)
+    assert gaussian.parameters_["scale"] == pytest.approx(scale, rel=2e-3)
+    mean, std = other.predict(NEW, return_std=True)
+    found = gaussian.predict(NEW, return_std=True)
+    np.testing.assert_allclose(found, (mean, std), rtol=5e-3, atol=5e-3)
+    wanted = stats.norm(mean, std).ppf(np.array([0.05, 0.5, 0.95])[:, None]).T
+    np.testing.assert_allclose(gaussian.predict_quantiles(NEW), wanted, rtol=5e-3, atol=2e-2)
+
+
+def test_normal_noise_is_exact(gaussian):
+    """Posterior, leave-one-out densities and evidence by dense algebra, at the same parameters."""
+    y, scale = NOISY - 300.0, gaussian.parameters_["scale"]
+    total = gaussian.kernel_(X) + scale**2 * np.eye(60)
+    inverse = np.linalg.inv(total)
+    evidence = stats.multivariate_normal(np.zeros(60), total).logpdf(y)
+    assert gaussian.log_marginal_likelihood_value_ == pytest.approx(evidence, rel=1e-9)
+    left = stats.norm(y - (inverse @ y) / np.diag(inverse), np.diag(inverse) ** -0.5).logpdf(y)
+    np.testing.assert_allclose(gaussian.loo(), left, rtol=1e-7)
+    K_star = gaussian.kernel_(NEW, X)
+    covariance = gaussian.kernel_(NEW) - K_star @ inverse @ K_star.T
+    mean, found = gaussian.latent(NEW, full_covariance=True)
+    np.testing.assert_allclose(mean, K_star @ inverse @ y, rtol=1e-7)
+    np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-9 * covariance.max())
+
+
+def test_a_shift_and_another_unit_change_nothing():
+    plain = GPRegressor(method="ep").fit(X, NOISY)
+    moved = GPRegressor(method="ep").fit(X, 1e3 * NOISY - 5e4)
+    np.testing.assert_allclose(moved.predict(NEW), 1e3 * plain.predict(NEW) - 5e4, rtol=1e-6)
+    assert moved.parameters_["scale"] == pytest.approx(1e3 * plain.parameters_["scale"], rel=1e-6)
+    np.testing.assert_allclose(moved.loo(), plain.loo() - math.log(1e3), rtol=1e-6)
+
+
+def test_predictions_are_integrals_over_f(gamma):
+    """By sums over 200 001 values of f, for densities, moments and quantiles."""
+    mean, variance = gamma.latent(NEW)
+    shape = gamma.parameters_["shape"]
+    z = np.linspace(-12.0, 12.0, 200_001)
+    w = stats.norm.pdf(z)
+    w /= w.sum()
+    first, std = gamma.predict(NEW, return_std=True)
+    levels = np.array([1e-4, 0.3, 0.975])
+    found = gamma.predict_quantiles(NEW, levels)
+    density = gamma.predict_log_density(NEW, [4.0, 9.0, 2.0])
+    for i, y in enumerate((4.0, 9.0, 2.0)):
+        rate = np.exp(mean[i] + math.sqrt(variance[i]) * z)
+        given = stats.gamma(shape, scale=rate / shape)
+        assert density[i] == pytest.approx(math.log(w @ given.pdf(y)), abs=1e-9)
+        assert first[i] == pytest.approx(w @ rate, rel=1e-9)
+        second = w @ (rate**2 * (1.0 + 1.0 / shape))
+        assert std[i] == pytest.approx(math.sqrt(second - (w @ rate) ** 2), rel=1e-7)
+        for level, at in zip(levels, found[i], strict=True):
+            assert w @ given.cdf(at) == pytest.approx(level, rel=1e-7)
+
+
+def test_the_evidence_is_highest_where_the_shape_was_learnt(gamma):
+    best = gamma.log_marginal_likelihood_value_
+    assert 5.0 < gamma.parameters_["shape"] < 14.0
+    for factor in (0.97, 1.03):
+        spelt = f"gamma(shape={factor * gamma.parameters_['shape']!r})"
+        fixed = GPRegressor(gamma.kernel_, likelihood=spelt, optimize=False, method="ep")
+        assert fixed.fit(X, POSITIVE).log_marginal_likelihood_value_ < best + 1e-7
+
+
+def test_draws_have_the_moments(gamma):
+    f = gamma.sample_latent(NEW, 40_000, random_state=1)
+    mean, covariance = gamma.latent(NEW, full_covariance=True)
+    # Five standard errors.
+    assert np.all(np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(np.diag(covariance) / 40_000))
+    np.testing.assert_allclose(np.cov(f.T), covariance, atol=5.0 * covariance.max() * 2e-2 / 2)
+    y = gamma.sample(NEW, 40_000, random_state=1)
+    for level in (0.1, 0.5, 0.9):
+        share = (y <= gamma.predict_quantiles(NEW, level)).mean(axis=0)
+        np.testing.assert_allclose(share, level, atol=5.0 * math.sqrt(0.25 / 40_000))
+    np.testing.assert_array_equal(y, gamma.sample(NEW, 40_000, random_state=1))
+
+
+def test_it_is_saved(gamma, tmp_path):
+    gamma.save(tmp_path / "model.qp")
+    again = load(tmp_path / "model.qp")
+    np.testing.assert_array_equal(again.predict_quantiles(NEW), gamma.predict_quantiles(NEW))
+    np.testing.assert_array_equal(again.sample(NEW, 3, 0), gamma.sample(NEW, 3, 0))
+
+
+def test_a_density_of_ones_own_is_learnt():
+    """The exponential distribution, written by hand, is the gamma distribution of shape 1."""
+    own = Likelihood.from_log_prob(
+        lambda f, y, theta: -f - y * math.exp(-f), name="waiting", outcomes=(0.0, math.inf),
+        log_concave=True,
+    )  # fmt: skip
+    kernel = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
+    few = slice(0, 20)
+    mine = GPRegressor(kernel, likelihood=own, method="ep", optimize=False)
+    mine.fit(X[few], POSITIVE[few])
+    there = GPRegressor(kernel, likelihood="gamma(shape=1)", method="ep", optimize=False)
+    there.fit(X[few], POSITIVE[few])
+    assert mine.mean_ == pytest.approx(there.mean_, abs=1e-6)
+    np.testing.assert_allclose(mine.predict(NEW), there.predict(NEW), rtol=1e-6)
+    found, wanted = (model.predict_quantiles(NEW[:1], [0.1, 0.9]) for model in (mine, there))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@every_case(
+    ("options", "y", "words"),
     [
-        (GPPoissonRegressor(), REAL_TARGETS | TWO_SITES),
-        (Rounded(optimize=Search(max_iter=5)), TWO_SITES),
-        pytest.param(
-            Rounded(link="exp", optimize=Search(max_iter=5)), TWO_SITES, marks=pytest.mark.slow
-        ),
+        ({"likelihood": "probit"}, F, "no numbers y to predict.*GPClassifier"),
+        ({"likelihood": 3}, F, "must be a name or a Likelihood"),
+        ({"likelihood": "gamma"}, -POSITIVE, "positive"),
+        ({"parameter_bounds": {"shape": (1.0, 2.0)}}, F, "by parameters of 'gaussian'.*scale"),
+        ({"likelihood": "gamma", "parameter_bounds": {"shape": (3.0, 4.0)}}, POSITIVE, "outside"),
+        ({"likelihood": "gamma", "parameter_bounds": {"shape": 3.0}}, POSITIVE, "two positive"),
+        ({"likelihood": "gamma", "prior_mean": "auto"}, POSITIVE, "of y = f . noise"),
     ],
 )
-def test_scikit_learn_contract(estimator, expected):
-    check_contract(estimator, expected)
+def test_refusals(options, y, words):
+    with pytest.raises(InputError, match=words):
+        GPRegressor(**options).fit(X, y)
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-def test_fixed_kernel_is_plain_inference(method):
-    model = GPPoissonRegressor(FIXED, method=method, table="exact", mean=1.3, tol=1e-11).fit(X, Y)
-    assert model.optimum_ is None
-    post = infer(FIXED(X), Y, "poisson", method, "exact", 1.3, tol=1e-11)
-    expected = post.predict(FIXED(NEW, X), 0.5, mean=1.3)
-    np.testing.assert_allclose(model.latent(NEW), expected, rtol=1e-9)
-    np.testing.assert_allclose(model.predict(NEW), expected[0] ** 2 + expected[1], rtol=1e-9)
+@pytest.mark.slow
+@every_case("model", [GPRegressor(method="ep"), GPOrdinal(method="ep")])
+def test_scikit_learn_contract(model):
+    ordinal = isinstance(model, GPOrdinal)
+    check_contract(model.set_params(optimize=False), EXPECTED if ordinal else {})
 
 
-# Its neighbour is meant to be out of reach.
-@pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
-@pytest.mark.parametrize("exposure", [0.01, 1.0, 250.0])
-def test_exposure_of_one_point_by_quadrature(exposure):
-    # EP matches mean, variance and evidence of one observation exactly.
-    mean, variance, y = 0.8, 0.3, 3
-
-    def moment(power):
-        return quad(
-            lambda f: (
-                f**power * poisson.pmf(y, exposure * f * f) * norm.pdf(f, mean, np.sqrt(variance))
-            ),
-            -4.0,
-            5.0,
-            points=np.linspace(-0.5, 0.5, 11),
-            epsabs=0,
-            epsrel=1e-12,
-            limit=500,
-        )[0]
-
-    Z = moment(0)
-    kernel = ConstantKernel(variance, "fixed") * RBF(1.0, "fixed")
-    model = GPPoissonRegressor(kernel, method="ep", mean=mean, tol=1e-12)
-    # A second point, far off, that expects next to nothing and sees nothing.
-    model.fit([[0.0], [1e3]], [y, 0], exposure=[exposure, 1e-14])
-    got = [a[0] for a in model.latent([[0.0]])]
-    assert got[0] == pytest.approx(moment(1) / Z, rel=1e-9)
-    assert got[1] == pytest.approx(moment(2) / Z - (moment(1) / Z) ** 2, rel=1e-8)
-    assert model.posterior_.log_evidence == pytest.approx(np.log(Z), rel=1e-9)
+def test_corrected_marginals():
+    """By the density of f on its grid: quantiles have their probability, moments are the sums."""
+    few = slice(0, 25)
+    model = GPRegressor(KERNEL, likelihood="gamma(shape=2)", optimize=False, correction="blend")
+    model.fit(X[few], POSITIVE[few])
+    f = model.marginals(NEW)
+    found = model.predict_quantiles(NEW, [0.1, 0.8])
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(mean, f.expect(np.exp), rtol=1e-10)
+    second = f.expect(lambda f: 1.5 * np.exp(2.0 * f))
+    np.testing.assert_allclose(std**2, second - mean**2, rtol=1e-8)
+    for at, level in zip(found.T, (0.1, 0.8), strict=True):
+        below = partial(_below, at)
+        np.testing.assert_allclose(f.expect(below), level, rtol=1e-9)
 
 
-def test_exposure_adds_up():
-    # Two years of exposure 1 with counts 2 and 3 say as much as one of exposure 2 with 5.
-    # A prior this narrow leaves f one peak, and EP an error of 5e-4.
-    kernel = ConstantKernel(0.1, "fixed") * RBF(1.0, "fixed")
-    options = {"method": "ep", "mean": 2.0, "tol": 1e-12}
-    together = GPPoissonRegressor(kernel, **options).fit([[0.0], [2.0]], [5, 1], [2.0, 1.0])
-    apart = GPPoissonRegressor(kernel, **options).fit([[0.0], [0.0], [2.0]], [2, 3, 1])
-    np.testing.assert_allclose(together.latent(NEW), apart.latent(NEW), rtol=1e-3)
+def _below(y, f):
+    return stats.gamma(2.0, scale=np.exp(f) / 2.0).cdf(y[:, None])
 
 
-def test_exposure_scales_predictions():
-    model = GPPoissonRegressor(FIXED).fit(X, Y, exposure=np.full(len(Y), 4.0))
-    e = np.array([0.5, 1.0, 3.0, 20.0])
+@pytest.mark.slow
+def test_many_rows():
+    """By the default's inducing points: shape, mean and intervals are those that were drawn."""
+    rng = np.random.default_rng(2)
+    rows = rng.uniform(-2.0, 2.0, (2500, 2)) * [1.0, 1e3]
+    f = np.sin(2.0 * rows[:, 0]) + rows[:, 1] / 2e3
+    y = rng.gamma(5.0, np.exp(3.0 + f) / 5.0)
+    model = GPRegressor(likelihood="gamma", method="ep", random_state=0).fit(rows[:2000], y[:2000])
+    assert model.engine_ != "dense"
+    assert model.parameters_["shape"] == pytest.approx(5.0, rel=0.12)
+    low, high = model.predict_interval(rows[2000:], 0.8).T
+    # 500 rows are off by 0.018, one deviation.
+    assert ((y[2000:] >= low) & (y[2000:] <= high)).mean() == pytest.approx(0.8, abs=0.06)
+    truth = np.exp(3.0 + f[2000:])
+    assert np.abs(model.predict(rows[2000:]) / truth - 1.0).mean() < 0.08
+
+
+def test_zeros_of_a_hurdle_say_nothing_of_the_rate():
+    """The share of zeros is learnt, and f is as without those rows; quantiles are sums over f."""
+    own = np.random.default_rng(3)
+    y = np.where(own.uniform(size=60) < 0.4, 0.0, 1.0 + own.poisson(3.0 * np.exp(F)))
+    fixed = {"dispersion": "fixed"}
+    options = {"likelihood": "hurdle(dispersion=4)", "method": "ep", "parameter_bounds": fixed}
+    model = GPRegressor(KERNEL, **options).fit(X, y)
+    assert model.parameters_["zeros"] == pytest.approx(np.mean(y == 0.0), rel=1e-4)
+    options |= {"parameter_bounds": fixed | {"zeros": "fixed"}, "optimize": False}
+    rows = y > 0.0
+    whole = GPRegressor(model.kernel_, **options).fit(X, y)
+    alone = GPRegressor(model.kernel_, **options).fit(X[rows], y[rows])
+    # Begun from the observations by a search that ends within 1e-3.
+    np.testing.assert_allclose(alone.latent(NEW), whole.latent(NEW), rtol=1e-4)
+    z = np.linspace(-10.0, 10.0, 20_001)
+    w = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
     mean, variance = model.latent(NEW)
-    rate = mean**2 + variance
-    np.testing.assert_allclose(model.predict(NEW, exposure=e), e * rate, rtol=1e-14)
-    np.testing.assert_allclose(
-        model.predict(NEW, exposure=2.0), 2.0 * model.predict(NEW), rtol=1e-14
-    )
-    y = np.arange(2000)
-    for predictive in ("exact", "gamma"):
-        table = np.exp(model.predict_log_pmf(NEW, np.tile(y, (4, 1)), e, predictive=predictive))
-        np.testing.assert_allclose(table.sum(axis=1), 1.0, rtol=1e-11)
-        np.testing.assert_allclose(table @ y, model.predict(NEW, exposure=e), rtol=1e-10)
-        below = np.cumsum(table, axis=1)
-        quantiles = model.predict_quantiles(NEW, [0.05, 0.5, 0.9], e, predictive=predictive)
-        expected = [[np.argmax(row >= q) for q in (0.05, 0.5, 0.9)] for row in below]
-        np.testing.assert_array_equal(quantiles, expected)
-        one = model.predict_quantiles(NEW, 0.5, e, predictive=predictive)
-        np.testing.assert_array_equal(one, quantiles[:, 1])
-        picked = model.predict_log_pmf(NEW, [0, 3, 5, 7], e, predictive=predictive)
-        np.testing.assert_allclose(np.exp(picked), table[range(4), [0, 3, 5, 7]], rtol=1e-12)
-        same = model.predict_log_pmf(NEW, 3, e, predictive=predictive)
-        np.testing.assert_allclose(np.exp(same), table[:, 3], rtol=1e-12)
-    # The last table is the negative binomial's: its mode is the count predicted.
-    np.testing.assert_array_equal(model.predict_count(NEW, e), table.argmax(axis=1))
-    # Another unit of exposure: f^2 is a rate per unit.
-    years = GPPoissonRegressor(FIXED, mean=1.0, tol=1e-10).fit(X, Y, 0.25)
-    kernel = ConstantKernel(0.5 / 16.0, "fixed") * RBF(1.5, "fixed")
-    quarters = GPPoissonRegressor(kernel, mean=0.25, tol=1e-10).fit(X, Y, 4.0)
-    np.testing.assert_allclose(years.predict(NEW), 16.0 * quarters.predict(NEW), rtol=1e-8)
+    zeros = model.parameters_["zeros"]
+    for i, (low, high) in enumerate(model.predict_interval(NEW, 0.9)):
+        rate = np.exp(mean[i] + math.sqrt(variance[i]) * z)
+        given = stats.nbinom(4.0, 4.0 / (4.0 + rate))
 
+        def below(k, given=given):
+            return zeros + (1.0 - zeros) * (w @ ((given.cdf(k) - given.pmf(0)) / given.sf(0)))
 
-def test_default_mean_is_the_root_of_the_mean_rate():
-    e = np.linspace(1.0, 3.0, len(Y))
-    assert GPPoissonRegressor(FIXED).fit(X, Y).mean_ == pytest.approx(np.sqrt(Y.mean()))
-    model = GPPoissonRegressor(FIXED).fit(X, Y, e)
-    assert model.mean_ == pytest.approx(np.sqrt(Y.sum() / e.sum()))
-    nothing = GPPoissonRegressor().fit(X, np.zeros(len(Y)))
-    assert nothing.mean_ == pytest.approx(np.sqrt(0.5 / len(Y)))
-    assert nothing.predict(NEW[:3]).max() < 0.2
-
-
-def test_sign_of_the_mean_is_a_convention():
-    up = GPPoissonRegressor(FIXED, mean=1.2, tol=1e-10).fit(X, Y)
-    down = GPPoissonRegressor(FIXED, mean=-1.2, tol=1e-10).fit(X, Y)
-    np.testing.assert_allclose(up.latent(NEW)[0], -down.latent(NEW)[0], rtol=1e-7)
-    np.testing.assert_allclose(up.predict(NEW), down.predict(NEW), rtol=1e-7)
-
-
-def test_mean_zero_warns_and_stays_finite():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = GPPoissonRegressor(FIXED, mean=0).fit(X, Y)
-    assert [w for w in caught if "sign" in str(w.message) and w.category is UserWarning]
-    assert all(w.filename == __file__ for w in caught)
-    mean, variance = model.latent(X)
-    np.testing.assert_allclose(mean, 0.0, atol=1e-6)
-    assert np.isfinite(variance).all()
-    # All of the rate is in the variance.
-    assert np.isfinite(model.predict(NEW)).all()
-
-
-@every_case("exposed", [False, True])
-@every_case("counts", [Y, [0] * 12 + [1, 0, 2, 0, 3, 5, 4, 9, 12, 17, 14, 22, 19]])
-def test_gradient_of_the_evidence(exposed, counts):
-    kernel = ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(1e-2)
-    scale = np.sqrt(np.linspace(0.3, 2.0, len(X))) if exposed else np.ones(len(X))
-    objective = Objective(
-        KernelFamily(kernel, X, 2.0 * scale, scale if exposed else None),
-        np.array(counts, dtype=float),
-        Projector("poisson", "ep"),
-        1e-10,
-        300,
-    )
-    objective._slope = 0.0  # as tight as it gets
-
-    def value(theta):
-        objective._slope = 0.0
-        return objective(theta)[0]
-
-    for theta in (kernel.theta, kernel.theta + np.array([0.4, 0.5, -0.3])):
-        assert check_grad(value, lambda t: objective(t)[1], theta, epsilon=1e-5) < 2e-4
-
-
-def test_evidence_is_maximised():
-    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (1e-2, 1e2))
-    e = np.linspace(0.5, 2.0, len(Y))
-    counts = np.random.default_rng(5).poisson(RATE * e)
-    model = GPPoissonRegressor(kernel, mean=1.5, optimize=Search(ftol=1e-13)).fit(X, counts, e)
-    optimum = model.optimum_
-    assert optimum.success
-    assert kernel == ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (1e-2, 1e2))  # not changed
-
-    def evidence(theta):
-        K = kernel.clone_with_theta(theta)(X) * np.sqrt(np.outer(e, e))
-        mean = 1.5 * np.sqrt(e)
-        return infer(K, counts, "poisson", "ep", mean=mean, tol=1e-10).log_evidence
-
-    assert optimum.value == pytest.approx(evidence(optimum.theta), rel=1e-8)
-    for step in 0.03 * np.vstack([np.eye(2), -np.eye(2)]):
-        assert evidence(optimum.theta + step) < optimum.value
-    # The rate that made the counts; each of them alone would miss it by its root.
-    assert np.mean((model.predict(X) - RATE) ** 2) < 0.3 * RATE.mean()
-
-
-def test_running_out_of_iterations_warns():
-    with pytest.warns(ConvergenceWarning, match=r"evidence was not maximised.*max_iter") as caught:
-        GPPoissonRegressor(optimize=Search(max_iter=1)).fit(X, Y)
-    assert caught[0].filename == __file__
-    with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps") as caught:
-        GPPoissonRegressor(FIXED, max_sweeps=1).fit(X, Y)
-    assert caught[0].filename == __file__
-
-
-def test_restarts_and_progress(capsys):
-    seen = []
-    model = GPPoissonRegressor(
-        method="ep",
-        optimize=Search(restarts=2, callback=lambda theta, value: seen.append(value)),
-        n_jobs=2,
-        random_state=1,
-        verbose=1,
-    ).fit(X, Y)
-    scores = [optimum.score for optimum in model.optima_]
-    assert len(scores) == 3
-    assert scores == sorted(scores, reverse=True)
-    assert model.optimum_ is model.optima_[0]
-    assert len(seen) == sum(o.n_evaluations for o in model.optima_)
-    assert capsys.readouterr().err.count("evidence") == len(seen)
-
-
-@pytest.mark.parametrize("method", ["ep", "qp"])
-def test_leave_one_out_objective(method):
-    e = np.linspace(0.5, 2.0, len(Y))
-    options = {"method": method, "mean": 1.5, "tol": 1e-8}
-    model = GPPoissonRegressor(optimize="loo", **options).fit(X, Y, e)
-    other = GPPoissonRegressor(**options).fit(X, Y, e)
-    assert model.posterior_.loo().sum() == pytest.approx(model.optimum_.value, rel=1e-6)
-    assert model.posterior_.loo().sum() > other.posterior_.loo().sum()
-
-
-def test_clone_and_pickle():
-    model = GPPoissonRegressor(FIXED, method="ep", mean=1.0).fit(X, Y, 2.0)
-    again = clone(model)
-    assert again.get_params()["mean"] == 1.0
-    for method in ("predict", "predict_count", "predict_quantiles", "latent"):
-        with pytest.raises(NotFittedError):
-            getattr(again, method)(NEW)
-    for other in (again.fit(X, Y, 2.0), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(other.predict(NEW), model.predict(NEW))
-
-
-@pytest.mark.parametrize("counts", [Y.astype(float), Y.tolist(), Y.astype(np.uint8)], ids=type)
-def test_whole_numbers_of_any_type_are_counts(counts):
-    model = GPPoissonRegressor(FIXED).fit(X, counts)
-    np.testing.assert_array_equal(
-        model.predict(NEW), GPPoissonRegressor(FIXED).fit(X, Y).predict(NEW)
-    )
-
-
-@every_case(
-    ("y", "words"),
-    [
-        ([1, -1, 2], "got -1"),
-        ([1, 0.5, 2], "got 0.5"),
-        ([1, np.nan, 2], "NaN"),
-        ([1, np.inf, 2], "infinity"),
-        ([1, 2], "inconsistent"),
-        (["a", "b", "c"], "y must be numbers, and there is text in it"),
-        ([1, 2_000_000, 2], "1000000"),
-    ],
-)
-def test_refuses_counts(y, words):
-    with pytest.raises(ValueError, match=words):
-        GPPoissonRegressor(FIXED).fit(X[:3], y)
-
-
-@every_case(
-    ("exposure", "words"),
-    [
-        ([1.0, 0.0, 1.0], r"positive and at most 1e\+100, got 0"),
-        ([1.0, -2.0, 1.0], r"positive and at most 1e\+100, got -2"),
-        ([1.0, np.nan, 1.0], r"positive and at most 1e\+100, got nan"),
-        ([1.0, np.inf, 1.0], r"positive and at most 1e\+100, got inf"),
-        ([1.0, 1.0], r"shape \(3,\).*got \(2,\)"),
-        ([[1.0], [1.0], [1.0]], r"shape \(3,\).*got \(3, 1\)"),
-        (-1.0, "positive"),
-        ("long", "array of real numbers"),
-    ],
-)
-def test_refuses_exposure(exposure, words):
-    model = GPPoissonRegressor(FIXED)
-    with pytest.raises(InputError, match=words):
-        model.fit(X[:3], Y[:3], exposure)
-    model.fit(X, Y)
-    for method in (model.predict, model.predict_count, model.predict_quantiles):
-        with pytest.raises(InputError, match=words):
-            method(NEW[:3], exposure=exposure)
-    with pytest.raises(InputError, match=words):
-        model.predict_log_pmf(NEW[:3], 1, exposure)
-
-
-@every_case("mean", [np.nan, np.inf, "1", [1.0, 2.0], True])
-def test_refuses_mean(mean):
-    with pytest.raises(InputError, match="mean must be a finite number or None"):
-        GPPoissonRegressor(FIXED, mean=mean).fit(X, Y)
-
-
-def test_refuses_other_arguments():
-    with pytest.raises(InputError, match="method"):
-        GPPoissonRegressor(FIXED, method="mcmc").fit(X, Y)
-    model = GPPoissonRegressor(FIXED).fit(X, Y)
-    for q in (0.0, 1.0, -0.1, np.nan, [[0.5]]):
-        with pytest.raises(InputError, match=r"strictly between 0 and 1|q is nan"):
-            model.predict_quantiles(NEW, q)
-    with pytest.raises(InputError, match="predictive must be one of"):
-        model.predict_quantiles(NEW, predictive="normal")
-    with pytest.raises(InputError, match="got -1"):
-        model.predict_log_pmf(NEW, [0, -1, 0, 0])
-    for y in ([1, 2], [[1], [2]], np.zeros((4, 1, 1))):
-        with pytest.raises(InputError, match="one row per point"):
-            model.predict_log_pmf(NEW, y)
-
-
-def test_counts_beyond_the_table(tmp_path):
-    path = tmp_path / "few.h5"
-    build(
-        "poisson",
-        path,
-        method="direct",
-        mu_range=(-3.0, 3.0),
-        mu_step=0.1,
-        log10_sigma_range=(-1.0, 1.0),
-        log10_sigma_step=0.1,
-        counts=(0, 1),
-        workers=1,
-    )
-    command = r"holds 0 to 1; .*tablegen build --likelihood poisson --counts=0:2"
-    for table in (path, open_table(path), open_table(path, outside="exact")):
-        with pytest.raises(InputError, match=command):
-            GPPoissonRegressor(FIXED, table=table).fit(X[:4], [0, 1, 2, 0])
-        with pytest.raises(InputError, match=command):
-            infer(FIXED(X[:2]), [0, 2], "poisson", table=table, mean=1.0)
-    model = GPPoissonRegressor(FIXED, table=path).fit(X[:4], [0, 1, 1, 0])
-    exact = GPPoissonRegressor(FIXED, table="exact").fit(X[:4], [0, 1, 1, 0])
-    # A grid this coarse is good to a percent.
-    np.testing.assert_allclose(model.predict(NEW), exact.predict(NEW), rtol=1e-2)
-    assert model.posterior_.lookups.inside > 0
-
-
-@every_case("link", ["square", "exp"])
-@every_case("objective", ["evidence", "loo"])
-def test_weight_zero_drops_the_row(link, objective):
-    keep, exposure = np.arange(25) % 4 != 1, np.linspace(0.5, 2.0, 25)
-    options = {"link": link, "optimize": objective}
-    dropped = GPPoissonRegressor(**options).fit(X, Y, exposure, sample_weight=keep.astype(float))
-    without = GPPoissonRegressor(**options).fit(X[keep], Y[keep], exposure[keep])
-    np.testing.assert_array_equal(dropped.optimum_.theta, without.optimum_.theta)
-    np.testing.assert_array_equal(dropped.exposure_, exposure[keep])
-    np.testing.assert_array_equal(dropped.latent(NEW), without.latent(NEW))
-
-
-def test_whole_weights_are_repeated_looks():
-    # The likelihood of y events in exposure E, squared, is that of 2 y in 2 E but for a constant.
-    weights, ones = np.where(np.arange(25) % 3 == 0, 2.0, 1.0), np.ones(25)
-    options = {"link": "exp", "tol": 1e-11}
-    one = GPPoissonRegressor(FIXED, **options).fit(X, Y, sample_weight=weights)
-    two = GPPoissonRegressor(FIXED, **options).fit(X, weights * Y, exposure=weights * ones)
-    assert one.mean_ == pytest.approx(two.mean_, rel=1e-14)
-    np.testing.assert_allclose(one.latent(NEW), two.latent(NEW), rtol=1e-8)
-
-
-def test_weights_of_next_to_nothing_leave_the_prior():
-    model = GPPoissonRegressor(FIXED, mean=1.3).fit(X, Y, sample_weight=np.full(25, 1e-9))
-    np.testing.assert_allclose(model.latent(NEW), [[1.3] * 4, [0.5] * 4], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [(-np.ones(25), "[Nn]egative"), (np.zeros(25), "zero"), (np.full(25, np.nan), "NaN")],
-)
-def test_refuses_weights(weights, words):
-    with pytest.raises(ValueError, match=words):
-        GPPoissonRegressor(FIXED).fit(X, Y, sample_weight=weights)
-    with pytest.raises(InputError, match='"vb" takes neither weights'):
-        GPPoissonRegressor(FIXED, method="vb").fit(X, Y, sample_weight=np.full(25, 2.0))
+        assert low == 0.0
+        assert below(high - 1.0) < 0.95 <= below(high)
+        whole = w @ (rate / given.sf(0)) * (1.0 - zeros)
+        assert model.predict(NEW)[i] == pytest.approx(whole, rel=1e-8)
+        found = model.predict_log_density(NEW[[i]], [3.0])[0]
+        assert np.exp(found) == pytest.approx(below(3.0) - below(2.0), rel=1e-8)
