@@ -19,7 +19,7 @@ given=$#
 # Both keep compiled kernels in the same files, and what one lane has compiled the other reads. So
 # this one begins with rules of quadrature and tables, and comes to inference when the other,
 # which begins with what compiles inference, is through.
-kernels="tests/likelihoods tests/quadrature tests/projection tests/execution tests/test_tablegen"
+kernels="tests/likelihoods tests/quadrature tests/projection tests/execution tests/tablegen"
 models="tests/inference tests/learning"
 others="qpruntime tests/estimators tests/test_docs.py tests/test_memory.py tests/test_inputs.py"
 # And all that is in none of them.

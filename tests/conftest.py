@@ -6,17 +6,16 @@ import json
 
 import pytest
 
-import conformance
-from multiprecision import SEED
-from oracle import REFERENCE, RBFData
+from tests.tools import conformance
+from tests.tools.multiprecision import SEED
+from tests.tools.oracle import REFERENCE, RBFData
 
-# Not tests: scripts that need GPy, and two files of one name, of which doctest imports one.
+# Not tests: scripts that need GPy.
 collect_ignore = ["reference"]
-collect_ignore_glob = ["*conftest.py"]
 
 
 def pytest_report_header():
-    """Say which random cases `test_extremes.test_of_the_day` draws today."""
+    """Say which random cases `test_registry_extremes.test_of_the_day` draws today."""
     return f"QP_SEED={SEED} repeats the random cases of today"
 
 

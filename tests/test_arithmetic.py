@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-TESTS = Path(__file__).parent
+TOP = Path(__file__).parents[1]
 
 # Prints the name of the BLAS kernels in use, and what came out.
 PREAMBLE = """
@@ -31,7 +31,7 @@ def tell(found):
 # A problem of `test_never_nan` whose sites are held at zero, so that the search divides by the
 # variances: one is 3e-16 of the prior's, nothing or less under some BLAS kernels. And a sound one.
 HARD = """
-import test_never_nan
+from tests import test_never_nan
 tell([test_never_nan.outcome(43, test_never_nan.powered), test_never_nan.outcome(11)])
 """
 
@@ -51,7 +51,7 @@ tell([B[0, 0], B[0, 1], B[1, 1], *squares_of_rows(np.array([[3.0, 1e-9], [0.0, 1
 def under(code, **settings):
     """Run code in a process of these settings; it prints its BLAS kernels and what it found."""
     environment = {**os.environ, **settings}
-    path = [str(TESTS), str(TESTS / "tools"), str(TESTS.parent), environment.get("PYTHONPATH", "")]
+    path = [str(TOP), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path)
     return subprocess.run(
         [sys.executable, "-c", PREAMBLE + code],

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime.warmup import GROUPS
 from scripts import command_line
 from scripts.benchmarks.speed import SECTIONS
@@ -22,6 +21,7 @@ from tablegen.console.cli import main
 from tablegen.surfaces import build as surface_build
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts
+from tests.tools.cases import every_case
 
 TOP = Path(__file__).parents[1]
 PAGES = sorted((TOP / "docs").glob("*.md"))

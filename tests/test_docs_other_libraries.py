@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "other-libraries.md"
+PAGE = Path(__file__).parents[1] / "docs" / "other-libraries.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 #: What stands in a block that needs an extra; the block of JAX is run first, for its data.
 EXTRAS = ("jax", "torch", "gpytorch", "GPy")

@@ -9,8 +9,6 @@ import sys
 
 import pytest
 
-from cases import every_case
-from commands import SMALL
 from qpruntime import (
     InputError,
     Likelihood,
@@ -27,6 +25,8 @@ from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import builder
 from tablegen.console.cli import main
+from tests.tools.cases import every_case
+from tests.tools.commands import SMALL
 
 
 def student(nu, scale):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cases import every_case
 from qpruntime import _numba
+from tests.tools.cases import every_case
 
 GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
 EXAMPLES = sorted(GALLERY.glob("plot_*.py"))

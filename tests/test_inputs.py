@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import strategies as given_by
 from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
@@ -29,6 +28,7 @@ from qpruntime import (
 from tablegen import build
 from tablegen.grid.plan import make_plan
 from tablegen.verify import verify
+from tests.tools import strategies as given_by
 
 DOCUMENTED = (InputError, NumericalError, TableError)
 #: scikit-learn's validation of data raises these, the second for sparse matrices.

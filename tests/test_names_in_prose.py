@@ -8,7 +8,7 @@ import re
 import tokenize
 from pathlib import Path
 
-from cases import every_case
+from tests.tools.cases import every_case
 
 TOP = Path(__file__).parents[1]
 SOURCES = sorted(p for room in ("qpruntime", "tablegen") for p in (TOP / room).rglob("*.py"))

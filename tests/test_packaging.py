@@ -163,5 +163,5 @@ def test_builds_without_a_warning_and_holds_what_its_tests_need(tmp_path):
     assert missing <= {".gitignore"}
     # With the packages of this interpreter, and the sources of the archive.
     environment["PYTHONPATH"] = str(unpacked)
-    tests = ("tests/artifact/test_artifact.py", "tests/test_imports.py", "tests/test_docs.py")
+    tests = ("tests/table_format/test_metadata.py", "tests/test_imports.py", "tests/test_docs.py")
     run(sys.executable, "-m", "pytest", "-q", *tests, cwd=unpacked)

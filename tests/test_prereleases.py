@@ -13,10 +13,10 @@ TOP = Path(__file__).parents[1]
 STANDS_ON = ("numpy", "scipy", "numba", "scikit-learn", "zarr", "h5py")
 #: Tests of every engine, tables and files that take a minute or two.
 TESTS = (
-    "tests/inference/test_contract.py",
-    "tests/kernels/test_shapes.py",
+    "tests/inference/test_solver_protocol.py",
+    "tests/kernels/test_radial_kernels.py",
     "tests/projection/test_table.py",
-    "tests/saving",
+    "tests/persistence",
 )
 
 

@@ -1,6 +1,6 @@
 """Thousands of fits in one process cost no more memory and time in the end than at the beginning.
 
-Ten thousand: ``python tests/tools/soak.py 10000``.
+Ten thousand: ``python -m tests.tools.soak 10000``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from soak import soak
+from tests.tools.soak import soak
 
 
 @pytest.mark.slow

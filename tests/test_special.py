@@ -8,8 +8,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime._special import erfcx, log_ndtr, mills, ndtri_density, probit_series
+from tests.tools.cases import every_case
 
 pytestmark = pytest.mark.interpreted
 EPS = np.finfo(float).eps

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
@@ -24,7 +23,8 @@ from qpruntime import (
     project_sampled,
 )
 from qpruntime.renamed import OPTIONS, renamed, reordered
-from surface import arguments, places
+from tests.tools.cases import every_case
+from tests.tools.surface import arguments, places
 
 PAGE = Path(__file__).parents[1] / "docs" / "renamed.md"
 MODELS = [GPClassifier, GPPoissonRegressor, GPRobustRegressor]

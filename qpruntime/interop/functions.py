@@ -82,7 +82,7 @@ class LikelihoodFunctions:
     where it is rounded as mu is. Derivatives are right to 1e-9 of their value or to 1e-12 of their
     own unit, which is 1/sigma for those of log Z and of E log p, and 1 for those of means and of
     standard deviations, for sigma from 1e-6 to 1e6; beyond to 1e-8. All of it was compared with
-    mpmath (tests/certified). A log density that is large, or is a user's own, is used as it
+    mpmath (tests/interop). A log density that is large, or is a user's own, is used as it
     is rounded: derivatives of moments and of sigma* lose the digits by which log p at the tilted
     mean exceeds 1e4 in size.
     """

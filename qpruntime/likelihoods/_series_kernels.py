@@ -401,7 +401,7 @@ def bent_expected(g, std, sign, a, n, peak):
 # --- Moments of exp(a u - e^u) under a normal, where that has a peak no wider than 1.
 
 #: Peaks no wider than this are summed in u itself, with steps of _EVEN/(1 + _SKEWING width) widths:
-#: right to 1e-13 (tests/likelihoods/test_exp_link.py).
+#: right to 1e-13 (tests/likelihoods/test_poisson_exp.py).
 _WIDEST, _EVEN, _SKEWING = 1.0, 0.68, 1.5
 #: Below this width e^x - 1 - x would cancel, and is summed; terms below exp(-_LOW) are left out.
 _FINE, _LOW = 0.025, 38.0

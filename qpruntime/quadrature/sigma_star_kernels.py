@@ -133,7 +133,8 @@ def rounding(anchor, e, d):
 # and with two peaks. F is accumulated over the same panels by 5-point Gauss-Legendre,
 # the lower tail from the left and the upper one from the right; 1 - F is never formed.
 
-#: Trapezoid step in v. Halving it changes no result by more than 2e-14 (test_wasserstein.py).
+#: Trapezoid step in v. Halving it changes no result by more than 2e-14
+#: (test_sigma_star_kernels.py).
 STEP = 0.12
 #: Mass below exp(-CUT) of the peak is left out.
 CUT = 42.0

@@ -8,10 +8,10 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.bayesopt import Aim, Optimizer, Surrogate
 from qpruntime.bayesopt.acquisition import NAMED, least_feasible, log_improvement, log_mean
+from tests.tools.cases import every_case
 
 
 def problem(x):

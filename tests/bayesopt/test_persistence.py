@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.bayesopt import Category, Integer, Optimizer, Real, persistence
+from tests.tools.cases import every_case
 
 SPACE = {
     "rate": Real(1e-5, 0.1, log=True),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from oracle import REFERENCE
 from qpruntime import InputError, infer
 from qpruntime.bayesopt import Surrogate, condition
 from qpruntime.bayesopt.pesc import log_heights
+from tests.tools.oracle import REFERENCE
 
 KERNEL = RBF(0.3)
 STAR = [0.45]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.bayesopt import Category, Integer, Optimizer, Real, sample_minimisers
 from qpruntime.bayesopt.minimisers import draw
 from qpruntime.bayesopt.space import Space, space_of
 from qpruntime.bayesopt.surrogate import Surrogate
+from tests.tools.cases import every_case
 
 KERNEL = RBF(0.5)
 SPACE = {

@@ -7,13 +7,13 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime.bayesopt import Surrogate, condition, gains, surrogate_fit
 from qpruntime.bayesopt.acquisition import Awaited, gains_of
 from qpruntime.bayesopt.history import Failing
 from qpruntime.bayesopt.minimisers import Paths
 from qpruntime.bayesopt.search import log_feasible
 from qpruntime.bayesopt.surrogate_fit import Models, units
+from tests.tools.cases import every_case
 
 X = np.array([[0.1, 0.7], [0.25, 0.2], [0.5, 0.9], [0.8, 0.35], [0.95, 0.6]])
 Y = np.array([0.3, -1.2, 0.8, 1.1, -0.7])

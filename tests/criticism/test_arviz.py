@@ -6,11 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
-from criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, X
 from scipy import stats
 
 from qpruntime import GPClassifier, InputError
 from qpruntime.criticism import leave_one_out, to_arviz
+from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, X
 
 pytest.importorskip("xarray")
 

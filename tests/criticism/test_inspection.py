@@ -8,10 +8,10 @@ from scipy.stats import norm
 from sklearn import inspection
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, InputError
 from qpruntime.criticism import check_calibration, partial_dependence, permutation_importance
 from qpruntime.kernels import Categories, On
+from tests.tools.cases import every_case
 
 pd = pytest.importorskip("pandas")
 

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, NUMBERS, X
 from scipy.special import logsumexp
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, compare
 from qpruntime.criticism import leave_one_out
+from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, NUMBERS, X
 
 pytest.importorskip("pandas")
 

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from criticism.conftest import COUNTS, EXPOSURE, KERNEL, NUMBERS, X
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import stdtr
@@ -25,6 +24,7 @@ from qpruntime.criticism import leave_one_out, pit, to_arviz
 from qpruntime.criticism.loo import left_out_moments
 from qpruntime.criticism.simulation import Drawn, observed
 from qpruntime.predictive.density import log_density
+from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, NUMBERS, X
 
 
 @pytest.mark.parametrize("options", [{}, {"inducing": 12}, {"solver": "markov"}])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cases import every_case
 from qpruntime.dataframes.encoding import numbers_of
+from tests.tools.cases import every_case
 
 
 @every_case(

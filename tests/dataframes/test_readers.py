@@ -9,10 +9,10 @@ import enum
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.dataframes.encoding import Table
 from qpruntime.dataframes.readers import columns_of, is_frame, of_array
+from tests.tools.cases import every_case
 
 pd = pytest.importorskip("pandas")
 

@@ -11,8 +11,6 @@ from sklearn.exceptions import NotFittedError
 
 pytest.importorskip("jax", reason="the extra deep is not installed")
 
-from cases import every_case
-from contract import check_contract
 from qpruntime import ConvergenceWarning, InputError, Likelihood, NumericalError
 from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, predictive, training
 from qpruntime.deep.initialisation import first_layers
@@ -20,6 +18,8 @@ from qpruntime.deep.layers import Batch, energy
 from qpruntime.deep.predictive import evidence, quantiles_of
 from qpruntime.likelihoods import get
 from qpruntime.projection.site_kernel import project_many
+from tests.tools.cases import every_case
+from tests.tools.contract import check_contract
 
 #: Small, and of few sizes: every size of a batch and of layers is compiled.
 QUICK = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
@@ -423,7 +423,7 @@ def test_figures(data, fitted, classes):
 
 def test_the_page(monkeypatch, tmp_path):
     """Its Python runs, and what it prints is true."""
-    from test_docs import TOP, run
+    from tests.test_docs import TOP, run
 
     printed = run(TOP / "docs" / "deep.md", tmp_path, monkeypatch)
     assert printed == ["True\n"]

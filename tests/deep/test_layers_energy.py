@@ -9,8 +9,6 @@ from scipy.special import log_ndtr
 
 jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
-from test_layers import kernel, layer  # noqa: E402
-
 from qpruntime import likelihoods  # noqa: E402
 from qpruntime.deep.layers import (  # noqa: E402
     Batch,
@@ -19,6 +17,7 @@ from qpruntime.deep.layers import (  # noqa: E402
     shared,
 )
 from qpruntime.deep.predictive import ByKernel, evidence, gaussian, probit  # noqa: E402
+from tests.deep.test_layers import kernel, layer  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs_built import built
+from tests.tools.docs_built import built
 
 
 @pytest.fixture(scope="session")

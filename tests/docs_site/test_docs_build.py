@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from docs_built import DOCS, built
+from tests.tools.docs_built import DOCS, built
 
 
 class Read(HTMLParser):

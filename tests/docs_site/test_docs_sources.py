@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import qpruntime
-from cases import every_case
-from docs_built import DOCS
+from tests.tools.cases import every_case
+from tests.tools.docs_built import DOCS
 
 PAGES = sorted([*DOCS.glob("*.md"), *(DOCS / "api").glob("*.rst")])
 TEXTS = {str(page.relative_to(DOCS)): page.read_text() for page in PAGES}

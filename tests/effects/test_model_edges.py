@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import (
@@ -21,6 +20,7 @@ from qpruntime.effects import (
     Walk,
     mesh_over,
 )
+from tests.tools.cases import every_case
 
 ROWS = np.arange(40)
 X = np.sin(1.7 * ROWS)

@@ -9,13 +9,13 @@ from scipy.linalg import null_space
 from scipy.special import kv
 from sklearn.gaussian_process.kernels import Matern
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import Areas, Fixed, Groups, Plane, Product, Series, Walk
 from qpruntime.effects.intrinsic import ShiftedDeterminant, laplacian_log_det, laplacian_variances
 from qpruntime.effects.mesh import Mesh
 from qpruntime.effects.term import deviation_prior, range_prior
+from tests.tools.cases import every_case
 
 N = 36
 ROWS = np.arange(N)

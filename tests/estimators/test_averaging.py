@@ -16,7 +16,6 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPOrdinal,
@@ -32,6 +31,7 @@ from qpruntime import (
 )
 from qpruntime.criticism import leave_one_out
 from qpruntime.predictive.mixtures import mixed_quantiles
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.0, 5.0, (14, 1))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
@@ -14,6 +13,7 @@ from qpruntime import (
     GPRobustRegressor,
     InputError,
 )
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)
 X = np.sort(RNG.uniform(0.0, 5.0, (40, 1)), axis=0)

@@ -14,7 +14,6 @@ from sklearn.utils.estimator_checks import check_fit2d_1sample
 
 import qpruntime
 import tablegen
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
@@ -25,6 +24,7 @@ from qpruntime import (
     infer_sparse,
 )
 from qpruntime.inference.markov.infer import infer_series
+from tests.tools.cases import every_case
 
 MODELS = (GPClassifier, GPPoissonRegressor, GPRobustRegressor)
 FIXED = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")

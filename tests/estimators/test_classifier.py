@@ -22,10 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
-import oracle
-from cases import every_case
-from contract import check_contract
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, Search, TableError, infer
+from tests.tools import oracle
+from tests.tools.cases import every_case
+from tests.tools.contract import check_contract
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0

@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import qpruntime
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPOrdinal,
@@ -25,6 +24,7 @@ from qpruntime import (
     InputError,
 )
 from qpruntime.kernels import Categories, On
+from tests.tools.cases import every_case
 
 pd = pytest.importorskip("pandas")
 

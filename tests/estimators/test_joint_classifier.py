@@ -10,8 +10,6 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
-from cases import every_case
-from contract import check_contract
 from qpruntime import (
     GPClassifier,
     Inducing,
@@ -27,6 +25,8 @@ from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.learning.multiclass_solver import JointFamily
 from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
+from tests.tools.contract import check_contract
 
 KERNEL = ConstantKernel(4.0) * RBF(1.0)
 

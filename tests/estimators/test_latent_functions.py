@@ -15,10 +15,10 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, GPRobustRegressor, InputError
 from qpruntime.estimators.latent_functions import dense_weights, inducing_weights
 from qpruntime.inference.posterior import solution_of
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)
 X = np.sort(RNG.uniform(0.0, 5.0, (30, 1)), axis=0)

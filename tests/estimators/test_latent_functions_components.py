@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError
 from qpruntime.kernels import On, Same
+from tests.tools.cases import every_case
 
 PARTS = [
     ConstantKernel(1.4, "fixed") * On(RBF(0.9, "fixed"), [0]),

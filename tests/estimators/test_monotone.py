@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +12,15 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
-from cases import every_case
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
 from qpruntime.kernels.derivative_covariance import Asked, covariance
 from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
+from tests.tools import oracle
+from tests.tools.cases import every_case
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())
+REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
 FIXED = ConstantKernel(2.0, "fixed") * RBF([0.9, 1.4], "fixed")
 
 

@@ -11,13 +11,13 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
-from cases import every_case
 from qpruntime import GPPoissonRegressor, GPRobustRegressor, InputError
 from qpruntime.kernels.derivative_covariance import Asked, covariance
 from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.learning.settings import Data, Slopes
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(0.8, "fixed") * RBF([0.9, 1.4], "fixed")
 NUMBERS = {"normalize_y": False, "noise_bounds": {"scale": "fixed", "start": 0.3}}

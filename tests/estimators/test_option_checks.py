@@ -11,7 +11,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.model_selection import GridSearchCV
 
 import qpruntime
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
@@ -26,6 +25,7 @@ from qpruntime import (
     open_table,
 )
 from qpruntime.renamed import OPTIONS
+from tests.tools.cases import every_case
 
 MODELS = [GPClassifier, GPPoissonRegressor, GPRobustRegressor]
 KERNEL = ConstantKernel(2.0) * Matern(1.0, nu=1.5)

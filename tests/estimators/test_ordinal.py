@@ -9,9 +9,9 @@ import pytest
 from scipy.special import ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime import GPOrdinal, InputError, infer, load
 from qpruntime.likelihoods import get
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (150, 1))

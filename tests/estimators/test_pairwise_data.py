@@ -6,12 +6,12 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime
-from cases import every_case
 from qpruntime import GPPreference, infer
 from qpruntime.errors import InputError
 from qpruntime.estimators.pairwise_data import choice_operator, probabilities_of
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.learning.train_operator import AlongFamily, with_units
+from tests.tools.cases import every_case
 
 X = np.random.default_rng(3).normal(size=(12, 2))
 KERNEL = ConstantKernel(3.0) * RBF([1.0, 1.5])

@@ -14,12 +14,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from cases import every_case
-from contract import check_contract
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, InputError, Search, infer, open_table
 from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.projection.projector import Projector
 from tablegen import build
+from tests.tools.cases import every_case
+from tests.tools.contract import check_contract
 
 FIXED = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
 X = np.linspace(0.0, 6.0, 25)[:, None]

@@ -11,11 +11,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 
-from cases import every_case
 from qpruntime import GPPoissonRegressor, InputError
 from qpruntime.estimators.poisson import BOUNDS, Noise, _excess, asked
 from qpruntime.predictive.counts import DispersedRate, dispersed_tail
 from qpruntime.predictive.density import log_pmf, mode, quantiles
+from tests.tools.cases import every_case
 
 FIXED = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
 LINE = np.linspace(0.0, 6.0, 25)[:, None]

@@ -13,9 +13,9 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
-from cases import every_case
 from qpruntime import GPPreference, InputError, infer
 from qpruntime.kernels import On, Same
+from tests.tools.cases import every_case
 
 FIXED = ConstantKernel(1.7, "fixed")
 GAMES = np.array([[0, 1], [1, 2], [2, 0], [0, 3], [3, 1], [0, 1], [4, 0], [2, 4], [1, 4]])

@@ -19,7 +19,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, infer
 from qpruntime.estimators.prior_mean import (
     CrossFitted,
@@ -37,6 +36,7 @@ from qpruntime.estimators.prior_mean_selection import (
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import get
 from qpruntime.likelihoods.poisson_exp import Exponential
+from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(0.7) * RBF(1.3)
 

@@ -11,9 +11,9 @@ from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from cases import every_case
-from contract import check_contract
 from qpruntime import GPOrdinal, GPRegressor, InputError, Likelihood, load
+from tests.tools.cases import every_case
+from tests.tools.contract import check_contract
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (60, 1))

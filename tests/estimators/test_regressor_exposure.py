@@ -10,8 +10,8 @@ from scipy import stats
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import r2_score
 
-from cases import every_case
 from qpruntime import GPPoissonRegressor, GPRegressor, InputError
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.0, 6.0, (50, 1))

@@ -14,13 +14,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from cases import every_case
-from contract import check_contract
 from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, Search, infer
 from qpruntime.estimators.likelihood_parameters import robust_std
 from qpruntime.learning.objective import KernelFamily, LeaveOneOut, Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
+from tests.tools.contract import check_contract
 
 FIXED = ConstantKernel(1.5, "fixed") * RBF(1.3, "fixed")
 RNG = np.random.default_rng(8)

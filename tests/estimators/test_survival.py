@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime import GPRegressor, GPSurvival, InputError, load
 from qpruntime.estimators.survival import concordance
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (120, 1))

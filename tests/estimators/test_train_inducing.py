@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
@@ -21,6 +20,7 @@ from qpruntime import (
 )
 from qpruntime.estimators.train import whole
 from qpruntime.learning.inducing_points import clusters, pivots
+from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(2.0) * RBF(1.0)
 

@@ -12,7 +12,6 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cases import every_case
 from qpruntime import GPClassifier, Search, _memory, infer, infer_series, infer_sparse
 from qpruntime.bayesopt import Optimizer
 from qpruntime.execution import blas_threads as module
@@ -25,6 +24,7 @@ from qpruntime.execution.blas_threads import (
     sized,
 )
 from qpruntime.execution.executors import thread_count
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 2))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.forecasting.calendar import Clock
+from tests.tools.cases import every_case
 
 pandas = pytest.importorskip("pandas")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.forecasting import GPForecaster
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(8)
 DAYS = np.datetime64("2024-01-01") + np.arange(100)

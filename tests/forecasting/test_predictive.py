@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cases import every_case
 from qpruntime import likelihoods
 from qpruntime.forecasting.families import Scale
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.predictive.mixtures import Mixture, normal_quantiles, smallest_counts
+from tests.tools.cases import every_case
 
 MIXTURE = Mixture(
     np.array([[0.7, 1.9], [1.1, 1.5]]),

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import gammaln, logsumexp
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import InputError, count_bins, infer
+from tests.tools.cases import every_case
 
 FINE = 25
 

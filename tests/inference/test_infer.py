@@ -12,8 +12,6 @@ from scipy.special import log_ndtr, ndtr
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-import oracle
-from cases import every_case
 from qpruntime import ConvergenceWarning, infer, project
 from qpruntime._numba import SPLIT, Pointer
 from qpruntime._special import log_ndtr as log_ndtr_kernel
@@ -24,6 +22,8 @@ from qpruntime.inference.problem import Problem
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.responses import signs
 from qpruntime.projection.projector import Projector
+from tests.tools import oracle
+from tests.tools.cases import every_case
 
 METHODS = ["ep", "qp"]
 

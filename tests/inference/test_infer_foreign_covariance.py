@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import infer
 from qpruntime.errors import InputError
+from tests.tools.cases import every_case
 
 N = 60
 RNG = np.random.default_rng(5)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from cases import every_case
-from oracle import REFERENCE, RBFData
 from qpruntime import infer
+from tests.tools.cases import every_case
+from tests.tools.oracle import RBFData
 
 CASES = [(name, i) for name in ("wine", "breast_cancer") for i in range(3)]
 
@@ -54,10 +53,8 @@ def test_live(name, i, gpy_values):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # GPy's, on import
         pytest.importorskip("GPy")
-        path = REFERENCE / "make_gpy.py"
-        spec = importlib.util.spec_from_file_location("make_gpy", path)
-        make_gpy = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(make_gpy)
+        from tests.reference import make_gpy
+
         case = gpy_values[name]["cases"][i]
         live = make_gpy.compute(name, case["kernel_variance"], case["lengthscale"])
     compare(live, gpy_values[name])

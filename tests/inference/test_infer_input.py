@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, infer
+from tests.tools.cases import every_case
 
 K = np.array([[1.0, 0.3, 0.1], [0.3, 1.0, 0.3], [0.1, 0.3, 1.0]])
 Y = np.array([1.0, -1.0, 1.0])

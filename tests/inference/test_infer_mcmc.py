@@ -11,14 +11,14 @@ import pytest
 from scipy.special import gammaln
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-import oracle
-from cases import every_case
 from qpruntime import ConvergenceWarning, infer
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import iterate
 from qpruntime.inference.problem import Problem
 from qpruntime.projection.projector import Projector
+from tests.tools import oracle
+from tests.tools.cases import every_case
 
 _FILE = oracle.REFERENCE / "mcmc.json"
 STORED = {entry["case"]["name"]: entry for entry in json.loads(_FILE.read_text())["cases"]}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from cases import every_case
-from oracle import RBFData
 from qpruntime import InputError, infer
+from tests.tools.cases import every_case
+from tests.tools.oracle import RBFData
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import infer, likelihoods
+from tests.tools.cases import every_case
 
 
 def summed(K, y, likelihood, prior):

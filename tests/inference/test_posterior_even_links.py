@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import infer
 from qpruntime.likelihoods import Likelihood
+from tests.tools.cases import every_case
 
 K = np.array([[1.0, 0.5], [0.5, 1.0]])
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
-from diagonal import DiagonalPrior
 from qpruntime import ConvergenceWarning, InputError, infer, infer_series, infer_sparse
 from qpruntime.errors import RenamedWarning
 from qpruntime.inference.dense.solution import summarise
@@ -19,6 +17,8 @@ from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.posterior import Posterior, Solution, solution_of
 from qpruntime.inference.problem import Problem
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
+from tests.tools.diagonal import DiagonalPrior
 
 RNG = np.random.default_rng(0)
 T = np.sort(RNG.uniform(0.0, 8.0, 40))

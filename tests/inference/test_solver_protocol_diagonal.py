@@ -11,7 +11,6 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
-from diagonal import DiagonalFamily, DiagonalPrior
 from qpruntime import infer
 from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
@@ -22,6 +21,7 @@ from qpruntime.inference.problem import Problem
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.optimise import maximise
 from qpruntime.projection.projector import Projector
+from tests.tools.diagonal import DiagonalFamily, DiagonalPrior
 
 N = 40
 RNG = np.random.default_rng(7)

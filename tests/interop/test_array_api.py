@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
-from half_plane import NAMES, cavities
 from qpruntime import InputError, Likelihood, functions, likelihoods
 from qpruntime.interop.array_api import FORMS, PortableFunctions
 from qpruntime.interop.array_formulas import NumPy, _weights
 from qpruntime.projection.interpolation import quintic_weights
+from tests.tools.cases import every_case
+from tests.tools.half_plane import NAMES, cavities
 
 
 def same(got, want, rtol=1e-9, atol=0.0):

@@ -8,9 +8,9 @@ import numba
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, Likelihood, functions
 from qpruntime.interop.compiled import NAMES
+from tests.tools.cases import every_case
 
 
 def loop_over(kernel):

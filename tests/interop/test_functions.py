@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods, project
 from qpruntime.interop.arguments import CLOSED_SLOPES
+from tests.tools.cases import every_case
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "certified.csv"
 ROWS = list(csv.DictReader(REFERENCE.read_text().splitlines()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import warnings
@@ -10,8 +9,8 @@ import warnings
 import numpy as np
 import pytest
 
-from oracle import REFERENCE
 from qpruntime import functions, infer
+from tests.tools.oracle import REFERENCE
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +19,8 @@ def make_gpy():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # GPy's, on import
         pytest.importorskip("GPy", reason="the extra gpy is not installed")
-        spec = importlib.util.spec_from_file_location("make_gpy_here", REFERENCE / "make_gpy.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+        from tests.reference import make_gpy
+    return make_gpy
 
 
 def settled(make_gpy, x, y, kernel, likelihood):

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import functions as core
+from tests.tools.cases import every_case
 
 MU, SIGMA = np.array([0.4, -1.5, 3.0]), np.array([0.8, 4.0, 0.05])
 #: An observation of each likelihood.

@@ -13,7 +13,6 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from cases import every_case
 from qpruntime.inference.sparse.features import add_outer, add_square, divide, divide_transposed
 from qpruntime.kernels.cross_covariance import (
     contract,
@@ -23,6 +22,7 @@ from qpruntime.kernels.cross_covariance import (
     moves_inputs,
 )
 from qpruntime.kernels.radial_kernels import squared_distances
+from tests.tools.cases import every_case
 
 C, W = ConstantKernel, WhiteKernel
 SOUND = [

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.kernels.derivative_covariance import (
     Asked,
@@ -16,6 +15,7 @@ from qpruntime.kernels.derivative_covariance import (
     diagonal,
     require_slopes,
 )
+from tests.tools.cases import every_case
 
 LENGTHS = [0.7, 1.9]
 KERNELS = [

@@ -15,7 +15,6 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from cases import every_case
 from qpruntime.kernels import gradients as covariance
 from qpruntime.kernels.gradients import (
     Covariance,
@@ -25,6 +24,7 @@ from qpruntime.kernels.gradients import (
     contract_gradient,
     covariance_function,
 )
+from tests.tools.cases import every_case
 
 X = np.random.default_rng(0).standard_normal((12, 3))
 C, W = ConstantKernel, WhiteKernel

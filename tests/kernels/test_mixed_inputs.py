@@ -7,10 +7,10 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.kernels import On, Same
 from qpruntime.kernels.gradients import covariance_function
+from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(1.3) * On(RBF([0.8, 1.4]), [2, 0]) + On(Same(), [1]) * On(Matern(2.0), [0])
 

@@ -7,7 +7,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.inference.local.blocks import within
 from qpruntime.inference.local.neighbours import metric
@@ -23,6 +22,7 @@ from qpruntime.kernels.gradients import covariance_function
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.inducing_points import clusters, levels_of, units
+from tests.tools.cases import every_case
 
 C = ConstantKernel
 KERNELS = [

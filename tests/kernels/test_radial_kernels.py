@@ -18,11 +18,11 @@ from sklearn.gaussian_process.kernels import (
     RationalQuadratic,
 )
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.kernels.radial_kernels import fill_radial
 from qpruntime.kernels.random_features import stationary_terms
 from qpruntime.kernels.registry import parts_of
+from tests.tools.cases import every_case
 
 DISTANCES = [1e-3, 0.05, 0.7, 1.9, 4.0]
 

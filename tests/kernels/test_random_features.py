@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.kernels import Categories, On
 from qpruntime.kernels.random_features import PriorDraws
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.standard_normal((8, 2)), RNG.integers(0, 3, 8), RNG.integers(0, 2, 8)])

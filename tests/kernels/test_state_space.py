@@ -16,12 +16,12 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from cases import every_case
 from qpruntime import InputError
 from qpruntime.kernels import Factor, States
 from qpruntime.kernels.state_space import state_space
 from qpruntime.kernels.stationary import MATERN_5_STATES as FIVE
 from qpruntime.kernels.transition_kernels import fill, general_step, laws
+from tests.tools.cases import every_case
 
 C = ConstantKernel
 STEPS = [1e-6, 1e-3, 0.04, 0.7, 3.0, 20.0]

@@ -11,7 +11,6 @@ from sklearn.datasets import load_iris, make_classification, make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
 
-from cases import every_case
 from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
@@ -24,6 +23,7 @@ from qpruntime import (
 from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.scaling import Units, spreads
 from qpruntime.learning.default_kernel import default_start
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X, LABELS = make_moons(60, noise=0.25, random_state=0)

@@ -9,10 +9,10 @@ from scipy.integrate import quad
 from scipy.optimize import approx_fprime, minimize
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from cases import every_case
 from qpruntime import GPClassifier, GPRegressor, InputError, Search, infer
 from qpruntime.learning.hyperpriors import Priors
 from qpruntime.likelihoods import get
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0.0, 5.0, (40, 1)), axis=0)

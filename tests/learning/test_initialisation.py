@@ -19,8 +19,6 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from cases import every_case
-from oracle import RBFData
 from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
@@ -30,6 +28,8 @@ from qpruntime import (
     infer,
 )
 from qpruntime.learning.initialisation import degenerate, start_from
+from tests.tools.cases import every_case
+from tests.tools.oracle import RBFData
 
 C = ConstantKernel
 WIDE = (1e-6, 1e10)

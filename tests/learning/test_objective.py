@@ -1,4 +1,4 @@
-"""The objective of evidence maximisation: value and slope; the optimum is in test_estimators.py."""
+"""The objective of evidence maximisation: value and slope; the optimum is in test_classifier.py."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import infer
 from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.learning.optimise import maximise
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
 
 KERNELS = [
     ConstantKernel(1.5) * RBF([0.7, 4.0]) + WhiteKernel(0.2),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, Search
 from qpruntime.learning import restarts
 from qpruntime.learning.optimise import Optimum, several_fixed_points
+from tests.tools.cases import every_case
 
 
 def run(theta, value, slope=0.0, success=True):

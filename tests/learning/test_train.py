@@ -17,8 +17,6 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cases import every_case
-from oracle import RBFData
 from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
@@ -36,6 +34,8 @@ from qpruntime.learning.objective import KernelFamily, LeaveOneOut
 from qpruntime.projection.projector import Projector
 from tablegen import build
 from tablegen.console.cli import main
+from tests.tools.cases import every_case
+from tests.tools.oracle import RBFData
 
 FIXED = ConstantKernel(4.0, "fixed") * RBF(1.0, "fixed")
 # The leave-one-out density of the toy still rises with the length-scale where these bounds end.

@@ -7,7 +7,6 @@ import pytest
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from cases import every_case
 from qpruntime import infer
 from qpruntime.inference.operator import functionals
 from qpruntime.inference.operator.functionals import Functionals
@@ -17,6 +16,7 @@ from qpruntime.learning.objective import LeaveOneOut, Objective
 from qpruntime.learning.optimise import maximise
 from qpruntime.learning.train_operator import AlongFamily
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
 
 KERNELS = [
     ConstantKernel(1.5) * RBF([0.7, 4.0]),

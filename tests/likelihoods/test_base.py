@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance import conforms
 from qpruntime import likelihoods
+from tests.tools.conformance import conforms
 
 TOP = Path(__file__).parents[2]
 
@@ -45,11 +45,11 @@ def test_a_likelihood_is_one_file(tmp_path, file, source, kind, steps):
     folder.mkdir()
     shutil.copy(source, folder / file)
     run = subprocess.run(
-        [sys.executable, "-W", "error", TOP / "tests" / "tools" / "added.py", folder, kind],
+        [sys.executable, "-W", "error", "-m", "tests.tools.added", folder, kind],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{TOP}:{TOP / 'tests' / 'tools'}"},
+        env={**os.environ, "PYTHONPATH": str(TOP)},
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.split() == steps

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, log_ndtr
 
-from cases import every_case
-from conformance import expectation
 from qpruntime import likelihoods
+from tests.tools.cases import every_case
+from tests.tools.conformance import expectation
 
 
 def poisson(y):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cases import every_case
 from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime._formatting import spell
 from qpruntime.inference.dense.solver import DensePrior
@@ -20,6 +19,7 @@ from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen.grid.plan import make_plan
+from tests.tools.cases import every_case
 
 pytestmark = pytest.mark.interpreted
 

@@ -10,10 +10,10 @@ import pytest
 from scipy.special import erfcx
 from scipy.stats import truncnorm
 
-from cases import every_case
 from qpruntime import InputError, likelihoods, project
 from qpruntime.projection.projector import project_arrays
 from qpruntime.quadrature.sigma_star_kernels import OK, exact_point
+from tests.tools.cases import every_case
 
 EXPONENTIAL = 0.90319728556863  # sigma*/sigma_EP of an exponential density
 

@@ -12,11 +12,11 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression
 
-from cases import every_case
-from oracle import RBFData, tilted
 from qpruntime import GPClassifier, InputError, Search, infer, likelihoods
-from script_modules import DATA, needs_data
 from scripts.benchmarks.data import paper
+from tests.tools.cases import every_case
+from tests.tools.oracle import RBFData, tilted
+from tests.tools.script_modules import DATA, needs_data
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0

@@ -13,10 +13,10 @@ from scipy.stats import lognorm, norm, poisson
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime import GPPoissonRegressor, InputError, NumericalError, Search, infer
 from qpruntime.predictive.counts import LINKS
 from qpruntime.predictive.density import log_pmf, mode, quantiles
+from tests.tools.cases import every_case
 
 FIXED = ConstantKernel(0.8, "fixed") * RBF(1.5, "fixed")
 RNG = np.random.default_rng(6)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, ndtri
 
-from cases import every_case
 from qpruntime import InputError, likelihoods, project
 from qpruntime.likelihoods.poisson_square import LARGEST_COUNT, by_recursion, by_sum
 from qpruntime.projection.projector import project_arrays
 from qpruntime.quadrature.sigma_star_kernels import OK, exact_point
+from tests.tools.cases import every_case
 
 # (mu, sigma, y, sigma*), to all digits printed.
 PRINTED = [

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, log_ndtr
 
-from cases import every_case
-from oracle import REFERENCE, tilted
 from qpruntime import InputError, likelihoods
 from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import project_arrays
+from tests.tools.cases import every_case
+from tests.tools.oracle import REFERENCE, tilted
 
 
 def heaviside(f, y):
@@ -47,7 +47,7 @@ def binomial(f, y):
 
 
 # Name: log p(y|f) written again, outcomes to try, and what is no outcome. What holds of every
-# likelihood, these or new ones, is in `test_conformance`.
+# likelihood, these or new ones, is in `test_base`.
 CASES = {
     "probit": (lambda f, y: log_ndtr(y * f), (1.0, -1.0), (0, 2, 0.5, np.nan, np.inf, "a", None)),
     "heaviside": (heaviside, (1.0, -1.0), (0, 2, 0.5, np.nan, np.inf, "a", None)),

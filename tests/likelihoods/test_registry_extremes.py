@@ -10,15 +10,14 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.special import gammaln
-from test_likelihoods import poisson, student_t
 
-import multiprecision
-import oracle
-from cases import every_case
 from qpruntime import GPPoissonRegressor, infer, likelihoods
 from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
+from tests.likelihoods.test_registry import poisson, student_t
+from tests.tools import multiprecision, oracle
+from tests.tools.cases import every_case
 
 NAMES = likelihoods.names()
 # Those of one peak, written with 60 digits; the others have oracles of their own below.

@@ -6,10 +6,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import likelihoods
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
+from tests.tools.cases import every_case
 
 pytestmark = pytest.mark.slow
 

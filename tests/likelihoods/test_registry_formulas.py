@@ -11,11 +11,11 @@ from numba import config
 from scipy import stats
 from scipy.special import expit, gammaln, log_ndtr, logsumexp, ndtr
 
-from cases import every_case
-from oracle import tilted
 from qpruntime import InputError, likelihoods
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.site_kernel import project_many
+from tests.tools.cases import every_case
+from tests.tools.oracle import tilted
 
 pytestmark = pytest.mark.interpreted
 

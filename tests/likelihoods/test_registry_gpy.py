@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cases import every_case
-from oracle import REFERENCE, RBFData, tilted
 from qpruntime import infer
 from qpruntime.projection.projector import project_arrays
+from tests.tools.cases import every_case
+from tests.tools.oracle import REFERENCE, RBFData, tilted
 
 VALUES = json.loads((REFERENCE / "gpy_likelihoods.json").read_text())
 NAMES = [name for name in VALUES if name not in ("made_with", "x")]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from cases import every_case
 from qpruntime import InputError, infer, infer_series, infer_sparse, likelihoods, project
 from qpruntime.likelihoods import responses
+from tests.tools.cases import every_case
 
 T = np.linspace(0.0, 3.0, 5)
 K = np.exp(-0.5 * (T[:, None] - T) ** 2)

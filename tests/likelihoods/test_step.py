@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from oracle import tilted
 from qpruntime import InputError, NumericalError, infer, likelihoods, project
 from qpruntime.likelihoods.responses import log_ratios
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.site_kernel import project_many
+from tests.tools.oracle import tilted
 
 
 @pytest.mark.interpreted

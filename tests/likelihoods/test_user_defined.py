@@ -18,11 +18,11 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-from cases import every_case
-from oracle import REFERENCE, tilted
 from qpruntime import InputError, NumericalError, infer, likelihoods, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
+from tests.tools.cases import every_case
+from tests.tools.oracle import tilted
 
 
 def logistic(f, y, theta):
@@ -274,8 +274,8 @@ print(project(mine, 0.3, 2.0, 1.0)[1])
     expected = project(likelihood, 0.3, 2.0, 1.0)[1]
     # By then it has an address, which must not travel.
     (tmp_path / "mine.pickle").write_bytes(pickle.dumps(likelihood))
-    ours = [str(path) for path in (Path(__file__).parent, REFERENCE.with_name("tools"))]
-    path = os.pathsep.join([*ours, os.environ.get("PYTHONPATH", "")])
+    top = str(Path(__file__).parents[2])
+    path = os.pathsep.join([top, os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(
         [sys.executable, "-W", "error", "-"],
         input=code,

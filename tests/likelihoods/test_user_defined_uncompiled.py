@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from cases import every_case
 from qpruntime import Likelihood, project
 from qpruntime.likelihoods import user_defined
+from tests.tools.cases import every_case
 
 
 def compiled(f, y, theta):

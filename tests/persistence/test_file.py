@@ -13,7 +13,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
 import qpruntime
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
@@ -26,6 +25,7 @@ from qpruntime import (
     infer_sparse,
 )
 from qpruntime.persistence import file as saved
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 2)) * [1.0, 100.0]
@@ -273,7 +273,7 @@ def test_what_cannot_be_saved_is_named_and_nothing_is_left(tmp_path):
     mean = HistGradientBoostingClassifier(max_iter=2)
     refusals = {
         "HistGradientBoosting": GPClassifier(RBF(), prior_mean=mean, optimize=False).fit(X, Y),
-        "test_saving.Own": GPClassifier(Own(), optimize=False).fit(X, Y),
+        "test_file.Own": GPClassifier(Own(), optimize=False).fit(X, Y),
         "random_state is a numpy.random": GPClassifier(
             RBF(), optimize=False, random_state=np.random.default_rng(0)
         ).fit(X, Y),

@@ -7,7 +7,6 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPOrdinal,
@@ -20,6 +19,7 @@ from qpruntime import (
     Integrate,
     Search,
 )
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 5.0, (24, 2))

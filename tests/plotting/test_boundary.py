@@ -12,7 +12,6 @@ from scipy.interpolate import RegularGridInterpolator
 from sklearn.linear_model import LogisticRegression
 
 import qpruntime
-from cases import every_case
 from qpruntime import open_table
 from qpruntime.bayesopt import Optimizer
 from qpruntime.plotting import (
@@ -23,6 +22,7 @@ from qpruntime.plotting import (
     ProgressDisplay,
     RatioDisplay,
 )
+from tests.tools.cases import every_case
 
 
 def crossings(display, values, sets):

@@ -9,7 +9,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from cases import every_case
 from qpruntime import GPClassifier, InputError, TableError
 from qpruntime.bayesopt import Optimizer
 from qpruntime.plotting import (
@@ -20,6 +19,7 @@ from qpruntime.plotting import (
     ProgressDisplay,
     RatioDisplay,
 )
+from tests.tools.cases import every_case
 
 
 @every_case(

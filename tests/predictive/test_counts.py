@@ -6,11 +6,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime._numba import INTERPRETED
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
 from qpruntime.likelihoods.poisson_square import SquareRate
 from qpruntime.predictive.counts import GammaRate, count_tail, smallest_counts
+from tests.tools.cases import every_case
 
 # Parameters of the rate and a count: narrow and wide rates, both sides of where one changes into
 # the other, tails, large counts.

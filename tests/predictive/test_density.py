@@ -9,11 +9,11 @@ from scipy.integrate import quad
 from scipy.special import gammaincc
 from scipy.stats import nbinom, ncx2, norm, poisson
 
-from cases import every_case
 from qpruntime import InputError, NumericalError
 from qpruntime.likelihoods.poisson_square import LARGEST_COUNT
 from qpruntime.predictive.counts import LINKS
 from qpruntime.predictive.density import log_pmf, mode, quantiles, rate_quantiles
+from tests.tools.cases import every_case
 
 # Latent mean and standard deviation: one peak, two, near zero, wide, narrow, large.
 LATENT = [(1.3, 0.4), (0.1, 1.0), (-0.4, 0.2), (2.0, 5.0), (-3.0, 1e-3), (40.0, 2.0)]

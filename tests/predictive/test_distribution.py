@@ -13,9 +13,9 @@ from sklearn.datasets import load_digits
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import roc_auc_score
 
-from cases import every_case
 from qpruntime import GPClassifier, Likelihood, likelihoods
 from qpruntime.predictive.distribution import log_probabilities, scores
+from tests.tools.cases import every_case
 
 TINY = np.array([-1e-5, -1e-8, -1e-20, -1e-200, 0.0, 1e-200, 1e-20, 1e-8, 1e-5])
 

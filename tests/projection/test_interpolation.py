@@ -1,4 +1,4 @@
-"""The quintic spline kernel against scipy's B-splines; `bilinear` is tested in test_lookup.py."""
+"""The quintic spline kernel against scipy's B-splines; `bilinear` is in test_table_lookup.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
-from cases import every_case
 from qpruntime.projection.interpolation import quintic, quintic_weights
+from tests.tools.cases import every_case
 
 pytestmark = pytest.mark.interpreted
 EPS = np.finfo(float).eps

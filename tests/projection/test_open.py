@@ -1,7 +1,7 @@
 """The tables inside the package: right to 1e-9 for every cavity, continuous, monotone, the default.
 
-The exact projection is the truth here; it is tested against mpmath in test_wasserstein.py and in
-the tests of the likelihoods.
+The exact projection is the truth here; it is tested against mpmath in
+test_sigma_star_kernels.py and in the tests of the likelihoods.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import TableError, infer, likelihoods, open_table, project
 from qpruntime._special import power_peak_ratio
 from qpruntime.likelihoods.base import CLOSED, INTEGRATE
@@ -20,6 +19,7 @@ from qpruntime.likelihoods.poisson_square import LARGEST_COUNT, TABULATED
 from qpruntime.projection import open
 from qpruntime.projection.open import shipped, shipped_path
 from qpruntime.projection.projector import Projector, project_arrays
+from tests.tools.cases import every_case
 
 #: The promise: relative error of sigma*.
 BOUND = 1e-9
@@ -55,7 +55,7 @@ def test_every_cavity(name, seed):
     rng = np.random.default_rng(seed)
     sigma = 10.0 ** rng.uniform(-6, 8, 3000)
     size = np.maximum(sigma, 1.0) * 10.0 ** rng.uniform(-6, 6, sigma.size)
-    # Beyond 1e9 sigma a double does not hold mu well enough to integrate: test_extremes.
+    # Beyond 1e9 sigma a double does not hold mu well enough to integrate: test_registry_extremes.
     mu = rng.choice([-1.0, 1.0], sigma.size) * np.minimum(size, 1e9 * sigma)
     assert error(name, mu, sigma, labels(name, rng, sigma.size)) <= BOUND
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
-from oracle import probit_moments
 from qpruntime import InputError, NumericalError, TableError, project
 from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import project_arrays
+from tests.tools.cases import every_case
+from tests.tools.oracle import probit_moments
 
 pytestmark = pytest.mark.interpreted
 EXACT = {"table": "exact"}

@@ -22,9 +22,9 @@ from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import ndtr, ndtri, ndtri_exp
 from scipy.stats import norm
 
-from cases import every_case
 from qpruntime import project
-from transport import Plane
+from tests.tools.cases import every_case
+from tests.tools.transport import Plane
 
 Z, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()

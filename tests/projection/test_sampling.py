@@ -8,11 +8,11 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import binom, chi2
 
-from cases import every_case
 from qpruntime import InputError, NumericalError, SamplingWarning, project_sampled, project_samples
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.sampling import Site
+from tests.tools.cases import every_case
 
 FIELDS = ("log_z", "mean", "std_ep", "std")
 

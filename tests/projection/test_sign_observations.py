@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm, poisson
 
-from cases import every_case
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.sign_observations import encoded, signed
+from tests.tools.cases import every_case
 
 MU = np.array([0.3, -1.0, 2.0, 50.0, -800.0, 0.1])
 SIGMA = np.array([1.0, 2.0, 0.3, 1000.0, 1000.0, 0.2])

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table, project
 from qpruntime._special import power_peak_ratio
 from qpruntime.projection.projector import Projector
@@ -21,6 +20,7 @@ from qpruntime.projection.site_kernel import (
     raise_status,
 )
 from qpruntime.quadrature.sigma_star_kernels import DECAY, NO_MASS, OK
+from tests.tools.cases import every_case
 
 
 def one(projector, mu, sigma, y, power=1.0):

@@ -1,4 +1,4 @@
-"""Opening a table file, and refusing everything else. Lookups are in test_lookup.py."""
+"""Opening a table file, and refusing everything else. Lookups are in test_table_lookup.py."""
 
 from __future__ import annotations
 

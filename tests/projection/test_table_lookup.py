@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
-from cases import every_case
 from qpruntime import InputError, infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.interpolation import bilinear
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis, Metadata
+from tests.tools.cases import every_case
 
 EPS = np.finfo(float).eps
 

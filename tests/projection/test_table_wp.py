@@ -10,7 +10,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, TableError, _formatting, infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
@@ -25,6 +24,7 @@ from tablegen.surfaces import build as tables
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
 from tablegen.verify import verify
+from tests.tools.cases import every_case
 
 
 def log_prob(f, y, theta):

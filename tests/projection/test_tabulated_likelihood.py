@@ -13,16 +13,16 @@ import pytest
 from scipy.interpolate import BSpline
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime import GPClassifier, InputError, TableError, infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.projector import Projector, project_arrays
-from surface_models import cloglog, gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
 from tablegen import build
 from tablegen.surfaces import build as tables
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts
+from tests.tools.cases import every_case
+from tests.tools.surface_models import cloglog, gumbel, gumbel_log_prob, ordinal, ordinal_log_prob
 
 #: Of all tables built here; sites and evidence then agree ten times better than 1e-6.
 TOLERANCE = 1e-7

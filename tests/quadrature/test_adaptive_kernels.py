@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from mpmath import mp
 
-import pieces
-from cases import every_case
-from oracle import REFERENCE
 from qpruntime import NumericalError, project
 from qpruntime._numba import LANDMARK, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.projection.projector import project_arrays
+from tests.tools import pieces
+from tests.tools.cases import every_case
+from tests.tools.oracle import REFERENCE
 
 
 def _laplace(f, y, theta):

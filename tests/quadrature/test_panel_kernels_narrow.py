@@ -11,10 +11,10 @@ import pytest
 from mpmath import mp
 from scipy.special import ndtri
 
-from cases import every_case
 from qpruntime import ConvergenceWarning, infer, likelihoods, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
+from tests.tools.cases import every_case
 
 CAVITIES = [
     (place, sigma, y)

@@ -10,8 +10,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, owens_t
 
-from cases import every_case
-from oracle import REFERENCE, tilted
 from qpruntime import NumericalError, infer, likelihoods, project
 from qpruntime._numba import FRAME, SPLIT, Pointer, kernel
 from qpruntime.likelihoods import probit
@@ -19,6 +17,8 @@ from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.responses import signs
 from qpruntime.projection.projector import project_arrays
 from qpruntime.quadrature import sigma_star_kernels as wasserstein
+from tests.tools.cases import every_case
+from tests.tools.oracle import REFERENCE, tilted
 
 # Stored values of tests/reference; parameters other than the default ones are in the file's name.
 REFERENCES = sorted(

@@ -11,7 +11,6 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from cases import every_case
 from qpruntime import GPClassifier, InputError, infer, likelihoods, project
 from qpruntime._numba import INTERPRETED, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood
@@ -19,6 +18,7 @@ from qpruntime.quadrature import wasserstein_kernels
 from qpruntime.quadrature.adaptive_kernels import look_around, quantile_nodes
 from qpruntime.quadrature.sigma_star_kernels import Raised
 from qpruntime.quadrature.wasserstein_kernels import Law, jacobi_rules
+from tests.tools.cases import every_case
 
 
 def _gaussian(f, y, theta):

@@ -1,6 +1,6 @@
 """Write adaptive.csv: tilted densities with heavy tails, two peaks, a cusp, or a far bend.
 
-Run ``python tests/reference/make_adaptive.py``. Panels are laid by hand, ever smaller towards given
+Run ``python -m tests.reference.make_adaptive``. Panels are laid by hand, ever smaller towards given
 points; what is done on them is that of `tilted`. Every row is computed twice, on other panels with
 other nodes and digits; the columns after y are as in `make_projection`.
 """
@@ -10,7 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from mpmath import mp, mpf
-from tilted import Resolution, deviation, rule
+
+from tests.reference.tilted import Resolution, deviation, rule
 
 COARSE, FINE = Resolution(20, 2.0, 75, 40), Resolution(24, 1.6, 80, 50)
 HEADER = ("likelihood", "a", "b", "mu", "sigma", "y", "log_z", "mean", "variance", "sigma_star")

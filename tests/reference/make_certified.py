@@ -1,6 +1,6 @@
 """Write the reference values of certified functions: values and both derivatives, to 17 digits.
 
-Run ``python tests/reference/make_certified.py``; ``certified.csv`` lands beside this script. Log Z,
+Run ``python -m tests.reference.make_certified``; ``certified.csv`` lands beside this script. Log Z,
 moments and sigma* are those of `tilted`, and their derivatives are difference quotients of sixth
 order between them, at 60 digits: no identity of a derivative is used. E log p and its derivatives
 are integrated by mpmath, in pieces.
@@ -13,7 +13,8 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from mpmath import mp, mpf
-from tilted import (
+
+from tests.reference.tilted import (
     FINE,
     Binomial,
     Heaviside,

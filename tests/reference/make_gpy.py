@@ -2,7 +2,7 @@
 
 Gaussian-process classification with the probit likelihood, zero prior mean and GPy's isotropic RBF
 kernel ``variance * exp(-|x - x'|**2 / (2 * lengthscale**2))``, for two data sets and three settings
-of the hyper-parameters.  The file carries the data; only ``python tests/reference/make_gpy.py`` and
+of the hyper-parameters.  The file carries the data; only ``python -m tests.reference.make_gpy`` and
 `compute`, the same values live, need GPy and scikit-learn.
 
 Made with GPy 1.15.0, numpy 2.4.6 and scipy 1.17.1, which work together unpatched.  Three choices:

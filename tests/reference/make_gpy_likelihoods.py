@@ -20,8 +20,9 @@ import numpy as np
 import scipy
 from GPy.likelihoods import Poisson, StudentT
 from GPy.likelihoods.link_functions import Log
-from make_gpy import BoundedEP, render
 from sklearn.datasets import load_wine
+
+from tests.reference.make_gpy import BoundedEP, render
 
 OUTPUT = Path(__file__).with_name("gpy_likelihoods.json")
 CAVITIES = {

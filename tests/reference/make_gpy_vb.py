@@ -11,8 +11,9 @@ from pathlib import Path
 
 import GPy
 import numpy as np
-from make_gpy import SETTINGS, load
 from scipy.special import log_ndtr
+
+from tests.reference.make_gpy import SETTINGS, load
 
 OUTPUT = Path(__file__).with_name("gpy_vb.json")
 

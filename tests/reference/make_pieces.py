@@ -1,15 +1,12 @@
 """Write pieces.csv: tilted densities that are sums of cut-off Gaussians, by tests/tools/pieces.py.
 
-Run ``python tests/reference/make_pieces.py``; it takes half a minute.
+Run ``python -m tests.reference.make_pieces``; it takes half a minute.
 """
 
 import csv
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-
-import pieces
+from tests.tools import pieces
 
 HEADER = ("likelihood", "theta", "mu", "sigma", "y", "log_z", "mean", "variance", "sigma_star")
 

@@ -1,6 +1,6 @@
 """Write the reference tables of one-site projections: log Z, mean, variance and QP deviation.
 
-Run ``python tests/reference/make_projection.py [--only NAME]``; the CSV files land beside this
+Run ``python -m tests.reference.make_projection [--only NAME]``; the CSV files land beside this
 script. What a row means and how it is integrated is in `tilted`; which rows there are is here.
 Inputs are doubles written with `repr`, outputs have 20 digits. An output too small for any double,
 such as log Z of a probit at z = 40, is written as 0.0 or -0.0.
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 from mpmath import mp, mpf
-from tilted import (
+
+from tests.reference.tilted import (
     Binomial,
     Heaviside,
     Logistic,

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 
-from script_modules import run_script
 from scripts import records
 from scripts.benchmarks import bayesopt as bench
 from scripts.reports import bayesopt as report
+from tests.tools.script_modules import run_script
 
 
 def test_optima_are_where_published():

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
-from cases import every_case
-from script_modules import DATA, needs_data, run_script
 from scripts.benchmarks import defaults as bench
 from scripts.benchmarks import defaults_fits as raw_fits
 from scripts.benchmarks.data import small as raw_data
 from scripts.benchmarks.data.registry import KINDS
 from scripts.benchmarks.peers import small as raw_peers
 from scripts.reports import defaults as report
+from tests.tools.cases import every_case
+from tests.tools.script_modules import DATA, needs_data, run_script
 
 
 def tiny(kind="classes", number=2, rows=40):

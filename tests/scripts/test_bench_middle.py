@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cases import every_case
-from script_modules import run_script
 from scripts.benchmarks import intervals, metrics
 from scripts.benchmarks import middle as bench
 from scripts.benchmarks.data import middle as sets
 from scripts.benchmarks.peers import tuned
 from scripts.reports import middle as report
+from tests.tools.cases import every_case
+from tests.tools.script_modules import run_script
 
 
 def test_calibration_error():

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from script_modules import TOP, command
+from tests.tools.script_modules import TOP, command
 
 
 @pytest.mark.slow

@@ -7,11 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
-from cases import every_case
-from script_modules import DATA, needs_data
 from scripts.benchmarks.data import paper
 from scripts.benchmarks.data.files import FILES, raw_path
 from scripts.benchmarks.data.registry import DataError
+from tests.tools.cases import every_case
+from tests.tools.script_modules import DATA, needs_data
 
 # Rows and features as in the paper, but for Ionosphere, whose second column is constant.
 SHAPES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from script_modules import TOP, command
+from tests.tools.script_modules import TOP, command
 
 DATA = os.environ.get("QP_DATA", "")
 

@@ -7,8 +7,8 @@ import re
 import shlex
 from functools import cache
 
-from script_modules import TOP, run_script
 from scripts import command_line
+from tests.tools.script_modules import TOP, run_script
 
 #: From the ground up: what is in one floor imports from lower ones, or from its own.
 FLOORS = (

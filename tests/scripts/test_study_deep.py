@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("jax", reason="the extra deep is not installed")
 pytest.importorskip("distributed", reason="the extra cluster is not installed")
 
-from dask_cluster import RealCluster
-from script_modules import run_script
+from tests.tools.dask_cluster import RealCluster
+from tests.tools.script_modules import run_script
 
 #: What takes another time on every machine.
 TIMES = ("seconds", "cpu")

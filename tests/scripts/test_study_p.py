@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from script_modules import DATA, needs_data
 from scripts.studies import powers as study
+from tests.tools.script_modules import DATA, needs_data
 
 
 def test_calibration_error_by_hand():

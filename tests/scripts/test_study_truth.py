@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from dask_cluster import RealCluster
-from script_modules import run_script
+from tests.tools.dask_cluster import RealCluster
+from tests.tools.script_modules import run_script
 
 
 @pytest.mark.slow

@@ -11,8 +11,6 @@ import time
 import numpy as np
 import pytest
 
-from dask_cluster import RealCluster, until
-from script_modules import DATA, TOP, command, needs_data, run_script
 from scripts import cluster, command_line
 from scripts.benchmarks.data import paper, protocol
 from scripts.records import RESULTS, Records
@@ -20,6 +18,8 @@ from scripts.reports import table1 as report
 from scripts.reports import table1_numbers as summary
 from scripts.studies import experiment
 from scripts.studies import table1 as reproduce
+from tests.tools.dask_cluster import RealCluster, until
+from tests.tools.script_modules import DATA, TOP, command, needs_data, run_script
 
 Task = protocol.Task
 

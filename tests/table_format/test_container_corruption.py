@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 import pytest
 
-from forge import flipped, forged, layout, positions
-from fuzz import corpus
 from qpruntime import ConvergenceWarning, NumericalError, TableError, infer, open_table, project
 from qpruntime.projection.open import shipped_path
 from qpruntime.table_format.metadata import DATASET
 from tablegen.verify import verify
+from tests.tools.forge import flipped, forged, layout, positions
+from tests.tools.fuzz import corpus
 
 KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
 FLIPS = 400

@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import command_lines
-import forge
 import qpruntime
-from cases import every_case
-from fuzz import fuzz
 from qpruntime import TableError, open_table
 from qpruntime.projection.open import shipped_path
 from qpruntime.table_format import container
+from tests.tools import command_lines, forge
+from tests.tools.cases import every_case
+from tests.tools.fuzz import fuzz
 
 SLOW = pytest.mark.slow
 #: Least shares of the ends of mutated files and of command lines.

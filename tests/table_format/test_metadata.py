@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, TableError
 from qpruntime.table_format.metadata import SCHEMA, Axis, Metadata
+from tests.tools.cases import every_case
 
 METADATA = Metadata(
     likelihood="probit",

@@ -18,13 +18,13 @@ from google_crc32c import value as crc32c
 from numcodecs import blosc
 from numcodecs.blosc import SHUFFLE, compress
 
-from fuzz import corpus
 from qpruntime import InputError, TableError, infer, open_table, project
 from qpruntime.projection.open import shipped_path
 from qpruntime.table_format import zarr as table_format_zarr
 from qpruntime.table_format.metadata import DATASET
 from tablegen.files.formats import convert
 from tablegen.verify import verify
+from tests.tools.fuzz import corpus
 
 KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
 

@@ -1,8 +1,4 @@
-"""Fixtures of the tablegen tests: the command line, and one build of the whole default grid.
-
-The folder is not called ``tablegen``: that would hide the package when pytest puts ``tests`` on the
-path.
-"""
+"""Fixtures of the tablegen tests: the command line, and one build of the whole default grid."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Finished
+from tests.tools.commands import Finished
 
 # A process begins with the most memory that its parent had, here all the tests: a small process in
 # between starts the command and reads what it took.

@@ -14,7 +14,6 @@ import h5py
 import numpy as np
 import pytest
 
-import oracle
 import tablegen
 from qpruntime import likelihoods
 from qpruntime.errors import InputError, NumericalError, TableError
@@ -26,6 +25,7 @@ from tablegen.files.workspace import Workspace
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev, plan
 from tablegen.grid import errors as certify
+from tests.tools import oracle
 
 SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}
 SERIES = {"mu_step": 0.02, "log10_sigma_step": 0.002}

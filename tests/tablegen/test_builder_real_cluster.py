@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import small_chunks
-from dask_cluster import RealCluster, until
 from tablegen import builder
+from tests.tools import small_chunks
+from tests.tools.dask_cluster import RealCluster, until
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,7 @@
-"""Add the likelihoods of a folder to the package and use them: ``added.py FOLDER labels|counts``.
+"""Add the likelihoods of a folder to the package and use them.
 
-A script of `test_conformance`; it prints a word for each step that holds.
+``python -m tests.tools.added FOLDER labels|counts``, a script of `test_base`; it prints a word for
+each step that holds.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from scipy.special import gammaln, ndtri
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime.likelihoods
-from conformance import Reference, conforms
-from oracle import tilted
+from tests.tools.conformance import Reference, conforms
+from tests.tools.oracle import tilted
 
 FOLDER = Path(sys.argv[1])
 qpruntime.likelihoods.__path__.append(str(FOLDER))

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, log_ndtr
 
-from oracle import NODES, REFERENCE, WEIGHTS
 from qpruntime import InputError, Likelihood, likelihoods
 from qpruntime.projection.projector import project_arrays
+from tests.tools.oracle import NODES, REFERENCE, WEIGHTS
 
 STEPS = 1.15 ** -np.arange(260.0)
 F = np.array([-30.0, -4.0, -1.0, -0.2, 0.3, 1.0, 7.0])
@@ -85,7 +85,7 @@ def check_contract(own: Likelihood, r: Reference) -> None:
 def check_projections(own: Likelihood, r: Reference) -> None:
     """Moments and sigma* are those of the references.
 
-    Limits as in `test_likelihoods` and `test_wasserstein`: a mean near zero is as exact as the
+    Limits as in `test_registry` and `test_sigma_star_kernels`: a mean near zero is as exact as the
     standard deviation.
     """
     ep, qp = (

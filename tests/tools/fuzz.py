@@ -4,7 +4,7 @@ Input number n of a target is a function of n alone. Workers are processes: one 
 is reported with the number it was at, and another goes on from the next. Every worker may take
 only `_HEADROOM` bytes more than it has after its imports.
 
-``python tests/tools/fuzz.py opener 0 100000`` runs by hand, ``... opener 17`` shows one.
+``python -m tests.tools.fuzz opener 0 100000`` runs by hand, ``... opener 17`` shows one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from pathlib import Path
 
 import numpy as np
 
-import forge
-from command_lines import Commands
 from qpruntime.errors import NumericalError, TableError
 from qpruntime.projection.open import open_table, shipped_path
 from tablegen.console import describe
+from tests.tools import forge
+from tests.tools.command_lines import Commands
 
 #: Seconds of processor time one input may take, unless the target allows more.
 LIMIT = 1.0
 # Seconds a worker may take to import and compile.
 _START = 300.0
 _HEADROOM = 128 << 20
+_TOP = str(Path(__file__).parents[2])
 
 NUMBERS = [0, 1, 2, 7, 8, 255, 1 << 12, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 32, (1 << 63) - 1]
 NUMBERS += [(1 << 63), (1 << 64) - 1]
@@ -270,9 +271,13 @@ class _Worker:
             tempfile.TemporaryFile("w+")  # noqa: SIM115
             for _ in range(2)
         )
-        command = [sys.executable, __file__, "--work", target, first, stop, directory]
+        command = [sys.executable, "-m", "tests.tools.fuzz"]
+        command += ["--work", target, first, stop, directory]
         self.process = subprocess.Popen(
-            [str(c) for c in command], stdout=self.output, stderr=self.errors
+            [str(c) for c in command],
+            stdout=self.output,
+            stderr=self.errors,
+            env={**os.environ, "PYTHONPATH": _TOP},
         )
 
     def poll(self):

@@ -16,7 +16,7 @@ import numpy as np
 from mpmath import mp, mpf
 from scipy.special import ndtri
 
-from oracle import BELOW, NODES, WEIGHTS
+from tests.tools.oracle import BELOW, NODES, WEIGHTS
 
 #: Of random cases: today's date, unless QP_SEED says another.
 SEED = int(os.environ.get("QP_SEED") or datetime.date.today().strftime("%Y%m%d"))

@@ -1,4 +1,4 @@
-"""``python readers.py DIRECTORY COUNT``: COUNT processes read a table that is being replaced.
+"""Processes that read a table which is being replaced: ``readers.py DIRECTORY COUNT``.
 
 Exits with 0 if every value that any of them saw belongs to one version of the table, whole.
 """

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from commands import Finished
 from scripts import command_line
+from tests.tools.commands import Finished
 
 TOP = Path(__file__).parents[2]
 DATA = Path(os.environ.get("QP_DATA", "."))

@@ -1,4 +1,4 @@
-"""``python small_chunks.py BYTES ARGUMENTS``: the command line, its grids cut into small chunks.
+"""The command line, its grids cut into small chunks: ``small_chunks.py BYTES ARGUMENTS``.
 
 A small table then takes as many steps as a large one, and can be stopped between any two.
 """

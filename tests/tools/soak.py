@@ -1,6 +1,6 @@
 """Fit models of mixed sizes, over and over in one process; watch its memory and its pace.
 
-``python tests/tools/soak.py 10000`` runs by hand.
+``python -m tests.tools.soak 10000`` runs by hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The public surface: every function, class and public method, and what their arguments are called.
 
-``python tests/tools/surface.py`` prints a table of words: where each is, its default and its type.
+``python -m tests.tools.surface`` prints a table of words: where each is, its default and its type.
 """
 
 from __future__ import annotations

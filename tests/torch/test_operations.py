@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from cases import every_case
-from half_plane import NAMES, cavities
 from qpruntime import InputError
 from qpruntime import functions as core
+from tests.tools.cases import every_case
+from tests.tools.half_plane import NAMES, cavities
 
 # Of PyTorch about itself.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")

@@ -113,9 +113,9 @@ def revise(rules, row, site, cavity, scratch, found, i):
 # exp(eta' x - x' J x / 2), J = sigma e0 e0' + E (g, 1)(g, 1)'. An observation changes D or sigma
 # alone, and every step is a sum of terms of one sign while sites are: relative errors stay near
 # 1e-15 at steps of 1e-12 length-scales and at variances of 1e10
-# (tests/inference/test_series_extremes.py). One buffer (N, 5) has the messages that come from where
-# the pass goes to, and those of the pass in their place behind it. `edges` (4, 5) are the messages
-# that passes ahead and back begin with, and those they end with. Kernels only.
+# (tests/inference/markov/test_infer_extremes.py). One buffer (N, 5) has the messages that come from
+# where the pass goes to, and those of the pass in their place behind it. `edges` (4, 5) are the
+# messages that passes ahead and back begin with, and those they end with. Kernels only.
 
 _NOTHING = 1e-290
 

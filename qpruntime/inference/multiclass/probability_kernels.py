@@ -214,7 +214,7 @@ def log_probabilities(mean: Array, covariance: Array) -> Array:
     """Log probabilities of C >= 2 classes at T points, shape (T, C); each row's sum to 1.
 
     Two classes are closed and three one integral, both exact to rounding. More are EP's evidence
-    corrected by pairs of cumulants: within 3e-4 of the probability (test_class_probabilities.py).
+    corrected by pairs of cumulants: within 3e-4 of the probability (test_probability_kernels.py).
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def settle_tied(engine: Engine, limits: Limits = Limits()) -> Ended:  # noqa: B0
 
     Those sites add up to the shared one where it has settled, and EP's evidence of theirs is nearer
     to that of a fit than the energy of the shared site: 0.003 nats off instead of 0.7, on 40 rows
-    (test_sparse_tied.py).
+    (test_iterate.py).
 
     Raises
     ------

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp
 
-from oracle import REFERENCE
 from qpruntime import ConvergenceWarning, CorrectionWarning, InputError, infer, likelihoods
 from qpruntime.inference.corrections.linear_response import pair_sums
 from qpruntime.likelihoods import Likelihood
+from tests.tools.oracle import REFERENCE
 
 GRID = np.linspace(-9.0, 9.0, 401)
 SHARES = -0.5 * GRID**2 - 0.5 * math.log(2.0 * math.pi) + math.log(GRID[1] - GRID[0])

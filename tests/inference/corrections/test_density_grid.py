@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from cases import every_case
 from qpruntime import infer
 from qpruntime.inference.corrections.density_grid import (
     cdf_many,
@@ -17,6 +16,7 @@ from qpruntime.inference.corrections.density_grid import (
     normalised,
     quantile_many,
 )
+from tests.tools.cases import every_case
 
 X = np.linspace(0.0, 1.0, 12)
 SHAPE = np.exp(-5.0 * (X[:, None] - X) ** 2) + 1e-6 * np.eye(12)

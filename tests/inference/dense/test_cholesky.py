@@ -6,11 +6,11 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import NumericalError
 from qpruntime.inference.dense.blas import inverse_triangle
 from qpruntime.inference.dense.cholesky import Factor
 from qpruntime.inference.sites import ImproperPosterior, Sites
+from tests.tools.cases import every_case
 
 N = 12
 RNG = np.random.default_rng(4)

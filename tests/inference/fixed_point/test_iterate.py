@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-import oracle
-from cases import every_case
 from qpruntime import ConvergenceWarning, infer
 from qpruntime.errors import InputError
+from tests.tools import oracle
+from tests.tools.cases import every_case
 
 
 def square_link(seed):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from cases import every_case
 from qpruntime import ConvergenceWarning, infer
+from tests.tools.cases import every_case
 
 
 @pytest.fixture(scope="module")

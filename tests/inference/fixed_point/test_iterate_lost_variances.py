@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from cases import every_case
 from qpruntime.errors import NumericalError
 from qpruntime.inference.corrections.ep_fixed_point import normal_of
 from qpruntime.inference.dense.solver import DensePrior
@@ -25,6 +24,7 @@ from qpruntime.inference.sparse.passes import Block, cavities, propose
 from qpruntime.inference.sparse.state import Rule
 from qpruntime.learning.objective import loo_slope
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
 
 # Nothing, less than nothing, subnormal, and what rounds to nothing when it is squared.
 LOST = [0.0, -1e-12, 5e-324, 1e-170]

@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 
-import oracle
-from cases import every_case
 from qpruntime import ConvergenceWarning, infer, likelihoods, project
 from qpruntime.inference.dense.solver import DenseSolved
 from qpruntime.inference.fixed_point.iterate import ORDERS
 from qpruntime.inference.site_kernels import cavity
+from tests.tools import oracle
+from tests.tools.cases import every_case
 
 SIZES = [1, 5, 63, 64, 65, 129, 300]
 

@@ -11,11 +11,11 @@ from scipy.optimize import minimize
 from scipy.special import gammaln, log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
-from oracle import REFERENCE, RBFData
 from qpruntime import GPClassifier, GPPoissonRegressor, InputError, infer, project
 from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
+from tests.tools.oracle import REFERENCE, RBFData
 
 GPY = json.loads((REFERENCE / "gpy_vb.json").read_text())
 X = np.linspace(0.0, 3.0, 12)[:, None]

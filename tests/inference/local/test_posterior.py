@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import InputError, infer, infer_sparse
 from qpruntime.inference.local import blocks
 from qpruntime.inference.local.neighbours import Cells, distinct, metric
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.posterior import moved_to
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-3.0, 3.0, (48, 2))

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import InputError, _memory, infer_sparse
 from qpruntime.inference.local import neighbours, storage
 from qpruntime.inference.local.blocks import Places
 from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.sites import Sites
+from tests.tools.cases import every_case
 
 
 def drawn(d, n=1500):

@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import (
 
 from qpruntime import InputError, Likelihood, infer, infer_series, likelihoods
 from qpruntime.kernels.state_space import NotMarkov, state_space
-from series_cases import KERNELS, series, worst
+from tests.tools.series_cases import KERNELS, series, worst
 
 TIGHT = {"tol": 1e-11, "max_sweeps": 500}
 SMOOTH = Likelihood.from_log_prob(

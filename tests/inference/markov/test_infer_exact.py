@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared
 
 from qpruntime import infer, infer_series, likelihoods
 from qpruntime.kernels.state_space import state_space
-from series_cases import KERNELS, series, worst
+from tests.tools.series_cases import KERNELS, series, worst
 
 pytestmark = pytest.mark.slow
 

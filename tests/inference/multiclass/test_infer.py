@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +17,10 @@ from qpruntime.inference.multiclass.solver import ClassPrior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import no_counts, no_sites
 from qpruntime.projection.projector import Projector
+from tests.tools import oracle
 from tests.tools.cases import every_case
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())
+REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
 
 
 def squared(x, z, v, length):

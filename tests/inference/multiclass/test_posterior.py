@@ -7,12 +7,12 @@ import pytest
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF
 
-from cases import every_case
 from qpruntime import GPClassifier, infer_classes, infer_sparse_classes
 from qpruntime.estimators import joint_classifier
 from qpruntime.estimators.joint_classifier import exponent_of, exponents, tempered
 from qpruntime.inference.multiclass.posterior import left_out_log_proba
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
+from tests.tools.cases import every_case
 
 
 def drawn(C, n=24, v=4.0):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -16,8 +15,9 @@ from qpruntime.inference.multiclass.probability_kernels import (
     log_orthants,
     log_probabilities,
 )
+from tests.tools import oracle
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())
+REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
 
 
 def drawn(seed, C, v, points=1):

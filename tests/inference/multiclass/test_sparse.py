@@ -9,10 +9,10 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 import qpruntime
-from cases import every_case
 from qpruntime import InputError, infer_classes, infer_sparse_classes
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.sparse_linalg import Features, PointBlocks, features_of
+from tests.tools.cases import every_case
 
 OPTIONS = {"tol": 1e-11, "max_sweeps": 300}
 

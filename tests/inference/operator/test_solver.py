@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -11,7 +10,6 @@ from scipy import sparse
 from scipy.linalg import solve
 
 import qpruntime
-from cases import every_case
 from qpruntime import infer
 from qpruntime.errors import InputError
 from qpruntime.inference.dense.solver import DensePrior
@@ -23,8 +21,10 @@ from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
+from tests.tools import oracle
+from tests.tools.cases import every_case
 
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "operators.json").read_text())
+REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
 
 
 def squared(x, z, v, length):

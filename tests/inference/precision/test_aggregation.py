@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 from scipy.special import expit, gammaln, log_ndtr
 
-from cases import every_case
 from qpruntime import InputError, infer, infer_precision
 from qpruntime.inference.precision.pattern import Pattern
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)
 CLUSTERS, ROWS = 30, 4

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from cases import every_case
 from qpruntime.errors import InputError
 from qpruntime.inference.precision import symbolic
 from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.symbolic_kernels import elimination_order
+from tests.tools.cases import every_case
 
 
 def random_precision(n, density, seed, dense=0):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
-from precision_cases import (
+from qpruntime import InputError, infer, infer_precision
+from tests.tools.cases import every_case
+from tests.tools.precision_cases import (
     CASES,
     GROUP,
     LABELS,
@@ -17,7 +18,6 @@ from precision_cases import (
     joined,
     problem,
 )
-from qpruntime import InputError, infer, infer_precision
 
 
 @every_case("name", CASES)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cases import every_case
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision
 from qpruntime.inference.posterior import Solution, solution_of
 from qpruntime.inference.precision import solver
 from qpruntime.inference.precision.pattern import Pattern
+from tests.tools.cases import every_case
 
 X = np.linspace(-1.0, 1.0, 60)
 LINE = np.column_stack([np.ones(60), X])

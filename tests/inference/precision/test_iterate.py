@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cases import every_case
 from qpruntime import infer, infer_precision
 from qpruntime.inference.precision import cholesky, iterate
 from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.cholesky_kernels import routines
 from qpruntime.inference.precision.iterate import Nearby
 from qpruntime.inference.precision.pattern import Pattern
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(5)
 N, ONE, TWO = 240, 30, 20

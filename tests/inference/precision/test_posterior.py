@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cases import every_case
-from precision_cases import CASES, GROUP, LABELS, REFERENCE, constraint, group, joined, problem
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision, load
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.pattern import Pattern
+from tests.tools.cases import every_case
+from tests.tools.precision_cases import (
+    CASES,
+    GROUP,
+    LABELS,
+    REFERENCE,
+    constraint,
+    group,
+    joined,
+    problem,
+)
 
 #: Mean, standard deviation, 2.5 % and 97.5 % points of coefficients at deviations 1.5 and 3: by the
 #: corrected evidence of another implementation, and by quadrature over the groups' effects.

@@ -15,7 +15,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from fuzz import bytewise
 from qpruntime import InputError, Likelihood
 from qpruntime._atomic_file import write_whole
 from qpruntime.inference.sites import Sites
@@ -31,6 +30,7 @@ from qpruntime.kernels.scaling import Units
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.sparse.checkpoint import FitFile, Standing
 from qpruntime.learning.sparse.objective import Place
+from tests.tools.fuzz import bytewise
 
 N, M, CORRUPTIONS = 12, 3, 300
 PROBLEM = {"kernel": "RBF(1.0)", "data": "0" * 64}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from dask_cluster import two_workers
 from qpruntime import infer_sparse
 from qpruntime.execution.executors import ExecutorError
 from qpruntime.inference.sparse.checkpoint import SitesFile
+from tests.tools.dask_cluster import two_workers
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from cases import every_case
 from qpruntime import infer_sparse
+from tests.tools.cases import every_case
 
 X = np.linspace(-3.0, 3.0, 40)[:, None]
 LABELS = np.sign(np.sin(1.7 * X[:, 0]) + 0.3 * np.cos(5.0 * X[:, 0]))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_triangular
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from test_sparse import FOURTH, HEAVY, KERNEL, LABELS, NOISY, T4, X, Z, fitc
 
-from cases import every_case
 from qpruntime import InputError, infer, infer_sparse
 from qpruntime.execution.executors import Divided, Executor
 from qpruntime.inference.sparse import data
+from tests.inference.sparse.test_infer import FOURTH, HEAVY, KERNEL, LABELS, NOISY, T4, X, Z, fitc
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(11)
 S = np.sqrt(RNG.uniform(0.05, 8.0, 40))

@@ -9,8 +9,8 @@ import pytest
 from scipy.linalg import solve_triangular
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime import InputError, infer, infer_sparse
+from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(2.0) * RBF(0.9)
 Z = np.linspace(-3.0, 3.0, 7)[:, None]

@@ -11,7 +11,6 @@ from scipy.special import logsumexp
 from scipy.stats import genpareto, multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime.errors import InputError
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.hyper_integration import integrate as found_module
@@ -21,6 +20,7 @@ from qpruntime.learning.hyper_integration.designs import draws, pareto_k, pareto
 from qpruntime.learning.hyper_integration.integrate import find
 from qpruntime.learning.hyper_integration.nuts import effective, nuts
 from qpruntime.learning.hyperpriors import priors_of
+from tests.tools.cases import every_case
 
 MEAN = np.array([0.3, -1.0, 0.5])
 ROOT = np.array([[0.7, 0.0, 0.0], [0.4, 0.5, 0.0], [-0.3, 0.2, 1.1]])

@@ -14,7 +14,6 @@ from scipy.stats import poisson, rankdata
 from sklearn.datasets import make_classification, make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cases import every_case
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
@@ -31,6 +30,7 @@ from qpruntime.learning.model_selection.inducing_growth import Settled
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from cases import every_case
 from qpruntime import GPClassifier
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
@@ -22,6 +21,7 @@ from qpruntime.learning.model_selection.inducing_growth import Settled
 from qpruntime.learning.model_selection.select import Case, contest, moved
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
 
 BUDGET, UNITS = Budget(None, 100), Units(np.zeros(2), np.ones(2))
 NOISE = np.random.default_rng(0).standard_normal(4000)

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import GPPoissonRegressor, GPRobustRegressor, Search, infer
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
@@ -16,6 +15,7 @@ from qpruntime.learning.model_selection import select as policy
 from qpruntime.learning.model_selection.budget import drawn
 from qpruntime.learning.objective import settle_fast
 from qpruntime.projection.projector import Projector
+from tests.tools.cases import every_case
 
 
 def function(X):

@@ -7,11 +7,11 @@ import pickle
 import numpy as np
 import pytest
 
-from dask_cluster import two_workers
 from qpruntime import GPClassifier, Inducing, NumericalError
 from qpruntime.estimators import input_data
 from qpruntime.inference.local import storage
 from qpruntime.learning.model_selection import budget, inducing_growth, select
+from tests.tools.dask_cluster import two_workers
 
 N, D = 200, 11
 RNG = np.random.default_rng(8)

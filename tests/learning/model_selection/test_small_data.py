@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Search
 from qpruntime.learning.model_selection import small_data
 from qpruntime.learning.rank_transform import Warp
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 PLAIN = RNG.standard_normal((240, 3))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from cases import every_case
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from qpruntime.learning.model_selection import small_data
 from qpruntime.learning.model_selection.small_data import _correlation
+from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((90, 400)), RNG.standard_normal((300, 400))

@@ -9,11 +9,11 @@ import threading
 import numpy as np
 import pytest
 
-from dask_cluster import two_workers
 from qpruntime import GPClassifier, Inducing
 from qpruntime import Search as Few
 from qpruntime.execution.executors import ExecutorError
 from qpruntime.learning.sparse.objective import Search
+from tests.tools.dask_cluster import two_workers
 
 pytestmark = pytest.mark.slow
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import tablegen
-from cases import every_case
 from qpruntime import GPClassifier, InputError, TableError, open_table
 from qpruntime.projection import open
 from qpruntime.projection.open import shipped_path
 from tablegen.artifacts import registry
 from tablegen.artifacts.transfer import Limits
 from tablegen.console.cli import main
-from unruly_server import serving
+from tests.tools.cases import every_case
+from tests.tools.unruly_server import serving
 
 SHIPPED = shipped_path("probit")
 BYTES = SHIPPED.read_bytes()

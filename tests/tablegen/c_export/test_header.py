@@ -9,9 +9,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, TableError, open_table, project
 from tablegen.c_export.header import KNOWN, export_c
+from tests.tools.cases import every_case
 
 CC, CXX = shutil.which("cc"), shutil.which("c++")
 needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler cc here")

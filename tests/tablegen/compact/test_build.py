@@ -91,7 +91,7 @@ def test_fingerprint_is_stable():
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
-        # Of 25 000 quadratures; `projection.test_compact` integrates again what it holds.
+        # Of 25 000 quadratures; `projection.test_open` integrates again what it holds.
         *(pytest.param(name, 0, marks=[pytest.mark.slow] * (name == "poisson")) for name in NAMES),
         *(pytest.param(name, 1, marks=pytest.mark.slow) for name in NAMES),
     ],

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from cases import every_case
 from tablegen.console.arguments import EXAMPLES, parser
 from tablegen.console.cli import main
+from tests.tools.cases import every_case
 
 
 @every_case("command", list(EXAMPLES))

@@ -1,4 +1,4 @@
-"""The command line: exit codes, one-line errors, one JSON document. Kills are in test_kills.py."""
+"""The command line: exit codes, one-line errors, one JSON document (kills: tablegen/files)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import qpruntime
 import tablegen
 import tablegen.console.cli
 import tablegen.console.progress
-from cases import every_case
-from commands import SMALL
 from qpruntime.projection.open import open_table
 from tablegen import builder
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev
 from tablegen.grid.plan import make_plan
+from tests.tools.cases import every_case
+from tests.tools.commands import SMALL
 
 
 def names(path):

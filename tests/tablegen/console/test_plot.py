@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, TableError
 from tablegen import builder
 from tablegen.console import plot as picture
 from tablegen.console.plot import plot
+from tests.tools.cases import every_case
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from build_processes import Host
+from tests.tools.build_processes import Host
 
 
 @pytest.fixture(scope="session")

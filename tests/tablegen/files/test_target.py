@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from commands import SMALL
 from qpruntime import InputError, Likelihood, TableError, likelihoods, open_table
 from tablegen import build, user_code
 from tablegen.console import plot as drawn
 from tablegen.console.plot import plot
 from tablegen.files import target
+from tests.tools.commands import SMALL
 
 
 def names(path):

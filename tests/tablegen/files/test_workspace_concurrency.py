@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import readers
-from build_processes import names
 from qpruntime.projection.open import open_table
+from tests.tools import readers
+from tests.tools.build_processes import names
 
 
 @pytest.fixture

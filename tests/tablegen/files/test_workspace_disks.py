@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from build_processes import names
+from tests.tools.build_processes import names
 
 NOBODY = 65534
 #: Where a build is held while its disk is disturbed: (place, call).

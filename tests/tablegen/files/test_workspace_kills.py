@@ -10,10 +10,10 @@ from contextlib import suppress
 
 import pytest
 
-from build_processes import names
-from commands import start
-from dask_cluster import until
 from qpruntime.projection.open import open_table
+from tests.tools.build_processes import names
+from tests.tools.commands import start
+from tests.tools.dask_cluster import until
 
 #: What a build does, in this order, and where it is made to die by its own hand.
 STAGES = [

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from build_processes import names
-from commands import SMALL
 from qpruntime.projection.open import open_table
 from tablegen.files import zarr as zarr_files
+from tests.tools.build_processes import names
+from tests.tools.commands import SMALL
 
 
 def content(group):

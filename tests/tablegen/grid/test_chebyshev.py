@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from numpy.polynomial import chebyshev
 
-import oracle
-from cases import every_case
 from qpruntime import likelihoods
 from qpruntime.table_format.metadata import Axis
 from tablegen.grid import chebyshev as compute
 from tablegen.grid.direct import integrate
 from tablegen.grid.plan import make_plan
+from tests.tools import oracle
+from tests.tools.cases import every_case
 
 
 def serial(function, items):

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-import oracle
 from qpruntime import likelihoods
 from qpruntime.errors import NumericalError
 from qpruntime.execution.executors import run
@@ -18,6 +17,7 @@ from tablegen.grid import errors as certify
 from tablegen.grid.direct import integrate
 from tablegen.grid.plan import make_plan
 from tablegen.second_rule.framed import independent, independent_all
+from tests.tools import oracle
 
 serial = partial(run, workers=1)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cases import every_case
 from qpruntime import InputError, infer, open_table, project
 from tablegen import builder
 from tablegen.grid import chebyshev as compute
 from tablegen.grid.plan import make_plan
 from tablegen.verify import verify
+from tests.tools.cases import every_case
 
 FINE = {"mu_step": 0.02, "log10_sigma_step": 0.01}
 SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}

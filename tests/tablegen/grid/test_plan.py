@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import every_case
 from qpruntime.errors import InputError
 from qpruntime.table_format.metadata import Axis
 from tablegen.grid.plan import Plan, make_plan
+from tests.tools.cases import every_case
 
 plans = st.builds(
     Plan,

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
-from cases import every_case
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
 from qpruntime.execution.executors import Threads
 from qpruntime.projection.projector import project_arrays
 from qpruntime.table_format.metadata import Axis
-from surface_models import gumbel, marked, ordinal
 from tablegen import build, request, splines
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
@@ -23,6 +21,8 @@ from tablegen.surfaces import node_counts as resolution
 from tablegen.surfaces import samples as sampler
 from tablegen.surfaces.domain import domain
 from tablegen.verify import verify
+from tests.tools.cases import every_case
+from tests.tools.surface_models import gumbel, marked, ordinal
 
 
 def few(patch):
