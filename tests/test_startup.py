@@ -239,3 +239,58 @@ def test_eight_first_runs_at_once(tmp_path):
     assert value == pytest.approx(0.825215532323065547, rel=1e-9)
     assert [err.count("compiling kernels") for _, err in ended] == [1] * 8
     assert finish(start(tmp_path, code=PROJECT))[1] == ""
+
+
+COUNTED = """
+import logging, numpy as np
+from numba.core import event
+logging.disable(logging.WARNING)
+class Count(event.Listener):
+    total = 0
+    def on_start(self, event):
+        Count.total += 1
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Count())
+from qpruntime import GPClassifier, _numba
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 3))
+GPClassifier().fit(X, X[:, 0] > 0.3 * rng.normal(size=60)).predict_proba(X)
+print(complex(_numba.compilations(), Count.total).real * 1000 + Count.total)
+"""
+
+
+@pytest.mark.slow
+def test_a_first_fit_compiles_no_more_than_it_did(tmp_path):
+    """36 kernels and 43 helpers of numba: array expressions in a kernel bring dozens of these."""
+    value, _ = finish(start(tmp_path, code=COUNTED))
+    ours, everything = divmod(int(value), 1000)
+    assert 20 <= ours <= 38
+    assert everything <= 85
+
+
+FAILING = """
+import math
+import numpy as np
+from qpruntime import project, _numba
+from qpruntime.errors import NumericalError
+from qpruntime.quadrature.sigma_star_kernels import EXACT_POINT
+
+class Broken:
+    def compile(self, signature):
+        raise MemoryError("no room for code")
+
+whole, EXACT_POINT._kernel = EXACT_POINT._kernel, Broken()
+try:
+    project("logistic", 0.3, 2.0, 1, table="exact")
+except MemoryError as error:
+    print_later = str(error) == "no room for code"
+EXACT_POINT._kernel = whole
+mean, std = project("logistic", 0.3, 2.0, 1, table="exact")
+print(float(print_later and math.isfinite(mean) and 0 < std < 2.0))
+"""
+
+
+def test_quadrature_that_cannot_compile_is_an_exception_and_is_tried_again(tmp_path):
+    value, _ = finish(start(os.environ.get("NUMBA_CACHE_DIR", ""), code=FAILING))
+    assert value == 1.0
