@@ -387,7 +387,7 @@ class LatePointer:
         self._signature = signature
         self._cell = np.zeros(2, dtype=np.int64)
         self._compiler = ctypes.CFUNCTYPE(None)(self._compile)
-        self._cell[1] = ctypes.cast(self._compiler, ctypes.c_void_p).value
+        self._cell[1] = ctypes.cast(self._compiler, ctypes.c_void_p).value or 0
 
     def __call__(self, *args: Any) -> Any:
         return self._kernel(*args)
@@ -515,7 +515,7 @@ def _lower_zeros(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_constant_null(signature.return_type)
 
 
-def _through(handle, *args):  # type: ignore[no-untyped-def]
+def _through(handle: Any, *args: Any) -> Any:
     """With the jit off a handle is the function itself."""
     return handle(*args)
 
@@ -532,53 +532,80 @@ if INTERPRETED:
 else:
 
     @intrinsic
-    def call_split(typing, handle, f, y, theta):  # type: ignore[no-untyped-def]
+    def call_split(typing: Any, handle: Any, f: Any, y: Any, theta: Any) -> Any:
         """Call a likelihood's `split` through its handle."""
         return SPLIT.return_type(types.int64, *SPLIT.args), _lower_call
 
     @intrinsic
-    def call_moments(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    def call_moments(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
         """Call a likelihood's `moments` through its handle."""
         return MOMENTS.return_type(types.int64, *MOMENTS.args), _lower_call
 
     @intrinsic
-    def call_frame(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    def call_frame(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
         """Call a likelihood's `frame` through its handle."""
         return FRAME.return_type(types.int64, *FRAME.args), _lower_call
 
     @intrinsic
-    def call_raised_moments(typing, handle, mu, sigma, y, theta, power):  # type: ignore[no-untyped-def]
+    def call_raised_moments(
+        typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any, power: Any
+    ) -> Any:
         """Call a likelihood's moments to a power through their handle."""
         return RAISED_MOMENTS.return_type(types.int64, *RAISED_MOMENTS.args), _lower_call
 
     @intrinsic
-    def call_raised_frame(typing, handle, mu, sigma, y, theta, power):  # type: ignore[no-untyped-def]
+    def call_raised_frame(
+        typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any, power: Any
+    ) -> Any:
         """Call a likelihood's frame to a power through its handle."""
         return RAISED_FRAME.return_type(types.int64, *RAISED_FRAME.args), _lower_call
 
     @intrinsic
-    def call_coordinates(typing, handle, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    def call_coordinates(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
         """Call a likelihood's `coordinates` through its handle."""
         return COORDINATES.return_type(types.int64, *COORDINATES.args), _lower_call
 
     @intrinsic
-    def call_landmark(typing, handle, y, theta, k):  # type: ignore[no-untyped-def]
+    def call_landmark(typing: Any, handle: Any, y: Any, theta: Any, k: Any) -> Any:
         """Call a likelihood's `landmark` through its handle."""
         return LANDMARK.return_type(types.int64, *LANDMARK.args), _lower_call
 
     @intrinsic
-    def call_rule(typing, handle, split, landmark, power, mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+    def call_rule(
+        typing: Any,
+        handle: Any,
+        split: Any,
+        landmark: Any,
+        power: Any,
+        mu: Any,
+        sigma: Any,
+        y: Any,
+        theta: Any,
+    ) -> Any:
         """Call a quadrature rule through its handle, with those of a likelihood's functions."""
         return RULE.return_type(types.int64, *RULE.args), _lower_call
 
     @intrinsic
-    def call_surfaces(typing, handle, mu, sigma, y, values, axes):  # type: ignore[no-untyped-def]
+    def call_surfaces(
+        typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, values: Any, axes: Any
+    ) -> Any:
         """Call the lookup of `qpruntime.projection.interpolation`; never with values in float32."""
         own = types.int64, _float, _float, _float, values, axes
         return SURFACES.return_type(*own), _lower_call if values.dtype == _float else _lower_zeros
 
     @intrinsic
-    def call_wp_rule(typing, handle, split, landmark, power, mu, sigma, y, theta, parameters):  # type: ignore[no-untyped-def]
+    def call_wp_rule(
+        typing: Any,
+        handle: Any,
+        split: Any,
+        landmark: Any,
+        power: Any,
+        mu: Any,
+        sigma: Any,
+        y: Any,
+        theta: Any,
+        parameters: Any,
+    ) -> Any:
         """Call the L_p projection through its handle, with those of a likelihood's functions."""
         return WP_RULE.return_type(types.int64, *WP_RULE.args), _lower_call
 

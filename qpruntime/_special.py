@@ -19,7 +19,7 @@ _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 @kernel
-def erfcx(x):
+def erfcx(x: float) -> float:
     """exp(x^2) erfc(x) for x >= 0 (rational forms of W. J. Cody, 1969)."""
     if x < 0.46875:
         return math.exp(x * x) * math.erfc(x)
@@ -60,7 +60,7 @@ def erfcx(x):
 
 
 @kernel
-def log_ndtr(x):
+def log_ndtr(x: float) -> float:
     """log Phi(x) for every x."""
     if x > 0.0:
         return math.log1p(-0.5 * math.erfc(x * _SQRT1_2))
@@ -70,7 +70,7 @@ def log_ndtr(x):
 
 
 @kernel
-def mills(z):
+def mills(z: float) -> float:
     """Return phi(z)/Phi(z), the inverse Mills ratio at -z, without overflow."""
     if z > 0.0:
         return _INV_SQRT_2PI * math.exp(-0.5 * z * z) / (1.0 - 0.5 * math.erfc(z * _SQRT1_2))
@@ -78,7 +78,7 @@ def mills(z):
 
 
 @kernel
-def probit_series(z):
+def probit_series(z: float) -> tuple[float, float, float]:
     """Return r, r + z and 1 - r (r + z) for r = phi(z)/Phi(z), none of them by cancellation.
 
     The last is the variance of a unit normal truncated to f > -z. Below z = -5 all three come from
@@ -100,7 +100,7 @@ def probit_series(z):
 
 
 @kernel
-def ndtri_density(p):
+def ndtri_density(p: float) -> tuple[float, float]:
     """Return (phi(x), x) at x = Phi^-1(p), 0 < p <= 1/2 (M. J. Wichura, 1988, AS 241)."""
     q = p - 0.5
     if q > -0.425:
@@ -205,7 +205,7 @@ _TAIL_6 = (
 
 
 @contracted
-def power_peak_ratio(n, b):
+def power_peak_ratio(n: float, b: float) -> float:
     """sigma*/sigma_EP of the density g^n exp(-(g - b)^2/2) on g > 0, for b large enough.
 
     With g = g1 + s x about the peak at g1, of curvature 1/s^2 = 1 + n/g1^2, the transport map from

@@ -15,7 +15,12 @@ else:
         """What NumPy makes an array of, where annotations are printed: NumPy's own fill a page."""
 
 
-__all__ = ["Array", "ArrayLike"]
+__all__ = ["Array", "ArrayLike", "Arrays", "Floats", "IntArray"]
 
 #: Double precision, of any shape.
 Array = NDArray[np.float64]
+#: Whole numbers of 64 bits, of any shape.
+IntArray = NDArray[np.int64]
+#: Several arrays, or several numbers, as kernels take and return them.
+Arrays = tuple[Array, ...]
+Floats = tuple[float, ...]

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """Uniform quintic splines by collocation.
 
 An axis of n cells has n + 5 B-splines, their knots continued evenly beyond both ends. They are
@@ -39,7 +38,7 @@ def points(axis: Axis) -> Array:
 
 
 @kernel
-def _solve(place, values):
+def _solve(place: Array, values: Array) -> None:
     """Overwrite `values`, a column per right-hand side, with the spline's coefficients."""
     n = place.size
     # Diagonals only: entry (i, j) stands at (i, j - i + _BAND).
@@ -106,7 +105,7 @@ def along(values: Array, which: int, axis: Axis) -> Array:
 
 
 @kernel
-def _evaluate(values, axes, where, out):
+def _evaluate(values: Array, axes: Array, where: Array, out: Array) -> None:
     for i in range(out.size):
         out[i] = quintic(values, axes, int(where[i, 0]), where[i, 1], where[i, 2])
 

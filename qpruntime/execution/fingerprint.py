@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from qpruntime._numba import contracted, kernel
+from qpruntime._typing import Array
 
 __all__ = [
     "arithmetic",
@@ -67,16 +68,14 @@ def difference(ours: dict[str, str], theirs: dict[str, str]) -> str:
 
 # --- How this machine rounds: fingerprints of elementary functions and of what numpy vectorises.
 
-# mypy: disable-error-code=no-untyped-def
-
 
 @contracted
-def _fused(t):
+def _fused(t: float) -> float:
     return t * t - 0.1 * t
 
 
 @kernel
-def _sample(x, out):
+def _sample(x: Array, out: Array) -> None:
     for i in range(x.size):
         t = x[i]
         out[i, 0] = math.exp(-t)

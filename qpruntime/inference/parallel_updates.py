@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import call_moments, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.site_kernels import (
     Marginals,
     Observations,
@@ -80,7 +81,14 @@ def propose_all(
 
 
 @kernel
-def propose_each(rules, observed, marginals, sites, changes, record):
+def propose_each(
+    rules: tuple[Any, ...],
+    observed: tuple[Array, Array],
+    marginals: Arrays,
+    sites: tuple[Array, Array],
+    changes: tuple[Array, Array],
+    record: tuple[IntArray, Array],
+) -> tuple[int, int]:
     """Fill the changes of all sites that one and the same posterior asks for.
 
     `changes` are sites too, `record` is that of `propose`; returns (status, site).
@@ -129,7 +137,9 @@ def propose_each(rules, observed, marginals, sites, changes, record):
 
 
 @kernel
-def match(power, marginals, sites, changes):
+def match(
+    power: float, marginals: Arrays, sites: tuple[Array, Array], changes: tuple[Array, Array]
+) -> None:
     """Move nu so that the marginal means become the tilted ones of these proposals."""
     mean, variance, kept, _ = marginals
     (tau, nu), (d_tau, d_nu) = sites, changes
@@ -144,7 +154,7 @@ def match(power, marginals, sites, changes):
 
 
 @kernel
-def sizes(d_tau, d_nu, nu, variance, step):
+def sizes(d_tau: Array, d_nu: Array, nu: Array, variance: Array, step: Array) -> float:
     """Fill the changes in posterior units; return the largest root mean square, inf if not finite.
 
     Of tau and nu, plain and in posterior units.

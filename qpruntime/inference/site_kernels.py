@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpruntime._numba import inlined, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, project_site
 from qpruntime.quadrature.sigma_star_kernels import NO_MASS, OK
 
@@ -68,7 +68,7 @@ class Marginals(NamedTuple):
 
 
 @kernel
-def cavity(kept, variance, mean, pull):
+def cavity(kept: float, variance: float, mean: float, pull: float) -> tuple[float, float]:
     """Return (mean, standard deviation) of the cavity, or standard deviation 0 if it has none.
 
     `kept` is 1 - tau variance, the share of the marginal's precision that is not the site's own,
@@ -86,7 +86,16 @@ def cavity(kept, variance, mean, pull):
 
 
 @kernel
-def change(power, nonnegative, cavity_mean, cavity_std, mean, std, tau, nu):
+def change(
+    power: float,
+    nonnegative: bool,
+    cavity_mean: float,
+    cavity_std: float,
+    mean: float,
+    std: float,
+    tau: float,
+    nu: float,
+) -> tuple[bool, float, float]:
     """Return (finite, change of tau, change of nu): the marginal is to be N(mean, std^2)."""
     cavity_tau = 1.0 / (cavity_std * cavity_std)
     new_tau = 1.0 / (std * std) - cavity_tau
@@ -102,7 +111,14 @@ def change(power, nonnegative, cavity_mean, cavity_std, mean, std, tau, nu):
 
 
 @inlined
-def propose(rules, observed, marginal, site, scratch, record):
+def propose(
+    rules: PlainRules,
+    observed: Observations,
+    marginal: Marginals,
+    site: Any,
+    scratch: Array,
+    record: tuple[IntArray, Array],
+) -> tuple[int, float, float]:
     """Return (status, change of tau, change of nu) for one site with this marginal.
 
     `observed`, `marginal` and `site` are `Observations`, `Marginals` and `Sites` of one site,
@@ -145,7 +161,15 @@ def propose(rules, observed, marginal, site, scratch, record):
 
 
 @kernel
-def site_terms(rules, observed, marginals, sites, prior, log_z, terms):
+def site_terms(
+    rules: tuple[Any, ...],
+    observed: tuple[Array, Array],
+    marginals: Arrays,
+    sites: tuple[Array, Array],
+    prior: Array,
+    log_z: Array,
+    terms: Array,
+) -> tuple[int, int]:
     """Fill log Z of every cavity and the site terms of the evidence; return (status, site).
 
     `prior` is the prior mean. log_z[i] = log p(y_i | y_-i), of one observation whatever its weight

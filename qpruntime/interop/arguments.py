@@ -107,7 +107,7 @@ def refuse(given: Given, status: int, i: int) -> None:
 # Each returns (log Z, d log Z/d mu, d log Z/d sigma).
 
 
-def _probit(mu, sigma, y, theta):
+def _probit(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     # log Phi(z), z = y mu/sqrt(1 + sigma^2).
     root = math.hypot(1.0, sigma)
     z = y * mu / root
@@ -115,7 +115,7 @@ def _probit(mu, sigma, y, theta):
     return log_ndtr(z), y * r / root, -r * z * (sigma / root) / root
 
 
-def _heaviside(mu, sigma, y, theta):
+def _heaviside(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     z = y * mu / sigma
     if z > 40.0:
         return 0.0, 0.0, 0.0
@@ -123,7 +123,7 @@ def _heaviside(mu, sigma, y, theta):
     return log_ndtr(z), y * r / sigma, -r * z / sigma
 
 
-def _step(mu, sigma, y, theta):
+def _step(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     # Z = Phi(a) + e^-y Phi(-a), a = mu/sigma, for y >= 0; phi(a)/Z = r(a) Phi(a)/Z.
     log_z, _, _, a, right, _ = two_sided(mu, sigma, y)
     slope = math.copysign(1.0, y) * -math.expm1(-abs(y)) * right * probit_series(a)[0] / sigma

@@ -15,6 +15,7 @@ import numpy as np
 
 from qpruntime._numba import call_exact, plain
 from qpruntime._special import probit_series
+from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.errors import InputError
 from qpruntime.interop.derivative_kernels import expected_of, integrate_expected
@@ -74,17 +75,17 @@ def _from_moments(projector: Projector, both: bool) -> Callable[..., Any]:
     theta = projector.likelihood.theta
     moments = _inner(projector.likelihood.moments)
 
-    def log_partition(mu, sigma, y):  # type: ignore[no-untyped-def]
+    def log_partition(mu: float, sigma: float, y: float) -> float:
         return moments(float(mu), float(sigma), float(y), theta)[0]
 
-    def mean_and_std(mu, sigma, y):  # type: ignore[no-untyped-def]
+    def mean_and_std(mu: float, sigma: float, y: float) -> tuple[float, float]:
         _, mean, variance = moments(float(mu), float(sigma), float(y), theta)
         return mean, math.sqrt(variance)
 
     return _jitted(mean_and_std if both else log_partition)
 
 
-def _probit_variance(mu, sigma, y, theta):  # type: ignore[no-untyped-def]
+def _probit_variance(mu: float, sigma: float, y: float, theta: Array) -> float:
     """The tilted variance as `Likelihood.moments` has it, without log Z, in half of the time."""
     s2 = sigma * sigma
     total = 1.0 + s2
@@ -106,7 +107,7 @@ def _looked_up(projector: Projector) -> Callable[..., Any]:
     # A table of one row serves every outcome.
     exact = _integrated(projector) if rows > 1.0 else _jitted(lambda mu, sigma, y: math.nan)
 
-    def sigma_star(mu, sigma, y):  # type: ignore[no-untyped-def]
+    def sigma_star(mu: float, sigma: float, y: float) -> float:
         mu, sigma, y = float(mu), float(sigma), float(y)
         row, u, v = coordinates(mu, sigma, y, theta)
         if 0.0 <= row < rows:
@@ -124,7 +125,7 @@ def _integrated(projector: Projector) -> Callable[..., Any]:
     """sigma* by quadrature, NaN where it fails."""
     theta, _, has_frame, split, _, frame = plain(projector.likelihood.functions())
 
-    def sigma_star(mu, sigma, y):  # type: ignore[no-untyped-def]
+    def sigma_star(mu: float, sigma: float, y: float) -> float:
         scratch = np.empty((1, 4))
         status = call_exact(
             frame[5], split, frame, has_frame, float(mu), float(sigma), float(y), theta, scratch
@@ -138,7 +139,7 @@ def _projected(projector: Projector, source: tuple[Any, ...]) -> Callable[..., A
     """(log Z, mean, standard deviation) of any source; NaN where it fails."""
     functions = plain(projector.likelihood.functions())
 
-    def projected(mu, sigma, y):  # type: ignore[no-untyped-def]
+    def projected(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
         scratch = np.empty((1, 4))
         status, log_z, mean, std, _ = project_site(
             functions, source, 1.0, float(mu), float(sigma), float(y), scratch
@@ -157,14 +158,14 @@ def _expected(projector: Projector) -> Callable[..., Any]:
     if expected is not None:
         inner = _inner(expected)
 
-        def closed(mu, sigma, y):  # type: ignore[no-untyped-def]
+        def closed(mu: float, sigma: float, y: float) -> float:
             return inner(float(mu), float(sigma), float(y), theta)[0]
 
         return _jitted(closed)
     split = likelihood.split.handle
     landmark = (likelihood.landmarks or ABSENT_LANDMARK).handle
 
-    def integrated(mu, sigma, y):  # type: ignore[no-untyped-def]
+    def integrated(mu: float, sigma: float, y: float) -> float:
         found = np.empty(3)
         status = integrate_expected(
             split, landmark, float(mu), float(sigma), float(y), theta, found

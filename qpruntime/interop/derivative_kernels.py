@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from qpruntime._numba import (
     call_split,
     kernel,
 )
+from qpruntime._typing import Array, Floats
 from qpruntime.interop.arguments import is_own
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods._series_kernels import bend_slopes
@@ -24,13 +26,14 @@ from qpruntime.likelihoods.negative_binomial import shape as negative_binomial_s
 from qpruntime.likelihoods.poisson_exp import shape as poisson_exp_shape
 from qpruntime.likelihoods.probit import log_ndtr_slopes
 from qpruntime.quadrature.adaptive_kernels import (
+    Quantiles,
     log_mass_at,
     look_around,
     marks_from,
     quantile_nodes,
 )
 from qpruntime.quadrature.panel_kernels import BELOW, NODES, WEIGHTS, N, last_coefficients
-from qpruntime.quadrature.sigma_star_kernels import EXHAUSTED, NOT_A_NUMBER, OK, Raised
+from qpruntime.quadrature.sigma_star_kernels import EXHAUSTED, NOT_A_NUMBER, OK, Anchor, Raised
 
 __all__ = [
     "BANDS",
@@ -62,7 +65,7 @@ _RELATIVE, _ABSOLUTE = 1e-13, 1e-15
 _MARKS = 16
 
 
-def _student_t(mean, std, y, theta):
+def _student_t(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     # With X = (f - y)/scale ~ N(d, s^2): E log(1 + X^2/nu) is the integral over log t of
     # e^-t (1 - M(t)), M(t) = E exp(-t X^2/nu) = a^-1/2 exp(-t d^2/(nu a)), a = 1 + 2 t s^2/nu.
     nu, scale = theta[0], theta[1]
@@ -88,7 +91,7 @@ def _student_t(mean, std, y, theta):
     return theta[2] - half * value, slope, half * 2.0 / nu * by_s / (scale * scale)
 
 
-def _heaviside(mean, std, y, theta):
+def _heaviside(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     return -math.inf, math.nan, math.nan
 
 
@@ -106,7 +109,17 @@ def expected_of(likelihood: Likelihood) -> Pointer | None:
 
 
 @kernel
-def _fill(split, mean, std, y, theta, base, a, b, q):
+def _fill(
+    split: int,
+    mean: float,
+    std: float,
+    y: float,
+    theta: Array,
+    base: float,
+    a: float,
+    b: float,
+    q: Array,
+) -> int:
     """Log p less `base`, times the normal, at the nodes of [a, b] in standard deviations."""
     for j in range(N):
         x = 0.5 * (a + b) + 0.5 * (b - a) * NODES[j]
@@ -120,7 +133,9 @@ def _fill(split, mean, std, y, theta, base, a, b, q):
 
 
 @kernel
-def integrate_expected(split, landmark, mean, std, y, theta, out):
+def integrate_expected(
+    split: int, landmark: int, mean: float, std: float, y: float, theta: Array, out: Array
+) -> int:
     """Fill `out` with (E log p, its derivatives by mean and by standard deviation)."""
     rest, curvature = call_split(split, mean, y, theta)
     base = rest - 0.5 * curvature * mean * mean
@@ -187,12 +202,12 @@ def integrate_expected(split, landmark, mean, std, y, theta, out):
 # Each returns (g, c) with d log p/df = g - c f, as `Likelihood.split` does for log p itself.
 
 
-def _probit(f, y, theta):
+def _probit(f: float, y: float, theta: Array) -> tuple[float, float]:
     return y * log_ndtr_slopes(y * f)[1], 0.0
 
 
 @kernel
-def bent_slope(f, shape):
+def bent_slope(f: float, shape: Floats) -> tuple[float, float]:
     """Slope of a likelihood of the form in `qpruntime.likelihoods._series_kernels`."""
     sign, a, inverse, offset, top, _ = shape
     u = sign * f
@@ -203,29 +218,29 @@ def bent_slope(f, shape):
     return -sign * bend_slopes(u, inverse, offset)[0], 0.0
 
 
-def _logistic(f, y, theta):
+def _logistic(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent_slope(f, logistic_shape(y))
 
 
-def _binomial(f, y, theta):
+def _binomial(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent_slope(f, binomial_shape(y, theta))
 
 
-def _negative_binomial(f, y, theta):
+def _negative_binomial(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent_slope(f, negative_binomial_shape(y, theta))
 
 
-def _poisson_exp(f, y, theta):
+def _poisson_exp(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent_slope(f, poisson_exp_shape(y))
 
 
-def _poisson(f, y, theta):
+def _poisson(f: float, y: float, theta: Array) -> tuple[float, float]:
     if y == 0.0 or f == 0.0:
         return 0.0, 2.0
     return 2.0 * y / f, 2.0
 
 
-def _student_t_slope(f, y, theta):
+def _student_t_slope(f: float, y: float, theta: Array) -> tuple[float, float]:
     nu, scale = theta[0], theta[1]
     z = (f - y) / scale
     if abs(z) > 1e100:
@@ -233,11 +248,11 @@ def _student_t_slope(f, y, theta):
     return -(nu + 1.0) * z / (nu + z * z) / scale, 0.0
 
 
-def _laplace(f, y, theta):
+def _laplace(f: float, y: float, theta: Array) -> tuple[float, float]:
     return (-1.0 if f > y else 1.0) / theta[0], 0.0
 
 
-def _none(f, y, theta):
+def _none(f: float, y: float, theta: Array) -> tuple[float, float]:
     return math.nan, math.nan
 
 
@@ -279,7 +294,7 @@ _DEGREE = 2
 
 
 @kernel
-def score_integrals(d, w, p, z):
+def score_integrals(d: Array, w: Array, p: Array, z: Array) -> Array:
     """A(f) at the nodes: the integral of Phi^-1(F) from the panel in the middle of the mass.
 
     Outwards from there, so that far tails, where scores mean nothing, add to themselves alone.
@@ -331,7 +346,9 @@ def score_integrals(d, w, p, z):
 
 
 @kernel
-def slope_sums(raised, slope, anchor, found, shift):
+def slope_sums(
+    raised: Raised, slope: int, anchor: Anchor, found: Quantiles, shift: float
+) -> Floats:
     """Mean of the slope g under the tilted density, and E c (g - E g), E c^2 (..), E c^3 (..)."""
     d, p = found.d, found.p
     g = np.empty(d.shape)
@@ -358,7 +375,16 @@ def slope_sums(raised, slope, anchor, found, shift):
 
 
 @kernel
-def derive(raised, slope, has_slope, mu, sigma, origin, marks, out):
+def derive(
+    raised: Raised,
+    slope: int,
+    has_slope: bool,
+    mu: float,
+    sigma: float,
+    origin: float,
+    marks: Array,
+    out: Array,
+) -> int:
     """Fill `out` with `BANDS` numbers of one cavity; return a status.
 
     With L' and L'' the derivatives of log Z in mu, k3 and k4 the cumulants of the tilted density
@@ -430,7 +456,17 @@ def derive(raised, slope, has_slope, mu, sigma, origin, marks, out):
 
 
 @kernel
-def derive_site(functions, slope, has_slope, moves, power, mu, sigma, y, out):
+def derive_site(
+    functions: tuple[Any, ...],
+    slope: int,
+    has_slope: bool,
+    moves: bool,
+    power: float,
+    mu: float,
+    sigma: float,
+    y: float,
+    out: Array,
+) -> int:
     """`derive` of one cavity, measured from y where log p depends on f - y alone."""
     theta, _, _, split, _, frame = functions
     landmark = frame[2]
@@ -444,7 +480,16 @@ def derive_site(functions, slope, has_slope, moves, power, mu, sigma, y, out):
 
 
 @kernel
-def derive_many(functions, slope, has_slope, moves, powers, cavities, y, found):
+def derive_many(
+    functions: tuple[Any, ...],
+    slope: int,
+    has_slope: bool,
+    moves: bool,
+    powers: Array,
+    cavities: tuple[Array, Array],
+    y: Array,
+    found: Array,
+) -> tuple[int, int]:
     """Fill rows of `BANDS` numbers; return (status, index of the first that failed)."""
     mu, sigma = cavities
     for i in range(mu.size):
@@ -457,7 +502,9 @@ def derive_many(functions, slope, has_slope, moves, powers, cavities, y, found):
 
 
 @kernel
-def closed_many(closed, theta, cavities, y, found):
+def closed_many(
+    closed: int, theta: Array, cavities: tuple[Array, Array], y: Array, found: Array
+) -> None:
     """Fill rows (log Z, d/d mu, d/d sigma) in closed form."""
     mu, sigma = cavities
     for i in range(mu.size):
@@ -465,7 +512,16 @@ def closed_many(closed, theta, cavities, y, found):
 
 
 @kernel
-def expected_many(split, landmark, theta, expected, has_expected, cavities, y, found):
+def expected_many(
+    split: int,
+    landmark: int,
+    theta: Array,
+    expected: int,
+    has_expected: bool,
+    cavities: tuple[Array, Array],
+    y: Array,
+    found: Array,
+) -> tuple[int, int]:
     """Fill rows (E log p, d/d mean, d/d standard deviation) under normal distributions."""
     mean, std = cavities
     for i in range(mean.size):

@@ -91,7 +91,7 @@ def squared_distances(x: Array, z: Array) -> Array:
 
 
 @kernel
-def _squares(x, columns, found):
+def _squares(x: Array, columns: Array, found: Array) -> None:
     """Feature by feature along a row of `found`, where processors take several at once."""
     n, d = x.shape
     m = columns.shape[1]

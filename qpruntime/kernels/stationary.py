@@ -13,7 +13,7 @@ from scipy.linalg import solve_continuous_lyapunov
 from scipy.special import kv
 
 from qpruntime._numba import contracted, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime._validation import shown
 from qpruntime.kernels.base import (
     MATERN_1,
@@ -53,7 +53,7 @@ _INVERSE = np.array([0.0] + [1.0 / j for j in range(1, 32)])
 
 
 @kernel
-def gamma_share(k, y, e):
+def gamma_share(k: int, y: float, e: float) -> float:
     """Regularised lower incomplete gamma function P(k, y) for k = 3 or 5; e = exp(-y)."""
     if y < _SUMMED:
         total = 1.0
@@ -167,7 +167,7 @@ MATERN_5_PARTS = replace(half_integer(5, matern_5_profile, MATERN_5_STATES), ben
 
 
 @kernel
-def matern_5_step(x):
+def matern_5_step(x: float) -> Floats:
     """(A by rows, Q00, Q01, Q02, Q11, Q12, Q22) of variance 1, of which that of 3/2 is less."""
     decay = math.exp(-x)
     half = 0.5 * x * x
@@ -214,7 +214,7 @@ MATERN_3_PARTS = half_integer(3, matern_3_profile, MATERN_3_STATES)
 
 
 @kernel
-def matern_3_step(x):
+def matern_3_step(x: float) -> Floats:
     """(A00, A01, A10, A11, Q00, Q01, Q11) of variance 1 over x = rate times time."""
     decay = math.exp(-x)
     y, e = 2.0 * x, decay * decay

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.kernels.base import (
     CONSTANT,
     GENERAL,
@@ -54,7 +55,7 @@ def laws(states: Sequence[States], begin: int = 0) -> Array:
 
 
 @kernel
-def general_step(numbers, place, x, A, Q, P):
+def general_step(numbers: Array, place: int, x: float, A: Array, Q: Array, P: Array) -> int:
     """Fill A, Q and P of a law after a time x; return the size of its state.
 
     `numbers[place]` is where its own begin.
@@ -136,7 +137,7 @@ _FAR = 700.0
 
 
 @kernel
-def factor(kinds, rates, f, dt, A, Q, P):
+def factor(kinds: IntArray, rates: Array, f: int, dt: float, A: Array, Q: Array, P: Array) -> int:
     """Fill A, Q and the stationary P of one factor of variance 1; return the size of its state."""
     kind, rate = kinds[f], rates[f]
     if kind == MATERN_1:
@@ -180,7 +181,7 @@ def factor(kinds, rates, f, dt, A, Q, P):
 
 
 @kernel
-def fill(dt, chain, A, Q, work):
+def fill(dt: float, chain: tuple[Any, ...], A: Array, Q: Array, work: Array) -> None:
     """Fill the transitions of all terms, blocks on the diagonal of A and Q (d, d).
 
     `chain` is that of `qpruntime.inference.markov.messages_covariance_kernels`. `work` (9, d + 3, d

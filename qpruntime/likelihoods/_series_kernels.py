@@ -6,6 +6,7 @@ import math
 
 from qpruntime._numba import kernel
 from qpruntime._special import probit_series
+from qpruntime._typing import Floats
 
 __all__ = [
     "bend_slopes",
@@ -29,7 +30,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
-def log1p_less(t):
+def log1p_less(t: float) -> float:
     """log(1 + t) - t."""
     if abs(t) > 0.1:
         return math.log1p(t) - t
@@ -42,7 +43,7 @@ def log1p_less(t):
 
 
 @kernel
-def expm1_less(d):
+def expm1_less(d: float) -> float:
     """e^d - 1 - d."""
     if abs(d) > 0.5:
         return math.expm1(min(d, 700.0)) - d
@@ -53,7 +54,7 @@ def expm1_less(d):
 
 
 @kernel
-def stirling_error(x):
+def stirling_error(x: float) -> float:
     """log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
     if x < 16.0:
         return math.lgamma(x) - (x - 0.5) * math.log(x) + x - _HALF_LOG_2PI
@@ -64,7 +65,7 @@ def stirling_error(x):
 
 
 @kernel
-def log_peak(x):
+def log_peak(x: float) -> float:
     """x log x - x - log x! for x >= 0, cancelled by hand."""
     if x < 16.0:
         return x * math.log(x) - x - math.lgamma(x + 1.0) if x > 0.0 else 0.0
@@ -88,13 +89,13 @@ _STEP_U, _STEP_W = 0.11, 0.4
 
 
 @kernel
-def softplus(x):
+def softplus(x: float) -> float:
     """log(1 + e^x)."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
 @kernel
-def bend_value(u, a, inverse, offset, top):
+def bend_value(u: float, a: float, inverse: float, offset: float, top: float) -> float:
     """Log density at u, relative to its maximum at `top` if a > 0; inverse is 1/n."""
     if a == 0.0:
         h = u + offset
@@ -123,7 +124,7 @@ def bend_value(u, a, inverse, offset, top):
 
 
 @kernel
-def bend_slopes(u, inverse, offset):
+def bend_slopes(u: float, inverse: float, offset: float) -> tuple[float, float]:
     """Rate and curvature at u: the slope of the log density is a - rate, its second -curvature."""
     e = math.exp(min(-u - offset, 700.0))
     rate = 1.0 / (e + inverse)
@@ -131,7 +132,7 @@ def bend_slopes(u, inverse, offset):
 
 
 @kernel
-def softplus_expected(mean, std):
+def softplus_expected(mean: float, std: float) -> tuple[float, float, float]:
     """E log(1 + e^f), E s(f) and E s'(f), s the logistic function: a trapezoid rule.
 
     The first is singular at pi i, and behaves like f on the right.
@@ -187,7 +188,9 @@ _MOST_TERMS = 2000
 
 
 @kernel
-def bend_peak(m, sigma, a, inverse, offset, top):
+def bend_peak(
+    m: float, sigma: float, a: float, inverse: float, offset: float, top: float
+) -> tuple[float, float]:
     """Peak of the tilted density with cavity N(m, sigma^2), and the likelihood's curvature there.
 
     Newton's method between two bounds, halving them where it leaves them or does not settle.
@@ -227,7 +230,9 @@ def bend_peak(m, sigma, a, inverse, offset, top):
 
 
 @kernel
-def bend_scale(m, sigma, a, inverse, bend):
+def bend_scale(
+    m: float, sigma: float, a: float, inverse: float, bend: float
+) -> tuple[float, float]:
     """Mean, measured from the bend, and standard deviation, for a density of two straight sides."""
     z = (bend - m) / sigma
     left = probit_series(z - a * sigma)
@@ -243,7 +248,7 @@ def bend_scale(m, sigma, a, inverse, bend):
 
 
 @kernel
-def bend_beyond(gap, sigma):
+def bend_beyond(gap: float, sigma: float) -> bool:
     """Whether a bend at distance `gap` from a normal's mean, of width one, changes nothing."""
     s2 = sigma * sigma
     if s2 <= gap:
@@ -252,7 +257,9 @@ def bend_beyond(gap, sigma):
 
 
 @kernel
-def bend_window(m, sigma, a, inverse, offset, top):
+def bend_window(
+    m: float, sigma: float, a: float, inverse: float, offset: float, top: float
+) -> Floats:
     """`bend_frame` for moments, which are asked for exactly of peaks however narrow."""
     s2 = sigma * sigma
     bend = -offset
@@ -279,7 +286,9 @@ def bend_window(m, sigma, a, inverse, offset, top):
 
 
 @kernel
-def bend_frame(m, sigma, a, inverse, offset, top):
+def bend_frame(
+    m: float, sigma: float, a: float, inverse: float, offset: float, top: float
+) -> Floats:
     """`Likelihood.frame` in the coordinate u; refine 0 says that the density is a normal.
 
     So it does of a peak so narrow that nodes in f would be told apart by rounding: there the
@@ -307,7 +316,9 @@ def bend_frame(m, sigma, a, inverse, offset, top):
 
 
 @kernel
-def bend_moments(m, sigma, a, inverse, offset, top):
+def bend_moments(
+    m: float, sigma: float, a: float, inverse: float, offset: float, top: float
+) -> tuple[float, float, float]:
     """Log normaliser, mean and variance by the trapezoid rule in the frame's variable."""
     centre, width, refine, _ = bend_window(m, sigma, a, inverse, offset, top)
     gap = centre - m
@@ -357,14 +368,16 @@ def bend_moments(m, sigma, a, inverse, offset, top):
 
 
 @kernel
-def bent(f, shape):
+def bent(f: float, shape: Floats) -> float:
     """Log density of a likelihood of this shape."""
     sign, a, inverse, offset, top, peak = shape
     return bend_value(sign * f, a, inverse, offset, top) + peak
 
 
 @kernel
-def bent_moments(mu, sigma, shape, power):
+def bent_moments(
+    mu: float, sigma: float, shape: Floats, power: float
+) -> tuple[float, float, float]:
     """`Likelihood.moments` of a likelihood of this shape, to a power."""
     sign, a, inverse, offset, top, peak = shape
     log_z, mean, variance = bend_moments(
@@ -374,7 +387,7 @@ def bent_moments(mu, sigma, shape, power):
 
 
 @kernel
-def bent_frame(mu, sigma, shape, power):
+def bent_frame(mu: float, sigma: float, shape: Floats, power: float) -> Floats:
     """`Likelihood.frame` of a likelihood of this shape, to a power."""
     sign, a, inverse, offset, top, _ = shape
     centre, width, refine, side = bend_frame(
@@ -384,7 +397,9 @@ def bent_frame(mu, sigma, shape, power):
 
 
 @kernel
-def bent_expected(g, std, sign, a, n, peak):
+def bent_expected(
+    g: float, std: float, sign: float, a: float, n: float, peak: float
+) -> tuple[float, float, float]:
     """`Likelihood.expected` where log p = a g - n log(1 + e^g) plus a constant, g = sign f + c.
 
     g is the mean of that; `peak` is log p at its maximum, or 0 if a = 0.
@@ -408,7 +423,7 @@ _FINE, _LOW = 0.025, 38.0
 
 
 @kernel
-def exp_moments(m, sigma, a, top):
+def exp_moments(m: float, sigma: float, a: float, top: float) -> tuple[float, float, float]:
     """`bend_moments` of exp(a u - e^u), a tenth of the time; NaN where the peak is too wide.
 
     About the peak, in units u of its width s: -b u^2/2 - r (e^(s u) - 1 - s u) and a small slope,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import inlined, kernel
+from qpruntime._typing import Array, Floats
 
 __all__ = [
     "log_sum",
@@ -74,7 +77,9 @@ _WG = np.array(
 
 
 @kernel
-def over(at, f, level, mu, sigma, top, most, bar):
+def over(
+    at: float, f: float, level: float, mu: float, sigma: float, top: float, most: float, bar: float
+) -> bool:
     """Whether beyond f, seen from `at`, nothing of the tilted density is higher than `bar`.
 
     `level` is log p at f, `most` at its peak `top`: towards the peak it is no higher than there,
@@ -88,7 +93,15 @@ def over(at, f, level, mu, sigma, top, most, bar):
 
 
 @inlined
-def highest(log_p, mu, sigma, y, theta, power, top):
+def highest(
+    log_p: Callable[..., Any],
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    power: float,
+    top: float,
+) -> tuple[float, float, float]:
     """Return the highest peak of p(y|f)^power N(f; mu, sigma^2), about, its log and its width.
 
     Arguments as for `one_peak_moments`; the log is without the constant of the normal.
@@ -146,7 +159,16 @@ def highest(log_p, mu, sigma, y, theta, power, top):
 
 
 @inlined
-def one_peak_frame(log_p, mu, sigma, y, theta, power, top, scale):
+def one_peak_frame(
+    log_p: Callable[..., Any],
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    power: float,
+    top: float,
+    scale: float,
+) -> Floats:
     """`Likelihood.frame` under cavities so narrow that the product has one smooth peak.
 
     Arguments as for `one_peak_moments`. Under wider ones the width is NaN, and the adaptive rule
@@ -159,7 +181,17 @@ def one_peak_frame(log_p, mu, sigma, y, theta, power, top, scale):
 
 
 @inlined
-def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
+def one_peak_moments(
+    log_p: Callable[..., Any],
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    power: float,
+    top: float,
+    most: float,
+    scale: float,
+) -> tuple[float, float, float]:
     """Log normaliser, mean and variance of p(y|f)^power N(f; mu, sigma^2).
 
     Parameters
@@ -271,14 +303,16 @@ def one_peak_moments(log_p, mu, sigma, y, theta, power, top, most, scale):
 
 
 @kernel
-def log_sum(a, b):
+def log_sum(a: float, b: float) -> float:
     """log(e^a + e^b)."""
     top = max(a, b)
     return top + math.log1p(math.exp(min(a, b) - top)) if top > -math.inf else top
 
 
 @kernel
-def mixed(log_nothing, mu, sigma, log_z, mean, variance):
+def mixed(
+    log_nothing: float, mu: float, sigma: float, log_z: float, mean: float, variance: float
+) -> tuple[float, float, float]:
     """Moments of e^log_nothing N(mu, sigma^2) plus a density of these moments."""
     total = log_sum(log_nothing, log_z)
     share, other = math.exp(log_z - total), math.exp(log_nothing - total)

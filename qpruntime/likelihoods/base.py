@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._formatting import meant, spell
 from qpruntime._numba import COORDINATES, FRAME, LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import user_defined
 from qpruntime.quadrature.sigma_star_kernels import EXACT_POINT, RAISED_POINT, Frame, Functions
@@ -587,27 +587,31 @@ class Reduction:
 # --- Stand-ins for what a likelihood does not provide: kernels call an address whether or not.
 
 
-def _absent_split(f, y, theta):
+def _absent_split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return np.nan, np.nan
 
 
-def _absent_moments(mu, sigma, y, theta):
+def _absent_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return np.nan, np.nan, np.nan
 
 
-def _absent_raised(mu, sigma, y, theta, power):
+def _absent_raised(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return np.nan, np.nan, np.nan
 
 
-def _absent_frame(mu, sigma, y, theta):
+def _absent_frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return np.nan, np.nan, np.nan, np.nan
 
 
-def _absent_landmark(y, theta, k):
+def _absent_landmark(y: float, theta: Array, k: int) -> float:
     return np.nan
 
 
-def _absent_coordinates(mu, sigma, y, theta):
+def _absent_coordinates(
+    mu: float, sigma: float, y: float, theta: Array
+) -> tuple[float, float, float]:
     return INTEGRATE, np.nan, np.nan
 
 

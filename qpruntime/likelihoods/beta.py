@@ -21,7 +21,7 @@ from qpruntime._numba import (
     Pointer,
     kernel,
 )
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -38,12 +38,12 @@ _FEW = 4.0
 _NEAR = 0.1
 
 
-def _constants(precision):
+def _constants(precision: float) -> Floats:
     return (math.lgamma(precision),)
 
 
 @kernel
-def parts(f, precision):
+def parts(f: float, precision: float) -> tuple[float, float]:
     """Parameters a and b of the beta distribution."""
     small = math.exp(-abs(f))
     less = max(precision * small / (1.0 + small), _LEAST)
@@ -52,7 +52,7 @@ def parts(f, precision):
 
 
 @kernel
-def log_share(f, y, theta):
+def log_share(f: float, y: float, theta: Array) -> float:
     """Log density of a share."""
     a, b = parts(f, theta[0])
     if theta[0] < _FEW:
@@ -68,7 +68,7 @@ def log_share(f, y, theta):
 
 
 @kernel
-def digamma_like(x):
+def digamma_like(x: float) -> float:
     """The derivative of log Gamma: by recurrence up to 6, and Stirling's series."""
     found = 0.0
     while x < 6.0:
@@ -79,7 +79,7 @@ def digamma_like(x):
 
 
 @kernel
-def summit(y, theta):
+def summit(y: float, theta: Array) -> float:
     """Where log p is highest, within a fraction of its width.
 
     There digamma(a) - digamma(b) is logit y, between f = logit y and 0. By the rule of Illinois.
@@ -105,12 +105,14 @@ def summit(y, theta):
     return f
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return log_share(f, y, theta), 0.0
 
 
 @kernel
-def raised(mu, sigma, y, theta, power):
+def raised(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     """Moments of a power of the likelihood."""
     top = summit(y, theta)
     most = log_share(top, y, theta) + 1.0
@@ -120,7 +122,7 @@ def raised(mu, sigma, y, theta, power):
 
 
 @kernel
-def raised_frame(mu, sigma, y, theta, power):
+def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Where a power of the likelihood is integrated."""
     top = summit(y, theta)
     a, b = parts(top, theta[0])
@@ -128,23 +130,25 @@ def raised_frame(mu, sigma, y, theta, power):
     return one_peak_frame(log_share, mu, sigma, y, theta, power, top, scale)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return raised_frame(mu, sigma, y, theta, power)
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return raised(mu, sigma, y, theta, 1.0)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return raised(mu, sigma, y, theta, power)
 
 
-def _middle(y, theta, k):
+def _middle(y: float, theta: Array, k: int) -> float:
     return math.log(y) - math.log1p(-y) if k == 0 else math.nan
 
 

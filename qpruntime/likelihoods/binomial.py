@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime._validation import floats
 from qpruntime.errors import InputError
 from qpruntime.likelihoods._series_kernels import (
@@ -31,7 +31,7 @@ MOST_TRIALS = 2**26 - 1
 
 
 @kernel
-def shape(y, theta):
+def shape(y: float, theta: Array) -> Floats:
     """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
     row = 2 * max(0, min(int(y), theta.size // 2 - 1))  # one of those there are
     k, n = theta[row], theta[row + 1]
@@ -42,23 +42,25 @@ def shape(y, theta):
     return sign, a, 1.0 / n, math.log(n), top, peak
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent(f, shape(y, theta)), 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y, theta), 1.0)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return bent_frame(mu, sigma, shape(y, theta), 1.0)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y, theta), power)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return bent_frame(mu, sigma, shape(y, theta), power)
 
 
@@ -99,7 +101,7 @@ def _pairs(y: ArrayLike) -> Array:
     return np.stack(pair, axis=-1)
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     sign, a, inverse, _, _, peak = shape(y, theta)
     return bent_expected(sign * mean, std, sign, a, 1.0 / inverse, peak)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, log_peak
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import positive
@@ -20,33 +20,35 @@ __all__ = ["likelihood"]
 
 
 @kernel
-def shape(y, theta):
+def shape(y: float, theta: Array) -> Floats:
     """The shared form of `qpruntime.likelihoods._series_kernels`, with its peak at f = log y."""
     k, log_y = theta[0], math.log(y)
     return -1.0, k, 0.0, theta[1] + log_y, -log_y, log_peak(k) + theta[1] - log_y
 
 
-def _constants(shape):
+def _constants(shape: float) -> Floats:
     return (math.log(shape),)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent(f, shape(y, theta)), 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y, theta), 1.0)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return bent_frame(mu, sigma, shape(y, theta), 1.0)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y, theta), power)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return bent_frame(mu, sigma, shape(y, theta), power)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import reals
 
@@ -17,17 +17,17 @@ __all__ = ["likelihood"]
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-def _constants(scale):
+def _constants(scale: float) -> Floats:
     return (-math.log(scale) - _HALF_LOG_2PI,)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     z = (y - f) / theta[0]
     return theta[1] - 0.5 * z * z, 0.0
 
 
 @kernel
-def tilted(mu, sigma, y, scale):
+def tilted(mu: float, sigma: float, y: float, scale: float) -> tuple[float, float, float]:
     """Log normaliser of the exponent, mean and variance under exp(-(y - f)^2/(2 scale^2))."""
     total = math.hypot(sigma, scale)
     z, share = (y - mu) / total, (sigma / total) ** 2
@@ -35,28 +35,30 @@ def tilted(mu, sigma, y, scale):
     return math.log(scale / total) - 0.5 * z * z, mean, (scale / total) ** 2 * sigma * sigma
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     log_z, mean, variance = tilted(mu, sigma, y, theta[0])
     return log_z + theta[1], mean, variance
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     _, mean, variance = tilted(mu, sigma, y, theta[0])
     return mean, math.sqrt(variance), 0.0, 0.0
 
 
 # To a power, the scale is divided by its root.
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     log_z, mean, variance = tilted(mu, sigma, y, theta[0] / math.sqrt(power))
     return log_z + power * theta[1], mean, variance
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     _, mean, variance = tilted(mu, sigma, y, theta[0] / math.sqrt(power))
     return mean, math.sqrt(variance), 0.0, 0.0
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     z, inverse = (y - mean) / theta[0], 1.0 / (theta[0] * theta[0])
     return theta[1] - 0.5 * (z * z + std * std * inverse), z / theta[0], inverse
 

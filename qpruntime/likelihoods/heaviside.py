@@ -20,7 +20,7 @@ from qpruntime._numba import (
     kernel,
 )
 from qpruntime._special import log_ndtr, probit_series
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers, Reduction
 from qpruntime.likelihoods.responses import signs
 from qpruntime.table_format.metadata import Axis
@@ -31,11 +31,11 @@ __all__ = ["likelihood"]
 _FAR = 1e8
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return (0.0 if y * f > 0.0 else -math.inf), 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     # z = y mu/sigma, r = phi(z)/Phi(z): mean mu + y sigma r, variance sigma^2 (1 - r (r + z)).
     z = y * mu / sigma
     if z > _FAR:
@@ -45,7 +45,7 @@ def _moments(mu, sigma, y, theta):
     return log_ndtr(z), mean, sigma * sigma * v
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     z = y * mu / sigma
     if z > 8.5:
         # The mass beyond the edge is below 1e-17: a normal, whole.
@@ -55,11 +55,13 @@ def _frame(mu, sigma, y, theta):
 
 
 # 0 and 1 are what they are to every power.
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return _moments_kernel(mu, sigma, y, theta)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return _frame_kernel(mu, sigma, y, theta)
 
 
@@ -72,14 +74,14 @@ _moments_kernel, _frame_kernel = kernel(_moments), kernel(_frame)
 _V_STOP = 8.0 / math.sqrt(80.0)
 
 
-def _coordinates(mu, sigma, y, theta):
+def _coordinates(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     z = y * mu / sigma
     if not abs(z) < _FAR:
         z = math.copysign(_FAR, z)
     return 0.0, 0.0, z / math.sqrt(16.0 + z * z)
 
 
-def _scale(mu, sigma, y, theta):
+def _scale(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     z = y * mu / sigma
     if not abs(z) < _FAR:
         z = math.copysign(_FAR, z)
@@ -88,7 +90,7 @@ def _scale(mu, sigma, y, theta):
     return sigma / math.sqrt(1.0 + p * p), z / root, 0.0
 
 
-def _cavity(row, u, v):
+def _cavity(row: float, u: float, v: float) -> tuple[float, float, float]:
     z = math.copysign(_FAR, v) if abs(v) >= 1.0 - 1e-13 else 4.0 * v / math.sqrt(1.0 - v * v)
     return z, 1.0, 1.0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import erfcx, log_ndtr, probit_series
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import reals
 
@@ -21,33 +21,35 @@ _SQRT1_2 = math.sqrt(0.5)
 _SQRT_2_PI = math.sqrt(2.0 / math.pi)
 
 
-def _constants(scale):
+def _constants(scale: float) -> Floats:
     return (-math.log(2.0 * scale),)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return theta[1] - abs(f - y) / theta[0], 0.0
 
 
 @kernel
-def side(z):
+def side(z: float) -> float:
     """log(Phi(z) exp(z^2/2))."""
     return log_ndtr(z) + 0.5 * z * z if z > -1.0 else math.log(0.5 * erfcx(-z * _SQRT1_2))
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     log_z, mean, variance = pointed(mu, sigma, y, theta[0])
     return log_z + theta[1], mean, variance
 
 
 # To a power, the scale is that part of what it was.
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     log_z, mean, variance = pointed(mu, sigma, y, theta[0] / power)
     return log_z + power * theta[1], mean, variance
 
 
 @kernel
-def pointed(mu, sigma, y, scale):
+def pointed(mu: float, sigma: float, y: float, scale: float) -> tuple[float, float, float]:
     """Moments under exp(-|y - f|/scale)."""
     a, d = sigma / scale, (mu - y) / sigma
     # Above y a normal with its mean at y + sigma above, below y one at y - sigma below.
@@ -79,7 +81,7 @@ def pointed(mu, sigma, y, scale):
     return log_z, mean, sigma * sigma * variance
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     # By Price's theorem, closed: theta = (scale, -log 2 scale).
     d = (mean - y) / std
     density = _SQRT_2_PI * math.exp(-0.5 * d * d)
@@ -91,7 +93,7 @@ def _expected(mean, std, y, theta):
     )
 
 
-def _kink(y, theta, k):
+def _kink(y: float, theta: Array, k: int) -> float:
     return y if k == 0 else math.nan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent_expected, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import signs
@@ -14,32 +14,34 @@ __all__ = ["likelihood"]
 
 
 @kernel
-def shape(y):
+def shape(y: float) -> Floats:
     """Log p = -log(1 + e^u), u = -y f: the shared form with a = 0 and n = 1."""
     return -y, 0.0, 1.0, 0.0, 0.0, 0.0
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return -softplus(-y * f), 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y), 1.0)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return bent_frame(mu, sigma, shape(y), 1.0)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y), power)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return bent_frame(mu, sigma, shape(y), power)
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     return bent_expected(-y * mean, std, -y, 0.0, 1.0, 0.0)
 
 

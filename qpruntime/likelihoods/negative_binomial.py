@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import (
     bent,
     bent_expected,
@@ -27,7 +27,7 @@ __all__ = ["likelihood"]
 
 
 @kernel
-def dispersed_shape(y, r, log_r):
+def dispersed_shape(y: float, r: float, log_r: float) -> Floats:
     """`shape` of this dispersion, and of its logarithm."""
     n = y + r
     if y <= r:
@@ -44,36 +44,38 @@ def dispersed_shape(y, r, log_r):
 
 
 @kernel
-def shape(y, theta):
+def shape(y: float, theta: Array) -> Floats:
     """(sign, a, 1/n, offset, top) of the shared form in u = sign f, and log p at its peak."""
     return dispersed_shape(y, theta[0], theta[1])
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent(f, shape(y, theta)), 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y, theta), 1.0)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return bent_frame(mu, sigma, shape(y, theta), 1.0)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y, theta), power)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return bent_frame(mu, sigma, shape(y, theta), power)
 
 
-def _constants(dispersion):
+def _constants(dispersion: float) -> Floats:
     return (math.log(dispersion),)
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     sign, a, inverse, _, _, peak = shape(y, theta)
     return bent_expected(sign * (mean - theta[1]), std, sign, a, 1.0 / inverse, peak)
 

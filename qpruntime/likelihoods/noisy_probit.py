@@ -9,6 +9,7 @@ import math
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import log_ndtr, probit_series
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import signs
@@ -19,39 +20,41 @@ __all__ = ["likelihood"]
 # theta has flip, then the logarithms of flip and of 1 - 2 flip.
 
 
-def _constants(flip):
+def _constants(flip: float) -> Floats:
     return math.log(flip), math.log1p(-2.0 * flip)
 
 
 @kernel
-def log_label(f, y, theta):
+def log_label(f: float, y: float, theta: Array) -> float:
     """Log probability of a label."""
     return log_sum(theta[1], theta[2] + log_ndtr(y * f))
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return log_label(f, y, theta), 0.0
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return one_peak_moments(log_label, mu, sigma, y, theta, power, y * math.inf, 0.0, 1.0)
 
 
 @kernel
-def raised_frame(mu, sigma, y, theta, power):
+def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Where a power of the likelihood is integrated."""
     return one_peak_frame(log_label, mu, sigma, y, theta, power, y * math.inf, 1.0)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return raised_frame(mu, sigma, y, theta, power)
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     s2 = sigma * sigma
     root = math.sqrt(1.0 + s2)
     z = y * mu / root

@@ -24,7 +24,7 @@ from qpruntime._numba import (
     kernel,
 )
 from qpruntime._special import log_ndtr
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
@@ -57,7 +57,7 @@ _X, _W = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(12))
 
 
 @kernel
-def between(a, b):
+def between(a: float, b: float) -> tuple[float, float, float]:
     """Log mass, mean and variance of a standard normal variable between a < b.
 
     By Gauss's rule from its peak between them, relative to that: nothing cancels, however narrow or
@@ -84,7 +84,7 @@ def between(a, b):
 
 
 @kernel
-def log_between(a, b):
+def log_between(a: float, b: float) -> float:
     """log(Phi(b) - Phi(a)) for a < b, either of which may be infinite."""
     if b == math.inf:
         return log_ndtr(-a)
@@ -105,7 +105,7 @@ def log_between(a, b):
 
 
 @kernel
-def ends_top(low, high):
+def ends_top(low: float, high: float) -> float:
     """Where f plus symmetric noise is likeliest to be between two ends."""
     if high == math.inf:
         return math.inf
@@ -113,7 +113,9 @@ def ends_top(low, high):
 
 
 @kernel
-def noisy_between(mu, sigma, low, high, scale):
+def noisy_between(
+    mu: float, sigma: float, low: float, high: float, scale: float
+) -> tuple[float, float, float]:
     """Moments of f ~ N(mu, sigma^2) given that f plus N(0, scale^2) is between low and high."""
     total = math.hypot(sigma, scale)
     log_z, mean, variance = between((low - mu) / total, (high - mu) / total)
@@ -149,44 +151,46 @@ def _thresholds(*gaps: float) -> tuple[float, ...]:
 
 
 @kernel
-def log_level(f, y, theta):
+def log_level(f: float, y: float, theta: Array) -> float:
     """Log probability of a level."""
     k = _GAPS + int(y)
     return log_between(theta[k] - f, theta[k + 1] - f)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return log_level(f, y, theta), 0.0
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     k = _GAPS + int(y)
     top = ends_top(theta[k], theta[k + 1])
     return one_peak_moments(log_level, mu, sigma, y, theta, power, top, 0.0, 1.0)
 
 
 @kernel
-def raised_frame(mu, sigma, y, theta, power):
+def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Where a power of the likelihood is integrated."""
     k = _GAPS + int(y)
     top = ends_top(theta[k], theta[k + 1])
     return one_peak_frame(log_level, mu, sigma, y, theta, power, top, 1.0)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return raised_frame(mu, sigma, y, theta, power)
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     k = _GAPS + int(y)
     return noisy_between(mu, sigma, theta[k], theta[k + 1], 1.0)
 
 
-def _edge(y, theta, k):
+def _edge(y: float, theta: Array, k: int) -> float:
     edge = theta[_GAPS + int(y) + k] if k < 2 else math.nan
     if k == 0 and math.isinf(edge):
         edge = theta[_GAPS + int(y) + 1]

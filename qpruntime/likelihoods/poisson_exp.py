@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._row_blocks import PointError
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import (
     bent,
     bent_frame,
@@ -29,16 +29,16 @@ _LARGEST = 345.0
 
 
 @kernel
-def shape(y):
+def shape(y: float) -> Floats:
     """The limit of the shared form for n without bound, with a = y."""
     return 1.0, y, 0.0, 0.0, (math.log(y) if y > 0.0 else 0.0), log_peak(y)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent(f, shape(y)), 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     _, _, _, _, top, peak = shape(y)
     log_z, mean, variance = exp_moments(mu, sigma, y, top)
     if math.isnan(log_z):
@@ -46,19 +46,21 @@ def _moments(mu, sigma, y, theta):
     return log_z + peak, mean, variance
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return bent_frame(mu, sigma, shape(y), 1.0)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y), power)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return bent_frame(mu, sigma, shape(y), power)
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     # Closed: E e^f = exp(mean + variance/2).
     rate = math.exp(min(mean + 0.5 * std * std, 700.0))
     return y * mean - rate - math.lgamma(y + 1.0), y - rate, rate

@@ -25,7 +25,7 @@ from qpruntime._numba import (
     kernel,
 )
 from qpruntime._special import power_peak_ratio
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods.base import (
     CLOSED,
@@ -60,7 +60,7 @@ _BEYOND = 1e70
 _WIDTH = 1.3
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     if y == 0.0:
         return 0.0, 2.0
     if f == 0.0:
@@ -69,7 +69,7 @@ def _split(f, y, theta):
 
 
 @kernel
-def scales(mu, sigma, y):
+def scales(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     """Return s, b and the peak of g^(2y) exp(-(g - b)^2/2) right of 0."""
     root = math.sqrt(1.0 + 2.0 * sigma * sigma)
     b = abs(mu) / sigma / root
@@ -77,7 +77,7 @@ def scales(mu, sigma, y):
 
 
 @kernel
-def by_recursion(mu, sigma, y):
+def by_recursion(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     """Moments from t_j = M_(2j+1)/(b M_2j), M_n the moments of N(b, 1): t_0 = 1,
     M_(2j+2)/M_2j = p_j = b^2 t_j + 2j + 1 and t_(j+1) = 1 + (2j + 2) t_j/p_j. Nothing is
     subtracted, and b = 0 is not special.
@@ -101,7 +101,7 @@ def by_recursion(mu, sigma, y):
 
 
 @kernel
-def by_sum(mu, sigma, y):
+def by_sum(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     """Moments by the trapezoid rule for g^n exp(-(g - b)^2/2) (1 + exp(-2 b g)) on g > 0, n = 2y.
 
     This folds the left peak onto the right one. With T = tanh(b g), the mean of the sign, the
@@ -152,7 +152,7 @@ def by_sum(mu, sigma, y):
 
 
 @kernel
-def by_series(mu, sigma, y):
+def by_series(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     """`by_recursion` for any y >= 0: M_2y is a mixture of moments of chi distributions.
 
     E |g|^2y = 2^y e^-x sum over k of x^k/k! Gamma(y + k + 1/2)/Gamma(k + 1/2), x = b^2/2, whose
@@ -180,7 +180,7 @@ def by_series(mu, sigma, y):
 
 
 @kernel
-def far_moments(mu, sigma, y):
+def far_moments(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     """Moments where squares would overflow: the likelihood is exp(-f^2) times a constant."""
     a = 1.0 + 2.0 * sigma * sigma
     centre = mu / a
@@ -188,7 +188,7 @@ def far_moments(mu, sigma, y):
     return log_z - mu * centre, centre, sigma * sigma / a
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     if abs(mu) > _BEYOND * sigma * math.sqrt(1.0 + 2.0 * sigma * sigma):
         return far_moments(mu, sigma, y)
     if y <= _RECURSION:
@@ -197,7 +197,9 @@ def _moments(mu, sigma, y, theta):
 
 
 # To a power w, with g = sqrt(w) f: log p is w y log g^2 - g^2 plus a constant, a count of w y.
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     root, v = math.sqrt(power), power * y
     m, s = root * mu, root * sigma
     x = 0.5 * (m / s) ** 2 / (1.0 + 2.0 * s * s)
@@ -212,7 +214,7 @@ def _raised_moments(mu, sigma, y, theta, power):
     return log_z + power * log_peak(y) - log_peak(v), mean / root, variance / power
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     root = math.sqrt(power)
     centre, width, refine, side = frame(root * mu, root * sigma, power * y)
     if side != 0.0 and (power * y) % 1.0 != 0.0:
@@ -220,12 +222,12 @@ def _raised_frame(mu, sigma, y, theta, power):
     return centre / root, width / root, refine, side
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return frame(mu, sigma, y)
 
 
 @kernel
-def frame(mu, sigma, y):
+def frame(mu: float, sigma: float, y: float) -> Floats:
     """`Likelihood.frame` for any y >= 0; meaningless between 0 and 1 where there are two peaks."""
     s, b, g1 = scales(mu, sigma, y)
     if y == 0.0:
@@ -245,7 +247,7 @@ def frame(mu, sigma, y):
 
 
 @kernel
-def log_square(mean, variance):
+def log_square(mean: float, variance: float) -> tuple[float, float, float]:
     """E log f^2, its derivative by the mean, and by the variance.
 
     f^2/v is noncentral chi-square with one degree of freedom, a Poisson mixture of central ones:
@@ -276,7 +278,7 @@ def log_square(mean, variance):
     )
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     """E log p(y|f) for p = f^(2y) exp(-f^2)/y!, closed."""
     variance = std * std
     if y == 0.0:
@@ -299,7 +301,7 @@ TABULATED = range(1, 501)
 _LAST_ROW = float(TABULATED[-1])
 
 
-def _coordinates(mu, sigma, y, theta):
+def _coordinates(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     if y == 0.0:
         return CLOSED, 1.0, 0.0
     s2 = sigma * sigma
@@ -312,13 +314,13 @@ def _coordinates(mu, sigma, y, theta):
     return y - 1.0, 0.0, math.log(1.0 + w2 * 0.0625)
 
 
-def _scale(mu, sigma, y, theta):
+def _scale(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     root = math.sqrt(1.0 + 2.0 * sigma * sigma)
     b2 = (mu / (sigma * root)) ** 2
     return sigma / root, math.log1p(b2 * (b2 + 8.0 * y) / 16.0), 0.0
 
 
-def _cavity(row, u, v):
+def _cavity(row: float, u: float, v: float) -> tuple[float, float, float]:
     # W^2 solved for b^2 without cancellation; sigma = 1.
     y = row + 1.0
     w2, half = 16.0 * math.expm1(max(v, 0.0)), 4.0 * y

@@ -8,7 +8,7 @@ import numpy as np
 
 from qpruntime._numba import COORDINATES, FRAME, MOMENTS, RAISED_FRAME, SPLIT, Pointer, kernel
 from qpruntime._special import erfcx, log_ndtr, probit_series
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers, Reduction
 from qpruntime.likelihoods.responses import signs
 from qpruntime.table_format.metadata import Axis
@@ -29,7 +29,7 @@ _STEP, _STEP_F, _STEP_U, _STEP_W = 0.7, 0.42, 0.11, 0.4
 _WIDE = 1.3
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     # Left of -1 the Gaussian factor exp(-f^2/2) is taken out, so that what is left varies slowly
     # and two values of it can be compared at f = -1e8 as well as at f = -2.
     x = y * f
@@ -38,7 +38,7 @@ def _split(f, y, theta):
     return log_ndtr(x), 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     # Rasmussen & Williams (3.58), (3.82), (3.85), rewritten so that nothing cancels for z << 0:
     # sigma_EP^2 = sigma^2 (1 + sigma^2 V)/(1 + sigma^2), V = 1 - r (r + z).
     s2 = sigma * sigma
@@ -49,7 +49,7 @@ def _moments(mu, sigma, y, theta):
     return log_ndtr(z), mean, s2 / (1.0 + s2) * (1.0 + s2 * v)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     # A wide cavity sees the likelihood as an edge of width 1 at f = 0, which is where the nodes
     # have to be dense; the edge no longer matters once it is 8 standard deviations out, or where
     # the mass sits so far left of it that log Phi is smooth on the scale of the tilted density.
@@ -66,7 +66,7 @@ def _frame(mu, sigma, y, theta):
 
 
 @kernel
-def raised_peak(m, sigma, power):
+def raised_peak(m: float, sigma: float, power: float) -> float:
     """Peak of Phi(x)^power N(x | m, sigma^2) by Newton's method, which comes to it from the left.
 
     The slope is convex and falls. Up to x^2/2 steps for a wide cavity.
@@ -81,7 +81,7 @@ def raised_peak(m, sigma, power):
     return x
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     # Phi^w rises about where it is 1/2, the more steeply the larger w is.
     m = y * mu
     edge, length = 0.0, 1.0
@@ -107,7 +107,7 @@ def _raised_frame(mu, sigma, y, theta, power):
 
 
 @kernel
-def log_ndtr_slopes(x):
+def log_ndtr_slopes(x: float) -> tuple[float, float, float]:
     """log Phi(x), its first derivative, and minus its second."""
     if x > 0.0:
         upper = 0.5 * math.erfc(x * _SQRT1_2)
@@ -122,7 +122,7 @@ def log_ndtr_slopes(x):
     return value, r, 1.0 - v
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     """E log Phi(y f): the trapezoid rule, in f = sinh u where the normal is wide."""
     a = y * mean
     value, slope, curvature = 0.0, 0.0, 0.0
@@ -167,7 +167,7 @@ _X_STOP = 8.0 / math.sqrt(80.0)
 _HALF_LOG10_E = 0.5 / math.log(10.0)
 
 
-def _coordinates(mu, sigma, y, theta):
+def _coordinates(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     s2 = sigma * sigma
     k = y * mu / math.sqrt(1.0 + s2)
     if k < -1e8:
@@ -178,7 +178,7 @@ def _coordinates(mu, sigma, y, theta):
     return 0.0, k / root, _HALF_LOG10_E * math.log(s2 / (1.0 + p * p))
 
 
-def _cavity(row, u, v):
+def _cavity(row: float, u: float, v: float) -> tuple[float, float, float]:
     k = -1e8 if u <= -1.0 + 1e-13 else 4.0 * u / math.sqrt(1.0 - u * u)
     p = 0.5 * (math.sqrt(16.0 + k * k) - k)
     sigma = 10.0**v * math.sqrt(1.0 + p * p)

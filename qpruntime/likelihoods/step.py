@@ -12,6 +12,7 @@ import math
 
 from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, RULE, SPLIT, Pointer, kernel
 from qpruntime._special import erfcx, log_ndtr, ndtri_density, probit_series
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import log_ratios
 
@@ -27,12 +28,12 @@ _REACH, _STEP = 9.5, 0.09
 _NO_MASS = 1e-290
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return (-abs(y) if y * f < 0.0 else 0.0), 0.0
 
 
 @kernel
-def pieces(alpha, y):
+def pieces(alpha: float, y: float) -> tuple[float, float, float]:
     """log Z, and the parts of the mass right and left of 0, for y >= 0 and a unit cavity."""
     right, left = log_ndtr(alpha), log_ndtr(-alpha)
     lost = -math.expm1(-y) * math.exp(left)
@@ -50,7 +51,7 @@ def pieces(alpha, y):
 
 
 @kernel
-def two_sided(mu, sigma, y):
+def two_sided(mu: float, sigma: float, y: float) -> Floats:
     """log Z, mean, variance, alpha and the parts of the mass, all mirrored so that y >= 0."""
     sign = -1.0 if y < 0.0 else 1.0
     y = abs(y)
@@ -65,19 +66,21 @@ def two_sided(mu, sigma, y):
     return log_z, mean, sigma * sigma * variance, alpha, right, left
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     log_z, mean, variance, _, _, _ = two_sided(mu, sigma, y)
     return log_z, mean, variance
 
 
 # Heights to a power: the logarithm of their ratio is multiplied.
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     log_z, mean, variance, _, _, _ = two_sided(mu, sigma, y * power)
     return log_z, mean, variance
 
 
 @kernel
-def tail(t, x):
+def tail(t: float, x: float) -> float:
     """log(Phi(t - x)/Phi(t)), x >= 0, without the squares that cancel for t < 0."""
     if t < -1.0:
         ratio = erfcx((x - t) * _SQRT1_2) / erfcx(-t * _SQRT1_2)
@@ -86,7 +89,7 @@ def tail(t, x):
 
 
 @kernel
-def height(q, rest, log_ratio):
+def height(q: float, rest: float, log_ratio: float) -> float:
     """phi(Phi^-1(p)), p = q e^log_ratio, 1 - q = rest: by whichever of p and 1 - p is small."""
     p = q * math.exp(log_ratio)
     if p > 0.5:
@@ -95,7 +98,7 @@ def height(q, rest, log_ratio):
 
 
 @kernel
-def one_side(t, q, rest):
+def one_side(t: float, q: float, rest: float) -> float:
     """int_0^inf phi(Phi^-1(q Phi(t - x)/Phi(t))) dx, 1 - q = rest: sigma*/sigma of one side.
 
     Beyond the edge at x = 0 the variable is x = c log(1 + e^(u - e^-u)), dense at the edge. Where
@@ -131,7 +134,9 @@ def one_side(t, q, rest):
     return c * _STEP * total
 
 
-def _rule(split, landmark, power, mu, sigma, y, theta):
+def _rule(
+    split: int, landmark: int, power: float, mu: float, sigma: float, y: float, theta: Array
+) -> Floats:
     log_z, mean, variance, alpha, right, left = two_sided(mu, sigma, y * power)
     if alpha > 8.5:
         # What is cut off is below 1e-17: a normal.
@@ -140,7 +145,7 @@ def _rule(split, landmark, power, mu, sigma, y, theta):
     return 0.0, log_z, mean, variance, sigma * star
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     # -|y| times the mass on the lower side; no expectation where that has height 0.
     alpha = math.copysign(1.0, y) * mean / std
     mass = 0.5 * math.erfc(alpha * _SQRT1_2)
@@ -148,7 +153,7 @@ def _expected(mean, std, y, theta):
     return -abs(y) * mass, slope, slope * mean / (std * std)
 
 
-def _edge(y, theta, k):
+def _edge(y: float, theta: Array, k: int) -> float:
     return 0.0 if k == 0 else math.nan
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime._numba import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import reals
@@ -32,7 +32,7 @@ _LEAST = 0.1
 _LOW, _HIGH, _HALVINGS = -1000.0, 300.0, 70
 
 
-def gamma_step(nu):
+def gamma_step(nu: float) -> float:
     """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu)."""
     if nu < 100.0:
         return math.lgamma(0.5 * nu + 0.5) - math.lgamma(0.5 * nu) - 0.5 * math.log(0.5 * nu)
@@ -41,12 +41,12 @@ def gamma_step(nu):
     return -i * (1.0 / 4.0 - j * (1.0 / 24.0 - j * (1.0 / 20.0 - j * (17.0 / 112.0))))
 
 
-def _constants(nu, scale):
+def _constants(nu: float, scale: float) -> Floats:
     """Not a kernel: it is called when the registry is made, where the first kernel costs 0.4 s."""
     return constants(nu, scale, gamma_step(nu))
 
 
-def constants(nu, scale, step):
+def constants(nu: float, scale: float, step: float) -> tuple[float, float]:
     half = 0.5 * nu
     # log of the density at f = y; and log of (nu/2)^(nu/2) e^(-nu/2)/Gamma(nu/2), the weight of
     # u = 0 in the mixture.
@@ -67,14 +67,14 @@ def constants(nu, scale, step):
     return top, weight
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     z = abs((f - y) / theta[1])
     nu = theta[0]
     tail = math.log1p(z * z / nu) if z < 1e100 else 2.0 * math.log(z) - math.log(nu)
     return theta[2] - 0.5 * (nu + 1.0) * tail, 0.0
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     log_z, mean, variance = mixture(mu, sigma, y, theta[0], theta[1])
     return log_z + theta[3], mean, variance
 
@@ -82,7 +82,9 @@ def _moments(mu, sigma, y, theta):
 _step_kernel, _constants_kernel = kernel(gamma_step), kernel(constants)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     # To a power it is a t of other degrees of freedom, and scale, but for a constant. Where there
     # are none left to speak of it is left to the adaptive rule.
     nu = power * (theta[0] + 1.0) - 1.0
@@ -105,7 +107,9 @@ def _member(parameters: Mapping[str, float], power: float) -> tuple[float, float
 
 
 @kernel
-def mixture(mu, sigma, y, nu, scale):
+def mixture(
+    mu: float, sigma: float, y: float, nu: float, scale: float
+) -> tuple[float, float, float]:
     """Moments under a t, log Z without the constant weight of its mixture."""
     s2, sigma2 = scale * scale, sigma * sigma
     d = y - mu

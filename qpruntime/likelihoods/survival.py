@@ -19,7 +19,7 @@ from qpruntime._numba import (
     Pointer,
     kernel,
 )
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -64,25 +64,29 @@ def time_likelihood(
         SciPy's distribution of T, of 1/scale and e^f.
     """
 
-    def split(f, y, theta):
+    def split(f: float, y: float, theta: Array) -> tuple[float, float]:
         return time_split(family, f, y, theta), 0.0
 
-    def moments(mu, sigma, y, theta):
+    def moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
         return moments_of(family, mu, sigma, y, theta, 1.0)
 
-    def frame(mu, sigma, y, theta):
+    def frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
         return frame_of(family, mu, sigma, y, theta, 1.0)
 
-    def raised_moments(mu, sigma, y, theta, power):
+    def raised_moments(
+        mu: float, sigma: float, y: float, theta: Array, power: float
+    ) -> tuple[float, float, float]:
         return moments_of(family, mu, sigma, y, theta, power)
 
-    def raised_frame(mu, sigma, y, theta, power):
+    def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
         return frame_of(family, mu, sigma, y, theta, power)
 
-    def rule(split, landmark, power, mu, sigma, y, theta):
+    def rule(
+        split: int, landmark: int, power: float, mu: float, sigma: float, y: float, theta: Array
+    ) -> Floats:
         return rule_of(family, mu, sigma, y, theta, power)
 
-    def edge(y, theta, k):
+    def edge(y: float, theta: Array, k: int) -> float:
         return edge_of(y, theta, k)
 
     def given(f: Array, theta: Array) -> Any:
@@ -120,7 +124,7 @@ _BEFORE = 2
 
 
 @kernel
-def ends_of(y, theta):
+def ends_of(y: float, theta: Array) -> tuple[float, float]:
     """Logarithms of the first and the last time of row y, which is one of those there are."""
     row = _BEFORE + 2 * max(0, min(int(y), (theta.size - _BEFORE) // 2 - 1))
     first, last = theta[row], theta[row + 1]
@@ -129,7 +133,7 @@ def ends_of(y, theta):
 
 
 @kernel
-def edge_of(y, theta, k):
+def edge_of(y: float, theta: Array, k: int) -> float:
     """Landmarks: the ends of the span that there are."""
     low, high = ends_of(y, theta)
     edge = math.nan
@@ -141,7 +145,7 @@ def edge_of(y, theta, k):
 
 
 @kernel
-def shape_of(family, low, high, theta):
+def shape_of(family: int, low: float, high: float, theta: Array) -> tuple[bool, Floats]:
     """(known, shape) in u = f/scale of what has the form of `bend`; the shape of an event too."""
     scale, log_scale = theta[0], theta[1]
     c = low / scale if low > -math.inf else high / scale
@@ -158,7 +162,7 @@ def shape_of(family, low, high, theta):
 
 
 @kernel
-def time_split(family, f, y, theta):
+def time_split(family: int, f: float, y: float, theta: Array) -> float:
     """Log density of an event, or log probability of a span."""
     low, high = ends_of(y, theta)
     known, shape = shape_of(family, low, high, theta)
@@ -168,7 +172,9 @@ def time_split(family, f, y, theta):
 
 
 @kernel
-def moments_of(family, mu, sigma, y, theta, power):
+def moments_of(
+    family: int, mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     """Log normaliser, mean and variance of the tilted density, to a power."""
     low, high = ends_of(y, theta)
     scale = theta[0]
@@ -181,7 +187,7 @@ def moments_of(family, mu, sigma, y, theta, power):
 
 
 @kernel
-def frame_of(family, mu, sigma, y, theta, power):
+def frame_of(family: int, mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """`Likelihood.frame`, to a power; width NaN for spans, which have a rule of their own."""
     low, high = ends_of(y, theta)
     scale = theta[0]
@@ -193,7 +199,7 @@ def frame_of(family, mu, sigma, y, theta, power):
 
 
 @kernel
-def rule_of(family, mu, sigma, y, theta, power):
+def rule_of(family: int, mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """`Likelihood.rule` of spans: (status, log Z, mean, variance, sigma*)."""
     low, high = ends_of(y, theta)
     span = Span(family, low, high, theta[0], power)
@@ -228,7 +234,7 @@ class Span(NamedTuple):
 
 
 @kernel
-def hazards(a, b):
+def hazards(a: float, b: float) -> tuple[float, float]:
     """A = e^a and D = e^b - A; neither overflows, and D is right where both are next to nothing."""
     start = math.exp(min(a, 700.0)) if a > -math.inf else 0.0
     # Beyond that e^a adds nothing to e^b.
@@ -237,7 +243,7 @@ def hazards(a, b):
 
 
 @kernel
-def log_span(family, a, b):
+def log_span(family: int, a: float, b: float) -> float:
     """Log of P(a < e < b), for a < b either of which may be infinite."""
     if family == WEIBULL:
         start, gap = hazards(a, b)
@@ -257,14 +263,14 @@ def log_span(family, a, b):
 
 
 @kernel
-def logistic_of(x):
+def logistic_of(x: float) -> float:
     """1/(1 + e^-x), whichever sign x has."""
     t = math.exp(-abs(x))
     return 1.0 / (1.0 + t) if x >= 0.0 else t / (1.0 + t)
 
 
 @kernel
-def span_slopes(span, f):
+def span_slopes(span: Span, f: float) -> tuple[float, float]:
     """d/df of log P, to the power, and its -d^2/df^2.
 
     Weibull: A = e^a, D = e^b - A, log P = -A + log(1 - e^-D), of which the slopes are by da/df =
@@ -298,7 +304,7 @@ def span_slopes(span, f):
 
 
 @kernel
-def span_peak(span, mu, sigma):
+def span_peak(span: Span, mu: float, sigma: float) -> float:
     """Where the tilted density is highest: Newton's method between bounds that steps may halve."""
     inverse = 1.0 / (sigma * sigma)
     # The slope is the power over the scale at most, where it falls towards smaller times.
@@ -332,7 +338,7 @@ def span_peak(span, mu, sigma):
 
 
 @kernel
-def panel_length(span, mu, sigma, f, direction):
+def panel_length(span: Span, mu: float, sigma: float, f: float, direction: float) -> float:
     """Length of the panel that begins at f and goes outwards."""
     rate, curvature = span_slopes(span, f)
     slope = abs(rate - (f - mu) / sigma / sigma)
@@ -351,7 +357,7 @@ def panel_length(span, mu, sigma, f, direction):
 
 
 @kernel
-def span_moments(span, mu, sigma, with_star):
+def span_moments(span: Span, mu: float, sigma: float, with_star: bool) -> Floats:
     """Log normaliser, mean, variance and sigma* of the tilted density, sigma* if asked for."""
     peak = span_peak(span, mu, sigma)
     pull = (peak - mu) / sigma / sigma
@@ -420,11 +426,11 @@ def span_moments(span, mu, sigma, with_star):
 # An observation is a row of the first and the last time that T can be: `spans`.
 
 
-def _constants(scale):
+def _constants(scale: float) -> Floats:
     return (-math.log(scale) - _HALF_LOG_2PI,)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     low, high = ends_of(y, theta)
     z = (low - f) / theta[0]
     if low == high:
@@ -433,7 +439,7 @@ def _split(f, y, theta):
 
 
 @kernel
-def raised_frame(mu, sigma, y, theta, power):
+def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Where a power of the likelihood is integrated."""
     low, high = ends_of(y, theta)
     if low == high:
@@ -443,15 +449,15 @@ def raised_frame(mu, sigma, y, theta, power):
     return one_peak_frame(log_within, mu, sigma, y, theta, power, top, theta[0])
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return raised_frame(mu, sigma, y, theta, power)
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     low, high = ends_of(y, theta)
     if low == high:
         log_z, mean, variance = tilted(mu, sigma, low, theta[0])
@@ -460,13 +466,15 @@ def _moments(mu, sigma, y, theta):
 
 
 @kernel
-def log_within(f, y, theta):
+def log_within(f: float, y: float, theta: Array) -> float:
     """Log probability of a span."""
     low, high = ends_of(y, theta)
     return log_between((low - f) / theta[0], (high - f) / theta[0])
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     low, high = ends_of(y, theta)
     if low == high:
         log_z, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
@@ -475,7 +483,7 @@ def _raised_moments(mu, sigma, y, theta, power):
     return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, theta[0])
 
 
-def _edge(y, theta, k):
+def _edge(y: float, theta: Array, k: int) -> float:
     return edge_of(y, theta, k)
 
 

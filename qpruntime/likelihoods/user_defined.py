@@ -581,7 +581,7 @@ def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
     jitted = log_prob if isinstance(log_prob, Dispatcher) else numba.njit(**_OPTIONS)(log_prob)
 
     # What a compiled function raises cannot cross into a kernel; NaN can.
-    def full(f, y, theta):  # type: ignore[no-untyped-def]
+    def full(f: float, y: float, theta: Array) -> tuple[float, float]:
         value = math.nan
         try:
             value = float(jitted(f, y, theta))
@@ -589,7 +589,7 @@ def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
             value = math.nan
         return value, 0.0
 
-    def short(f, y, theta):  # type: ignore[no-untyped-def]
+    def short(f: float, y: float, theta: Array) -> tuple[float, float]:
         value = math.nan
         try:
             value = float(jitted(f, y))
@@ -601,14 +601,14 @@ def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
 
 
 def _calling_split(callback: Any) -> Any:
-    def split(f, y, theta):  # type: ignore[no-untyped-def]
+    def split(f: float, y: float, theta: Array) -> tuple[float, float]:
         return callback(f, y), 0.0
 
     return _unannounced(split)
 
 
 def _calling_landmark(callback: Any) -> Any:
-    def landmark(y, theta, k):  # type: ignore[no-untyped-def]
+    def landmark(y: float, theta: Array, k: int) -> float:
         return callback(y, k)
 
     return _unannounced(landmark)

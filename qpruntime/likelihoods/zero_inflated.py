@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -30,22 +30,24 @@ __all__ = [
 # theta has dispersion and zeros, then the logarithms of dispersion, zeros and 1 - zeros.
 
 
-def _constants(dispersion, zeros):
+def _constants(dispersion: float, zeros: float) -> Floats:
     return math.log(dispersion), math.log(zeros), math.log1p(-zeros)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     log_p = theta[4] + bent(f, dispersed_shape(y, theta[0], theta[2]))
     return (log_p if y > 0.0 else log_sum(theta[3], log_p)), 0.0
 
 
 @kernel
-def log_none(f, y, theta):
+def log_none(f: float, y: float, theta: Array) -> float:
     """Log probability of 0."""
     return log_sum(theta[3], theta[4] + bent(f, dispersed_shape(0.0, theta[0], theta[2])))
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     if y > 0.0:
         shape = dispersed_shape(y, theta[0], theta[2])
         log_z, mean, variance = bent_moments(mu, sigma, shape, power)
@@ -54,22 +56,22 @@ def _raised_moments(mu, sigma, y, theta, power):
 
 
 @kernel
-def raised_frame(mu, sigma, y, theta, power):
+def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Where a power of the likelihood is integrated."""
     if y > 0.0:
         return bent_frame(mu, sigma, dispersed_shape(y, theta[0], theta[2]), power)
     return one_peak_frame(log_none, mu, sigma, y, theta, power, -math.inf, 1.0)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return raised_frame(mu, sigma, y, theta, power)
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     shape = dispersed_shape(y, theta[0], theta[2])
     log_z, mean, variance = bent_moments(mu, sigma, shape, 1.0)
     log_z += theta[4]
@@ -147,7 +149,7 @@ _LOW = -600.0
 
 
 @kernel
-def log_positive(f, y, theta):
+def log_positive(f: float, y: float, theta: Array) -> float:
     """Log probability of a positive count, given that it is one."""
     r, g = theta[0], f - theta[2]
     # P(0) = (1 + e^g)^-r, and 1 - P(0) is e^f where that is small.
@@ -156,12 +158,12 @@ def log_positive(f, y, theta):
     return bent(f, dispersed_shape(y, r, theta[2])) + more
 
 
-def _hurdle_split(f, y, theta):
+def _hurdle_split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return (theta[4] + log_positive(f, y, theta) if y > 0.0 else theta[3]), 0.0
 
 
 @kernel
-def summit(y, theta):
+def summit(y: float, theta: Array) -> tuple[float, float, float]:
     """Log rate at which a count above 1 is likeliest, log p there, and how narrow that peak is.
 
     The truncated mean, rate/(1 - P(0)), is y there. Newton's method between two bounds: a truncated
@@ -189,7 +191,9 @@ def summit(y, theta):
 
 
 @kernel
-def raised(mu, sigma, y, theta, power):
+def raised(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     """Moments of a power of the likelihood."""
     if y == 0.0:
         return power * theta[3], mu, sigma * sigma
@@ -201,7 +205,7 @@ def raised(mu, sigma, y, theta, power):
 
 
 @kernel
-def raised_hurdle_frame(mu, sigma, y, theta, power):
+def raised_hurdle_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Where a power of the likelihood is integrated."""
     if y == 0.0:
         return mu, sigma, 0.0, 0.0
@@ -209,19 +213,21 @@ def raised_hurdle_frame(mu, sigma, y, theta, power):
     return one_peak_frame(log_positive, mu, sigma, y, theta, power, top, 1.0)
 
 
-def _hurdle_frame(mu, sigma, y, theta):
+def _hurdle_frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_hurdle_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_hurdle_frame(mu, sigma, y, theta, power):
+def _raised_hurdle_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return raised_hurdle_frame(mu, sigma, y, theta, power)
 
 
-def _hurdle_moments(mu, sigma, y, theta):
+def _hurdle_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return raised(mu, sigma, y, theta, 1.0)
 
 
-def _raised_hurdle_moments(mu, sigma, y, theta, power):
+def _raised_hurdle_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     return raised(mu, sigma, y, theta, power)
 
 

@@ -45,7 +45,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
-def log_pmf(rate, c, y):
+def log_pmf(rate: float, c: float, y: float) -> float:
     """Log probability of y for a gamma rate of this mean and of scale c, its variance over it."""
     k = rate / c
     if y == 0.0:
@@ -65,7 +65,7 @@ def log_pmf(rate, c, y):
 
 
 @kernel
-def log_pmf_many(rate, c, y, out):
+def log_pmf_many(rate: Array, c: Array, y: Array, out: Array) -> None:
     for i in range(y.size):
         out[i] = log_pmf(rate[i], c[i], y[i])
 

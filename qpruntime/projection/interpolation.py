@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import SURFACES, Pointer, contracted, inlined, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.table_format.metadata import Axis
 
 __all__ = [
@@ -40,7 +42,9 @@ _C26, _C30, _C50, _C60, _C66 = 26.0 / 120.0, 30.0 / 120.0, 50.0 / 120.0, 60.0 / 
 
 
 @kernel
-def bilinear(values, axes, row, mu, log10_sigma):
+def bilinear(
+    values: Array, axes: Array, row: int, mu: float, log10_sigma: float
+) -> tuple[float, bool]:
     """Bilinear interpolation in slab `row` of a grid; return (value, inside).
 
     `axes` holds start, stop and nodes per unit of mu, then the same of log10 sigma. All four
@@ -64,7 +68,7 @@ def bilinear(values, axes, row, mu, log10_sigma):
 
 
 @contracted
-def quintic_weights(t):
+def quintic_weights(t: float) -> Floats:
     """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
     # Written without a division, of which six would cost as much as all the rest.
     s = 1.0 - t
@@ -80,7 +84,7 @@ def quintic_weights(t):
 
 
 @inlined
-def quintic(values, axes, row, u, v):
+def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     """Quintic spline through slab `row` of a compact table, its arguments held to the axes' ends.
 
     `values` holds B-spline coefficients, five more than cells along an axis; a second-to-last
@@ -146,8 +150,6 @@ def quintic(values, axes, row, u, v):
 # and none grows faster than log Z does. A kernel reaches these functions through an address, like
 # those of a likelihood, so that nobody compiles them who does not look anything up.
 
-# mypy: disable-error-code=no-untyped-def
-
 
 #: What is stored at every node, in this order.
 NAMES = ("log_z", "mean", "std_ep", "std_qp")
@@ -162,7 +164,12 @@ ROWS, MIRROR, LOCATION, VOLUME = 0, 1, 2, 3
 _MODE, _COUNT, _OUTCOMES = 7, 8, 9
 
 
-def pack(plane, mode, outcomes, third=None):
+def pack(
+    plane: Sequence[float],
+    mode: int,
+    outcomes: Sequence[float],
+    third: Sequence[float] | None = None,
+) -> Array:
     """Return the array of axes that `lookup` takes.
 
     Parameters
@@ -179,7 +186,7 @@ def pack(plane, mode, outcomes, third=None):
     return np.array([*plane, float(mode), float(len(tail)), *tail])
 
 
-def encode(log_z, shift, variance, star, sigma):
+def encode(log_z: Array, shift: Array, variance: Array, star: Array, sigma: Array) -> Array:
     """Return what is stored for these projections, in a new last axis.
 
     `shift` is the tilted mean less mu, `star` and `sigma` are standard deviations.
@@ -190,7 +197,7 @@ def encode(log_z, shift, variance, star, sigma):
 
 
 @contracted
-def _row(axes, y):
+def _row(axes: Array, y: float) -> int:
     """Row of the observation y, by bisection; -1 if there is none."""
     low, high = 0, int(axes[_COUNT]) - 1
     while low < high:
@@ -203,7 +210,7 @@ def _row(axes, y):
 
 
 @inlined
-def _four(values, k, i, q, x):
+def _four(values: Array, k: Any, i: Any, q: Any, x: Floats) -> Floats:
     """Sum six rows of slab k from row i on, weighted, in the four bands from column q on."""
     x0, x1, x2, x3, x4, x5 = x
     one = np.uint64(1)
@@ -227,7 +234,7 @@ def _four(values, k, i, q, x):
 
 
 @contracted
-def slab(values, k, i, j, x, w):
+def slab(values: Array, k: int, i: int, j: int, x: Floats, w: Floats) -> Floats:
     """Return the four bands of slab k in cell (i, j), with weights x along mu and w along sigma."""
     q = np.uint64(4 * j)
     four = np.uint64(4)
@@ -245,7 +252,7 @@ def slab(values, k, i, j, x, w):
     return s0, s1, s2, s3
 
 
-def _lookup(mu, sigma, y, values, axes):
+def _lookup(mu: float, sigma: float, y: float, values: Array, axes: Array) -> Floats:
     """Return (log Z, mean, sigma_EP, sigma*), NaN outside; both last are standard deviations.
 
     `values` has the shape (rows, mu nodes + 4, 4 (log10 sigma nodes + 4)).
@@ -309,8 +316,6 @@ lookup = Pointer(_lookup, SURFACES, contracted)
 # even functions of r that neither grow nor vanish: what a site takes of a cavity has relative
 # errors however narrow the cavity, and however far out the observation.
 
-# mypy: disable-error-code=no-untyped-def
-
 
 #: R: where a cavity much wider than the scale gives an observation up, in its standard deviations.
 REACH = 5.0
@@ -353,7 +358,7 @@ def encode_scaled(d: Array, s: Array, nu: float, moments: Array) -> Array:
     )
 
 
-def _lookup_scaled(mu, sigma, y, values, axes):
+def _lookup_scaled(mu: float, sigma: float, y: float, values: Array, axes: Array) -> Floats:
     """Return (log Z, mean, sigma_EP, sigma*), NaN outside; both last are standard deviations."""
     scale, nu = axes[_SCALE], axes[_NU]
     d, s = (y - mu) / scale, sigma / scale

@@ -152,6 +152,7 @@ class Projector:
 
                 self.need_density('method "wp" integrates without a table')
                 rule = location_wp_rule if self.likelihood.moves else wp_rule
+                assert self.p is not None, "`order` has seen to it"
                 rules = parameters(self.p)
                 self.source = (WP, False, True, NO_VALUES, rules, rule.handle)
             self.means = self.source

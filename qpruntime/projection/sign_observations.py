@@ -29,7 +29,7 @@ from qpruntime._numba import (
     call_split,
     kernel,
 )
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.base import ABSENT_LANDMARK, Powers
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule, location_rule
@@ -134,7 +134,7 @@ _SIGN_SPLIT, _SIGN_MOMENTS, _SIGN_FRAME, _SIGN_EXPECTED, _SIGN_RULE, _SIGN_LANDM
 _HELD: list = []
 
 
-def _stored(handle):
+def _stored(handle: Any) -> float:
     if not INTERPRETED:
         return float(handle)
     _HELD.append(handle)
@@ -142,56 +142,60 @@ def _stored(handle):
 
 
 @kernel
-def _handle(theta, place):
+def _handle(theta: Array, place: int) -> int:
     return int(theta[theta.size - place])
 
 
-def _held(theta, place):
+def _held(theta: Array, place: int) -> Any:
     return _HELD[_handle(theta, place)]
 
 
 _at = _held if INTERPRETED else _handle
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     if math.isinf(y):
         return call_split(_at(theta, _SIGN_SPLIT), f, math.copysign(1.0, y), theta)
     return call_split(_at(theta, _SPLIT), f, y, theta)
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     if math.isinf(y):
         sign = math.copysign(1.0, y)
         return call_moments(_at(theta, _SIGN_MOMENTS), mu, sigma, sign, theta)
     return call_moments(_at(theta, _MOMENTS), mu, sigma, y, theta)
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     if math.isinf(y):
         return call_frame(_at(theta, _SIGN_FRAME), mu, sigma, math.copysign(1.0, y), theta)
     return call_frame(_at(theta, _FRAME), mu, sigma, y, theta)
 
 
-def _expected(mean, std, y, theta):
+def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     if math.isinf(y):
         sign = math.copysign(1.0, y)
         return call_moments(_at(theta, _SIGN_EXPECTED), mean, std, sign, theta)
     return call_moments(_at(theta, _EXPECTED), mean, std, y, theta)
 
 
-def _raised_moments(mu, sigma, y, theta, power):
+def _raised_moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     if math.isinf(y):
         return math.nan, math.nan, math.nan
     return call_raised_moments(_at(theta, _RAISED), mu, sigma, y, theta, power)
 
 
-def _raised_frame(mu, sigma, y, theta, power):
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     if math.isinf(y):
         return math.nan, math.nan, math.nan, math.nan
     return call_raised_frame(_at(theta, _RAISED_FRAME), mu, sigma, y, theta, power)
 
 
-def _rule(split, landmark, power, mu, sigma, y, theta):
+def _rule(
+    split: int, landmark: int, power: float, mu: float, sigma: float, y: float, theta: Array
+) -> Floats:
     if math.isinf(y):
         sign, none = math.copysign(1.0, y), _at(theta, _SIGN_LANDMARK)
         own = _at(theta, _SIGN_SPLIT)
@@ -200,7 +204,7 @@ def _rule(split, landmark, power, mu, sigma, y, theta):
     return call_rule(_at(theta, _RULE), own, marks, power, mu, sigma, y, theta)
 
 
-def _landmark(y, theta, k):
+def _landmark(y: float, theta: Array, k: int) -> float:
     if math.isinf(y):
         return math.nan
     return call_landmark(_at(theta, _LANDMARK), y, theta, k)

@@ -28,6 +28,7 @@ from qpruntime._numba import (
     kernel,
     plain,
 )
+from qpruntime._typing import Array, IntArray
 from qpruntime._validation import broadcast, real
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.likelihoods import Likelihood
@@ -75,7 +76,9 @@ for _array in (NO_VALUES, NO_AXES):
 
 
 @contracted
-def compact_ratio(coordinates, values, axes, mu, sigma, y, theta):
+def compact_ratio(
+    coordinates: int, values: Array, axes: Array, mu: float, sigma: float, y: float, theta: Array
+) -> float:
     """Return sigma*/sigma_EP by a compact table or in closed form, NaN where it has to integrate.
 
     The table's rows are the outcomes from ``axes[6]`` on, which the coordinates know.
@@ -87,7 +90,15 @@ def compact_ratio(coordinates, values, axes, mu, sigma, y, theta):
 
 
 @inlined
-def project_site(functions, source, power, mu, sigma, y, scratch):
+def project_site(
+    functions: tuple[Any, ...],
+    source: tuple[Any, ...],
+    power: float,
+    mu: float,
+    sigma: float,
+    y: float,
+    scratch: Array,
+) -> tuple[int, float, float, float, int]:
     """Project one tilted density; return (status, log Z, mean, standard deviation, where).
 
     `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
@@ -174,7 +185,14 @@ def project_site(functions, source, power, mu, sigma, y, scratch):
 
 
 @kernel
-def _project_many(functions, source, powers, cavities, y, found):
+def _project_many(
+    functions: tuple[Any, ...],
+    source: tuple[Any, ...],
+    powers: Array,
+    cavities: tuple[Array, Array],
+    y: Array,
+    found: tuple[Array, Array, Array, IntArray],
+) -> tuple[int, int]:
     mu, sigma = cavities
     log_z, mean, std, where = found
     scratch = np.empty((1, 4))

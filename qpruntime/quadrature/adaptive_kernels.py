@@ -9,7 +9,7 @@ import numpy as np
 
 from qpruntime._numba import RULE, Pointer, call_landmark, kernel
 from qpruntime._special import ndtri_density
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.quadrature.panel_kernels import (
     ABSOLUTE,
     BELOW,
@@ -27,7 +27,7 @@ from qpruntime.quadrature.panel_kernels import (
     sample,
     too_short,
 )
-from qpruntime.quadrature.sigma_star_kernels import EPS, EXHAUSTED, NO_MASS, OK, Raised
+from qpruntime.quadrature.sigma_star_kernels import EPS, EXHAUSTED, NO_MASS, OK, Anchor, Raised
 
 __all__ = [
     "FARTHEST",
@@ -105,7 +105,7 @@ class Room(NamedTuple):
 
 
 @kernel
-def normal_scores(q, piece, score, hat):
+def normal_scores(q: Array, piece: Piece, score: Array, hat: Array) -> None:
     """Fill Phi^-1(F) and I = phi(Phi^-1(F)) at the nodes of a panel with density `q`."""
     half, lower, upper, _, total = piece
     for j in range(N):
@@ -129,7 +129,7 @@ def normal_scores(q, piece, score, hat):
 
 
 @kernel
-def scores_resolved(room, piece, degree):
+def scores_resolved(room: Room, piece: Piece, degree: int) -> bool:
     """Whether powers of Phi^-1(F) up to `degree`, which is even, are resolved in a panel.
 
     At an end of the support they are singular where I(F) is not. And where F runs over many
@@ -154,14 +154,14 @@ def scores_resolved(room, piece, degree):
 
 
 @kernel
-def no_nodes():
+def no_nodes() -> Quantiles:
     """`Quantiles` without any."""
     none = np.empty((0, N))
     return Quantiles(none, none, none, none)
 
 
 @kernel
-def with_room(found, used):
+def with_room(found: Quantiles, used: int) -> Quantiles:
     """Return the nodes, in arrays that have a row more to fill."""
     if used < found.d.shape[0]:
         return found
@@ -170,7 +170,7 @@ def with_room(found, used):
 
 
 @kernel
-def emit(found, row, centre, room, piece, degree):
+def emit(found: Quantiles, row: int, centre: float, room: Room, piece: Piece, degree: int) -> None:
     """Fill a row of nodes from a panel that is resolved."""
     half = piece.half
     for j in range(N):
@@ -183,7 +183,9 @@ def emit(found, row, centre, room, piece, degree):
 
 
 @kernel
-def halve_scores(raised, anchor, waiting, row, before, q):
+def halve_scores(
+    raised: Raised, anchor: Anchor, waiting: Waiting, row: int, before: float, q: Array
+) -> None:
     """Replace a panel by its halves, in this row and the next; `q` is room for a density."""
     a, b, below, above = (
         waiting.start[row],
@@ -202,7 +204,7 @@ def halve_scores(raised, anchor, waiting, row, before, q):
 
 
 @kernel
-def mass_above(panels, used):
+def mass_above(panels: Array, used: int) -> Array:
     """Mass above the start of every panel; 0 above the last."""
     upper = np.empty(used + 1)
     upper[used] = 0.0
@@ -212,7 +214,7 @@ def mass_above(panels, used):
 
 
 @kernel
-def whole_integral(panels, density, upper, room):
+def whole_integral(panels: Array, density: Array, upper: Array, room: Room) -> float:
     """Integral of I(F) over the panels as they are."""
     size, total = 0.0, upper[0]
     for i in range(upper.size - 1):
@@ -226,7 +228,9 @@ def whole_integral(panels, density, upper, room):
 
 
 @kernel
-def quantile_nodes(raised, mu, sigma, marks, order, degree):
+def quantile_nodes(
+    raised: Raised, mu: float, sigma: float, marks: Array, order: float, degree: int
+) -> tuple[int, Anchor, float, Quantiles, float]:
     """Return (status, anchor, log of the mass, `Quantiles`, error): nodes for integrals over F.
 
     Integrals of I(F) = phi(z) and of moments up to `order` are resolved, and if `degree`, which is
@@ -313,7 +317,7 @@ _MARKS = 16
 
 
 @kernel
-def look_around(landmark, y, theta):
+def look_around(landmark: int, y: float, theta: Array) -> Array:
     """Return the points around which modes are looked for: 0, y and the likelihood's own."""
     marks = np.empty(_MARKS + 2)
     marks[0], marks[1] = 0.0, y
@@ -325,7 +329,7 @@ def look_around(landmark, y, theta):
 
 
 @kernel
-def log_mass_at(anchor, mu, sigma):
+def log_mass_at(anchor: Anchor, mu: float, sigma: float) -> float:
     """log of the tilted density at the anchor, likelihood times N(mu, sigma^2)."""
     f, rest, curvature, _, _ = anchor
     log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - _HALF_LOG_2PI
@@ -333,7 +337,9 @@ def log_mass_at(anchor, mu, sigma):
 
 
 @kernel
-def integrate(raised, mu, sigma, marks):
+def integrate(
+    raised: Raised, mu: float, sigma: float, marks: Array
+) -> tuple[int, float, float, float, float, float]:
     """Return (status, log Z, anchor, mean less the anchor, variance, sigma*) of one cavity."""
     status, anchor, log_mass, found, _ = quantile_nodes(raised, mu, sigma, marks, 2.0, 0)
     if status != OK:
@@ -354,7 +360,9 @@ def integrate(raised, mu, sigma, marks):
     return OK, log_z, anchor.f, shift, variance / whole, star / math.sqrt(2.0 * math.pi)
 
 
-def _adaptive_rule(split, landmark, power, mu, sigma, y, theta):
+def _adaptive_rule(
+    split: int, landmark: int, power: float, mu: float, sigma: float, y: float, theta: Array
+) -> Floats:
     """Return (status, log Z, mean, variance, sigma*) of one cavity."""
     marks = look_around(landmark, y, theta)
     status, log_z, anchor, shift, variance, star = integrate(
@@ -364,7 +372,7 @@ def _adaptive_rule(split, landmark, power, mu, sigma, y, theta):
 
 
 @kernel
-def marks_from(landmark, y, theta):
+def marks_from(landmark: int, y: float, theta: Array) -> Array:
     """`look_around`, as distances from y."""
     marks = look_around(landmark, y, theta)
     for k in range(marks.size):
@@ -373,13 +381,15 @@ def marks_from(landmark, y, theta):
 
 
 @kernel
-def back_from(mu, y, anchor, shift):
+def back_from(mu: float, y: float, anchor: float, shift: float) -> float:
     """Mean of a density integrated in f - y, measured from whichever of mu and y is nearer."""
     gap = (anchor - (mu - y)) + shift
     return mu + gap if abs(gap) < abs(anchor + shift) else y + (anchor + shift)
 
 
-def _location_rule(split, landmark, power, mu, sigma, y, theta):
+def _location_rule(
+    split: int, landmark: int, power: float, mu: float, sigma: float, y: float, theta: Array
+) -> Floats:
     """`_adaptive_rule` where log p depends on f - y alone, which is integrated over.
 
     A peak at y may be narrower than the distance between the doubles next to y.

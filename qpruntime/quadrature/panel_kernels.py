@@ -9,13 +9,15 @@ import numpy as np
 from numpy.polynomial import legendre
 
 from qpruntime._numba import kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.quadrature.sigma_star_kernels import (
     DECAY,
     EPS,
     NO_MASS,
     NOT_A_NUMBER,
     OK,
+    Anchor,
+    Raised,
     anchored,
     level,
     rounding,
@@ -73,7 +75,7 @@ PANELS, STACK = 4000, 128
 
 
 @kernel
-def last_coefficients(values):
+def last_coefficients(values: Array) -> float:
     """Largest of the last three Legendre coefficients."""
     largest = 0.0
     for k in range(3):
@@ -85,7 +87,7 @@ def last_coefficients(values):
 
 
 @kernel
-def highest(values):
+def highest(values: Array) -> float:
     """Largest of the values at the nodes."""
     largest = values[0]
     for j in range(1, N):
@@ -94,7 +96,9 @@ def highest(values):
 
 
 @kernel
-def sample(raised, anchor, a, b, q):
+def sample(
+    raised: Raised, anchor: Anchor, a: float, b: float, q: Array
+) -> tuple[float, float, float]:
     """Fill the density at the nodes of [a, b], relative to that at the anchor.
 
     Returns (its integral, largest value, last coefficients less what rounding makes of them).
@@ -120,13 +124,13 @@ def sample(raised, anchor, a, b, q):
 
 
 @kernel
-def too_short(anchor, a, b):
+def too_short(anchor: Anchor, a: float, b: float) -> bool:
     """Whether a panel has hardly a double inside."""
     return b - a <= 4.0 * EPS * max(abs(0.5 * (a + b)), 1e-9 * abs(anchor.f))
 
 
 @kernel
-def grown(array, used):
+def grown(array: Array, used: int) -> Array:
     """Return a copy with twice as many rows."""
     bigger = np.empty((2 * array.shape[0], array.shape[1]))
     for i in range(used):
@@ -174,7 +178,7 @@ class Rough(NamedTuple):
 
 
 @kernel
-def rough_moments(edges, mass, order):
+def rough_moments(edges: Array, mass: Array, order: float) -> Rough:
     """Return `Rough` of masses between edges."""
     total, mean, near, far = 0.0, 0.0, 0.0, 0.0
     for i in range(mass.size):
@@ -189,14 +193,14 @@ def rough_moments(edges, mass, order):
 
 
 @kernel
-def cost_of(rough, a, b):
+def cost_of(rough: Rough, a: float, b: float) -> float:
     """What an error of mass in [a, b] is to the moments: it counts by how far out it moves mass."""
     r = max(abs(a - rough.mean), abs(b - rough.mean))
     return 1.0 / rough.total + r / rough.near + r**rough.order / rough.far
 
 
 @kernel
-def overlooked(anchor, halves, row, scan, start):
+def overlooked(anchor: Anchor, halves: Halves, row: int, scan: Scan, start: int) -> float:
     """Largest disagreement of a panel's polynomial with the density at the points scanned in it.
 
     Times the distance to the next point, since that is how wide what was overlooked may be.
@@ -226,7 +230,7 @@ def overlooked(anchor, halves, row, scan, start):
 
 
 @kernel
-def halve(raised, anchor, halves, row):
+def halve(raised: Raised, anchor: Anchor, halves: Halves, row: int) -> bool:
     """Replace a panel by its halves, in this row and the next; False where one is not a number."""
     a, b = halves.start[row], halves.stop[row]
     middle = 0.5 * (a + b)
@@ -247,7 +251,9 @@ def halve(raised, anchor, halves, row):
 
 
 @kernel
-def resolve_density(raised, anchor, edges, scan, order):
+def resolve_density(
+    raised: Raised, anchor: Anchor, edges: Array, scan: Scan, order: float
+) -> tuple[int, Array, Array, int, float]:
     """Bisect the intervals between the edges until the density is resolved in each.
 
     Returns (status, panels, density, number, error): rows (start, stop, mass) of `panels`,
@@ -325,7 +331,7 @@ class Scan(NamedTuple):
 
 
 @kernel
-def sort(values, count):
+def sort(values: Array, count: int) -> None:
     """Sort the first `count` values (Shell's sort: numpy's costs seconds of compilation)."""
     gap = 1
     while gap < count // 3:
@@ -341,7 +347,7 @@ def sort(values, count):
 
 
 @kernel
-def insert(points, levels, count, d, e):
+def insert(points: Array, levels: Array, count: int, d: float, e: float) -> int:
     """Insert a point where it belongs; return the new count."""
     j = count
     while j > 0 and points[j - 1] > d:
@@ -352,7 +358,7 @@ def insert(points, levels, count, d, e):
 
 
 @kernel
-def spread(points, count, centre, least, most):
+def spread(points: Array, count: int, centre: float, least: float, most: float) -> int:
     """Append `centre` and points on both sides of it, each twice as far as the one before."""
     points[count] = centre
     count += 1
@@ -365,7 +371,9 @@ def spread(points, count, centre, least, most):
 
 
 @kernel
-def lay_grid(points, anchor, mu, sigma, marks, width):
+def lay_grid(
+    points: Array, anchor: Anchor, mu: float, sigma: float, marks: Array, width: float
+) -> int:
     """Fill `points` with offsets from the anchor, in ascending order; return their number."""
     start = anchor.f
     reach = 16.0 * max(sigma, 1.0)
@@ -393,13 +401,22 @@ def lay_grid(points, anchor, mu, sigma, marks, width):
 
 
 @kernel
-def or_wall(e):
+def or_wall(e: float) -> float:
     """The level, or that of a wall where it is not a number."""
     return -math.inf if math.isnan(e) else e
 
 
 @kernel
-def extend(raised, anchor, scan, count, upwards, moment, floor, width):
+def extend(
+    raised: Raised,
+    anchor: Anchor,
+    scan: Scan,
+    count: int,
+    upwards: bool,
+    moment: float,
+    floor: float,
+    width: float,
+) -> int:
     """Append points, each twice as far out, until the level is below `floor`.
 
     What is compared with the floor has `moment` times the log of the distance added. Returns the
@@ -432,7 +449,12 @@ MODES = 24
 
 
 @kernel
-def climb(raised, anchor, bracket, levels):
+def climb(
+    raised: Raised,
+    anchor: Anchor,
+    bracket: tuple[float, float, float],
+    levels: tuple[float, float, float],
+) -> tuple[float, float]:
     """Golden sections in `bracket`, which is low < top < high; return (top, its level).
 
     Ends where the density varies by less than a tenth over the bracket, or where neighbouring
@@ -464,7 +486,7 @@ def climb(raised, anchor, bracket, levels):
 
 
 @kernel
-def fall_length(raised, anchor, top, e_top, step):
+def fall_length(raised: Raised, anchor: Anchor, top: float, e_top: float, step: float) -> float:
     """Distance from a mode, in the direction of `step`, at which the density has fallen.
 
     To between 0.7 and a quarter of the mode's; infinite if the density ends right there.
@@ -486,7 +508,7 @@ def fall_length(raised, anchor, top, e_top, step):
 
 
 @kernel
-def find_modes(scan, anchor, first, last, modes):
+def find_modes(scan: Scan, anchor: Anchor, first: int, last: int, modes: IntArray) -> int:
     """Fill indices of local maxima; return their number.
 
     Maxima that no valley separates, beyond what rounding makes of a level line, count as one.
@@ -515,7 +537,7 @@ def find_modes(scan, anchor, first, last, modes):
 
 
 @kernel
-def survey(raised, anchor, scan, count):
+def survey(raised: Raised, anchor: Anchor, scan: Scan, count: int) -> tuple[int, int]:
     """Evaluate the levels at the points and climb every local maximum.
 
     The peaks are added to the points. Returns (number of points, index of the highest), and -1
@@ -551,7 +573,9 @@ def survey(raised, anchor, scan, count):
 
 
 @kernel
-def find_top(raised, mu, sigma, marks, scan):
+def find_top(
+    raised: Raised, mu: float, sigma: float, marks: Array, scan: Scan
+) -> tuple[int, Anchor, float, int]:
     """Scan relative to an anchor, and again from the highest point, until that is the anchor.
 
     Far from the mode the level is the difference of large numbers; relative to an anchor near
@@ -596,7 +620,7 @@ CUT = 45.0
 
 
 @kernel
-def end_of_support(raised, anchor, inside, outside):
+def end_of_support(raised: Raised, anchor: Anchor, inside: float, outside: float) -> float:
     """Bisect between an offset where the density is positive and one where it is 0."""
     for _ in range(CLIMB):
         d = 0.5 * (inside + outside)
@@ -610,7 +634,7 @@ def end_of_support(raised, anchor, inside, outside):
 
 
 @kernel
-def grade(edges, count, top, length, stop):
+def grade(edges: Array, count: int, top: float, length: float, stop: float) -> int:
     """Append edges from a mode on towards `stop`, each twice as far as the one before."""
     step = math.copysign(length, stop - top)
     while abs(step) < abs(stop - top) and count < edges.size:
@@ -621,7 +645,9 @@ def grade(edges, count, top, length, stop):
 
 
 @kernel
-def ends(raised, anchor, scan, count, width, order):
+def ends(
+    raised: Raised, anchor: Anchor, scan: Scan, count: int, width: float, order: float
+) -> tuple[int, ...]:
     """Return (status, number of points, first, last): where mass and moments lie.
 
     Between the points `first` and `last`, and not beyond. Mass is what counts, and mass times
@@ -657,7 +683,9 @@ def ends(raised, anchor, scan, count, width, order):
 
 
 @kernel
-def explore(raised, mu, sigma, marks, order, edges):
+def explore(
+    raised: Raised, mu: float, sigma: float, marks: Array, order: float, edges: Array
+) -> tuple[int, Anchor, int, Scan]:
     """Find the mass of a tilted density; return (status, anchor, number of edges, scan).
 
     `edges` is filled with offsets from the anchor, ascending, between which the mass lies:

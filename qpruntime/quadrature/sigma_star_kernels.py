@@ -80,14 +80,14 @@ class Anchor(NamedTuple):
 
 
 @kernel
-def powered(raised, f):
+def powered(raised: Raised, f: float) -> tuple[float, float]:
     """`split` of the likelihood raised to a power."""
     rest, curvature = call_split(raised.split, f, raised.y, raised.theta)
     return raised.power * rest, raised.power * curvature
 
 
 @kernel
-def anchored(raised, mu, sigma, f):
+def anchored(raised: Raised, mu: float, sigma: float, f: float) -> Anchor:
     """Return the `Anchor` at f; one without mass counts as of level 0."""
     rest, curvature = powered(raised, f)
     if not abs(rest) < math.inf:
@@ -96,7 +96,7 @@ def anchored(raised, mu, sigma, f):
 
 
 @kernel
-def relative_log(raised, anchor, d):
+def relative_log(raised: Raised, anchor: Anchor, d: float) -> tuple[float, float]:
     """log of the tilted density at anchor + d over that at the anchor, less its part linear in mu.
 
     The full value is this minus d (anchor - mu)/sigma^2. Where both have the same Gaussian factor
@@ -111,14 +111,14 @@ def relative_log(raised, anchor, d):
 
 
 @kernel
-def level(raised, anchor, d):
+def level(raised: Raised, anchor: Anchor, d: float) -> float:
     """Log of the tilted density at a distance d over that at the anchor."""
     e, tilt = relative_log(raised, anchor, d)
     return e - d * (tilt + anchor.pull)
 
 
 @kernel
-def rounding(anchor, e, d):
+def rounding(anchor: Anchor, e: float, d: float) -> float:
     """What rounding may have done to `level`, roughly."""
     size = abs(d) * (abs(anchor.pull) + abs(anchor.curvature * anchor.f))
     size += d * d * (anchor.curvature + anchor.inverse)
@@ -145,7 +145,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
-def place(side, width, v):
+def place(side: float, width: float, v: float) -> tuple[float, float]:
     """Return (f - anchor, df/dv) of the quadrature variable v.
 
     One peak, side 0: f = centre + width sinh(v). A hard edge at ``centre``, side +1 or -1:
@@ -172,7 +172,7 @@ def place(side, width, v):
 
 
 @kernel
-def extent(raised, anchor, width, side):
+def extent(raised: Raised, anchor: Anchor, width: float, side: float) -> tuple[int, float, float]:
     """March outwards in v until the tilted mass has decayed; return (status, v_low, v_high)."""
     best = -math.inf
     low, high = 0.0, 0.0
@@ -223,7 +223,7 @@ class Nodes(NamedTuple):
 
 
 @kernel
-def project_nodes(pull, nodes, out):
+def project_nodes(pull: float, nodes: Nodes, out: Array) -> int:
     """Integrate one cavity on given nodes: out = (log mass, mean shift, variance, sigma*)."""
     d, weight, base, tilt = nodes.d, nodes.weight, nodes.base, nodes.tilt
     jacobian, exponent, mass, lower = nodes.jacobian, nodes.exponent, nodes.mass, nodes.lower
@@ -261,7 +261,9 @@ def project_nodes(pull, nodes, out):
 
 
 @kernel
-def normal_run(raised, centre, width, mu, sigma, out):
+def normal_run(
+    raised: Raised, centre: float, width: float, mu: Array, sigma: float, out: Array
+) -> int:
     """`powered_run` where every tilted density is a normal: a cavity times a straight line.
 
     `centre` and `width` belong to the middle of the run.
@@ -277,7 +279,9 @@ def normal_run(raised, centre, width, mu, sigma, out):
 
 
 @kernel
-def powered_run(raised, frame, has_frame, mu, sigma, out):
+def powered_run(
+    raised: Raised, frame: Frame, has_frame: bool, mu: Array, sigma: float, out: Array
+) -> int:
     """Project a run of cavities N(mu[i], sigma^2) that are close enough to share their nodes.
 
     Fills out[i] = (log Z, mean, variance, sigma*) and returns a status. `mu` ascends and should
@@ -353,13 +357,24 @@ def powered_run(raised, frame, has_frame, mu, sigma, out):
 
 
 @kernel
-def exact_run(split, frame, has_frame, mu, sigma, y, theta, out):
+def exact_run(
+    split: int,
+    frame: Frame,
+    has_frame: bool,
+    mu: Array,
+    sigma: float,
+    y: float,
+    theta: Array,
+    out: Array,
+) -> int:
     """`powered_run` of the likelihood as it is."""
     return powered_run(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
 
 
 @kernel
-def powered_point(raised, frame, has_frame, mu, sigma, out):
+def powered_point(
+    raised: Raised, frame: Frame, has_frame: bool, mu: float, sigma: float, out: Array
+) -> int:
     """`powered_run` for one cavity; `out` has shape (1, 4)."""
     one = np.empty(1)
     one[0] = mu
@@ -367,7 +382,16 @@ def powered_point(raised, frame, has_frame, mu, sigma, out):
 
 
 @kernel
-def exact_point(split, frame, has_frame, mu, sigma, y, theta, out):
+def exact_point(
+    split: int,
+    frame: Frame,
+    has_frame: bool,
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    out: Array,
+) -> int:
     """`exact_run` for one cavity; `out` has shape (1, 4)."""
     return powered_point(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
 
@@ -379,7 +403,9 @@ _SUM_STEP, _SUM_LIMIT = 0.11, 2000
 
 
 @kernel
-def sum_moments(raised, window, mu, sigma, out):
+def sum_moments(
+    raised: Raised, window: tuple[float, float, float], mu: float, sigma: float, out: Array
+) -> int:
     """Log Z, mean and variance over the nodes of a frame around one peak; return a status."""
     centre, width, refine = window
     rest, curvature = powered(raised, centre)
@@ -420,7 +446,9 @@ def sum_moments(raised, window, mu, sigma, out):
 
 
 @kernel
-def raised_point(raised, frame, ep, mu, sigma, out):
+def raised_point(
+    raised: Raised, frame: Frame, ep: bool, mu: float, sigma: float, out: Array
+) -> int:
     """`powered_run` for one cavity and a power other than 1, with `ep` of moments alone.
 
     Moments come from the likelihood's own for powers if it has them, a microsecond.
@@ -480,15 +508,38 @@ class Functions(NamedTuple):
 
 
 def _exact(
-    split, frame, rule, landmark, moments, raised_frame, has_frame, mu, sigma, y, theta, out
-):
+    split: int,
+    frame: int,
+    rule: int,
+    landmark: int,
+    moments: int,
+    raised_frame: int,
+    has_frame: bool,
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    out: Array,
+) -> int:
     addresses = Frame(frame, rule, landmark, moments, raised_frame, 0, 0)
     return exact_point(split, addresses, has_frame, mu, sigma, y, theta, out)
 
 
 def _powered(
-    split, frame, rule, landmark, moments, raised_frame, ep, power, mu, sigma, y, theta, out
-):
+    split: int,
+    frame: int,
+    rule: int,
+    landmark: int,
+    moments: int,
+    raised_frame: int,
+    ep: bool,
+    power: float,
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    out: Array,
+) -> int:
     addresses = Frame(frame, rule, landmark, moments, raised_frame, 0, 0)
     return raised_point(Raised(split, power, y, theta), addresses, ep, mu, sigma, out)
 

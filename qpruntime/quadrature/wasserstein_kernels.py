@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpruntime._numba import WP_RULE, Pointer, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Arrays, Floats
 from qpruntime.quadrature.adaptive_kernels import (
     back_from,
     log_mass_at,
@@ -57,7 +57,7 @@ class Law(NamedTuple):
     tiny: float
 
 
-def jacobi_rules(p):
+def jacobi_rules(p: float) -> Array:
     """Rules for a root at -1, shape (2 N + 3, N) with p >= 1.
 
     Rows of nodes and of weights (1 + x)^(p - 1), then of weights (1 + x)^(p - 2) at the same nodes
@@ -85,7 +85,7 @@ def jacobi_rules(p):
 
 
 @kernel
-def between(panel, x):
+def between(panel: Array, x: float) -> tuple[float, float]:
     """Return (z, rho) at x in [-1, 1] by interpolation; `panel` has rows z and rho."""
     above_z, above_rho, below = 0.0, 0.0, 0.0
     for j in range(N):
@@ -100,14 +100,21 @@ def between(panel, x):
 
 
 @kernel
-def epsilon(panel, line, x):
+def epsilon(panel: Array, line: tuple[float, float, float], x: float) -> tuple[float, float, float]:
     """Return (eps, z, rho) at x; `line` = (eps-intercept, its slope in x, b)."""
     z, rho = between(panel, x)
     return line[0] + line[1] * x - line[2] * z, z, rho
 
 
 @kernel
-def find_root(panel, line, low, high, e_low, e_high):
+def find_root(
+    panel: Array,
+    line: tuple[float, float, float],
+    low: float,
+    high: float,
+    e_low: float,
+    e_high: float,
+) -> float:
     """Root of eps between two points where its signs differ (Illinois, then halves)."""
     for k in range(_ROOT_STEPS):
         if high - low <= 4e-16:
@@ -128,7 +135,7 @@ def find_root(panel, line, low, high, e_low, e_high):
 
 
 @kernel
-def add_terms(sums, p, e, z, mass, bent):
+def add_terms(sums: Array, p: float, e: float, z: float, mass: float, bent: float) -> None:
     """Add a node to (W, dW/da, dW/db, and the second derivatives of W), W = E |eps|^p / p.
 
     `mass` is its weight in integrals of |eps|^(p - 1), less that factor; `bent` is that of
@@ -145,7 +152,7 @@ def add_terms(sums, p, e, z, mass, bent):
 
 
 @kernel
-def add_root(sums, panel, line, x):
+def add_root(sums: Array, panel: Array, line: tuple[float, float, float], x: float) -> None:
     """Add what a root contributes to second derivatives where p = 1: delta functions there."""
     _, z, rho = epsilon(panel, line, x)
     slope = abs(line[1] - line[2] * rho / (_INV_SQRT_2PI * math.exp(-0.5 * z * z) + 1e-300))
@@ -156,7 +163,15 @@ def add_root(sums, panel, line, x):
 
 
 @kernel
-def add_smooth(sums, line, law, half, check, values, scratch):
+def add_smooth(
+    sums: Array,
+    line: tuple[float, float, float],
+    law: Law,
+    half: float,
+    check: bool,
+    values: Arrays,
+    scratch: Array,
+) -> bool:
     """Add a piece without a root by Gauss-Legendre; return whether that resolves it.
 
     With `check`, nothing is added unless it does. `values` are eps, z and rho at the nodes of the
@@ -183,7 +198,16 @@ def add_smooth(sums, line, law, half, check, values, scratch):
 
 
 @kernel
-def add_beside_root(sums, panel, line, law, ends, side, check, scratch):
+def add_beside_root(
+    sums: Array,
+    panel: Array,
+    line: tuple[float, float, float],
+    law: Law,
+    ends: tuple[float, float],
+    side: int,
+    check: bool,
+    scratch: Array,
+) -> bool:
     """Add a piece with a root at its left (side -1) or right end by Gauss-Jacobi.
 
     Returns whether that resolves it; nothing is added with `check` unless it does.
@@ -222,7 +246,7 @@ def add_beside_root(sums, panel, line, law, ends, side, check, scratch):
 
 
 @kernel
-def add_pieces(sums, panel, line, law):
+def add_pieces(sums: Array, panel: Array, line: tuple[float, float, float], law: Law) -> None:
     """Split a panel at the roots of eps, and where a root is near, and add all pieces."""
     stack, values = np.empty((_STACK, 4)), np.empty((4, N))
     xs, es = np.empty(N + 2), np.empty(N + 2)
@@ -271,7 +295,16 @@ def add_pieces(sums, panel, line, law):
 
 
 @kernel
-def add_panel(sums, panel, place, a, b, law, e, products):
+def add_panel(
+    sums: Array,
+    panel: Array,
+    place: tuple[float, float],
+    a: float,
+    b: float,
+    law: Law,
+    e: Array,
+    products: Array,
+) -> None:
     """Add one panel to (W, its gradient, its second derivatives) in (a, b), W = E |eps|^p / p.
 
     `panel` has rows z and rho, the density in x from -1 to 1; `place` is the middle of u over it,
@@ -321,7 +354,7 @@ _CLOSE, _LEVEL = 1e-15, 1e-13
 _GAUSSIAN = 3e-12
 
 
-def parameters(p):
+def parameters(p: float) -> Array:
     """What `wp_rule` takes: p, then the rules of `wp_panels`, as a flat array."""
     found = np.concatenate([[p], jacobi_rules(p).reshape(-1)])
     found.flags.writeable = False
@@ -329,7 +362,7 @@ def parameters(p):
 
 
 @kernel
-def standardise(d, p, z):
+def standardise(d: Array, p: Array, z: Array) -> tuple[float, float, float, Array, Array]:
     """Return (mean of d, its standard deviation, E z d/deviation, panels, places).
 
     `panels` has for every panel the rows z and the density in x in [-1, 1], `places` the middle
@@ -358,7 +391,16 @@ def standardise(d, p, z):
 
 
 @kernel
-def objective(panels, places, a, b, law, sums, e, products):
+def objective(
+    panels: Array,
+    places: Array,
+    a: float,
+    b: float,
+    law: Law,
+    sums: Array,
+    e: Array,
+    products: Array,
+) -> None:
     """Fill sums = (W, W_a, W_b, W_aa, W_ab, W_bb), W = E |u - a - b z|^p / p."""
     for k in range(6):
         sums[k] = 0.0
@@ -368,7 +410,7 @@ def objective(panels, places, a, b, law, sums, e, products):
 
 
 @kernel
-def newton(sums, damping):
+def newton(sums: Array, damping: float) -> tuple[float, float, float]:
     """Return the step of Newton's method for (a, b), and by how much W should fall; NaN if flat."""
     bend = damping * (sums[3] + sums[5])
     aa, ab, bb = sums[3] + bend, sums[4], sums[5] + bend
@@ -381,7 +423,9 @@ def newton(sums, damping):
 
 
 @kernel
-def minimise(panels, places, start, p, rules):
+def minimise(
+    panels: Array, places: Array, start: float, p: float, rules: Array
+) -> tuple[int, float, float, float, int]:
     """Return (status, a, b, W, evaluations) that minimise W = E |u - a - b z|^p / p."""
     sums, trial = np.empty(6), np.empty(6)
     e, products = np.empty(N), np.empty(N)
@@ -437,7 +481,7 @@ def minimise(panels, places, start, p, rules):
 
 
 @kernel
-def next_place(low, high, f_low, f_high, turn):
+def next_place(low: float, high: float, f_low: float, f_high: float, turn: int) -> float:
     """A place between two at which a monotone function has different signs: secant, or half way."""
     middle = 0.5 * (low + high)
     if turn % 3 == 2 or not f_high > f_low:
@@ -447,7 +491,9 @@ def next_place(low, high, f_low, f_high, turn):
 
 
 @kernel
-def enclose(panels, places, start, p, rules):
+def enclose(
+    panels: Array, places: Array, start: float, p: float, rules: Array
+) -> tuple[float, float, float]:
     """Return (a, b, W) as `minimise`, by enclosures: 20 to 50 times slower, and never at a loss.
 
     E |a + c z|^p <= (2 d)^p at the minimum, d^p = E |u - start z|^p, bounds a and c = b - start.
@@ -504,7 +550,9 @@ def enclose(panels, places, start, p, rules):
 
 
 @kernel
-def nearest(raised, mu, sigma, marks, parameters):
+def nearest(
+    raised: Raised, mu: float, sigma: float, marks: Array, parameters: Array
+) -> tuple[int, float, float, float, float, float]:
     """Return (status, log Z, anchor, mean less the anchor, standard deviation, W_p)."""
     p = parameters[0]
     rules = parameters[1:].reshape((6, N))
@@ -523,7 +571,16 @@ def nearest(raised, mu, sigma, marks, parameters):
     return OK, log_z, anchor.f, shift + a * unit, b * unit, distance
 
 
-def _wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
+def _wp_rule(
+    split: int,
+    landmark: int,
+    power: float,
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    parameters: Array,
+) -> Floats:
     """Return (status, log Z, mean, standard deviation, W_p) of one cavity."""
     marks = look_around(landmark, y, theta)
     status, log_z, anchor, shift, std, distance = nearest(
@@ -532,7 +589,16 @@ def _wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
     return float(status), log_z, anchor + shift, std, distance
 
 
-def _location_wp_rule(split, landmark, power, mu, sigma, y, theta, parameters):
+def _location_wp_rule(
+    split: int,
+    landmark: int,
+    power: float,
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    parameters: Array,
+) -> Floats:
     """`_wp_rule` where log p depends on f - y alone, which is integrated over."""
     marks = marks_from(landmark, y, theta)
     status, log_z, anchor, shift, std, distance = nearest(

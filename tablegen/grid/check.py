@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """Check a finished grid: its hash, the bounds of every value, and fresh random points."""
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from qpruntime._numba import call_moments, kernel
+from qpruntime._typing import Array
 from qpruntime.execution.executors import run
 from qpruntime.projection.table import Table
 from tablegen.files.looking import Found, Look
@@ -21,7 +21,17 @@ _BLOCK_BYTES = 8_000_000
 
 
 @kernel
-def _outside(theta, has_moments, moments, narrows, mu, sigma, y, slack, values):
+def _outside(
+    theta: Array,
+    has_moments: bool,
+    moments: int,
+    narrows: bool,
+    mu: Array,
+    sigma: Array,
+    y: float,
+    slack: float,
+    values: Array,
+) -> tuple[int, int, int]:
     """Return (count, i, j) of values that are not in (0, sigma_EP], and the first of them.
 
     Without moments the cavity's width is the bound if the likelihood `narrows`, else there is none.

@@ -1,7 +1,8 @@
-# mypy: disable-error-code=no-untyped-def
 """Integrate sigma* at every node of a grid, in runs of neighbouring cavities that share nodes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,16 @@ _SPAN = 0.3
 
 
 @kernel
-def _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out):
+def _fill_direct(
+    theta: Array,
+    has_frame: bool,
+    split: int,
+    frame: Any,
+    mu: Array,
+    sigma: Array,
+    y: float,
+    out: Array,
+) -> tuple[int, int, int]:
     """out[i, j] = sigma*(mu[i], sigma[j]); mu ascends. Return (status, i, j) of a failure."""
     row = np.empty((mu.size, 4))
     for j in range(sigma.size):

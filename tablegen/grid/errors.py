@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """Measure the error of a grid by the second quadrature rule, at nodes and in cells."""
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ EDGE, CELLS, WORST = 49, 1000, 64
 
 
 @kernel
-def _worst(values, first, last):
+def _worst(values: Array, first: int, last: int) -> tuple[float, int, int]:
     """Return the largest relative second difference in columns first:last (-1: none), and i, j."""
     best, row, column = -1.0, 0, 0
     for i in range(1, values.shape[0] - 1):
@@ -67,7 +66,7 @@ def worst_nodes(
 
 
 @kernel
-def _rough(values, first, last):
+def _rough(values: Array, first: int, last: int) -> tuple[float, int, int, int]:
     """Return the largest relative sixth difference that starts in columns first:last (-1: none).
 
     With it row and column of its first node and the axis it runs along.

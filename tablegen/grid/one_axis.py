@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """Expand a dense grid from one axis, where the likelihood declares an exact scale.
 
 sigma*/length is a function of one variable v for each outcome (`Reduction.scale`). A fine spline
@@ -51,14 +50,24 @@ class Curves:
 
 
 @contracted
-def _scales(scale, mu, sigma, y, theta, length, v):
+def _scales(
+    scale: int, mu: Array, sigma: Array, y: float, theta: Array, length: Array, v: Array
+) -> None:
     for i in range(mu.size):
         for j in range(sigma.size):
             length[i, j], v[i, j], _ = call_coordinates(scale, mu[i], sigma[j], y, theta)
 
 
 @contracted
-def _expand(scale, curve, mu, sigma, y, theta, out):
+def _expand(
+    scale: int,
+    curve: tuple[Array, Array, int],
+    mu: Array,
+    sigma: Array,
+    y: float,
+    theta: Array,
+    out: Array,
+) -> None:
     coefficients, axes, row = curve
     for i in range(mu.size):
         for j in range(sigma.size):

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """The second quadrature rule where a likelihood says nothing of its shape.
 
 As in `tablegen.second_rule`, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, before the integration
@@ -18,6 +17,7 @@ from numpy.polynomial import legendre
 
 from qpruntime._numba import kernel
 from qpruntime._special import ndtri_density
+from qpruntime._typing import Array, Floats
 from tablegen.second_rule.edges import rounding_of
 from tablegen.second_rule.masses import (
     CLOSE,
@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 
 
 @kernel
-def _score(piece, total, mean, q):
+def _score(piece: Piece, total: float, mean: float, q: Array) -> float:
     """Return int (f - mean) Phi^-1(F) q over a panel with so much mass on either side."""
     a, b, mass, below, above, _ = piece
     half, centre, found = 0.5 * (b - a), 0.5 * (a + b), 0.0
@@ -72,7 +72,7 @@ def _score(piece, total, mean, q):
 
 
 @kernel
-def _adaptive(split, landmark, mu, sigma, y, theta):
+def _adaptive(split: int, landmark: int, mu: float, sigma: float, y: float, theta: Array) -> Floats:
     """Return (log Z, mean, variance, sigma*), NaN where the mass does not end."""
     place, best, panels, total, evaluated = masses(split, landmark, mu, sigma, y, theta)
     used = panels.shape[0]
@@ -126,7 +126,9 @@ def _adaptive(split, landmark, mu, sigma, y, theta):
 
 
 @kernel
-def adaptive_points(split, landmark, mu, sigma, y, theta, out):
+def adaptive_points(
+    split: int, landmark: int, mu: Array, sigma: Array, y: Array, theta: Array, out: Array
+) -> None:
     """Fill out[i] = (log Z, mean, variance, sigma*)."""
     for i in range(mu.size):
         out[i] = _adaptive(split, landmark, mu[i], sigma[i], y[i], theta)

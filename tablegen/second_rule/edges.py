@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """Where the mass of a tilted density lies, of which nothing is known but values and landmarks.
 
 Intervals around the cavity, the landmarks and every local maximum, for `masses` to halve. The
@@ -13,6 +12,7 @@ import math
 import numpy as np
 
 from qpruntime._numba import call_landmark, call_split, kernel
+from qpruntime._typing import Array, Floats
 from qpruntime.quadrature.panel_kernels import sort
 
 __all__ = ["edges_of", "log_density", "rounding_of"]
@@ -24,7 +24,7 @@ _POINTS, _MODES = 6000, 16
 
 
 @kernel
-def log_density(split, place, d, y, theta):
+def log_density(split: int, place: Floats, d: float, y: float, theta: Array) -> float:
     """Log of the tilted density at anchor + d over that at the anchor."""
     anchor, rest0, curvature0, inverse, slope = place
     f = anchor + d
@@ -34,7 +34,7 @@ def log_density(split, place, d, y, theta):
 
 
 @kernel
-def rounding_of(place, d):
+def rounding_of(place: Floats, d: float) -> float:
     """What rounding may do to the density, relative to it: terms of this size are added up."""
     anchor, rest0, curvature0, inverse, slope = place
     size = abs(rest0) + abs(d * slope) + d * d * inverse + curvature0 * anchor * anchor
@@ -42,7 +42,7 @@ def rounding_of(place, d):
 
 
 @kernel
-def _place(split, mu, sigma, anchor, y, theta):
+def _place(split: int, mu: float, sigma: float, anchor: float, y: float, theta: Array) -> Floats:
     rest0, curvature0 = call_split(split, anchor, y, theta)
     if not abs(rest0) < math.inf:
         rest0 = 0.0
@@ -51,7 +51,9 @@ def _place(split, mu, sigma, anchor, y, theta):
 
 
 @kernel
-def _around(points, count, centre, least, most, factor):
+def _around(
+    points: Array, count: int, centre: float, least: float, most: float, factor: float
+) -> int:
     points[count] = centre
     count += 1
     step = least
@@ -63,7 +65,9 @@ def _around(points, count, centre, least, most, factor):
 
 
 @kernel
-def _lay(points, landmark, mu, sigma, y, theta, anchor):
+def _lay(
+    points: Array, landmark: int, mu: float, sigma: float, y: float, theta: Array, anchor: float
+) -> int:
     """Fill offsets of places to look at, ascending; return their number."""
     count = 0
     for j in range(-66, 67):
@@ -89,7 +93,7 @@ def _lay(points, landmark, mu, sigma, y, theta, anchor):
 
 
 @kernel
-def _top(split, place, low, high, y, theta):
+def _top(split: int, place: Floats, low: float, high: float, y: float, theta: Array) -> float:
     """Golden sections for a local maximum between two offsets."""
     a, b = low, high
     c, d = b - 0.618034 * (b - a), a + 0.618034 * (b - a)
@@ -108,7 +112,9 @@ def _top(split, place, low, high, y, theta):
 
 
 @kernel
-def edges_of(split, landmark, mu, sigma, y, theta):
+def edges_of(
+    split: int, landmark: int, mu: float, sigma: float, y: float, theta: Array
+) -> tuple[Floats, Array, float]:
     """Return (place, edges, highest level): where the mass lies; no edges if it has no end."""
     points = np.empty(_POINTS)
     levels = np.empty(_POINTS)

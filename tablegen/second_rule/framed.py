@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """A second quadrature rule, which shares nothing with the first that could be wrong in both.
 
 That is the likelihood, the map of `place` from a frame to f, by which no sum is more than more or
@@ -16,7 +15,7 @@ import numpy as np
 
 from qpruntime._numba import call_frame, call_split, kernel
 from qpruntime._special import ndtri_density
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.sigma_star_kernels import place
 from tablegen.second_rule.adaptive import adaptive_points
@@ -36,7 +35,7 @@ _NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(8
 
 
 @kernel
-def _log_density(split, anchored, d, y, theta):
+def _log_density(split: int, anchored: Floats, d: float, y: float, theta: Array) -> float:
     """log q(anchor + d) - log q(anchor).
 
     `anchored` is the anchor, the split there, (anchor - mu)/sigma^2 and 1/sigma^2.
@@ -48,7 +47,7 @@ def _log_density(split, anchored, d, y, theta):
 
 
 @kernel
-def _independent(theta, split, frame, mu, sigma, y):
+def _independent(theta: Array, split: int, frame: int, mu: float, sigma: float, y: float) -> Floats:
     """Return (log Z, mean, variance, sigma*) by the second rule, NaN if it does not converge."""
     centre, width, refine, side = call_frame(frame, mu, sigma, y, theta)
     if refine == 0.0:
@@ -117,7 +116,9 @@ def _independent(theta, split, frame, mu, sigma, y):
 
 
 @kernel
-def _independent_points(theta, split, frame, mu, sigma, y, out):
+def _independent_points(
+    theta: Array, split: int, frame: int, mu: Array, sigma: Array, y: Array, out: Array
+) -> None:
     for i in range(mu.size):
         out[i] = _independent(theta, split, frame, mu[i], sigma[i], y[i])
 

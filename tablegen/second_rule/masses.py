@@ -1,15 +1,15 @@
-# mypy: disable-error-code=no-untyped-def
 """The mass of a tilted density in panels: intervals halved until 10-point Gauss-Legendre agrees."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
 
 from qpruntime._numba import kernel
+from qpruntime._typing import Array, Floats
 from tablegen.second_rule.edges import edges_of, log_density, rounding_of
 
 __all__ = ["CLOSE", "HALVINGS", "LIMIT", "NODES", "WEIGHTS", "N", "log_evidence", "masses", "panel"]
@@ -35,7 +35,9 @@ class Interval(NamedTuple):
 
 
 @kernel
-def panel(split, place, a, b, best, y, theta, q):
+def panel(
+    split: int, place: Floats, a: float, b: float, best: float, y: float, theta: Array, q: Array
+) -> float:
     """Fill the density at the nodes of [a, b]; return its integral."""
     half, mass = 0.5 * (b - a), 0.0
     for j in range(N):
@@ -46,7 +48,7 @@ def panel(split, place, a, b, best, y, theta, q):
 
 
 @kernel
-def with_row(panels, used, a, b, mass):
+def with_row(panels: Array, used: int, a: float, b: float, mass: float) -> Array:
     """Put a row behind those used; return the array, twice as long if it was full."""
     if used == panels.shape[0]:
         bigger = np.empty((2 * used, 3))
@@ -57,7 +59,9 @@ def with_row(panels, used, a, b, mass):
 
 
 @kernel
-def masses(split, landmark, mu, sigma, y, theta):
+def masses(
+    split: int, landmark: int, mu: float, sigma: float, y: float, theta: Array
+) -> tuple[Any, ...]:
     """Return (place, highest level, panels, total, evaluated); no panels if the mass has no end.
 
     Rows of `panels` are both ends, as offsets from ``place[0]``, and the mass between.
@@ -97,7 +101,7 @@ def masses(split, landmark, mu, sigma, y, theta):
 
 
 @kernel
-def log_evidence(place, best, total, mu, sigma):
+def log_evidence(place: Floats, best: float, total: float, mu: float, sigma: float) -> float:
     """Return log Z of a density with the mass `total` relative to exp(best)."""
     anchor, rest0, curvature0, _, _ = place
     log_z = best + math.log(total) + rest0 - 0.5 * curvature0 * anchor * anchor

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """A second rule for L_p projections: one step of Newton's method from what a table holds.
 
 The tables' own rule integrates over f; this one integrates over z, with quantiles Q from the masses
@@ -12,12 +11,13 @@ where a density has a sharp end: then errors are large, and no table is certifie
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import kernel
 from qpruntime._special import ndtri_density
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Arrays, Floats
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.panel_kernels import sort
 from tablegen.second_rule.masses import log_evidence, masses, panel
@@ -38,7 +38,9 @@ _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
 @kernel
-def _prepare(split, place, best, panels, total, y, theta):
+def _prepare(
+    split: int, place: Floats, best: float, panels: Array, total: float, y: float, theta: Array
+) -> Arrays:
     """Return Legendre coefficients of the density on every panel, and the shares on either side."""
     count = panels.shape[0]
     series, q = np.empty((count, _M)), np.empty(_M)
@@ -57,7 +59,7 @@ def _prepare(split, place, best, panels, total, y, theta):
 
 
 @kernel
-def _share(series, x):
+def _share(series: Array, x: float) -> tuple[float, float]:
     """Integral of a Legendre series from -1 to x, and its value at x."""
     before, here, inner, value = 1.0, x, series[0] * (x + 1.0), series[0]
     for k in range(1, _M):
@@ -69,7 +71,7 @@ def _share(series, x):
 
 
 @kernel
-def _quantile(panels, series, below, above, z):
+def _quantile(panels: Array, series: Array, below: Array, above: Array, z: float) -> float:
     """Q(Phi(z)) as an offset from the anchor."""
     tail = 0.5 * math.erfc(abs(z) / math.sqrt(2.0))
     low, high = 0, panels.shape[0] - 1
@@ -97,7 +99,9 @@ def _quantile(panels, series, below, above, z):
 
 
 @kernel
-def _breaks(panels, series, below, above, m, s):
+def _breaks(
+    panels: Array, series: Array, below: Array, above: Array, m: float, s: float
+) -> tuple[Array, Array]:
     """Return ascending z where panels end, and whether eps is zero there."""
     count = panels.shape[0]
     steps = math.ceil(2.0 * _END / _STEP)
@@ -135,7 +139,15 @@ def _breaks(panels, series, below, above, m, s):
 
 
 @kernel
-def _add(sums, a, b, turn, p, line, law):
+def _add(
+    sums: Array,
+    a: float,
+    b: float,
+    turn: int,
+    p: float,
+    line: tuple[float, float],
+    law: tuple[Array, Array, Array, Array],
+) -> None:
     """Add the integrals from a to b; near a root at a, z = a + (b - a) t^turn.
 
     `line` = (m, s) is subtracted from the quantiles of `law`, the arguments of `_quantile`.
@@ -162,7 +174,9 @@ def _add(sums, a, b, turn, p, line, law):
 
 
 @kernel
-def _error(functions, p, mu, sigma, y, mean, s):
+def _error(
+    functions: Any, p: float, mu: float, sigma: float, y: float, mean: float, s: float
+) -> tuple[float, float, float]:
     """Return (log Z, error of the mean, error of the deviation), both in units of s."""
     theta, split, landmark = functions.theta, functions.split, functions.frame.landmark
     place, best, panels, total, _ = masses(split, landmark, mu, sigma, y, theta)
@@ -209,7 +223,9 @@ def _error(functions, p, mu, sigma, y, mean, s):
 
 
 @kernel
-def _errors(functions, p, mu, sigma, y, stored, out):
+def _errors(
+    functions: Any, p: float, mu: Array, sigma: Array, y: Array, stored: Array, out: Array
+) -> None:
     for i in range(mu.size):
         log_z, first, second = _error(
             functions, p, mu[i], sigma[i], y[i], stored[i, 1], stored[i, 2]
@@ -218,7 +234,9 @@ def _errors(functions, p, mu, sigma, y, stored, out):
         out[i, 1], out[i, 2] = first, second
 
 
-def errors(likelihood: Likelihood, p: float, mu: Array, sigma: Array, y: Array, stored: Array):
+def errors(
+    likelihood: Likelihood, p: float, mu: Array, sigma: Array, y: Array, stored: Array
+) -> Array:
     """Return errors of what a table of L_p projections holds, shape (N, 3).
 
     Parameters

@@ -46,7 +46,9 @@ def tolerance(order: float | None) -> float:
 
 
 @kernel
-def _lookups(handle, mu, sigma, y, values, axes, out):  # type: ignore[no-untyped-def]
+def _lookups(
+    handle: int, mu: Array, sigma: Array, y: Array, values: Array, axes: Array, out: Array
+) -> None:
     for i in range(mu.size):
         out[i] = call_surfaces(handle, mu[i], sigma[i], y[i], values, axes)
 

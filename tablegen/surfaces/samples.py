@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-untyped-def
 """Samples of whole projections for tables of surfaces, kept on disk so that a killed build resumes.
 
 A kept sample is named by what it was computed from, the density itself included: another
@@ -15,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class Points(NamedTuple):
 
 
 @kernel
-def _sample(functions, mu, sigma, y, out):
+def _sample(functions: Any, mu: Array, sigma: Array, y: Array, out: Array) -> tuple[int, int]:
     """Fill out[i] = (log Z, mean - mu, variance, sigma*); return (status, i).
 
     Neighbours with the same sigma and y and ascending mu are integrated together.

@@ -11,7 +11,7 @@ from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 
 from qpruntime._numba import inlined, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 
 __all__ = [
     "Densities",
@@ -161,7 +161,7 @@ def normalised(points: Array, logs: Array) -> Densities:
 
 
 @inlined
-def same_steps(x, k):
+def same_steps(x: Array, k: int) -> bool:
     """Whether interval k has neighbours, and both are as long as it."""
     same = False
     if 0 < k < x.size - 2:
@@ -172,7 +172,7 @@ def same_steps(x, k):
 
 
 @inlined
-def bend_of(x, logs, k):
+def bend_of(x: Array, logs: Array, k: int) -> tuple[float, float]:
     """Return (a, b): in interval k the log density is a line plus u(1 - u)(a + b u), u its part."""
     n = x.size
     h, fall = x[k + 1] - x[k], logs[k + 1] - logs[k]
@@ -197,7 +197,7 @@ def bend_of(x, logs, k):
 
 
 @inlined
-def part_mass(start, fall, a, b, h, u):
+def part_mass(start: float, fall: float, a: float, b: float, h: float, u: float) -> float:
     """Mass of the part from 0 to u of an interval of length h."""
     total = 0.0
     if a == 0.0 and b == 0.0:
@@ -224,7 +224,7 @@ def part_mass(start, fall, a, b, h, u):
 
 
 @inlined
-def cubic_shares(x, k, v):
+def cubic_shares(x: Array, k: int, v: float) -> Floats:
     """Shares in the four points from k - 1 on of a value at part v of interval k."""
     h = x[k + 1] - x[k]
     p, q = (x[k - 1] - x[k]) / h, (x[k + 2] - x[k]) / h
@@ -249,7 +249,7 @@ _S3, _S10 = shares_of(_X3), shares_of(_X10)
 
 
 @kernel
-def accumulate(points, logs, density, below, weights):
+def accumulate(points: Array, logs: Array, density: Array, below: Array, weights: Array) -> None:
     """Fill masses left of every point, and weights of the points in means."""
     n = points.shape[1]
     weights[:] = 0.0
@@ -332,7 +332,7 @@ def moments(found: Densities) -> tuple[Array, Array, Array]:
 
 
 @inlined
-def interval_of(x, value):
+def interval_of(x: Array, value: float) -> int:
     """Index of the interval that has a value, of ascending points with the value inside."""
     first, last = 0, x.size - 1
     while last - first > 1:
@@ -345,7 +345,7 @@ def interval_of(x, value):
 
 
 @kernel
-def log_density_many(points, logs, at, out):
+def log_density_many(points: Array, logs: Array, at: Array, out: Array) -> None:
     """Fill log densities at points (T, Q); -inf outside."""
     n = logs.shape[1]
     for i in range(at.shape[0]):
@@ -367,7 +367,7 @@ def log_density_many(points, logs, at, out):
 
 
 @kernel
-def cdf_many(points, logs, below, at, out):
+def cdf_many(points: Array, logs: Array, below: Array, at: Array, out: Array) -> None:
     """Fill distribution functions at points (T, Q)."""
     n = logs.shape[1]
     for i in range(at.shape[0]):
@@ -385,7 +385,7 @@ def cdf_many(points, logs, below, at, out):
 
 
 @kernel
-def quantile_many(points, logs, below, levels, out):
+def quantile_many(points: Array, logs: Array, below: Array, levels: Array, out: Array) -> None:
     """Fill quantiles (T, Q) of levels (Q,): Newton's method in the interval that has the level."""
     for i in range(out.shape[0]):
         x, level = points[i], logs[i]

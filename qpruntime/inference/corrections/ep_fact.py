@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._numba import contracted, inlined, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.inference.corrections.density_grid import between, marked, resolved
 from qpruntime.inference.corrections.tilted import REACH, Fixed, Rule, Tilted, log_factor, log_mean
 
@@ -57,7 +57,7 @@ class Targets(NamedTuple):
 
 
 @inlined
-def multiply(hermite, r, t, product):
+def multiply(hermite: Array, r: float, t: Array, product: Array) -> None:
     """Multiply by the mean of e_j given z_i = t, for correlation r; by 0.01 at least.
 
     It is the sum of r^l h_jl He_l(t)/l!, l = 0 and 3 to 8, here in powers of t.
@@ -81,7 +81,9 @@ def multiply(hermite, r, t, product):
 
 
 @contracted
-def fill_given(rule, fixed, tilted, j, r, t, out):
+def fill_given(
+    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, r: float, t: Array, out: Array
+) -> None:
     """log E e_j given a target of correlation r at t standard deviations.
 
     The one copy of what `log_mean` compiles to, for many t at once.
@@ -93,7 +95,9 @@ def fill_given(rule, fixed, tilted, j, r, t, out):
 
 
 @kernel
-def tabulate(rule, fixed, tilted, j, t, values, table):
+def tabulate(
+    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, t: Array, values: Array, table: Array
+) -> None:
     """Fill Chebyshev coefficients in r (18, G) of `fill_given` at every knot."""
     table[:] = 0.0
     for m in range(_DEGREES):
@@ -104,7 +108,7 @@ def tabulate(rule, fixed, tilted, j, t, values, table):
 
 
 @inlined
-def add_tabled(table, r, sums):
+def add_tabled(table: Array, r: float, sums: Array) -> None:
     """Add what `tabulate` knows; r and t change their signs together."""
     x = (abs(r) - 0.5 * (_TABLED + _SERIES)) / (0.5 * (_TABLED - _SERIES))
     before, now = x, 1.0
@@ -119,7 +123,7 @@ def add_tabled(table, r, sums):
 
 
 @kernel
-def bends_much(values):
+def bends_much(values: Array) -> bool:
     """Whether there is a cliff between knots."""
     for k in range(1, values.size - 1):
         middle = max(values[k - 1], values[k], values[k + 1])
@@ -131,7 +135,15 @@ def bends_much(values):
 
 
 @contracted
-def conditional_sums(rule, fixed, tilted, targets, t, out, close):
+def conditional_sums(
+    rule: Rule,
+    fixed: Fixed,
+    tilted: Tilted,
+    targets: Targets,
+    t: Array,
+    out: Array,
+    close: IntArray,
+) -> None:
     """Fill the sums over the other sites (T, G), at so many standard deviations from the mean.
 
     But for those in `close` (T, 16), which has sites that are left out, and -1 behind them.
@@ -175,7 +187,9 @@ def conditional_sums(rule, fixed, tilted, targets, t, out, close):
 
 
 @kernel
-def evaluate(sums, bends, reach, mean, std, points, out):
+def evaluate(
+    sums: Array, bends: Array, reach: float, mean: Array, std: Array, points: Array, out: Array
+) -> None:
     """Fill the log of the normal plus the spline of the sums, at points (T, P).
 
     `bends` are second derivatives at the knots, over the square of their distance.
@@ -194,7 +208,15 @@ def evaluate(sums, bends, reach, mean, std, points, out):
 
 
 @kernel
-def own_factors(rule, fixed, tilted, targets, close, points, out):
+def own_factors(
+    rule: Rule,
+    fixed: Fixed,
+    tilted: Tilted,
+    targets: Targets,
+    close: IntArray,
+    points: Array,
+    out: Array,
+) -> None:
     """Fill log e_i at the points of targets that are sites, and what close sites add to it."""
     t, added = np.empty(points.shape[1]), np.empty(points.shape[1])
     for i in range(points.shape[0]):
@@ -216,7 +238,9 @@ def own_factors(rule, fixed, tilted, targets, close, points, out):
 
 
 @kernel
-def trim(rule, fixed, own, low, high, logs, points):
+def trim(
+    rule: Rule, fixed: Fixed, own: IntArray, low: Array, high: Array, logs: Array, points: Array
+) -> None:
     """Move `low` and `high` to where e_i begins and ends, if it is zero somewhere outside.
 
     `logs` is log e_i at `points`.

@@ -102,7 +102,9 @@ class Response(NamedTuple):
 
 
 @summed
-def pair_terms(V, std, hermite, third, fourth, coupling, along):
+def pair_terms(
+    V: Array, std: Array, hermite: Array, third: Array, fourth: Array, coupling: Array, along: Array
+) -> None:
     """Sums over pairs, in one pass over V.
 
     `third` and `fourth` are P_jl of the gradient without their weights, `coupling` is
@@ -134,7 +136,7 @@ def pair_terms(V, std, hermite, third, fourth, coupling, along):
 
 
 @summed
-def couplings(V, variance, drive, A, x):
+def couplings(V: Array, variance: Array, drive: Array, A: Array, x: Array) -> Array:
     """Fill A = -diag(drive) W/2, and return sum over j of V_ij^2 x_j."""
     n = variance.size
     out = np.empty(n)
@@ -150,7 +152,7 @@ def couplings(V, variance, drive, A, x):
 
 
 @summed
-def system(V, std, hermite, A, reach, Mx):
+def system(V: Array, std: Array, hermite: Array, A: Array, reach: Array, Mx: Array) -> None:
     """Fill Mx, for V A in `reach`."""
     n = std.size
     for i in range(n):
@@ -162,7 +164,7 @@ def system(V, std, hermite, A, reach, Mx):
 
 
 @summed
-def pair_evidence(V, std, hermite):
+def pair_evidence(V: Array, std: Array, hermite: Array) -> tuple[float, float]:
     """Return the sums over pairs j < k of the third- and of the fourth-order terms."""
     three, four = 0.0, 0.0
     for j in range(std.size):

@@ -165,7 +165,9 @@ _RARE = math.log(1e-7)
 
 
 @kernel
-def predictive_many(split, theta, points, weights, y, out):
+def predictive_many(
+    split: int, theta: Array, points: Array, weights: Array, y: Array, out: Array
+) -> None:
     """Fill log of the mean of p(y|f), for y (T, Q)."""
     for i in range(y.shape[0]):
         for q in range(y.shape[1]):

@@ -49,7 +49,7 @@ class Chains(NamedTuple):
 
 
 @kernel
-def log_target(rule, fixed, f, around_prior):
+def log_target(rule: Rule, fixed: Fixed, f: Array, around_prior: bool) -> float:
     """Sum over sites of log e_j, or of log p(y_j|f_j), but for constants."""
     total = 0.0
     for j in range(f.size):
@@ -62,7 +62,9 @@ def log_target(rule, fixed, f, around_prior):
 
 
 @kernel
-def run_block(rule, fixed, prior, f, ellipses, chances, out):
+def run_block(
+    rule: Rule, fixed: Fixed, prior: Array, f: Array, ellipses: Array, chances: Array, out: Array
+) -> None:
     """Go so many steps from `f`, which is changed; keep every one that has a row in `out`.
 
     `ellipses` (B, N) are draws of the normal that a step runs around, less its mean.

@@ -22,7 +22,7 @@ from qpruntime._numba import (
     inlined,
     kernel,
 )
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import ABSENT_LANDMARK, ABSENT_MOMENTS, ABSENT_RAISED
@@ -117,7 +117,7 @@ def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
 
 
 @inlined
-def log_factor(rule, fixed, j, f):
+def log_factor(rule: Rule, fixed: Fixed, j: int, f: float) -> float:
     """log e_j at f, but for a constant: measured from the site at its mean.
 
     Inlined like the next two: handing over the arrays costs five times the work.
@@ -131,7 +131,7 @@ def log_factor(rule, fixed, j, f):
 
 
 @inlined
-def closed_mean(rule, fixed, j, mean, variance):
+def closed_mean(rule: Rule, fixed: Fixed, j: int, mean: float, variance: float) -> float:
     """log E e_j under N(mean, variance) by the moments at the cavity that this is; NaN if none."""
     tau, w = fixed.tau[j], fixed.weights[j]
     d = mean - fixed.mean[j]
@@ -150,7 +150,9 @@ def closed_mean(rule, fixed, j, mean, variance):
 
 
 @inlined
-def log_mean(rule, fixed, tilted, j, mean, variance):
+def log_mean(
+    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, mean: float, variance: float
+) -> float:
     """log E e_j under N(mean, variance), relative to that under q (`Tilted.base`)."""
     v = max(variance, 1e-14 * fixed.std[j] ** 2)
     if rule.closed:
@@ -161,7 +163,9 @@ def log_mean(rule, fixed, tilted, j, mean, variance):
 
 
 @kernel
-def integrated_mean(rule, fixed, tilted, j, mean, variance):
+def integrated_mean(
+    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, mean: float, variance: float
+) -> float:
     """`log_mean` without closed moments."""
     std = math.sqrt(variance)
     top, total = -math.inf, 0.0
@@ -182,7 +186,9 @@ def integrated_mean(rule, fixed, tilted, j, mean, variance):
 
 
 @kernel
-def fill_panel(rule, fixed, j, a, b, top, out):
+def fill_panel(
+    rule: Rule, fixed: Fixed, j: int, a: float, b: float, top: float, out: Array
+) -> tuple[float, float]:
     """Evaluate the tilted density, over e^top, on [a, b] in standard units; return two sums.
 
     Columns of `out` are nodes and weights times density; the sums are of mass and x^6 mass.
@@ -200,7 +206,7 @@ def fill_panel(rule, fixed, j, a, b, top, out):
 
 
 @kernel
-def insert_edge(edges, count, x):
+def insert_edge(edges: Array, count: int, x: float) -> int:
     """Put an edge where it belongs if it is within reach; return the new count."""
     if not abs(x) <= _FAR[-1]:
         return count
@@ -213,7 +219,7 @@ def insert_edge(edges, count, x):
 
 
 @kernel
-def lay_edges(rule, fixed, j, edges):
+def lay_edges(rule: Rule, fixed: Fixed, j: int, edges: Array) -> int:
     """Fill ascending edges in standard units: even ones, and more around where log p may bend.
 
     Around 0, around y of a location family and around landmarks: an edge of width 1 is 1/1000 of a
@@ -244,7 +250,9 @@ def lay_edges(rule, fixed, j, edges):
 
 
 @kernel
-def resolve(rule, fixed, j, found, stack, halves):
+def resolve(
+    rule: Rule, fixed: Fixed, j: int, found: Array, stack: Array, halves: Array
+) -> tuple[int, float]:
     """Fill nodes of the tilted density of a site; return (their number, log of the scale).
 
     Even panels, bisected until halves agree with the whole: jumps and kinks are closed in on.
@@ -300,13 +308,13 @@ def resolve(rule, fixed, j, found, stack, halves):
 
 
 @kernel
-def own_mean(rule, fixed, j):
+def own_mean(rule: Rule, fixed: Fixed, j: int) -> float:
     """log E e_j under q, before scaling."""
     return closed_mean(rule, fixed, j, fixed.mean[j], fixed.std[j] ** 2)
 
 
 @kernel
-def even_moments(rule, fixed, j, logs, hermite):
+def even_moments(rule: Rule, fixed: Fixed, j: int, logs: Array, hermite: Array) -> float:
     """Moments by even steps, as is best where e_j is smooth; return log E e_j, NaN if it is not.
 
     It is if half of the points and the closed mean know the same.
@@ -350,7 +358,15 @@ def even_moments(rule, fixed, j, logs, hermite):
 
 
 @kernel
-def fill_moments(rule, fixed, hermite, base, nodes, masses, counts):
+def fill_moments(
+    rule: Rule,
+    fixed: Fixed,
+    hermite: Array,
+    base: Array,
+    nodes: Array,
+    masses: Array,
+    counts: IntArray,
+) -> int:
     """Fill `Tilted`, whose nodes are kept only if there is room; return a site without mass."""
     found, stack = np.empty((_ROOM, 2)), np.empty((_DEPTH, 4))
     halves, logs = np.empty((2 * _NODES, 2)), np.empty(_EVEN)

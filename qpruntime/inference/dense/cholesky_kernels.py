@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qpruntime._numba import kernel, summed
+from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.parallel_updates import match, propose_each
 from qpruntime.inference.site_kernels import Marginals, Observations, propose
 from qpruntime.inference.sites import Sites
@@ -26,7 +29,7 @@ __all__ = [
 
 
 @kernel
-def scaled_upper(K, root):
+def scaled_upper(K: Array, root: Array) -> Array:
     """Upper triangle of I + R K R; what is below it is not set."""
     n = root.size
     B = np.empty((n, n))
@@ -40,7 +43,7 @@ def scaled_upper(K, root):
 
 
 @summed
-def squares_of_rows(upper):
+def squares_of_rows(upper: Array) -> Array:
     """Sum of squares of each row of an upper triangle."""
     n = upper.shape[0]
     out = np.empty(n)
@@ -53,7 +56,7 @@ def squares_of_rows(upper):
 
 
 @summed
-def twice(upper, root, right):
+def twice(upper: Array, root: Array, right: Array) -> Array:
     """R U U^T R right for an upper triangle U."""
     n = root.size
     work, out = np.zeros(n), np.empty(n)
@@ -70,7 +73,7 @@ def twice(upper, root, right):
 
 
 @kernel
-def divided(diagonal, tau, linear):
+def divided(diagonal: Array, tau: Array, linear: Array) -> tuple[Array, Array]:
     """Return (right, rest), so that (I + diag(tau) K)^-1 linear = rest + R B^-1 R (right - K rest).
 
     The inverse is R B^-1 R^-1 and I - R B^-1 R K; `diagonal` is that of K. The latter cancels where
@@ -91,7 +94,7 @@ def divided(diagonal, tau, linear):
 
 
 @kernel
-def half_difference(weights, root, upper):
+def half_difference(weights: Array, root: Array, upper: Array) -> Array:
     """(weights weights^T - R inverse R)/2 for the inverse whose upper triangle is `upper`."""
     n = root.size
     out = np.empty((n, n))
@@ -105,7 +108,7 @@ def half_difference(weights, root, upper):
 
 
 @kernel
-def mirror_upper(matrix):
+def mirror_upper(matrix: Array) -> None:
     """Copy the upper triangle to the lower one, in place, by tiles that fit the cache."""
     n = matrix.shape[0]
     for top in range(0, n, 64):
@@ -130,7 +133,7 @@ _ROWS = 256
 
 
 @kernel
-def apply_panel(covariance, panel, weight, count, start):
+def apply_panel(covariance: Array, panel: Array, weight: Array, count: int, start: int) -> None:
     """covariance -= panel.T diag(weight) panel on the upper triangle from row `start` on."""
     n = covariance.shape[0]
     for top in range(start, n, _ROWS):
@@ -147,7 +150,15 @@ def apply_panel(covariance, panel, weight, count, start):
 
 
 @kernel
-def sweep(rules, observed, covariance, marginals, sites, damping, record):
+def sweep(
+    rules: tuple[Any, ...],
+    observed: tuple[Array, Array],
+    covariance: Array,
+    marginals: Arrays,
+    sites: tuple[Array, Array],
+    damping: float,
+    record: tuple[IntArray, Array],
+) -> tuple[int, int]:
     """Update every site once, first to last; return a status and the site it belongs to.
 
     Changes in place the sites and the counts of `record`. Uses up `covariance` (N, N), of which
@@ -222,7 +233,7 @@ def sweep(rules, observed, covariance, marginals, sites, damping, record):
 
 
 @kernel
-def solve(system, sites, mean):
+def solve(system: tuple[Any, ...], sites: tuple[Array, Array], mean: Array) -> None:
     """Fill K^-1 (mean - prior) and the posterior mean.
 
     `system` = (K, prior mean, U, root, weights): U is the upper triangle with B^-1 = U U^T, root
@@ -252,7 +263,16 @@ def solve(system, sites, mean):
 
 
 @kernel
-def take_turn(rules, matching, observed, system, marginals, sites, changes, record):
+def take_turn(
+    rules: tuple[Any, ...],
+    matching: tuple[int, tuple[Any, ...]],
+    observed: tuple[Array, Array],
+    system: tuple[Any, ...],
+    marginals: Arrays,
+    sites: tuple[Array, Array],
+    changes: tuple[Array, Array],
+    record: tuple[IntArray, Array],
+) -> tuple[int, int]:
     """Match the means, then fill the changes of all sites; return (status, site).
 
     `matching` says how often, and has the rules with the cheapest source of means. Site means,

@@ -59,7 +59,16 @@ def check_likelihood(likelihood: Likelihood) -> Any:
 
 
 @kernel
-def expect_all(expected, theta, mean, variance, y, value, slope, curvature):  # type: ignore[no-untyped-def]
+def expect_all(
+    expected: int,
+    theta: Array,
+    mean: Array,
+    variance: Array,
+    y: Array,
+    value: Array,
+    slope: Array,
+    curvature: Array,
+) -> None:
     """Fill the three results of a likelihood's `expected` for N observations."""
     for i in range(mean.size):
         value[i], slope[i], curvature[i] = call_moments(

@@ -233,7 +233,7 @@ def _values(node: Node, X: Array) -> Any:
 
 
 @summed
-def _squares(x, found):
+def _squares(x: Array, found: Array) -> None:
     """Squared distances in each set."""
     b, k, d = x.shape
     for s in range(b):

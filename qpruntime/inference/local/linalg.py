@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._numba import contracted, summed
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Arrays, IntArray
 
 __all__ = ["Left", "marginals", "products", "without_sites"]
 
@@ -60,7 +60,7 @@ def marginals(left: Left, tau: Array, nu: Array) -> tuple[Array, Array]:
 
 
 @summed
-def _products(slots, features, star, found):
+def _products(slots: IntArray, features: Array, star: Array, found: Array) -> None:
     """Gather what belongs to a point, then go through it three rows by three."""
     b, k = slots.shape
     rows = 3 * ((k + 3) // 3)
@@ -83,7 +83,7 @@ def _products(slots, features, star, found):
 
 
 @summed
-def _tile(rows, i, j, found):
+def _tile(rows: Array, i: int, j: int, found: Array) -> None:
     """Products of three rows with three: of 2 to 6 by 2 to 4 this was the fastest."""
     a0 = a1 = a2 = b0 = b1 = b2 = c0 = c1 = c2 = rows.dtype.type(0)
     for p in range(rows.shape[1]):
@@ -104,7 +104,7 @@ def _tile(rows, i, j, found):
 
 
 @contracted
-def _factor(square, k):
+def _factor(square: Array, k: int) -> bool:
     """Replace the lower triangle of (k, k) by its Cholesky factor; False if there is none."""
     for j in range(k):
         pivot = square[j, j]
@@ -135,7 +135,7 @@ def _factor(square, k):
 
 
 @contracted
-def _solve(lower, k, rows):
+def _solve(lower: Array, k: int, rows: Array) -> None:
     """Replace rows (k, width) by L^-1 rows."""
     width = rows.shape[1]
     for j in range(k):
@@ -149,7 +149,18 @@ def _solve(lower, k, rows):
 
 
 @contracted
-def _without(A, Q, K, mean, q, N, V, left, good, rooms):
+def _without(
+    A: Array,
+    Q: Array,
+    K: Array,
+    mean: Array,
+    q: Array,
+    N: Array,
+    V: Array,
+    left: Array,
+    good: NDArray[np.bool_],
+    rooms: Arrays,
+) -> None:
     C, Y, row = rooms
     b, k = q.shape
     for s in range(b):
@@ -189,7 +200,9 @@ def _without(A, Q, K, mean, q, N, V, left, good, rooms):
 
 
 @contracted
-def _marginals(V, prior, root, tau, nu, found, rooms):
+def _marginals(
+    V: Array, prior: Array, root: Array, tau: Array, nu: Array, found: Array, rooms: Arrays
+) -> None:
     B, W, pull = rooms
     b, k = root.shape
     for s in range(b):

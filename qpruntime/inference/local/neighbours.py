@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from qpruntime._numba import contracted, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.inference.local.storage import blocks, forget, on_disk, room
 from qpruntime.kernels.expression import Leaf, Multiplied, Node, Seen, read
 
@@ -54,7 +54,7 @@ def distinct(A: Array) -> tuple[Numbers, Numbers]:
 
 
 @kernel
-def _hashes(words):
+def _hashes(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Mix the bits of every row (splitmix64)."""
     n, d = words.shape
     found = np.empty(n, np.uint64)
@@ -70,7 +70,9 @@ def _hashes(words):
 
 
 @kernel
-def _grouped(A, hashes, order, first, group):
+def _grouped(
+    A: Array, hashes: NDArray[np.uint64], order: IntArray, first: IntArray, group: IntArray
+) -> int:
     """Go through runs of equal hashes; rows that share one by chance are told apart."""
     n, d = A.shape
     count, begun = 0, 0
@@ -325,7 +327,7 @@ def _cut(points: Callable[[Numbers], Single], nearest: Numbers, most: int) -> li
 
 
 @contracted
-def _keep(square, at, filled, nearest, found):
+def _keep(square: float, at: int, filled: int, nearest: Single, found: Numbers) -> int:
     """Keep the nearest so far in order, and put a nearer one where it belongs; say how many."""
     k = len(nearest)
     if filled == k and square >= nearest[k - 1]:
@@ -341,7 +343,14 @@ def _keep(square, at, filled, nearest, found):
 
 
 @contracted
-def _search(points, ordered, stored, few, enough, found):
+def _search(
+    points: Single,
+    ordered: tuple[NDArray[Any], ...],
+    stored: tuple[NDArray[Any], ...],
+    few: int,
+    enough: int,
+    found: Numbers,
+) -> None:
     """Go through the cells, the nearest first, until there are points enough."""
     squares, limits, turn = ordered
     begin, front, rest = stored

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qpruntime._numba import contracted, inlined, kernel
+from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.markov.messages_small_kernels import absorbed, revise
 from qpruntime.kernels.transition_kernels import fill
 from qpruntime.quadrature.sigma_star_kernels import OK
@@ -36,7 +39,7 @@ _FEW = 8
 
 
 @contracted
-def eliminate(M, right, r):
+def eliminate(M: Array, right: Array, r: int) -> None:
     """Solve M x = right, in place, for r columns, by elimination with partial pivoting."""
     d = M.shape[0]
     for k in range(d):
@@ -69,7 +72,7 @@ def eliminate(M, right, r):
 
 
 @contracted
-def one_plus_product(left, right, out):
+def one_plus_product(left: Array, right: Array, out: Array) -> None:
     """out = I + left right; four rows at once, or sums would wait for memory."""
     d = left.shape[0]
     whole = d - d % 4
@@ -92,7 +95,7 @@ def one_plus_product(left, right, out):
 
 
 @kernel
-def store(buffer, i, vector, matrix):
+def store(buffer: Array, i: int, vector: Array, matrix: Array) -> None:
     """Write a message: the vector, and one triangle of the matrix."""
     d = vector.size
     place = d
@@ -104,7 +107,7 @@ def store(buffer, i, vector, matrix):
 
 
 @kernel
-def load(buffer, i, vector, matrix):
+def load(buffer: Array, i: int, vector: Array, matrix: Array) -> None:
     """Read a message."""
     d = vector.size
     place = d
@@ -116,7 +119,9 @@ def load(buffer, i, vector, matrix):
 
 
 @contracted
-def step_ahead(A, Q, low, high, m, P, work):
+def step_ahead(
+    A: Array, Q: Array, low: IntArray, high: IntArray, m: Array, P: Array, work: Array
+) -> None:
     """m, P = A m, A P A' + Q; A and Q have blocks on the diagonal."""
     d = m.size
     for i in range(d):
@@ -139,7 +144,16 @@ def step_ahead(A, Q, low, high, m, P, work):
 
 
 @contracted
-def step_back(A, Q, low, high, eta, J, system, work):
+def step_back(
+    A: Array,
+    Q: Array,
+    low: IntArray,
+    high: IntArray,
+    eta: Array,
+    J: Array,
+    system: Array,
+    work: Array,
+) -> None:
     """J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
     d = eta.size
     if d > _FEW:
@@ -175,7 +189,16 @@ def step_back(A, Q, low, high, eta, J, system, work):
 
 
 @contracted
-def many_back(A, Q, low, high, eta, J, system, work):
+def many_back(
+    A: Array,
+    Q: Array,
+    low: IntArray,
+    high: IntArray,
+    eta: Array,
+    J: Array,
+    system: Array,
+    work: Array,
+) -> None:
     """`step_back` block by block of Q, in half the time where there are many.
 
     (I + J Q)^-1 J = J - J_b M J_b', M = (I + Q_b J_bb)^-1 Q_b, for the block of Q that is noise;
@@ -214,7 +237,7 @@ def many_back(A, Q, low, high, eta, J, system, work):
 
 
 @contracted
-def widen(Q, first, end, eta, J, system, work):
+def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, work: Array) -> None:
     """J, eta = (I + J Q)^-1 J, (I + J Q)^-1 eta for one block of Q."""
     d, size = eta.size, end - first
     M, G = system[:size, :size], work[:size]
@@ -256,7 +279,9 @@ def widen(Q, first, end, eta, J, system, work):
 
 
 @contracted
-def meet(m, P, eta, J, heads, system, work):
+def meet(
+    m: Array, P: Array, eta: Array, J: Array, heads: Array, system: Array, work: Array
+) -> tuple[float, float]:
     """Mean and variance of f = heads . x under both messages: z = (I + J P)^-1 h."""
     d = m.size
     one_plus_product(J, P, system)
@@ -275,7 +300,7 @@ def meet(m, P, eta, J, heads, system, work):
 
 
 @contracted
-def level(m, P, heads):
+def level(m: Array, P: Array, heads: Array) -> tuple[float, float]:
     """Mean and variance of f under a forward message alone."""
     mean, variance = 0.0, 0.0
     for i in range(m.size):
@@ -287,7 +312,9 @@ def level(m, P, heads):
 
 
 @contracted
-def take_in(T, N, heads, vector, matrix, ahead, work):
+def take_in(
+    T: float, N: float, heads: Array, vector: Array, matrix: Array, ahead: bool, work: Array
+) -> None:
     """Take a site of f into the message of a pass."""
     d = vector.size
     if not ahead:
@@ -312,7 +339,7 @@ def take_in(T, N, heads, vector, matrix, ahead, work):
 
 
 @kernel
-def spans(offset):
+def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
     """First and last state, exclusive, of the block that every state belongs to."""
     d = offset[offset.size - 1]
     low, high = np.zeros(d, np.int64), np.zeros(d, np.int64)
@@ -332,7 +359,7 @@ def spans(offset):
 
 
 @inlined
-def begin(chain, edges, ahead):
+def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
     """(message of a pass as it begins, room for another one, room for transitions and products).
 
     Callers unpack it before their loop: to take arrays out of tuples for every row costs a quarter
@@ -348,14 +375,22 @@ def begin(chain, edges, ahead):
 
 
 @kernel
-def place(steps, count, ahead):
+def place(steps: Array, count: int, ahead: bool) -> tuple[int, float]:
     """Row of a pass, and the step of time that leads there."""
     i = count if ahead else steps.size - 2 - count
     return i, steps[i] if ahead else steps[i + 1]
 
 
 @kernel
-def wide_pass(chain, steps, observed, sites, messages, ahead, report):
+def wide_pass(
+    chain: tuple[Any, ...],
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    report: Array,
+) -> None:
     """Pass messages along a series: `two_numbers.pair_pass` for any state."""
     heads = chain[5]
     noise, scale = observed
@@ -388,7 +423,16 @@ def wide_pass(chain, steps, observed, sites, messages, ahead, report):
 
 
 @kernel
-def wide_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
+def wide_sweep(
+    chain: tuple[Any, ...],
+    steps: Array,
+    rows: tuple[Any, ...],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    rules: tuple[Any, ...],
+    found: Array,
+) -> tuple[int, int]:
     """`wide_pass` that updates every site when it comes to it; return (status, site)."""
     heads = chain[5]
     noise, scale, y, prior, weights = rows
@@ -423,7 +467,15 @@ def wide_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
 
 
 @kernel
-def wide_slope(chain, steps, observed, sites, messages, limits, sums):
+def wide_slope(
+    chain: tuple[Any, ...],
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    limits: tuple[Array, bool],
+    sums: Array,
+) -> None:
     """`qpruntime.inference.markov.messages_small_kernels.pair_slope` for any state.
 
     sums (3, d, d): dt (l m' + W P) and dt W on the blocks of the terms, unless the step is longer

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import call_moments, inlined, kernel
+from qpruntime._typing import Array, Floats
 from qpruntime.kernels.base import MATERN_3
 from qpruntime.kernels.stationary import matern_3_step as matern_3
 from qpruntime.kernels.stationary import matern_5_step as matern_5
@@ -30,7 +32,7 @@ __all__ = [
 
 
 @kernel
-def absorbed(tau, nu, noise, scale):
+def absorbed(tau: float, nu: float, noise: float, scale: float) -> tuple[float, float]:
     """Precision, and precision times mean, that a site of g has as one of the state's f."""
     if noise == 0.0 and scale == 1.0:
         return tau, nu
@@ -39,7 +41,15 @@ def absorbed(tau, nu, noise, scale):
 
 
 @inlined
-def revise(rules, row, site, cavity, scratch, found, i):
+def revise(
+    rules: tuple[Any, ...],
+    row: Floats,
+    site: tuple[float, float],
+    cavity: tuple[float, float],
+    scratch: Array,
+    found: Array,
+    i: int,
+) -> tuple[int, tuple[float, float], tuple[float, float]]:
     """Return (status, (tau, nu)) of site i as it is to be, and what that is to the state's f.
 
     `rules` = (functions, source, power, damping, hold precisions at zero, whether moments are
@@ -121,7 +131,7 @@ _NOTHING = 1e-290
 
 
 @kernel
-def transition_two(kind, variance, x):
+def transition_two(kind: int, variance: float, x: float) -> Floats:
     """(A00, A01, A10, A11, Q00, c_q, s_q, x) over x = rate * time; Q = L_q diag(Q00, s_q) L_q'."""
     near = min(x, 700.0)
     if near < 1e-60:
@@ -134,7 +144,7 @@ def transition_two(kind, variance, x):
 
 
 @kernel
-def begin(chain, edges, ahead):
+def begin(chain: tuple[int, float, float], edges: Array, ahead: bool) -> tuple[Floats, Floats]:
     """Return the message that a pass begins with, and no step.
 
     Ahead a message is (m0, m1, D, c, s), behind it is (eta, sigma, E, g).
@@ -145,14 +155,14 @@ def begin(chain, edges, ahead):
 
 
 @kernel
-def end(edges, ahead, message):
+def end(edges: Array, ahead: bool, message: Floats) -> None:
     """Keep the message that a pass ends with."""
     k = 2 if ahead else 3
     edges[k, 0], edges[k, 1], edges[k, 2], edges[k, 3], edges[k, 4] = message
 
 
 @kernel
-def forward_two(message, move):
+def forward_two(message: Floats, move: Floats) -> Floats:
     """The forward message after a step."""
     m0, m1, D, c, s = message
     a00, a01, a10, a11, q00, cq, sq, _ = move
@@ -173,7 +183,7 @@ def forward_two(message, move):
 
 
 @kernel
-def backward_two(message, move):
+def backward_two(message: Floats, move: Floats) -> Floats:
     """The backward message before a step."""
     n0, n1, sigma, E, g = message
     a00, a01, a10, a11, q00, cq, sq, _ = move
@@ -208,7 +218,7 @@ def backward_two(message, move):
 
 
 @kernel
-def meet_two(ahead, behind):
+def meet_two(ahead: Floats, behind: Floats) -> tuple[float, float]:
     """Mean and variance of the first state under both messages, no site of its own in."""
     m0, m1, D, c, s = ahead
     n0, n1, sigma, E, g = behind
@@ -220,7 +230,14 @@ def meet_two(ahead, behind):
 
 
 @inlined
-def reach_two(chain, steps, count, ahead, message, move):
+def reach_two(
+    chain: tuple[int, float, float],
+    steps: Array,
+    count: int,
+    ahead: bool,
+    message: Floats,
+    move: Floats,
+) -> tuple[int, Floats, Floats]:
     """Take the message of a pass on by a step; return (row, message there, transition)."""
     kind, rate, variance = chain
     i = count if ahead else steps.size - 2 - count
@@ -233,7 +250,7 @@ def reach_two(chain, steps, count, ahead, message, move):
 
 
 @kernel
-def swap(buffer, i, message):
+def swap(buffer: Array, i: int, message: Floats) -> Floats:
     """Leave a message in the place of the one that is returned."""
     other = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
     buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = message
@@ -241,7 +258,7 @@ def swap(buffer, i, message):
 
 
 @kernel
-def take_in_two(T, N, message, ahead):
+def take_in_two(T: float, N: float, message: Floats, ahead: bool) -> Floats:
     """The message of a pass with a site of f in it."""
     a0, a1, a2, a3, a4 = message
     if ahead:
@@ -252,7 +269,15 @@ def take_in_two(T, N, message, ahead):
 
 
 @kernel
-def pair_pass(chain, steps, observed, sites, messages, ahead, report):
+def pair_pass(
+    chain: tuple[int, float, float],
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    report: Array,
+) -> None:
     """One pass with the sites as they are; rows of `report` are filled if it has any.
 
     `chain` = (kind, rate, variance), `observed` = (noise, scale), `sites` = (tau, nu), `messages` =
@@ -277,7 +302,16 @@ def pair_pass(chain, steps, observed, sites, messages, ahead, report):
 
 
 @kernel
-def pair_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
+def pair_sweep(
+    chain: tuple[int, float, float],
+    steps: Array,
+    rows: tuple[Any, ...],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    rules: tuple[Any, ...],
+    found: Array,
+) -> tuple[int, int]:
     """`pair_pass` that updates every site when it comes to it; return (status, site).
 
     `rows` = (noise, scale, y, prior, weights); `rules` and `found` are those of `revise`.
@@ -302,7 +336,15 @@ def pair_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
 
 
 @kernel
-def pair_slope(chain, steps, observed, sites, messages, limits, sums):
+def pair_slope(
+    chain: tuple[int, float, float],
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    limits: tuple[float, bool],
+    sums: Array,
+) -> None:
     """Backward pass over forward messages that sums up what the gradient is made of.
 
     Of l l' - W as `wide_slope` has them: sums[0] += dt (l m' + W P), sums[1] += dt W, and
@@ -365,7 +407,7 @@ def pair_slope(chain, steps, observed, sites, messages, limits, sums):
 
 
 @kernel
-def transition_three(variance, x):
+def transition_three(variance: float, x: float) -> Floats:
     """(A by rows, diagonal of Q's factors, l10, l20, l21 of these, x) over x = rate * time."""
     near = min(x, 700.0)
     if near < 1e-60:
@@ -382,13 +424,13 @@ def transition_three(variance, x):
 
 
 @kernel
-def inverted(value):
+def inverted(value: float) -> float:
     """1 / value; of what is nothing, 0: what such a factor still says is nothing."""
     return 1.0 / value if abs(value) > _NOTHING else 0.0
 
 
 @kernel
-def forward_three(message, move):
+def forward_three(message: Floats, move: Floats) -> Floats:
     """The forward message after a step: rows of [A L, L of Q] made orthogonal from the top."""
     m0, m1, m2, p0, p1, p2, l10, l20, l21 = message
     a00, a01, a02, a10, a11, a12, a20, a21, a22, q0, q1, q2, k10, k20, k21, _ = move
@@ -421,7 +463,7 @@ def forward_three(message, move):
 
 
 @kernel
-def spread(message, noise):
+def spread(message: Floats, noise: Floats) -> Floats:
     """A backward message of x + N(0, L diag(q) L') instead of x: J -> (I + J Q)^-1 J."""
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = message
     q0, q1, q2, k10, k20, k21 = noise
@@ -463,7 +505,7 @@ def spread(message, noise):
 
 
 @kernel
-def backward_three(message, move):
+def backward_three(message: Floats, move: Floats) -> Floats:
     """The backward message before a step: rows of A' U made orthogonal from the bottom."""
     a00, a01, a02, a10, a11, a12, a20, a21, a22 = move[:9]
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = spread(message, move[9:15])
@@ -495,7 +537,7 @@ def backward_three(message, move):
 
 
 @kernel
-def left(ahead, behind):
+def left(ahead: Floats, behind: Floats) -> tuple[float, float, float]:
     """z of what a backward message says of x - m, m the mean of a forward one."""
     m0, m1, m2 = ahead[:3]
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = behind
@@ -507,7 +549,7 @@ def left(ahead, behind):
 
 
 @kernel
-def meet_three(ahead, behind):
+def meet_three(ahead: Floats, behind: Floats) -> tuple[float, float]:
     """Mean and variance of the first state under both messages, no site of its own in.
 
     In x = m + L w the precision behind is V diag(e) V', V = L' U; the noises w2 and w1 are taken in
@@ -532,7 +574,7 @@ def meet_three(ahead, behind):
 
 
 @kernel
-def take_in_three(T, N, message, ahead):
+def take_in_three(T: float, N: float, message: Floats, ahead: bool) -> Floats:
     """The message of a pass with a site of f in it."""
     a0, a1, a2, b0, b1, b2, c0, c1, c2 = message
     if ahead:
@@ -543,21 +585,28 @@ def take_in_three(T, N, message, ahead):
 
 
 @inlined
-def taken(rows, i):
+def taken(rows: Array, i: int) -> Floats:
     """A message as it is stored."""
     row = rows[i]
     return row[0], row[1], row[2], row[3], row[5], row[8], row[4], row[6], row[7]
 
 
 @kernel
-def put(rows, i, message):
+def put(rows: Array, i: int, message: Floats) -> None:
     """Store a message."""
     row = rows[i]
     row[0], row[1], row[2], row[3], row[5], row[8], row[4], row[6], row[7] = message
 
 
 @inlined
-def reach_three(chain, steps, count, ahead, message, move):
+def reach_three(
+    chain: tuple[float, float],
+    steps: Array,
+    count: int,
+    ahead: bool,
+    message: Floats,
+    move: Floats,
+) -> tuple[int, Floats, Floats]:
     """Take the message of a pass on by a step; return (row, message there, transition)."""
     rate, variance = chain
     i = count if ahead else steps.size - 2 - count
@@ -570,7 +619,15 @@ def reach_three(chain, steps, count, ahead, message, move):
 
 
 @kernel
-def trio_pass(chain, steps, observed, sites, messages, ahead, report):
+def trio_pass(
+    chain: tuple[float, float],
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    report: Array,
+) -> None:
     """`two_numbers.pair_pass` for Matern 5/2; `chain` = (rate, variance)."""
     noise, scale = observed
     tau, nu = sites
@@ -590,7 +647,16 @@ def trio_pass(chain, steps, observed, sites, messages, ahead, report):
 
 
 @kernel
-def trio_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
+def trio_sweep(
+    chain: tuple[float, float],
+    steps: Array,
+    rows: tuple[Any, ...],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    rules: tuple[Any, ...],
+    found: Array,
+) -> tuple[int, int]:
     """`trio_pass` that updates every site when it comes to it; return (status, site)."""
     noise, scale, y, prior, weights = rows
     tau, nu = sites
@@ -613,7 +679,15 @@ def trio_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
 
 
 @kernel
-def trio_slope(chain, steps, observed, sites, messages, limits, sums):
+def trio_slope(
+    chain: tuple[float, float],
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    limits: tuple[float, bool],
+    sums: Array,
+) -> None:
     """`two_numbers.pair_slope` for Matern 5/2."""
     rate, variance = chain
     noise, scale = observed

@@ -10,9 +10,12 @@ for the matrix. Kernels only.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qpruntime._numba import contracted, inlined, kernel
+from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.markov.messages_covariance_kernels import load, place, spans, store
 from qpruntime.inference.markov.messages_small_kernels import absorbed, revise
 from qpruntime.kernels.transition_kernels import fill
@@ -22,7 +25,7 @@ __all__ = ["careful_pass", "careful_sweep"]
 
 
 @contracted
-def factors(Q, low, high, K):
+def factors(Q: Array, low: IntArray, high: IntArray, K: Array) -> None:
     """Fill K with the factors of Q, block by block: diagonal, and unit lower triangle."""
     for j in range(Q.shape[0]):
         for i in range(low[j], j + 1):
@@ -37,7 +40,7 @@ def factors(Q, low, high, K):
 
 
 @contracted
-def orthogonal(W, weights, ahead, F):
+def orthogonal(W: Array, weights: Array, ahead: bool, F: Array) -> None:
     """F = factors of W diag(weights) W'; rows of W are made orthogonal, from the top if ahead."""
     d, r = F.shape[0], weights.size
     for a in range(d):
@@ -59,7 +62,7 @@ def orthogonal(W, weights, ahead, F):
 
 
 @contracted
-def condense(F, f, q, ahead, b, z):
+def condense(F: Array, f: Array, q: float, ahead: bool, b: Array, z: Array) -> float:
     """Factors of M - M l l' M q/(1 + q l' M l) from those of M, f being the factor's l.
 
     b becomes M l, and 1 + q l' M l is returned; z (zeros for forward messages) is that of
@@ -91,7 +94,9 @@ def condense(F, f, q, ahead, b, z):
 
 
 @contracted
-def step_ahead(A, K, low, high, m, F, W, weights):
+def step_ahead(
+    A: Array, K: Array, low: Array, high: Array, m: Array, F: Array, W: Array, weights: Array
+) -> None:
     """The forward message after a step; K has the factors of Q."""
     d = m.size
     for i in range(d):
@@ -115,7 +120,18 @@ def step_ahead(A, K, low, high, m, F, W, weights):
 
 
 @contracted
-def step_back(A, K, low, high, z, F, W, weights, f, b):
+def step_back(
+    A: Array,
+    K: Array,
+    low: Array,
+    high: Array,
+    z: Array,
+    F: Array,
+    W: Array,
+    weights: Array,
+    f: Array,
+    b: Array,
+) -> None:
     """The backward message before a step."""
     d = z.size
     for k in range(d - 1, -1, -1):
@@ -152,7 +168,7 @@ def step_back(A, K, low, high, z, F, W, weights, f, b):
 
 
 @contracted
-def level(m, F, heads, f):
+def level(m: Array, F: Array, heads: Array, f: Array) -> tuple[float, float]:
     """Mean and variance of f under a forward message; f becomes L' h."""
     mean, variance = 0.0, 0.0
     d = m.size
@@ -167,7 +183,18 @@ def level(m, F, heads, f):
 
 
 @contracted
-def meet(m, L, z, U, heads, mean, F, f, b, zero):
+def meet(
+    m: Array,
+    L: Array,
+    z: Array,
+    U: Array,
+    heads: Array,
+    mean: Array,
+    F: Array,
+    f: Array,
+    b: Array,
+    zero: Array,
+) -> tuple[float, float]:
     """Mean and variance of f = heads . x under both messages: one column of U after the other."""
     d = m.size
     for i in range(d):
@@ -195,7 +222,17 @@ def meet(m, L, z, U, heads, mean, F, f, b, zero):
 
 
 @contracted
-def take_in(T, N, heads, vector, F, ahead, f, b, zero):
+def take_in(
+    T: float,
+    N: float,
+    heads: Array,
+    vector: Array,
+    F: Array,
+    ahead: bool,
+    f: Array,
+    b: Array,
+    zero: Array,
+) -> None:
     """Take a site of f into the message of a pass."""
     d = vector.size
     if ahead:
@@ -229,7 +266,7 @@ def take_in(T, N, heads, vector, F, ahead, f, b, zero):
 
 
 @inlined
-def begin(chain, edges, ahead):
+def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
     """(message of a pass as it begins, room for another one, for transitions, and for products)."""
     d = chain[5].size
     low, high = spans(chain[4])
@@ -247,7 +284,15 @@ def begin(chain, edges, ahead):
 
 
 @kernel
-def advance(step, last, chain, ahead, message, system, room):
+def advance(
+    step: float,
+    last: float,
+    chain: Arrays,
+    ahead: bool,
+    message: tuple[Array, Array],
+    system: Arrays,
+    room: Arrays,
+) -> float:
     """Move a message over a step; return what step the matrices of the system are of."""
     if not step > 0.0:
         return last
@@ -265,7 +310,15 @@ def advance(step, last, chain, ahead, message, system, room):
 
 
 @kernel
-def careful_pass(chain, steps, observed, sites, messages, ahead, report):
+def careful_pass(
+    chain: Arrays,
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    report: Array,
+) -> None:
     """`qpruntime.inference.markov.messages_covariance_kernels.wide_pass` in factors; edges are
     factors, too."""
     heads = chain[5]
@@ -293,7 +346,16 @@ def careful_pass(chain, steps, observed, sites, messages, ahead, report):
 
 
 @kernel
-def careful_sweep(chain, steps, rows, sites, messages, ahead, rules, found):
+def careful_sweep(
+    chain: Arrays,
+    steps: Array,
+    rows: tuple[Any, ...],
+    sites: tuple[Array, Array],
+    messages: tuple[Array, Array],
+    ahead: bool,
+    rules: tuple[Any, ...],
+    found: Array,
+) -> tuple[int, int]:
     """`careful_pass` that updates every site when it comes to it; return (status, site)."""
     heads = chain[5]
     noise, scale, y, prior, weights = rows

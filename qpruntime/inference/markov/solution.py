@@ -422,7 +422,7 @@ def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
 
 
 @kernel
-def root(C, L):
+def root(C: Array, L: Array) -> None:
     """Cholesky factor of a covariance, zero where there is no variance left."""
     d = C.shape[0]
     for i in range(d):
@@ -440,7 +440,16 @@ def root(C, L):
 
 
 @kernel
-def draw_states(chain, steps, observed, sites, buffer, normal, wanted, out):
+def draw_states(
+    chain: tuple[Any, ...],
+    steps: Array,
+    observed: tuple[float, Array],
+    sites: tuple[Array, Array],
+    buffer: Array,
+    normal: Array,
+    wanted: NDArray[np.bool_],
+    out: Array,
+) -> None:
     """Fill `out` (wanted rows, draws) with f, from standard normal numbers (N, d, draws).
 
     x_i given x_{i-1} is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q), exp(eta' x - x' J x/2)

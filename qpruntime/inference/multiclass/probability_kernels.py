@@ -8,7 +8,7 @@ import numpy as np
 
 from qpruntime._numba import kernel, summed
 from qpruntime._special import log_ndtr, probit_series
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 
 __all__ = [
     "LEAST",
@@ -33,7 +33,7 @@ _LARGEST = 0.999
 
 
 @summed
-def log_passes(prior, covariance, work, rows):
+def log_passes(prior: Array, covariance: Array, work: Array, rows: Array) -> float:
     """log E prod_j Phi(g_j) for g ~ N(prior, covariance), of k values.
 
     `work` (k, k) is room for a covariance and `rows` (6, k) for the sites.
@@ -87,7 +87,7 @@ def log_passes(prior, covariance, work, rows):
 
 
 @kernel
-def _evidence(prior, V, rows):
+def _evidence(prior: Array, V: Array, rows: Array) -> float:
     """Site terms of the evidence, and the pairs of cumulants; `nu` and `spread` are used up."""
     mean, tau, nu, kept, pull, spread = rows
     k = mean.size
@@ -137,7 +137,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
-def independent_variances(covariance):
+def independent_variances(covariance: Array) -> tuple[float, float, float]:
     """Variances of three independent latents, noise included, that have these contrasts."""
     S = covariance
     cross = S[0, 1], S[0, 2], S[1, 2]
@@ -149,7 +149,9 @@ def independent_variances(covariance):
 
 
 @kernel
-def log_largest(gap_1, gap_2, square, square_1, square_2, sign=1.0):
+def log_largest(
+    gap_1: float, gap_2: float, square: float, square_1: float, square_2: float, sign: float = 1.0
+) -> float:
     """log E Phi((x + gap_1)/s_1) Phi((sign x + gap_2)/s_2) for x ~ N(0, square).
 
     That one of three independent normals is the largest where `sign` is 1: the first has variance
@@ -188,13 +190,17 @@ def log_largest(gap_1, gap_2, square, square_1, square_2, sign=1.0):
 
 
 @kernel
-def _log_integrand(z, gap_1, gap_2, square, s1, s2, sign):
+def _log_integrand(
+    z: float, gap_1: float, gap_2: float, square: float, s1: float, s2: float, sign: float
+) -> float:
     ends = log_ndtr((z + gap_1) / s1) + log_ndtr((sign * z + gap_2) / s2)
     return ends - 0.5 * z * z / square
 
 
 @kernel
-def log_quadrant(mean_1, mean_2, variance_1, variance_2, covariance):
+def log_quadrant(
+    mean_1: float, mean_2: float, variance_1: float, variance_2: float, covariance: float
+) -> float:
     """log P(x > 0 and y > 0) for two correlated normals, whatever the sign of their covariance."""
     s1, s2 = math.sqrt(variance_1), math.sqrt(variance_2)
     r = covariance / (s1 * s2)
@@ -228,7 +234,7 @@ def log_probabilities(mean: Array, covariance: Array) -> Array:
 
 
 @kernel
-def fill(mean, covariance, out):
+def fill(mean: Array, covariance: Array, out: Array) -> None:
     """Fill the log probabilities of all points."""
     points, C = mean.shape
     k = C - 1
@@ -263,7 +269,7 @@ def fill(mean, covariance, out):
 
 
 @kernel
-def contrasts(m, S, own, prior, G):
+def contrasts(m: Array, S: Array, own: int, prior: Array, G: Array) -> None:
     """Fill means and covariance of u + f_own - f_j for all other j, u a unit normal."""
     row = 0
     for j in range(m.size):
@@ -280,7 +286,7 @@ def contrasts(m, S, own, prior, G):
 
 
 @kernel
-def log_orthants(mean, covariance, own, out):
+def log_orthants(mean: Array, covariance: Array, own: IntArray, out: Array) -> None:
     """Fill log p(own class), not scaled, of N(mean, covariance), one class for each point."""
     points, C = mean.shape
     k = C - 1

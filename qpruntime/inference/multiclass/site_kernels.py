@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qpruntime._numba import kernel, summed
+from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
 from qpruntime.inference.multiclass.probability_kernels import log_passes, log_quadrant
 from qpruntime.inference.site_kernels import Marginals, Observations, propose
@@ -22,7 +25,7 @@ __all__ = [
 
 
 @kernel
-def scale_and_add(upper, root, E, total):
+def scale_and_add(upper: Array, root: Array, E: Array, total: Array) -> None:
     """Fill E = R B^-1 R, of the upper triangle of B^-1, and add its upper triangle to `total`."""
     n = root.size
     for i in range(n):
@@ -34,7 +37,7 @@ def scale_and_add(upper, root, E, total):
 
 
 @summed
-def products_of_rows(a, b):
+def products_of_rows(a: Array, b: Array) -> Array:
     """Inner products of the rows of two matrices, shape (N,)."""
     n, width = a.shape
     out = np.empty(n)
@@ -52,7 +55,17 @@ def products_of_rows(a, b):
 
 
 @kernel
-def visit_rows(rules, observed, covariances, others, marginals, sites, visits, tol, record):
+def visit_rows(
+    rules: tuple[Any, ...],
+    observed: tuple[Array, Array],
+    covariances: Array,
+    others: IntArray,
+    marginals: Arrays,
+    sites: tuple[Array, Array],
+    visits: int,
+    tol: float,
+    record: tuple[IntArray, Array],
+) -> tuple[int, int]:
     """Update the C - 1 sites of every row in turn, `visits` times or until they change less.
 
     Returns a status and the site it belongs to. Sites, of shape (N (C - 1),), and the counts of
@@ -113,7 +126,9 @@ def visit_rows(rules, observed, covariances, others, marginals, sites, visits, t
 
 
 @kernel
-def leave_rows_out(covariances, others, marginals, sites, out):
+def leave_rows_out(
+    covariances: Array, others: IntArray, marginals: Arrays, sites: tuple[Array, Array], out: Array
+) -> int:
     """Fill log p(own class) of every row without its own sites, shape (N,); return the row that has
     no such posterior, or -1.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NoReturn
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
@@ -67,7 +68,7 @@ class PointSolved(ClassSolved):
         variance, kept = self.blocks.marginals()
         return layout.flat(variance), layout.flat(kept)
 
-    def slope(self):  # type: ignore[no-untyped-def]
+    def slope(self) -> NoReturn:
         raise InputError("inducing points of classes have no slope of the evidence")
 
 

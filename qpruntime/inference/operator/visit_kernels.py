@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime._numba import kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.inference.site_kernels import Marginals, Observations, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
@@ -36,7 +37,15 @@ def quadratic_forms(rows: Any, S: Array) -> tuple[Array, Array]:
 
 
 @kernel
-def _fill(data, indices, starts, S, deviation, found, reach):
+def _fill(
+    data: Array,
+    indices: NDArray[Any],
+    starts: NDArray[Any],
+    S: Array,
+    deviation: Array,
+    found: Array,
+    reach: Array,
+) -> None:
     for i in range(found.size):
         first, last = starts[i], starts[i + 1]
         form, bound = 0.0, 0.0
@@ -52,7 +61,17 @@ def _fill(data, indices, starts, S, deviation, found, reach):
 
 
 @kernel
-def visit(rules, observed, features, posterior, prior, sites, visits, damping, record):
+def visit(
+    rules: tuple[Any, ...],
+    observed: tuple[Array, Array],
+    features: Array,
+    posterior: tuple[Array, Array],
+    prior: Array,
+    sites: tuple[Array, Array],
+    visits: IntArray,
+    damping: float,
+    record: tuple[IntArray, Array],
+) -> tuple[int, int]:
     """Update sites in the order of `visits`; return a status and the site it belongs to.
 
     `posterior` are the covariance (r, r) and the mean (r,) of the coordinates whose products with

@@ -17,7 +17,7 @@ from scipy.special import gammaln, log_ndtr
 from qpruntime._numba import FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import log_ndtr as log_ndtr_of__special
 from qpruntime._special import probit_series
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
 from qpruntime.inference.precision.pattern_kernels import Equal, equal_rows, near_order
@@ -513,7 +513,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _one = kernel(probit._moments)
 
 
-def _split(f, y, theta):
+def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
     value = 0.0
     if k > 0.0:
@@ -524,7 +524,7 @@ def _split(f, y, theta):
 
 
 @kernel
-def level(k, fail, f):
+def level(k: float, fail: float, f: float) -> float:
     """log p."""
     value = 0.0
     if k > 0.0:
@@ -535,7 +535,7 @@ def level(k, fail, f):
 
 
 @kernel
-def slopes(k, fail, f):
+def slopes(k: float, fail: float, f: float) -> tuple[float, float]:
     """Slope and curvature of log p."""
     slope, curvature = 0.0, 0.0
     if k > 0.0:
@@ -550,7 +550,7 @@ def slopes(k, fail, f):
 
 
 @kernel
-def peak_of(k, fail, mu, inverse):
+def peak_of(k: float, fail: float, mu: float, inverse: float) -> float:
     """Peak of the tilted density: Newton's method, between bounds where it leaves them."""
     f, low, high = mu, -math.inf, math.inf
     for _ in range(_STEPS):
@@ -570,7 +570,7 @@ def peak_of(k, fail, mu, inverse):
     return f
 
 
-def _moments(mu, sigma, y, theta):
+def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
     if n == 1.0:
         return _one(mu, sigma, 2.0 * k - 1.0, theta)
@@ -603,7 +603,7 @@ def _moments(mu, sigma, y, theta):
     return log_z, peak + mean, second / mass - mean * mean
 
 
-def _frame(mu, sigma, y, theta):
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
     inverse = 1.0 / (sigma * sigma)
     peak = peak_of(k, n - k, mu, inverse)

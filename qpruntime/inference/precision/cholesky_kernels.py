@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -13,6 +14,7 @@ from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
 from qpruntime._numba import INTERPRETED, contracted, inlined, kernel
+from qpruntime._typing import Array, IntArray
 
 __all__ = [
     "dgemm",
@@ -45,7 +47,7 @@ def routines() -> tuple[int, ...]:
     return tuple(found)
 
 
-def _lower(context, builder, signature, args):
+def _lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Emit a call by reference: 64-bit integers are addresses, all other numbers are values."""
     pointer = ir.IntType(8).as_pointer()
     values = cgutils.unpack_tuple(builder, args[1], len(signature.args[1]))
@@ -61,10 +63,14 @@ def _lower(context, builder, signature, args):
     return context.get_dummy_value()
 
 
-def _by_ctypes(handle, args):
+def _by_ctypes(handle: int, args: tuple[Any, ...]) -> None:
     """The same with the jit off."""
-    kinds = {np.uint8: ctypes.c_char, np.int32: ctypes.c_int, np.float64: ctypes.c_double}
-    held = []
+    kinds: dict[type, Any] = {
+        np.uint8: ctypes.c_char,
+        np.int32: ctypes.c_int,
+        np.float64: ctypes.c_double,
+    }
+    held: list[Any] = []
     for value in args:
         kind = kinds.get(type(value))
         if kind is None:
@@ -80,7 +86,7 @@ if INTERPRETED:
 else:
 
     @intrinsic
-    def _call(typing, handle, args):
+    def _call(typing: Any, handle: Any, args: Any) -> Any:
         """Call a routine by its address."""
         return types.void(types.int64, args), _lower
 
@@ -90,19 +96,29 @@ _L, _R, _N, _T = np.uint8(76), np.uint8(82), np.uint8(78), np.uint8(84)
 
 
 @inlined
-def dpotrf(at, n, a, ld, info):
+def dpotrf(at: tuple[int, ...], n: int, a: int, ld: int, info: int) -> None:
     """Replace the lower triangle at `a` by its Cholesky factor; `info` is where the status goes."""
     _call(at[0], (_L, np.int32(n), np.int64(a), np.int32(ld), np.int64(info)))
 
 
 @inlined
-def dpotri(at, n, a, ld, info):
+def dpotri(at: tuple[int, ...], n: int, a: int, ld: int, info: int) -> None:
     """Replace the Cholesky factor at `a` by the lower triangle of the inverse."""
     _call(at[1], (_L, np.int32(n), np.int64(a), np.int32(ld), np.int64(info)))
 
 
 @inlined
-def dtrsm(at, left, transposed, m, n, a, lda, b, ldb):
+def dtrsm(
+    at: tuple[int, ...],
+    left: bool,
+    transposed: bool,
+    m: int,
+    n: int,
+    a: int,
+    lda: int,
+    b: int,
+    ldb: int,
+) -> None:
     """Replace b (m, n) by L^-1 b, or by b L^-1 where not `left`; of L^T if `transposed`."""
     side = _L if left else _R
     letter = _T if transposed else _N
@@ -116,7 +132,17 @@ def dtrsm(at, left, transposed, m, n, a, lda, b, ldb):
 
 
 @inlined
-def dsyrk(at, n, k, alpha, a, lda, beta, c, ldc):
+def dsyrk(
+    at: tuple[int, ...],
+    n: int,
+    k: int,
+    alpha: float,
+    a: int,
+    lda: int,
+    beta: float,
+    c: int,
+    ldc: int,
+) -> None:
     """Lower triangle of c (n, n) = alpha a a^T + beta c, for a (n, k)."""
     _call(
         at[3],
@@ -128,7 +154,19 @@ def dsyrk(at, n, k, alpha, a, lda, beta, c, ldc):
 
 
 @inlined
-def dsymm(at, m, n, alpha, a, lda, b, ldb, beta, c, ldc):
+def dsymm(
+    at: tuple[int, ...],
+    m: int,
+    n: int,
+    alpha: float,
+    a: int,
+    lda: int,
+    b: int,
+    ldb: int,
+    beta: float,
+    c: int,
+    ldc: int,
+) -> None:
     """Let c (m, n) = alpha a b + beta c, for a symmetric (m, m) of which the lower half is read."""
     _call(
         at[4],
@@ -141,7 +179,22 @@ def dsymm(at, m, n, alpha, a, lda, b, ldb, beta, c, ldc):
 
 
 @inlined
-def dgemm(at, first, second, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+def dgemm(
+    at: tuple[int, ...],
+    first: bool,
+    second: bool,
+    m: int,
+    n: int,
+    k: int,
+    alpha: float,
+    a: int,
+    lda: int,
+    b: int,
+    ldb: int,
+    beta: float,
+    c: int,
+    ldc: int,
+) -> None:
     """Let c (m, n) = alpha op(a) op(b) + beta c; `first` and `second` say what is transposed."""
     one = _T if first else _N
     two = _T if second else _N
@@ -165,7 +218,9 @@ _SMALL = 600
 
 
 @contracted
-def factorise(shape, panels, routines, stack):
+def factorise(
+    shape: tuple[IntArray, ...], panels: Array, routines: tuple[int, ...], stack: Array
+) -> int:
     """Replace a matrix in its panels by its factor; return the column that fails, or -1.
 
     `panels` holds the lower triangle at the places that a `Shape` gives it, and zeros. `stack` has
@@ -230,7 +285,7 @@ def factorise(shape, panels, routines, stack):
 
 
 @contracted
-def small_panel(panels, p0, nc, ld):
+def small_panel(panels: Array, p0: int, nc: int, ld: int) -> int:
     """Factorise one panel by loops; return the column that fails, or -1."""
     for j in range(nc):
         column = p0 + j * ld
@@ -251,7 +306,7 @@ def small_panel(panels, p0, nc, ld):
 
 
 @contracted
-def small_update(panels, p0, nc, ld, stack, u0):
+def small_update(panels: Array, p0: int, nc: int, ld: int, stack: Array, u0: int) -> None:
     """Subtract the products of a panel's rows below from its update."""
     nr = ld - nc
     for j in range(nc):
@@ -264,7 +319,7 @@ def small_update(panels, p0, nc, ld, stack, u0):
 
 
 @kernel
-def log_determinant(shape, panels):
+def log_determinant(shape: tuple[IntArray, ...], panels: Array) -> float:
     """Log determinant of the matrix whose factor is in the panels."""
     first, begins, below = shape[0], shape[1], shape[2]
     total = 0.0
@@ -276,14 +331,14 @@ def log_determinant(shape, panels):
 
 
 @contracted
-def solve(shape, panels, x):
+def solve(shape: tuple[IntArray, ...], panels: Array, x: Array) -> None:
     """Replace columns x (n, T), C-ordered, by (L L^T)^-1 x."""
     solve_lower(shape, panels, x)
     solve_upper(shape, panels, x)
 
 
 @contracted
-def solve_lower(shape, panels, x):
+def solve_lower(shape: tuple[IntArray, ...], panels: Array, x: Array) -> None:
     """Replace x (n, T) by L^-1 x."""
     first, begins, below, rows, _, _ = shape
     T = x.shape[1]
@@ -308,7 +363,7 @@ def solve_lower(shape, panels, x):
 
 
 @contracted
-def solve_upper(shape, panels, x):
+def solve_upper(shape: tuple[IntArray, ...], panels: Array, x: Array) -> None:
     """Replace x (n, T) by L^-T x."""
     first, begins, below, rows, _, _ = shape
     T = x.shape[1]
@@ -341,7 +396,13 @@ _SMALL_INVERSE = 300
 
 
 @contracted
-def selected_inverse(shape, panels, inverse, routines, widest):
+def selected_inverse(
+    shape: tuple[IntArray, ...],
+    panels: Array,
+    inverse: Array,
+    routines: tuple[int, ...],
+    widest: tuple[int, int],
+) -> None:
     """Fill the panels of the inverse from those of the factor.
 
     Lower triangles alone, as of the factor. `widest` has the largest number of rows below, and the
@@ -375,7 +436,9 @@ def selected_inverse(shape, panels, inverse, routines, widest):
 
 
 @contracted
-def gather(shape, inverse, b0, nr, local, W):
+def gather(
+    shape: tuple[IntArray, ...], inverse: Array, b0: int, nr: int, local: IntArray, W: Array
+) -> None:
     """Fill the lower triangle of Z_RR, column-major, by merging lists of rows."""
     first, begins, below, rows, owner, _ = shape
     i = 0
@@ -402,7 +465,7 @@ def gather(shape, inverse, b0, nr, local, W):
 
 
 @contracted
-def single(panels, inverse, p0, nr, W, Y):
+def single(panels: Array, inverse: Array, p0: int, nr: int, W: Array, Y: Array) -> None:
     """Selected inverse of a panel of one column."""
     scale = 1.0 / panels[p0]
     for i in range(nr):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._numba import call_moments, contracted, kernel, plain
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import CorrectedEvidence
 from qpruntime.inference.corrections.tilted import Fixed, rule_of, tilted_moments
@@ -112,7 +112,7 @@ def third_and_fourth(problem: Problem, here: Marginals, sites: Sites) -> Array:
 
 
 @kernel
-def difference(functions, marginals, y, out):
+def difference(functions: tuple[Any, ...], marginals: Arrays, y: Array, out: Array) -> None:
     """Fill both moments of every site, by differences of five points."""
     mean, variance, kept, pull = marginals
     theta, moments = functions[0], functions[4]
@@ -196,7 +196,7 @@ def _level_pairs(pattern: Pattern, rows: SparseRows, most: int) -> LevelPairs:
 
 
 @kernel
-def fill_members(indptr, columns, ends, members):
+def fill_members(indptr: IntArray, columns: IntArray, ends: IntArray, members: IntArray) -> None:
     """Fill the rows of every column, ascending."""
     for n in range(indptr.size - 1):
         for p in range(indptr[n], indptr[n + 1]):
@@ -205,7 +205,9 @@ def fill_members(indptr, columns, ends, members):
 
 
 @kernel
-def shared_level(indptr, columns, level, n, m):
+def shared_level(
+    indptr: IntArray, columns: IntArray, level: NDArray[np.bool_], n: int, m: int
+) -> tuple[int, bool]:
     """Return the first level that two rows share, -1 if none, and whether all columns are equal."""
     p, q = indptr[n], indptr[m]
     same = indptr[n + 1] - p == indptr[m + 1] - q
@@ -226,7 +228,15 @@ def shared_level(indptr, columns, level, n, m):
 
 
 @kernel
-def find_pairs(shape, given, fill, first, second, begin, places):
+def find_pairs(
+    shape: tuple[Any, ...],
+    given: tuple[NDArray[Any], ...],
+    fill: bool,
+    first: IntArray,
+    second: IntArray,
+    begin: IntArray,
+    places: IntArray,
+) -> tuple[int, int]:
     """Count pairs and products of their columns, or fill them."""
     indptr, columns, starts, members, level = given
     own = np.empty(indptr.size, np.int64)
@@ -262,7 +272,9 @@ def find_pairs(shape, given, fill, first, second, begin, places):
 
 
 @contracted
-def pair_covariances(inverse, rows, pairs, out):
+def pair_covariances(
+    inverse: Array, rows: tuple[NDArray[Any], ...], pairs: tuple[IntArray, ...], out: Array
+) -> int:
     """Fill a_n' Z a_m of every pair; NaN where the factor lacks an entry. Return how many lack."""
     indptr, _, values, own = rows
     first, second, begin, places = pairs

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._numba import contracted, kernel
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 
 __all__ = [
     "Equal",
@@ -96,7 +96,9 @@ def near_order(A: sparse.csr_array, first: NDArray[np.intp]) -> NDArray[np.intp]
 
 
 @kernel
-def rarest(indptr, indices, counts, rows, keys):
+def rarest(
+    indptr: NDArray[Any], indices: NDArray[Any], counts: IntArray, rows: IntArray, keys: IntArray
+) -> None:
     """Fill the column of every row that the fewest rows have."""
     for k in range(rows.size):
         n, least = rows[k], -1
@@ -108,7 +110,13 @@ def rarest(indptr, indices, counts, rows, keys):
 
 
 @kernel
-def hash_rows(indptr, indices, values, extra, keys):
+def hash_rows(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    values: NDArray[np.uint64],
+    extra: NDArray[np.uint64],
+    keys: NDArray[np.uint64],
+) -> None:
     """Fill a number for every row that tells unequal ones apart, but for one in 2^64."""
     multiplier = np.uint64(0x9E3779B97F4A7C15)
     for n in range(keys.size):
@@ -125,7 +133,13 @@ def hash_rows(indptr, indices, values, extra, keys):
 
 
 @kernel
-def all_equal(indptr, indices, values, extra, other):
+def all_equal(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    values: NDArray[np.uint64],
+    extra: NDArray[np.uint64],
+    other: IntArray,
+) -> bool:
     """Whether every row equals another one."""
     for n in range(other.size):
         m = other[n]
@@ -151,7 +165,7 @@ def all_equal(indptr, indices, values, extra, other):
 
 
 @kernel
-def place_of(shape, i, j):
+def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
     """Return where the entry of row i and column j <= i stands in the panels, or -1."""
     first, begins, below, rows, owner = shape[0], shape[1], shape[2], shape[3], shape[4]
     s = owner[j]
@@ -174,14 +188,22 @@ def place_of(shape, i, j):
 
 
 @kernel
-def places(shape, i, j, out):
+def places(shape: tuple[IntArray, ...], i: IntArray, j: IntArray, out: NDArray[Any]) -> None:
     """Fill places of entries, of either triangle; -1 where the panels have none."""
     for k in range(i.size):
         out[k] = place_of(shape, max(i[k], j[k]), min(i[k], j[k]))
 
 
 @kernel
-def sort_rows(indptr, indices, place, chosen, starts, columns, order):
+def sort_rows(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    place: IntArray,
+    chosen: IntArray,
+    starts: IntArray,
+    columns: NDArray[np.int32],
+    order: NDArray[np.int32],
+) -> None:
     """Fill columns of chosen rows by their places, ascending, and where their values are."""
     for k in range(chosen.size):
         begin = starts[k]
@@ -196,7 +218,12 @@ def sort_rows(indptr, indices, place, chosen, starts, columns, order):
 
 
 @kernel
-def pair_places(shape, indptr, columns, out):
+def pair_places(
+    shape: tuple[IntArray, ...],
+    indptr: IntArray,
+    columns: NDArray[np.int32],
+    out: NDArray[np.int32],
+) -> int:
     """Fill the places of all pairs of every row; return a row with a pair that has none, or -1."""
     q = 0
     for n in range(indptr.size - 1):
@@ -211,7 +238,9 @@ def pair_places(shape, indptr, columns, out):
 
 
 @kernel
-def entry_coordinates(indptr, columns, index, i, j):
+def entry_coordinates(
+    indptr: NDArray[Any], columns: NDArray[Any], index: IntArray, i: IntArray, j: IntArray
+) -> None:
     """Fill row and column of the entries that pairs of rows stand for."""
     q = 0
     for n in range(indptr.size - 1):
@@ -222,7 +251,12 @@ def entry_coordinates(indptr, columns, index, i, j):
 
 
 @kernel
-def placed(shape, indptr, columns, found):
+def placed(
+    shape: tuple[IntArray, ...],
+    indptr: IntArray,
+    columns: NDArray[np.int32],
+    found: NDArray[np.bool_],
+) -> None:
     """Fill whether all pairs of a row have places."""
     for n in range(found.size):
         found[n] = True
@@ -233,7 +267,9 @@ def placed(shape, indptr, columns, found):
 
 
 @contracted
-def add_rows(panels, indptr, values, pairs, tau):
+def add_rows(
+    panels: Array, indptr: IntArray, values: Array, pairs: NDArray[np.int32], tau: Array
+) -> None:
     """Add A^T diag(tau) A."""
     q = 0
     for n in range(tau.size):
@@ -246,7 +282,9 @@ def add_rows(panels, indptr, values, pairs, tau):
 
 
 @contracted
-def squares(inverse, indptr, values, pairs, out):
+def squares(
+    inverse: Array, indptr: IntArray, values: Array, pairs: NDArray[np.int32], out: Array
+) -> None:
     """Fill a_n^T Z a_n of every row."""
     q = 0
     for n in range(out.size):
@@ -262,7 +300,9 @@ def squares(inverse, indptr, values, pairs, out):
 
 
 @contracted
-def times(indptr, columns, values, x, out):
+def times(
+    indptr: IntArray, columns: NDArray[np.int32], values: Array, x: Array, out: Array
+) -> None:
     """Fill A x."""
     for n in range(out.size):
         total = 0.0
@@ -272,7 +312,7 @@ def times(indptr, columns, values, x, out):
 
 
 @contracted
-def back(indptr, columns, values, w, out):
+def back(indptr: IntArray, columns: NDArray[np.int32], values: Array, w: Array, out: Array) -> None:
     """Fill A^T w."""
     out[:] = 0.0
     for n in range(w.size):

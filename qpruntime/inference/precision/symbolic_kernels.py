@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.sparse.linalg import spilu
 
 from qpruntime._numba import kernel
+from qpruntime._typing import IntArray
 
 __all__ = [
     "Ordering",
@@ -29,7 +30,7 @@ __all__ = [
 
 
 @kernel
-def tree(indptr, indices, order, place):
+def tree(indptr: IntArray, indices: IntArray, order: IntArray, place: IntArray) -> IntArray:
     """Return the parents of the elimination tree, -1 for roots (Liu, 1986)."""
     n = order.size
     parent, ancestor = np.full(n, -1), np.full(n, -1)
@@ -47,7 +48,7 @@ def tree(indptr, indices, order, place):
 
 
 @kernel
-def postorder(parent):
+def postorder(parent: IntArray) -> IntArray:
     """Return the columns so that each comes after its children, which come in their order."""
     n = parent.size
     head, following = np.full(n, -1), np.full(n, -1)
@@ -76,7 +77,14 @@ def postorder(parent):
 
 
 @kernel
-def count_rows(indptr, indices, order, place, parent, most):
+def count_rows(
+    indptr: IntArray,
+    indices: IntArray,
+    order: IntArray,
+    place: IntArray,
+    parent: IntArray,
+    most: float,
+) -> tuple[IntArray, bool]:
     """Return how many rows every column of the factor has, its own too, and whether all are known.
 
     It ends early once more than `most` operations are certain: numbers squared over columns.
@@ -99,7 +107,7 @@ def count_rows(indptr, indices, order, place, parent, most):
 
 
 @kernel
-def join(parent, counts, joined):
+def join(parent: IntArray, counts: IntArray, joined: tuple[Any, ...]) -> IntArray:
     """Return where supernodes begin, and n: of equal rows, and where little is lost of others."""
     n = parent.size
     first, held, top = np.empty(n + 1, np.int64), np.empty(n, np.int64), 0
@@ -137,7 +145,15 @@ def join(parent, counts, joined):
 
 
 @kernel
-def fill_rows(indptr, indices, order, place, first, below, owner):
+def fill_rows(
+    indptr: IntArray,
+    indices: IntArray,
+    order: IntArray,
+    place: IntArray,
+    first: IntArray,
+    below: IntArray,
+    owner: IntArray,
+) -> tuple[IntArray, IntArray, int]:
     """Return the rows below supernodes, how many children each has, and the room of the stack."""
     S = first.size - 1
     rows = np.empty(below[S], np.int64)
@@ -243,7 +259,7 @@ def _inner_order(pattern: sparse.csr_array) -> Index:
 
 
 @kernel
-def sides(indptr, indices):
+def sides(indptr: IntArray, indices: IntArray) -> IntArray:
     """Return the side, 0 or 1, of every column where columns meet those of the other side alone.
 
     The first is -1 where there are no such sides.
