@@ -23,6 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = "compile all kernels now, so that nobody waits for them later"
     warm = commands.add_parser("warmup", help=words, description=f"{words.capitalize()}.")
     warm.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(_NAMES)}; or all")
+    files = warm.add_mutually_exclusive_group()
+    files.add_argument("--save", metavar="FILE", help="then write the kernels into an archive")
+    files.add_argument(
+        "--load",
+        metavar="FILE",
+        help="take kernels from an archive instead of compiling; one of another machine, version "
+        "or processor is ignored",
+    )
     warm.add_argument("-q", "--quiet", action="store_true", help="print errors only")
     given = parser.parse_args(arguments)
     if given.command is None:
@@ -30,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.groups:
         if name not in _NAMES:
             warm.error(f"no group {name!r}: there are {', '.join(_NAMES)}")
-    return _warmup(given.groups, given.quiet)
+    if given.load:
+        return _load(given.load, given.quiet)
+    status = _warmup(given.groups, given.quiet)
+    return status or (_save(given.save, given.quiet) if given.save else 0)
 
 
 def _about(as_json: bool) -> int:
@@ -68,6 +79,29 @@ def _warmup(groups: Sequence[str], quiet: bool) -> int:
             print(line, flush=True)
     if not quiet:
         print(f"{kernels} kernels in {seconds:.0f} s, kept in {asked or folder}")
+    return 0
+
+
+def _save(path: str, quiet: bool) -> int:
+    from qpruntime import kernel_archive
+
+    count = kernel_archive.save(path)
+    if not quiet:
+        print(f"{count} kernels, {os.path.getsize(path) / 1e6:.1f} MB in {path}")
+    return 0
+
+
+def _load(path: str, quiet: bool) -> int:
+    from qpruntime import kernel_archive
+    from qpruntime.errors import InputError
+
+    try:
+        count = kernel_archive.load(path)
+    except InputError as error:
+        print(f"qpruntime: {error}", file=sys.stderr)
+        return 1
+    if not quiet:
+        print(f"{count} kernels taken from {path}")
     return 0
 
 

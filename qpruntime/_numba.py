@@ -265,17 +265,23 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     except RuntimeError:
         # Nowhere to keep a cache: compile in every process rather than not at all.
         if function.__module__.split(".")[0] == "qpruntime":
-            _folders.append(None)
+            _folders[function.__module__] = None
         return numba.njit(**options)(function)
 
 
-# Where kernels are kept, None where nowhere, in the order of their definitions.
-_folders: list[str | None] = []
+# Where the kernels of a module are kept, None where nowhere, in the order of their definitions.
+_folders: dict[str, str | None] = {}
+
+
+def cache_folders() -> dict[str, str]:
+    """Return the modules whose kernels are kept on disk, each with its folder."""
+    return {module: folder for module, folder in _folders.items() if folder is not None}
 
 
 def cache_folder() -> str | None:
     """Return a folder where the kernels defined so far are kept, None if none can be written."""
-    return None if None in _folders or not _folders else _folders[0]
+    folders = list(_folders.values())
+    return None if None in folders or not folders else folders[0]
 
 
 @cache
@@ -309,6 +315,11 @@ def fingerprint(module: str) -> str:
     return blake2b(repr(sorted(hashes.items())).encode(), digest_size=16).hexdigest()
 
 
+def is_ours(module: str) -> bool:
+    """Return whether a name is that of a module of ours, by its file."""
+    return module.split(".")[0] in _OWN and bool(_source(module)[0])
+
+
 _ROOT = Path(__file__).parents[1]
 _IMPORTED = re.compile(
     r"^(?:from|import) ((?:qpruntime|tablegen)(?:\.\w+)*)(?: import \(?([^)]*?)(?:\)|$))?", re.M
@@ -327,7 +338,7 @@ def _cached(dispatcher: Any, module: str) -> Any:
     if hasattr(file, "_version") and module.split(".")[0] in _OWN:
         file._version = (file._version, fingerprint(module))
         file._source_stamp = "by content"
-    _folders.append(str(getattr(store, "cache_path", "")) or None)
+    _folders[module] = str(getattr(store, "cache_path", "")) or None
     if hasattr(store, "save_overload"):
         store.save_overload = _forgiving(store.save_overload)
     return dispatcher
@@ -343,7 +354,7 @@ def _forgiving(save: Callable[..., Any]) -> Callable[..., Any]:
     return attempt
 
 
-_NOTICE = Notice(lambda: None not in _folders)
+_NOTICE = Notice(lambda: None not in _folders.values())
 event.register("numba:compile", _NOTICE)
 
 

@@ -141,7 +141,7 @@ def test_warming_up_says_what_it_compiles(monkeypatch, capsys):
 
 
 def test_warming_up_where_nothing_can_be_kept(monkeypatch, capsys):
-    monkeypatch.setattr(_numba, "_folders", [None])
+    monkeypatch.setattr(_numba, "_folders", {"qpruntime._special": None})
     assert command.main(["warmup"]) == 1
     assert "set NUMBA_CACHE_DIR to a folder that can be written" in capsys.readouterr().err
     told = _numba.announcement("qpruntime.learning", False, False)
