@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 from qpruntime._validation import shown
+from qpruntime.dataframes.levels import (
+    Codes,
+    check_kinds,
+    numbers_of,
+    sorted_levels,
+)
 from qpruntime.dataframes.readers import Column, Frame, is_frame
 from qpruntime.errors import InputError, warn
 
@@ -29,33 +35,6 @@ __all__ = [
 ]
 
 # --- Levels of groups as numbers 0, 1, ..., also of combinations of several columns.
-
-Codes = NDArray[np.int64]
-
-
-def sorted_levels(values: NDArray[Any]) -> NDArray[Any]:
-    """Different values, sorted if they can be, else in the order in which they come."""
-    try:
-        return np.unique(values)
-    except TypeError:
-        found = np.empty(0, dtype=object)
-        seen = list(dict.fromkeys(values))
-        found = np.empty(len(seen), dtype=object)
-        found[:] = seen
-        return found
-
-
-def numbers_of(values: NDArray[Any], levels: NDArray[Any]) -> Codes:
-    """Number of every value among the levels, -1 for one that is not there."""
-    if (
-        values.dtype.kind == "i" == levels.dtype.kind
-        and levels.size
-        and (np.diff(levels) > 0).all()
-    ):
-        place = np.minimum(np.searchsorted(levels, values), levels.size - 1)
-        return np.where(levels[place] == values, place, -1)
-    known = {level: k for k, level in enumerate(levels.tolist())}
-    return np.array([known.get(value, -1) for value in values.tolist()], dtype=np.int64)
 
 
 class Coding:
@@ -78,7 +57,7 @@ class Coding:
 
     def __init__(self, columns: Sequence[Any], data: Frame) -> None:
         self.names = tuple(columns)
-        self.each = tuple(sorted_levels(data.levels(name)) for name in self.names)
+        self.each = tuple(data.distinct_levels(name) for name in self.names)
         self.combined = np.unique(self._combine(data))
 
     @property
@@ -101,7 +80,7 @@ class Coding:
         found = np.zeros(data.rows, dtype=np.int64)
         unknown = np.zeros(data.rows, dtype=bool)
         for name, levels in zip(self.names, self.each, strict=True):
-            own = numbers_of(data.levels(name), levels)
+            own = numbers_of(data.levels(name), levels, f"column {shown(name)}")
             unknown |= own < 0
             found = found * len(levels) + own
         return np.where(unknown, -1, found)
@@ -218,7 +197,7 @@ class Table:
     @classmethod
     def of(cls, columns: Sequence[Column]) -> Table:
         """Look at the columns of a fit."""
-        levels = tuple(None if c.levels is None else _ordered(c.levels) for c in columns)
+        levels = tuple(None if c.levels is None else _ordered(c) for c in columns)
         middle = np.zeros(len(columns))
         gaps = []
         for k, column in enumerate(columns):
@@ -311,25 +290,19 @@ class Table:
             numbers = column.numbers
             assert numbers is not None
             values = [None if np.isnan(one) else float(one) for one in numbers]
-        texts = {isinstance(one, str) for one in known if one is not None}
-        now = {isinstance(one, str) for one in values if one is not None}
-        if len(texts) == 1 and now - texts:
-            had, has = ("text", "numbers") if True in texts else ("numbers", "text")
-            raise InputError(
-                f"column {self.names[k]} has levels that are {had} in the fit and {has} now: give "
-                "them as in the fit"
-            )
+        check_kinds(values, known, f"column {self.names[k]}")
         codes = {level: float(number) for number, level in enumerate(known)}
         for one in values:
             codes.setdefault(one, float(len(codes)))
         return np.array([codes[one] for one in values])
 
 
-def _ordered(values: Sequence[Any]) -> tuple[Any, ...]:
+def _ordered(column: Column) -> tuple[Any, ...]:
     """Levels in their order, a missing one last."""
-    present = {one for one in values if one is not None}
-    found = sorted(present, key=lambda one: (isinstance(one, str), one))
-    return (*found, None) if len(present) < len(set(values)) else tuple(found)
+    values = column.levels or []
+    present = [one for one in values if one is not None]
+    found = tuple(sorted_levels(present, column.declared))
+    return (*found, None) if len(present) < len(values) else found
 
 
 def _first(values: Sequence[Any] | None) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,22 @@ from numpy.typing import NDArray
 from qpruntime._formatting import meant
 from qpruntime._typing import Array
 from qpruntime._validation import real, shown, unmasked
+from qpruntime.dataframes.levels import (
+    Instant,
+    is_missing,
+    level_key,
+    level_text,
+    level_values,
+    object_array,
+    sorted_levels,
+)
 from qpruntime.errors import InputError
 
 __all__ = [
+    "Categories",
     "Column",
     "Frame",
+    "categories_of",
     "columns_of",
     "is_frame",
     "of_array",
@@ -52,6 +63,8 @@ class Frame:
             return
         if isinstance(data, Mapping):
             self._columns = dict(data)
+        elif hasattr(data, "column_names"):
+            self._columns = dict(zip(data.column_names, data.columns, strict=True))
         elif hasattr(data, "columns") and hasattr(data, "__getitem__"):
             self._columns = {name: data[name] for name in data.columns}
         else:
@@ -75,15 +88,24 @@ class Frame:
         return list(self._columns)
 
     def column(self, name: Any) -> NDArray[Any]:
-        """One column as it is, shape (N,)."""
+        """Return one column as an array of the type that it has, shape (N,)."""
+        found = self._raw(name)
+        array = _array_of(found, f"column {shown(name)}")
+        if array.ndim != 1:
+            raise InputError(
+                f"column {shown(name)} must have one value a row, got shape {array.shape}"
+            )
+        return array
+
+    def _raw(self, name: Any) -> Any:
         number = int(name) if isinstance(name, np.integer) else name
         try:
-            found = self._columns[number]
+            return self._columns[number]
         except (KeyError, TypeError):
             if isinstance(number, int) and not isinstance(number, bool):
                 named = self.names
                 if 0 <= number < len(named) and not all(isinstance(n, int) for n in named):
-                    return self.column(named[number])
+                    return self._columns[named[number]]
             known = ", ".join(map(str, self.names[:12]))
             hint = (
                 meant(name, [n for n in self.names if isinstance(n, str)])
@@ -93,18 +115,12 @@ class Frame:
             raise InputError(
                 f"the data have no column {shown(name)}{hint}; they have {known}"
             ) from None
-        if hasattr(found, "to_numpy"):
-            found = found.to_numpy()
-        array = np.asarray(unmasked(found, f"column {shown(name)}"))
-        if array.ndim != 1:
-            raise InputError(
-                f"column {shown(name)} must have one value a row, got shape {array.shape}"
-            )
-        return array
 
     def numbers(self, name: Any) -> Array:
-        """One column as finite numbers, shape (N,); times become days since 1970."""
+        """Return one column as finite numbers, shape (N,); times become days since 1970."""
         column = self.column(name)
+        if column.dtype.kind == "O":
+            column = _with_gaps(column)
         if column.dtype.kind == "M":
             missing = np.isnat(column)
             days = column.astype("datetime64[us]").astype(np.int64) / 86_400e6
@@ -120,21 +136,26 @@ class Frame:
         return np.array(found, dtype=float)
 
     def is_numeric(self, name: Any) -> bool:
-        """Whether a column holds numbers or times, not labels."""
+        """Tell whether a column holds numbers or times, and is not declared to hold levels."""
         column = self.column(name)
+        if categories_of(self._raw(name)).is_categorical:
+            return False
         if column.dtype.kind == "O":
-            return not any(isinstance(one, (str, bytes, bool, np.bool_)) for one in column)
+            present = (one for one in column if not is_missing(one))
+            return all(
+                isinstance(one, (Real, Decimal, date)) and not _is_bool(one) for one in present
+            )
         return column.dtype.kind in "fiuM"
 
     def levels(self, name: Any) -> NDArray[Any]:
-        """One column as levels of any kind, none of them missing, shape (N,)."""
-        column = self.column(name)
+        """Return one column as levels of any kind, none of them missing, shape (N,)."""
+        column = level_values(self.column(name), f"column {shown(name)}")
         if column.dtype.kind in "fc":
             missing = np.isnan(column)
         elif column.dtype.kind in "mM":
             missing = np.isnat(column)
         elif column.dtype.kind == "O":
-            missing = np.array([one is None or one != one for one in column], dtype=bool)
+            missing = np.array([one is None for one in column], dtype=bool)
         else:
             missing = np.zeros(len(column), dtype=bool)
         if missing.any():
@@ -142,9 +163,15 @@ class Frame:
                 f"column {shown(name)} has no level in row {int(np.argmax(missing))}: leave the "
                 f"{int(missing.sum())} rows without one out, or give them a level of their own"
             )
-        if column.dtype.kind == "O" and all(isinstance(one, str) for one in column):
-            return column.astype(str)
         return column
+
+    def distinct_levels(self, name: Any) -> NDArray[Any]:
+        """Return the levels that occur in a column: in the declared order, or sorted."""
+        return sorted_levels(self.levels(name), categories_of(self._raw(name)).declared)
+
+    def take(self, rows: Any) -> Frame:
+        """Return the columns of some rows, with what they declare."""
+        return Frame({name: _rows_of(self._raw(name), rows) for name in self.names})
 
 
 # --- Columns of data frames: numbers, levels, or refused by name, with what to do instead.
@@ -167,11 +194,99 @@ class Column:
         As messages call it.
     numbers : ndarray, shape (N,), or None
     levels : list or None
+    declared : tuple or None
+        All levels in their declared order, those among them that do not occur as well.
     """
 
     name: str
     numbers: Array | None = None
     levels: list[Any] | None = None
+    declared: tuple[Any, ...] | None = None
+
+
+class Categories(NamedTuple):
+    """What the type of a column says about its levels.
+
+    Attributes
+    ----------
+    is_categorical : bool
+        Whether the column is declared to hold levels.
+    declared : tuple or None
+        All levels in their order, where the type has one.
+    ordered : bool
+        Whether that order has a meaning.
+    """
+
+    is_categorical: bool = False
+    declared: tuple[Any, ...] | None = None
+    ordered: bool = False
+
+
+def categories_of(column: Any) -> Categories:
+    """Return what a column of pandas, polars or pyarrow declares about its levels.
+
+    The order of pandas' categories and of polars' Enum counts. That of polars' Categorical and of
+    pyarrow's dictionaries is the order in which values came, unless the dictionary is ordered.
+    """
+    kind = getattr(column, "dtype", None)
+    kind = getattr(kind, "pyarrow_dtype", kind)
+    name = type(kind).__name__
+    if name == "CategoricalDtype" and kind is not None:
+        return Categories(True, tuple(np.asarray(kind.categories)), bool(kind.ordered))
+    if name == "Enum" and kind is not None:
+        return Categories(True, tuple(kind.categories), True)
+    if name == "Categorical":
+        return Categories(True)
+    arrow = kind if name == "DictionaryType" else getattr(column, "type", None)
+    if type(arrow).__name__ != "DictionaryType":
+        return Categories()
+    if not getattr(arrow, "ordered", False):
+        return Categories(True)
+    whole = column.array.__arrow_array__() if hasattr(column, "array") else column
+    chunks = getattr(whole, "chunks", None) or [whole]
+    declared = dict.fromkeys(one for chunk in chunks for one in chunk.dictionary.to_pylist())
+    return Categories(True, tuple(declared), True)
+
+
+def _array_of(column: Any, name: str) -> NDArray[Any]:
+    """Return a column of any library as an array; times with a zone stay objects."""
+    zone = getattr(getattr(column, "dtype", None), "time_zone", None)  # polars
+    arrow = str(column.type) if hasattr(column, "to_pylist") else ""
+    if zone is not None or "tz=" in arrow or arrow.startswith("dictionary"):
+        return object_array(column.to_pylist() if arrow else column.to_list())
+    if arrow:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    if hasattr(column, "to_numpy"):
+        column = column.to_numpy()
+    plain = unmasked(column, name)
+    array = np.asarray(plain)
+    if array.dtype.kind in "US" and isinstance(plain, (list, tuple)):
+        # NumPy turns whatever stands beside text into text, a missing value into "nan".
+        texts = all(isinstance(one, (str, bytes)) for one in plain)
+        return array if texts or array.ndim != 1 else object_array(plain)
+    return array
+
+
+def _rows_of(column: Any, rows: Any) -> Any:
+    """Return some rows of a column of any library."""
+    if hasattr(column, "iloc"):
+        return column.iloc[rows]
+    if hasattr(column, "to_pylist"):
+        return column.take(rows)
+    return column[rows] if hasattr(column, "dtype") else _array_of(column, "a column")[rows]
+
+
+def _with_gaps(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column of objects with NaN where one is missing; dates as days since 1970."""
+    values: list[Any] = [math.nan if is_missing(one) else one for one in column]
+    keys = [level_key(one) if isinstance(one, (date, np.datetime64)) else one for one in values]
+    return object_array(
+        key.nanoseconds / 86_400e9 if isinstance(key, Instant) else key for key in keys
+    )
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, (bool, np.bool_))
 
 
 def is_frame(X: Any) -> bool:
@@ -203,7 +318,7 @@ def columns_of(X: Any) -> list[Column]:
     if library == "polars":
         return [_of_polars(shown(name), X[name]) for name in X.columns]
     pairs = zip(X.column_names, X.columns, strict=True)
-    return [_of_objects(shown(name), one.to_pylist()) for name, one in pairs]
+    return [_of_arrow(shown(name), one) for name, one in pairs]
 
 
 def of_array(X: Any, names: Sequence[str]) -> list[Column]:
@@ -227,9 +342,10 @@ def _library(X: Any) -> str | None:
 def _of_pandas(name: str, column: Any) -> Column:
     kind, words = getattr(column.dtype, "kind", "O"), str(column.dtype)
     if words == "category":
-        missing = np.asarray(column.isna())
-        values = column.astype(object).tolist()
-        return Column(name, levels=_declared(values, missing))
+        # By codes: as objects categories in single precision become doubles of other values.
+        categories = np.asarray(column.dtype.categories)
+        codes = column.cat.codes.tolist()
+        return _of_categories(name, column, [categories[k] if k >= 0 else None for k in codes])
     if kind in "mM" or words.startswith("period"):
         raise _dates(name, words)
     if kind in "biuf":
@@ -250,8 +366,7 @@ def _of_polars(name: str, column: Any) -> Column:
         numbers = column.cast(sys.modules["polars"].Float64).to_numpy()
         return Column(name, _checked(name, np.array(numbers, dtype=float)))
     if base in ("Categorical", "Enum"):
-        values = column.to_list()
-        return Column(name, levels=_declared(values, [one is None for one in values]))
+        return _of_categories(name, column, column.to_list())
     if base in ("String", "Null", "Object"):
         return _of_objects(name, column.to_list())
     raise _foreign(name, words)
@@ -259,7 +374,7 @@ def _of_polars(name: str, column: Any) -> Column:
 
 def _of_objects(name: str, values: list[Any]) -> Column:
     """A column of Python objects: all numbers, or all text."""
-    values = [None if _missing(one) else one for one in values]
+    values = [None if is_missing(one) else one for one in values]
     present = [one for one in values if one is not None]
     number = text = 0
     for one in present:
@@ -285,17 +400,24 @@ def _of_objects(name: str, values: list[Any]) -> Column:
     return Column(name, levels=[None if one is None else str(one) for one in levels])
 
 
-def _declared(values: list[Any], missing: Any) -> list[Any]:
-    """Levels of a column that says that it has levels: as they are, if they are plain."""
-    found: list[Any] = []
-    for one, gone in zip(values, missing, strict=True):
-        plain = one.item() if isinstance(one, np.generic) else one
-        if isinstance(plain, enum.Enum):
-            plain = plain.name
-        if not isinstance(plain, (str, int, float)):
-            plain = str(plain)  # intervals, dates
-        found.append(None if gone else plain)
-    return found
+def _of_arrow(name: str, column: Any) -> Column:
+    values = column.to_pylist()
+    if categories_of(column).is_categorical:
+        return _of_categories(name, column, values)
+    return _of_objects(name, values)
+
+
+def _of_categories(name: str, column: Any, values: list[Any]) -> Column:
+    """Read a column that declares levels: text and numbers as they are, others as text."""
+    levels = [None if one is None else _plain(one) for one in values]
+    declared = categories_of(column).declared
+    ordered = None if declared is None else tuple(_plain(one) for one in declared)
+    return Column(name, levels=levels, declared=ordered)
+
+
+def _plain(value: Any) -> Any:
+    key = level_key(value)
+    return key if isinstance(key, (str, int, float)) else level_text(value)
 
 
 def _checked(name: str, numbers: Array) -> Array:
@@ -307,16 +429,6 @@ def _checked(name: str, numbers: Array) -> Array:
             "where a value is missing, or leave the row out"
         )
     return numbers
-
-
-def _missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return bool(np.isnat(value))
-    if isinstance(value, Decimal):
-        return value.is_nan()
-    return isinstance(value, (float, np.floating)) and math.isnan(value)
 
 
 def _refuse_numbers(name: str, levels: set[str]) -> None:

@@ -11,8 +11,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice
-from qpruntime.dataframes.encoding import numbers_of, sorted_levels
+from qpruntime._validation import choice, shown
+from qpruntime.dataframes.levels import numbers_of, sorted_levels
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.intrinsic import Structure, scaled, stiffened
 from qpruntime.effects.term import (
@@ -142,12 +142,12 @@ class AreasBlock(Block):
 
     def _codes(self, data: Frame) -> Any:
         found = data.levels(self.column)
-        codes = numbers_of(found, self.levels)
+        codes = numbers_of(found, self.levels, f"column {shown(self.column)}")
         if (codes < 0).any():
             raise InputError(
-                f"area {found[int(np.argmin(codes))]!r} of column {self.column!r} is not in the "
-                f"graph, which has {len(self.levels)} areas such as {self.levels[0]!r}: add it, "
-                "with its neighbours or as an island"
+                f"area {shown(found[int(np.argmin(codes))])} of column {self.column!r} is not in "
+                f"the graph, which has {len(self.levels)} areas such as {shown(self.levels[0])}: "
+                "add it, with its neighbours or as an island"
             )
         return codes
 
@@ -250,8 +250,8 @@ class Graph:
             k = int(np.argmax(gap.data))
             a, b = self.levels[gap.row[k]], self.levels[gap.col[k]]
             raise InputError(
-                f"a graph must be symmetric, and {a!r} and {b!r} are neighbours one way only: take "
-                "the larger of W and its transpose"
+                f"a graph must be symmetric, and {shown(a)} and {shown(b)} are neighbours one way "
+                "only: take the larger of W and its transpose"
             )
         self.weights = sparse.csr_array(W)
         count, part = connected_components(self.weights, directed=False)
@@ -293,7 +293,9 @@ def _read(graph: Any, levels: Any) -> tuple[NDArray[Any], sparse.csr_array]:
         for area, neighbours in graph.items():
             for one in neighbours:
                 if one not in known:
-                    raise InputError(f"{area!r} has the neighbour {one!r}, which the graph lacks")
+                    raise InputError(
+                        f"{shown(area)} has the neighbour {shown(one)}, which the graph lacks"
+                    )
         found = sorted_levels(np.array(names))
         pairs = [(a, b) for a, own in graph.items() for b in own]
         return found, _of_pairs(pairs, found, both=False)

@@ -13,8 +13,8 @@ from scipy import sparse
 from scipy.linalg import qr
 
 from qpruntime._typing import Array
-from qpruntime._validation import flag, number
-from qpruntime.dataframes.encoding import numbers_of, sorted_levels
+from qpruntime._validation import flag, number, shown
+from qpruntime.dataframes.levels import numbers_of, object_array
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.term import Block, Term, diagonal_pattern
 from qpruntime.errors import InputError
@@ -86,7 +86,7 @@ class FixedBlock(Block):
             wanted = flag(term.standardise, "standardise")
             for column in term.columns:
                 if not data.is_numeric(column):
-                    self.known[column] = sorted_levels(data.levels(column))
+                    self.known[column] = data.distinct_levels(column)
                 for label, level in _parts(column, data):
                     if label in labels:
                         raise InputError(f"column {label!r} is a fixed effect twice: name it once")
@@ -120,7 +120,7 @@ class FixedBlock(Block):
             if level is None:
                 found[:, j] = data.numbers(column)
             else:
-                found[:, j] = numbers_of(data.levels(column), np.array([level])) == 0
+                found[:, j] = numbers_of(data.levels(column), object_array([level])) == 0
         return found
 
     def _rank(self, data: Frame) -> tuple[float, tuple[str, ...]]:
@@ -146,12 +146,12 @@ class FixedBlock(Block):
     def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
         """The same columns; a level that was not there has no coefficient."""
         for column, levels in self.known.items():
-            new = numbers_of(data.levels(column), levels) < 0
+            new = numbers_of(data.levels(column), levels, f"column {shown(column)}") < 0
             if new.any():
                 value = data.levels(column)[int(np.argmax(new))]
                 raise InputError(
-                    f"column {column!r} has the level {value!r}, which has no coefficient: fit "
-                    "rows that have it, or make the column a term Groups"
+                    f"column {shown(column)} has the level {shown(value)}, which has no "
+                    "coefficient: fit rows that have it, or make the column a term Groups"
                 )
         return self.columns(data), np.zeros(data.rows)
 
@@ -189,10 +189,10 @@ def _parts(column: Any, data: Frame) -> list[tuple[str, Any]]:
     """Labels of the coefficients of a column, each with its level, None for numbers."""
     if data.is_numeric(column):
         return [(str(column), None)]
-    levels = sorted_levels(data.levels(column))
+    levels = data.distinct_levels(column)
     if len(levels) < 2:
         raise InputError(
-            f"column {column!r} of Fixed has one level, {levels[0]!r}: leave it out, the intercept "
-            "is that column"
+            f"column {column!r} of Fixed has one level, {shown(levels[0])}: leave it out, the "
+            "intercept is that column"
         )
-    return [(f"{column}[{level}]", level) for level in levels.tolist()[1:]]
+    return [(f"{column}[{level}]", level) for level in levels[1:]]

@@ -265,7 +265,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         small = clone(self).set_params(
             terms=part.terms, integrate="mode", correction=None, tol=max(self.tol, _NEAR)
         )
-        columns = {name: data.column(name)[part.rows] for name in data.names}
+        columns = data.take(part.rows)
         own = None if weights is None else np.asarray(weights)[part.rows]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

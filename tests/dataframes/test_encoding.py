@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime.dataframes.encoding import numbers_of
+from qpruntime.dataframes.levels import numbers_of
 from tests.tools.cases import every_case
 
 
