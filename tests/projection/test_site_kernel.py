@@ -9,12 +9,20 @@ import pytest
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table, project
 from qpruntime._special import power_peak_ratio
+from qpruntime.projection import interpolation
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import (
+    BEYOND,
     COMPUTED,
     DAMAGED,
+    GRID,
     INSIDE,
     OUTSIDE_GRID,
+    POWERED,
+    RAISED_QP,
+    SURFACES_EP,
+    SURFACES_QP,
+    SURFACES_WP,
     project_many,
     project_site,
     raise_status,
@@ -97,3 +105,109 @@ def test_arguments_and_statuses_in_words():
             raise_status(status, likelihood, 0.0, 1.0, 1.0)
     with pytest.raises(TableError, match="damaged"):
         raise_status(DAMAGED, likelihood, 0.0, 1.0, 1.0, SimpleNamespace(path="probit.h5"))
+
+
+CAVITY = -1.0, 0.8, 1.0
+
+
+def by_source(source, cavity=CAVITY, power=1.0, name="probit"):
+    functions = likelihoods.get(name).functions(powers=power != 1.0)
+    return project_site(functions, source, power, *cavity, np.empty((1, 4)))
+
+
+def exact(method, cavity=CAVITY):
+    """Return log Z, mean and standard deviation without a table."""
+    status, log_z, mean, std, _ = one(Projector("probit", method, "exact"), *cavity)
+    assert status == OK
+    return log_z, mean, std
+
+
+def grid(star, outside_exact=False):
+    """Return the source of a grid over y mu and log10 sigma, which holds one value everywhere."""
+    values, axes = np.full((1, 3, 4), star), np.array([-2.0, 2.0, 0.5, -1.0, 0.5, 2.0, 1.0])
+    for array in (values, axes):
+        array.flags.writeable = False
+    return GRID, True, outside_exact, values, axes, Projector("probit").source[5]
+
+
+@pytest.mark.interpreted
+def test_a_grid():
+    log_z, mean, std = exact("ep")
+    assert by_source(grid(0.5 * std)) == (OK, log_z, mean, 0.5 * std, INSIDE)
+    # sigma* is at most sigma_EP.
+    assert by_source(grid(2.0 * std))[3] == std
+    for star in (0.0, np.nan, -0.1, 1e-10 * std):
+        assert by_source(grid(star))[0] == DAMAGED
+    far = -2.5, 0.8, 1.0
+    assert by_source(grid(0.5), far) == (OK, *exact("ep", far), OUTSIDE_GRID)
+    status, *found, where = by_source(grid(0.5, outside_exact=True), far)
+    assert (status, where) == (OK, OUTSIDE_GRID)
+    assert found == pytest.approx(exact("qp", far), rel=1e-12)
+
+
+def surfaces(kind, stored, outside_exact=False, power=None):
+    """Return the source of a table of surfaces that are constant."""
+    values = np.ascontiguousarray(np.broadcast_to(stored, (1, 7, 7, 4)).reshape(1, 7, 28))
+    axes = interpolation.pack(
+        [-2.0, 2.0, 0.5, -1.0, 0.5, 4.0 / 3.0, 0.0], interpolation.MIRROR, [1.0]
+    )
+    axes = axes if power is None else np.append(axes, power)
+    for array in (values, axes):
+        array.flags.writeable = False
+    return kind, False, outside_exact, values, axes, interpolation.lookup.handle
+
+
+@pytest.mark.interpreted
+def test_surfaces():
+    stored = np.array([-0.4, 0.25, np.log(0.75), np.log(0.5)])
+    std = 0.8 * 0.75
+    expected = -0.4, -1.0 + 0.25 * std
+    status, *found, where = by_source(surfaces(SURFACES_EP, stored))
+    assert (status, where) == (OK, INSIDE)
+    assert found == pytest.approx([*expected, std], rel=1e-13)
+    assert by_source(surfaces(SURFACES_QP, stored))[3] == pytest.approx(0.5 * std, rel=1e-13)
+    for k, bad in ((0, np.inf), (1, -np.inf), (2, np.inf), (3, -30.0)):
+        damaged = stored.copy()
+        damaged[k] = bad
+        assert by_source(surfaces(SURFACES_QP, damaged))[0] == DAMAGED
+    far = -2.5, 0.8, 1.0
+    assert by_source(surfaces(SURFACES_QP, stored), far)[0] == BEYOND
+    for kind, method in ((SURFACES_EP, "ep"), (SURFACES_QP, "qp")):
+        status, *found, where = by_source(surfaces(kind, stored, True), far)
+        assert (status, where) == (OK, OUTSIDE_GRID)
+        assert found == pytest.approx(exact(method, far), rel=1e-12)
+    assert by_source(surfaces(SURFACES_WP, stored), power=0.5)[0] == POWERED
+
+
+@pytest.mark.interpreted
+def test_surfaces_of_a_power():
+    """They serve the power that they were built for; any other is integrated."""
+    stored = np.array([-0.4, 0.25, np.log(0.75), np.log(0.5)])
+    source = surfaces(RAISED_QP, stored, power=0.5)
+    status, *found, where = by_source(source, power=0.5)
+    assert (status, where) == (OK, INSIDE)
+    std = 0.8 * 0.75
+    assert found == pytest.approx([-0.4, -1.0 + 0.25 * std, 0.5 * std], rel=1e-13)
+    damaged = surfaces(RAISED_QP, [-0.4, np.inf, 0.0, 0.0], power=0.5)
+    assert by_source(damaged, power=0.5)[0] == DAMAGED
+    whole = by_source(source)
+    assert whole[4] == COMPUTED
+    assert whole[1:4] == pytest.approx(exact("qp"), rel=1e-12)
+
+
+@pytest.mark.interpreted
+def test_order_two_is_quantile_propagation():
+    """W_2 projects on the tilted mean and sigma*."""
+    assert one(Projector("probit", "wp", "exact", p=2.0), *CAVITY)[1:4] == pytest.approx(
+        exact("qp"), rel=1e-8
+    )
+
+
+@pytest.mark.interpreted
+def test_rows_without_weight_keep_their_cavity():
+    likelihood = likelihoods.get("probit")
+    source = Projector("probit", "ep").source
+    powers = np.array([0.0, 1.0])
+    found = project_many(likelihood, source, *np.full((2, 2), CAVITY[:2]).T, 1.0, powers=powers)
+    assert (found.log_z[0], found.mean[0], found.std[0]) == (0.0, CAVITY[0], CAVITY[1])
+    assert (found.log_z[1], found.mean[1], found.std[1]) == pytest.approx(exact("ep"), rel=1e-14)
