@@ -27,7 +27,7 @@ _BEFORE = "qpruntime-bayesopt-1"
 
 
 class Saved(NamedTuple):
-    """Entries of a file, checked by themselves; `models` is not, of which `Models` knows more."""
+    """Entries of a file, checked one by one, but for `models`, which `Models` checks."""
 
     space: Space
     constraints: int

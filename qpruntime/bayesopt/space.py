@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice as choice_of__validation
+from qpruntime._validation import choice as one_of
 from qpruntime._validation import finite, flag, number, real, shown, whole
 from qpruntime.bayesopt.surrogate import points
 from qpruntime.errors import InputError
@@ -56,7 +56,7 @@ def kernels_of(kernel: Any, outputs: int) -> list[Any]:
         )
     for k in kernels:
         if isinstance(k, str):
-            choice_of__validation(k, "kernel", ("rbf", "matern"))
+            one_of(k, "kernel", ("rbf", "matern"))
         elif k is not None and not hasattr(k, "is_stationary"):
             raise InputError(f"kernel must be None or one of scikit-learn's, got {shown(k)}")
         elif k is not None:

@@ -1,5 +1,5 @@
 """Tables as people have them, read into numbers: which columns are numbers, which are levels.
 
-`frames` reads the columns of data frames, whatever library they are of; `table` keeps what a fit
-has seen of them and turns rows into a matrix of numbers, levels by their codes.
+`readers` reads the columns of data frames of any library; `encoding` keeps what a fit has seen of
+them and turns rows into a matrix of numbers, levels by their codes.
 """

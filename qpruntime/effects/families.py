@@ -16,8 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.predictive.count_mixtures import count_quantiles
-from qpruntime.predictive.density import log_density, wide
+from qpruntime.predictive.density import count_quantiles, log_density, wide
 from qpruntime.predictive.distribution import Predicted
 from qpruntime.predictive.expectation import expect
 from qpruntime.predictive.expectation import quantiles as quantiles_of_one
@@ -208,7 +207,7 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
 # --- Observations yet to come: their distribution functions and quantiles, for every family.
 #
 # The latent value is a mixture of normals, a node of the hyper-parameters each. Counts have their
-# own sums, in `qpruntime.predictive.count_mixtures`.
+# own sums, in `qpruntime.predictive.density`.
 
 #: Steps of the secant rule at most, and the error of the normal quantile that ends them.
 _SECANTS, _SETTLED = 80, 1e-10

@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import kernel_of_table
-from qpruntime.estimators.input_data import levels_of as levels_of_of_input_data
+from qpruntime.estimators.input_data import levels_of as levels_of_inputs
 from qpruntime.estimators.process import all_of
 from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
@@ -204,7 +204,7 @@ def fit_joint(
     if isinstance(settings.kernel, Kernel):
         begin, own = given_start(settings.kernel, settings.priors, {}), X
     else:
-        units = Units.of(X, levels=levels_of_of_input_data(draft))
+        units = Units.of(X, levels=levels_of_inputs(draft))
         own = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout

@@ -1,6 +1,6 @@
 """Carry out a list of independent calls: one after the other, or by threads of this process.
 
-The serial loop is the reference; `cluster` does the same on a dask cluster. What a call returns
+The serial loop is the reference; `dask` does the same on a Dask cluster. What a call returns
 does not depend on who carries it out.
 """
 

@@ -12,7 +12,6 @@ from qpruntime._typing import Array
 from qpruntime._validation import real
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
-from qpruntime.effects.fixed import Fixed as FixedOfFixed
 from qpruntime.effects.term import DEVIATION, Block, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.cycle import Cycle
@@ -283,7 +282,7 @@ class Held(Term):
     @classmethod
     def of(cls, term: Term, learnt: Learnt) -> Term:
         """Return a term held by what was learnt of it."""
-        if isinstance(term, FixedOfFixed):
+        if isinstance(term, Fixed):
             return term
         known = [i for i, name in enumerate(learnt.names) if name.startswith(f"{term.name}: ")]
         stds = None if learnt.stds is None else learnt.stds[known]

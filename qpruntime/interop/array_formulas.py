@@ -265,7 +265,7 @@ class NegativeBinomial(_Bent):
 #
 # Formulas are those of `qpruntime.likelihoods`, where their sources stand.
 
-_SQRT1_2_OF_CLOSED, _SQRT_2_PI_OF_CLOSED = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
+_SQRT1_2, _SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
 
 
 class Probit(Form):
@@ -326,7 +326,7 @@ class Step(Form):
     def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
         ops = self.ops
         side = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
-        return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * _SQRT1_2_OF_CLOSED)
+        return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * _SQRT1_2)
 
 
 class Laplace(Form):
@@ -351,8 +351,8 @@ class Laplace(Form):
     def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
         ops, scale = self.ops, self.parameters["scale"]
         d = (mu - y) / sigma
-        density = _SQRT_2_PI_OF_CLOSED * ops.exp(-0.5 * d * d)
-        lean = 1.0 - ops.erfc(d * _SQRT1_2_OF_CLOSED)
+        density = _SQRT_2_PI * ops.exp(-0.5 * d * d)
+        lean = 1.0 - ops.erfc(d * _SQRT1_2)
         return -math.log(2.0 * scale) - sigma * (density + d * lean) / scale
 
 
@@ -668,7 +668,6 @@ def _asinh(ops: Operations, x: Any) -> Any:
 #
 # so that derivatives of any order are these functions again. None is formed by cancellation.
 
-_SQRT1_2, _SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
 _INV_SQRT_PI, _INV_SQRT_2PI = 1.0 / math.sqrt(math.pi), 1.0 / math.sqrt(2.0 * math.pi)
 #: W. J. Cody's rational forms of erfc (1969), up to 4 and beyond.
 _NEAR_ZERO = (

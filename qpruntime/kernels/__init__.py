@@ -1,8 +1,8 @@
-"""Kernels: each in one file, one reader of their sums and products, and how to add one's own.
+"""Covariance functions, one reader of their sums and products, and how to add one's own.
 
-`parts` says what is known of a kernel class, `registry` of which classes, `tree` reads what
-scikit-learn builds of them. Everybody else walks what `tree` returns: `cross` and `contraction` for
-covariances and slopes, `gradient` for optimisers, `state_space` for series.
+`base` says what is known of a kernel class, `registry` of which classes, `expression` reads what
+scikit-learn builds of them. All else walks what `expression` returns: `cross_covariance` for
+covariances, `gradients` for optimisers, `state_space` for series.
 """
 
 from __future__ import annotations

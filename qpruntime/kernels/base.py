@@ -46,7 +46,7 @@ TURN = 100
 # series.
 #
 # A term is a variance times factors; the kernel is the sum of its terms. `state_space` makes one
-# state of them, `transitions` moves it over steps of time.
+# state of them, `transition_kernels` moves it over steps of time.
 
 #: Covariances may be off by this share of their size; rounding leaves less.
 _ROUNDING = 1e-12

@@ -35,7 +35,7 @@ __all__ = [
 _PREFERENCE_VARIANCE_BOUNDS, _SPREAD_BOUNDS, _SPAN_BOUNDS = (1e-4, 1e6), (1e-3, 1e3), (1e-2, 1e2)
 # Medians of the variance and of its drift in time, where that of the noise is 1; deviations of
 # their logarithms, and of those of length-scales.
-_VARIANCE, _DRIFT, _OF_VARIANCE, _OF_LENGTH = 1.0, 0.3, 2.0, 1.5
+_VARIANCE, _DRIFT, _VARIANCE_SPREAD, _LENGTH_SPREAD = 1.0, 0.3, 2.0, 1.5
 # The best of these is where lengths begin: of features in units of sqrt(d) spreads, of time in
 # units of its range.
 _FEATURES, _TIMES = (1.0, 0.25), (1.0, 0.25, 0.05)
@@ -57,14 +57,14 @@ def preference_start(spread: Array | None, span: float | None) -> Start:
     width = 1 if spread is None else spread.size
     items, lengths = _items(spread, span is None)
     kernel = ConstantKernel(_VARIANCE, _PREFERENCE_VARIANCE_BOUNDS) * items
-    beliefs = [_OF_VARIANCE, *[_OF_LENGTH] * lengths]
+    beliefs = [_VARIANCE_SPREAD, *[_LENGTH_SPREAD] * lengths]
     if span is not None:
         bounds = tuple(span * bound for bound in _SPAN_BOUNDS)
         drift = ConstantKernel(_DRIFT, _PREFERENCE_VARIANCE_BOUNDS) * _items(spread, False)[0]
         kernel = kernel + drift * On(Matern(span, bounds, nu=1.5), [width])
-        beliefs += [*beliefs, _OF_LENGTH]
+        beliefs += [*beliefs, _LENGTH_SPREAD]
     middle: Array = kernel.theta
-    is_length = np.array(beliefs) == _OF_LENGTH
+    is_length = np.array(beliefs) == _LENGTH_SPREAD
     in_time = np.zeros(middle.size, dtype=bool)
     in_time[-1] = span is not None
     starts = product(_FEATURES if lengths else (1.0,), _TIMES if span is not None else (1.0,))

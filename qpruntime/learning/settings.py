@@ -260,7 +260,7 @@ def generator(
 
 @dataclass(frozen=True)
 class Data:
-    """What one process is fitted to; the fields are those of `maximise`.
+    """Data that one process is fitted to; the fields are arguments of `optimise.maximise`.
 
     The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
     Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`

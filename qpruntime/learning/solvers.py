@@ -30,7 +30,7 @@ class Solver(Protocol):
 
     @property
     def objective(self) -> type[Objective]:
-        """What is maximised over the priors of `family`."""
+        """Objective that is maximised over the priors of a kernel."""
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
         """Raise `InputError` if a fit of n rows cannot fit into memory."""

@@ -1,4 +1,4 @@
-"""Likelihoods p(y|f), one file each, by name; what one has to provide is in `contract`."""
+"""Likelihoods p(y|f), one file each, by name; `base` defines what one has to provide."""
 
 from __future__ import annotations
 
@@ -13,5 +13,3 @@ __all__ = [
     "shortest",
     "stem",
 ]
-
-# --- Kinds of y that estimators learn: likelihoods with parameters, one file each, found by name.

@@ -47,7 +47,7 @@ __all__ = [
     "weibull_likelihood",
 ]
 
-# --- Likelihoods of times with any censoring, made of a family of `times` and its distribution.
+# --- Times with any censoring
 
 
 def time_likelihood(

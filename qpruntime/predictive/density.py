@@ -11,6 +11,7 @@ variance 1/r. Exposure has been applied.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from qpruntime._validation import choice
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import Rate
+from qpruntime.likelihoods.poisson_exp import LogNormalRate
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.predictive import counts as gamma_poisson
 from qpruntime.predictive.counts import (
@@ -36,6 +38,7 @@ from qpruntime.predictive.counts import (
     dispersed_tail,
     smallest_counts,
 )
+from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 
@@ -43,6 +46,7 @@ __all__ = [
     "PREDICTIVES",
     "Places",
     "below",
+    "count_quantiles",
     "density_mean_and_variance",
     "density_quantiles",
     "log_density",
@@ -214,6 +218,41 @@ def rate_quantiles(mean: Array, variance: Array, q: Array) -> Array:
         short = ndtr((root - m) / std) - ndtr((-root - m) / std) < q
         low, high = np.where(short, root, low), np.where(short, high, root)
     return (0.5 * (low + high)) ** 2
+
+
+def count_quantiles(mixture: Mixture, parameters: Sequence[Mapping[str, float]], q: Array) -> Array:
+    """Return the smallest counts y with P(Y <= y) >= q, shape (R, Q).
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of log rates.
+    parameters : sequence of mapping, length J
+        Of the likelihood at each node; a "dispersion" makes counts negative binomial.
+    q : ndarray, shape (Q,)
+    """
+    shapes = [node.get("dispersion", np.inf) for node in parameters]
+    triples = list(zip(mixture.mean, mixture.variance, shapes, strict=True))
+    # A mixture's quantile is between those of its parts.
+    each = np.array([quantiles(m, v, q, "exact", "exp", r) for m, v, r in triples], dtype=float)
+    low, high = each.min(axis=0) - 1.0, each.max(axis=0)
+    while (wide_ones := np.argwhere(high - low > 1.0)).size:
+        i, k = wide_ones.T
+        middle = np.floor(0.5 * (low[i, k] + high[i, k]))
+        below = np.zeros(len(i))
+        for (m, v, r), weight in zip(triples, mixture.weights, strict=True):
+            below += weight * _count_below(m[i], np.sqrt(wide(v[i])), r, middle)
+        enough = below >= q[k]
+        high[i[enough], k[enough]] = middle[enough]
+        low[i[~enough], k[~enough]] = middle[~enough]
+    return high
+
+
+def _count_below(mean: Array, std: Array, dispersion: float, y: Array) -> Array:
+    """Return P(Y <= y) of one node."""
+    if np.isinf(dispersion):
+        return count_tail(LogNormalRate(mean, std), y, False)
+    return dispersed_tail(DispersedRate(mean, std, np.full(mean.size, dispersion)), y, False)
 
 
 def wide(variance: Array) -> Array:

@@ -47,7 +47,7 @@ _NEAR = 1e-4
 # Where the line is drawn through: its bend is below 1e-6 of it, and so are the lost digits.
 _LEAST, _AIM, _MOST = 1e-4, 1e-3, 1e-2
 # A score at mean 0 that is smaller than this is 0 but for the errors of an integral, or of a table.
-_NOISE, _NOISE_OF_TABLES = 1e-10, 1e-6
+_NOISE, _TABLE_NOISE = 1e-10, 1e-6
 # Steps of at most 1e8 from 1e-18 to _FAR, and a few to end between _LEAST and _MOST.
 _STEPS, _FAR = 20, 1e30
 
@@ -111,7 +111,7 @@ def _along_a_line(
         return quantile(*log_probabilities(likelihood, mean, variance[some], table))
 
     everywhere = np.arange(mean.size)
-    noise = _NOISE if likelihood is not None else _NOISE_OF_TABLES
+    noise = _NOISE if likelihood is not None else _TABLE_NOISE
     try:
         origin = at(np.zeros(mean.size), everywhere)
         origin[np.abs(origin) <= noise] = 0.0
@@ -138,7 +138,8 @@ def _along_a_line(
 
 # --- Predictive distributions of observations of a fitted likelihood, however it is known.
 #
-# By the distribution of y given f that SciPy has, or by the density alone: `mixture`, `by_density`.
+# By the distribution of y given f that SciPy has (`expectation`), or by the density alone
+# (`density`).
 
 _HALVINGS = 60
 

@@ -355,7 +355,7 @@ _GAUSSIAN = 3e-12
 
 
 def parameters(p: float) -> Array:
-    """What `wp_rule` takes: p, then the rules of `wp_panels`, as a flat array."""
+    """Return p, then the rules of `jacobi_rules`, as the flat array that `wp_rule` takes."""
     found = np.concatenate([[p], jacobi_rules(p).reshape(-1)])
     found.flags.writeable = False
     return found

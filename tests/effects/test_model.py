@@ -270,7 +270,7 @@ def test_quantiles_of_mixtures_and_counts():
     found = mixture.quantiles(np.array([0.1, 0.9]))
     for k, level in enumerate((0.1, 0.9)):
         np.testing.assert_allclose(mixture.below(found[:, k]), level, rtol=1e-10)
-    from qpruntime.predictive.count_mixtures import count_quantiles
+    from qpruntime.predictive.density import count_quantiles
 
     counts = count_quantiles(mixture, [{}, {}, {}], np.array([0.25, 0.95]))
     f = np.linspace(-8.0, 8.0, 4001)

@@ -45,7 +45,7 @@ __all__ = [
 # Cholesky factorisations in parallel order and five in the others.
 #
 # Sites of a likelihood that is not log-concave may have negative precisions. Where these leave some
-# other site without a proper cavity, other fixed points are looked for, in `search`. The last
+# other site without a proper cavity, `iterate` looks for other fixed points. The last
 # resort is to hold every precision at zero or above; the result says for how many sites that
 # changes anything.
 

@@ -31,8 +31,7 @@ __all__ = [
 # --- Messages of any size as covariances: steps, sites, and what two messages say of f together.
 #
 # A message ahead is a mean and a covariance (m, P), one behind exp(eta' x - x' J x / 2); rows of a
-# buffer have the vector and a triangle of the matrix. `wide` passes over rows with them, `fold` and
-# `forwards` do other things. Kernels only.
+# buffer have the vector and a triangle of the matrix.
 
 #: More states than these have many blocks: sums over them pay in vector registers.
 _FEW = 8

@@ -148,7 +148,7 @@ class Rows:
             self.edges[k] = self._plain(edges[k], ahead)
 
     def _plain(self, row: Array, ahead: bool) -> Array:
-        """A message in factors as `messages` writes it."""
+        """Return a message in factors as a row of plain numbers."""
         return written(self.space, *multiplied(row, self.space.dimension, ahead), ahead)
 
     def marks(self, every: int) -> Array:

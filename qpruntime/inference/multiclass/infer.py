@@ -251,7 +251,7 @@ def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:
 def solution_of(
     solved: ClassSolved, layout: Layout, K: Array, sites: Sites, left_out: Callable[[], Array]
 ) -> ClassSolution:
-    """Return what is left of a posterior of these sites; `left_out` computes their densities."""
+    """Return what is kept of a posterior; `left_out` computes its leave-one-out densities."""
     mean = np.ascontiguousarray(solved.solution()[1].T)
     return ClassSolution(layout, sites, mean, left_out, solved.keep(), K)
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import gammaln, log_ndtr
+from scipy.special import gammaln
+from scipy.special import log_ndtr as log_ndtr_array
 
 from qpruntime._numba import FRAME, MOMENTS, SPLIT, Pointer, kernel
-from qpruntime._special import log_ndtr as log_ndtr_of__special
-from qpruntime._special import probit_series
+from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
@@ -321,7 +321,7 @@ def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
     cavity = (here.mean - here.pull * variance)[:, None]
     x = np.linspace(-9.0, 9.0, 181)
     f = here.mean[:, None] + np.sqrt(here.variance)[:, None] * x
-    up, down = log_ndtr(f), log_ndtr(-f)
+    up, down = log_ndtr_array(f), log_ndtr_array(-f)
     logs = k[:, None] * up + (n - k)[:, None] * down - 0.5 * (f - cavity) ** 2 / variance[:, None]
     density = np.exp(logs - logs.max(axis=1, keepdims=True))
     density /= density.sum(axis=1, keepdims=True)
@@ -517,9 +517,9 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     k, n = theta[2 * int(y)], theta[2 * int(y) + 1]
     value = 0.0
     if k > 0.0:
-        value += k * log_ndtr_of__special(f)
+        value += k * log_ndtr(f)
     if n > k:
-        value += (n - k) * log_ndtr_of__special(-f)
+        value += (n - k) * log_ndtr(-f)
     return value, 0.0
 
 
@@ -528,9 +528,9 @@ def level(k: float, fail: float, f: float) -> float:
     """log p."""
     value = 0.0
     if k > 0.0:
-        value += k * log_ndtr_of__special(f)
+        value += k * log_ndtr(f)
     if fail > 0.0:
-        value += fail * log_ndtr_of__special(-f)
+        value += fail * log_ndtr(-f)
     return value
 
 
