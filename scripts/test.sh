@@ -16,21 +16,10 @@ fi
 given=$#
 
 # Two lanes, one for each of two cores: this one prints as it goes, `beside` is shown at the end.
-# Both keep compiled kernels in the same files, and what one lane has compiled the other reads. So
-# this one begins with rules of quadrature and tables, and comes to inference when the other,
-# which begins with what compiles inference, is through.
-kernels="tests/likelihoods tests/quadrature tests/projection tests/execution tests/tablegen"
-models="tests/inference tests/learning"
-others="qpruntime tests/estimators tests/test_docs.py tests/test_memory.py tests/test_inputs.py"
-# And all that is in none of them.
-for path in tablegen tests/test_*.py tests/[a-z]*/; do
-  path=${path%/}
-  case " $kernels $models $others tests/tools tests/reference " in
-    *" $path "*) ;;
-    *) others="$others $path" ;;
-  esac
-done
-
+# They share all files of tests: this one takes rooms from the ground up, the other from the top
+# down, and they meet. Both keep compiled kernels in the same files, and what one has compiled the
+# other reads. So the other begins with what compiles nothing, while this one compiles what all use.
+claims="$(mktemp -d)"
 output="$(mktemp)"
 failures="$(mktemp)"
 
@@ -46,12 +35,9 @@ part() {
   }
 }
 
-# run_tests PATHS ARGUMENTS...
 run_tests() {
-  paths=$1
-  shift
-  # shellcheck disable=SC2086 # paths are several words
-  "$PY" -m pytest -q -m "$select" --durations=5 "$@" $paths
+  "$PY" -m pytest -q -m "$select" --durations=5 -p tests.tools.lanes --claims="$claims" "$@" \
+    qpruntime tablegen tests
 }
 
 check_shell() {
@@ -78,16 +64,14 @@ beside() {
   part "ruff" lint
   part "shell scripts" check_shell
   part "mypy" "$PY" -m mypy
-  # While the other lane compiles the kernels that all of the rest uses.
   part "kernels with the jit off: line coverage" interpreted
-  part "estimators, tables as files, scripts, documentation and its examples" run_tests "$others" "$@"
+  part "tests, from the uppermost room down" run_tests --downwards "$@"
 }
 
 { beside "$@"; } > "$output" 2>&1 &
 lane=$!
-trap 'pkill -P "$lane" 2>/dev/null || true; rm -f "$output" "$failures"' EXIT
-part "likelihoods, quadrature, projection, tablegen, inference, learning" \
-  run_tests "$kernels $models" "$@"
+trap 'pkill -P "$lane" 2>/dev/null || true; rm -rf "$output" "$failures" "$claims"' EXIT
+part "tests, from the ground up" run_tests "$@"
 wait "$lane" || echo "the second lane" >> "$failures"
 cat "$output"
 if [ -s "$failures" ]; then

@@ -1,0 +1,106 @@
+"""Runs that share a suite: every test is run by exactly one, from whichever end it began."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.tools.lanes import floor, parcel
+
+TOP = Path(__file__).parents[1]
+#: Files of a small suite; tests of the last say in which order fixtures come and go.
+SUITE = {
+    "tests/execution/test_a.py": "def test_one(): pass\ndef test_two(): pass\n",
+    "tests/kernels/test_b.py": "def test_three(): pass\n",
+    "tests/plotting/conftest.py": "",
+    "tests/plotting/test_c.py": "def test_four(): pass\n",
+    "tests/plotting/test_d.py": "def test_five(): pass\n",
+    "tests/test_e.py": "def test_six(): pass\n",
+    "tests/scripts/test_f.py": """
+import pytest
+
+@pytest.fixture(scope="module")
+def held():
+    print("opened")
+    yield
+    print("closed")
+
+def test_seven(held): pass
+def test_eight(held): assert False
+""",
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs the suite as one lane; it returns the tests it ran, in order."""
+    for name, text in SUITE.items():
+        path = tmp_path / "suite" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    claims = tmp_path / "claims"
+    claims.mkdir()
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "pytest", "-v", "-s", "-p", "no:cacheprovider"]
+        command += ["--import-mode=importlib", "-p", "tests.tools.lanes", f"--claims={claims}"]
+        return subprocess.Popen(
+            [*map(str, command), *arguments],
+            cwd=tmp_path / "suite",
+            env={**os.environ, "PYTHONPATH": str(TOP)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    (tmp_path / "suite" / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    return start
+
+
+def ran(process):
+    out = process.communicate(timeout=120)[0]
+    lines = [line for line in out.splitlines() if "::" in line and not line.startswith("FAILED")]
+    return [line.partition("::")[2].split()[0] for line in lines], out
+
+
+def test_two_runs_at_once_run_every_test_once(run):
+    lanes = [run(), run("--downwards")]
+    found = Counter(name for lane in lanes for name in ran(lane)[0])
+    words = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+    assert found == {f"test_{word}": 1 for word in words}
+
+
+def test_one_run_has_all_in_the_order_of_floors(run):
+    names, out = ran(run())
+    assert [name.removeprefix("test_") for name in names] == (
+        ["one", "two", "three", "four", "five", "seven", "eight", "six"]
+    )
+    assert out.index("opened") < out.index("test_eight") < out.index("closed")
+    assert ran(run("--downwards"))[0] == []
+
+
+def test_down_from_the_top_and_no_further_than_asked(run):
+    first = run("--downwards", "-x", "-k", "six or eight or one")
+    assert ran(first)[0] == ["test_six", "test_eight"]
+    assert first.returncode == 1
+
+
+def test_what_is_taken_at_once():
+    assert parcel(TOP / "tests/plotting/test_function.py", TOP) == Path("tests/plotting")
+    alone = Path("tests/kernels/test_gradients.py")
+    assert parcel(TOP / alone, TOP) == alone
+    assert parcel(TOP / "tests/test_imports.py", TOP) == Path("tests/test_imports.py")
+
+
+def test_tests_and_examples_of_a_room_are_on_its_floor():
+    kernels = floor(Path("qpruntime/kernels/base.py"))
+    assert floor(Path("tests/kernels/test_gradients.py")) == kernels
+    assert (
+        floor(Path("qpruntime/_special.py")) < kernels < floor(Path("tests/effects/test_term.py"))
+    )
+    assert floor(Path("tests/tablegen/grid/test_plan.py")) == floor(Path("tablegen/grid/plan.py"))
+    assert floor(Path("tests/docs_site")) > floor(Path("tests/tablegen/console/test_cli.py"))
