@@ -45,6 +45,7 @@ from qpruntime.inference.posterior import solution_of
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.model_selection.budget import Stage
 from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, Slopes, generator, settings_of
 from qpruntime.learning.train import Fit
 
@@ -360,13 +361,17 @@ class GPEstimator(Parameters):
         latent_scale: float = 1.0,
         theta: Array | None = None,
         besides: Array | float = 0.0,
+        groups: RowGroups | None = None,
     ) -> list[Fit]:
         """Train one process after the other and store what every estimator has afterwards.
 
         All have the same X and weights; their latent functions vary by about `latent_scale`. The
         default kernel may begin at `theta`. What is observed is `scale` times the latent function
-        and what is `besides`, and ``target()`` is what another estimator learns of it.
+        and what is `besides`, and ``target()`` is what another estimator learns of it. Rows of one
+        of the `groups`, by default those with equal features, are left out together.
         """
+        together = RowGroups(processes[0].X) if groups is None else groups
+        processes = [replace(data, groups=together) for data in processes]
         processes, settings = with_table(self, processes, settings)
         processes, settings, slopes = monotone_data(self, processes, settings)
         X = processes[0].X

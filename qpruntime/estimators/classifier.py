@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime import likelihoods
 from qpruntime._typing import Array
 from qpruntime._validation import flag, number, shown
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.averaging import is_integrated, mixed_normals, mixed_probabilities
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.input_data import (
@@ -25,6 +25,7 @@ from qpruntime.estimators.input_data import (
     check_signs,
     classes_of,
     fit_data,
+    group_codes,
     signs_of,
     weighed,
 )
@@ -48,6 +49,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.data import is_lazy
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate, Joint, joint_of
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.corrected import signs_by_grid
@@ -229,7 +231,11 @@ class GPClassifier(ClassifierMixin, _Fitted):
     hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> GPClassifier:
         """Fit hyper-parameters and posterior.
 
@@ -242,6 +248,10 @@ class GPClassifier(ClassifierMixin, _Fitted):
             Powers of the single likelihoods, not negative; rows of weight 0 are dropped. The
             leave-one-out density sums weight times ``log p(y_i | y_-i)``, all of row i left out.
             Weights other than 0 and 1 are not for method "vb", nor for tables of method "wp".
+        groups : array-like, shape (N,), optional
+            Labels of groups, such as subjects, whose rows are left out together wherever rows that
+            are left out choose something: folds of `prior_mean`, kernels and engines, `coupling_`
+            and `exponent_`. By default rows with equal features are a group.
 
         Raises
         ------
@@ -268,7 +278,9 @@ class GPClassifier(ClassifierMixin, _Fitted):
         draft._likelihood_ = own if own.has_density else None
         points, labels = fit_data(draft, X, y, ensure_min_samples=2)
         check_labels(labels)
-        weights, points, labels = weighed(sample_weight, points, labels)
+        named = group_codes(groups, len(labels))
+        weights, points, labels, named = weighed(sample_weight, points, labels, named)
+        together = RowGroups(points, named)
         draft.classes_ = classes_of(labels, "GPClassifier")
         one_direction(self, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
@@ -279,7 +291,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
                     'weight, or use multi_class="one_vs_rest"'
                 )
             codes = np.searchsorted(draft.classes_, labels)
-            fit_joint(draft, points, codes, projector, joint_settings(self))
+            fit_joint(draft, points, codes, projector, joint_settings(self), together)
             draft.coupling_ = 0.0
             return commit(self, draft)
         if jointly:
@@ -299,13 +311,14 @@ class GPClassifier(ClassifierMixin, _Fitted):
             [Data(points, y, projector, prior, weights, learn=learn) for y in signs],
             settings,
             target,
+            groups=together,
         )
         if learn:
             draft._likelihood_ = fits[0].likelihood
         draft.coupling_, draft.exponent_ = 0.0, 1.0
         if draft.classes_.size > 2:
             codes = np.searchsorted(draft.classes_, labels)
-            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights)
+            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights, together)
         return commit(self, draft)
 
     @with_inducing
@@ -549,11 +562,17 @@ def statements(said: Sequence[Array], own: NDArray[np.intp]) -> tuple[Array, Arr
     return minus, plus
 
 
-def coupling_of(posteriors: Sequence[Any], codes: NDArray[np.intp], weights: Array | None) -> float:
-    """Return b, from 0 to 1 in steps of 1/50, by leave-one-out log probabilities of classes.
+def coupling_of(
+    posteriors: Sequence[Any],
+    codes: NDArray[np.intp],
+    weights: Array | None,
+    groups: RowGroups | None = None,
+) -> float:
+    """Return b, from 0 to 1 in steps of 1/50, by log probabilities of classes of rows left out.
 
     Their sum has to gain by two nats for each unit of b, and b is the least that is within one
     standard error of the best: few rows say little, and hyper-parameters were learnt from the same.
+    Where the engine cannot leave groups out, nothing is known, and b is 0.
 
     Parameters
     ----------
@@ -562,18 +581,29 @@ def coupling_of(posteriors: Sequence[Any], codes: NDArray[np.intp], weights: Arr
     codes : ndarray of int, shape (N,)
         Class of each row.
     weights : ndarray, shape (N,), optional
+    groups : RowGroups, optional
+        Rows that are left out together.
     """
     n = len(codes)
     some = np.arange(n)
     if n > _ROWS:
         some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
     own = codes[some]
-    said = [posterior.loo(None if len(some) == n else some) for posterior in posteriors]
+    chosen = None if len(some) == n else some
+    try:
+        said = [
+            posterior.loo(chosen) if groups is None else groups.left_out(posterior, chosen)
+            for posterior in posteriors
+        ]
+    except (InputError, NumericalError):
+        return 0.0
     minus, plus = statements(said, own)
     mass = np.ones(len(some)) if weights is None else weights[some]
     rows = np.arange(len(some))
     lost = np.array([-mass * coupled(minus, plus, b)[rows, own] for b in _GRID])
     total = lost.sum(axis=1) + _RATE * _GRID
     best = int(np.argmin(total))
-    error = np.sqrt(len(some)) * (lost - lost[best]).std(axis=1)
+    gain = lost - lost[best]
+    gain = gain if groups is None else groups.pooled(gain, some)
+    error = len(some) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
     return float(_GRID[np.argmax(total <= total[best] + error)])

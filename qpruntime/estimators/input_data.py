@@ -42,6 +42,7 @@ __all__ = [
     "checked",
     "classes_of",
     "fit_data",
+    "group_codes",
     "kernel_of_table",
     "levels_of",
     "matrix_of",
@@ -207,7 +208,7 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
     sample_weight : array-like, shape (N,), or None
         Powers of the single likelihoods.
     points : ndarray, shape (N, d)
-    others : ndarray, shape (N,)
+    others : ndarray, shape (N,), or None
         What else has a row per point.
 
     Returns
@@ -235,7 +236,30 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
         if not kept.all():
             raise InputError("rows of weight 0 cannot be left out of what is read in parts: do so")
         return weights, points, *others
-    return weights, *(rows[kept] for rows in (points, *others))
+    return weights, *(None if rows is None else rows[kept] for rows in (points, *others))
+
+
+def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
+    """Return the number of the group of each of n rows; None where there are no groups.
+
+    Raises
+    ------
+    InputError
+        If there is not one label for each row, or labels are missing or have no order.
+    """
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise InputError(
+            f"groups must have shape ({n},), a label for each row of X; got {labels.shape}"
+        )
+    if np.ma.is_masked(groups) or any(label is None or label != label for label in labels.tolist()):
+        raise InputError("groups has missing labels: give each row a group of its own, or drop it")
+    try:
+        return np.unique(labels, return_inverse=True)[1].astype(np.intp)
+    except TypeError as error:
+        raise InputError("groups must be labels of one type: all numbers, or all text") from error
 
 
 def _whole(model: Any, X: Any) -> bool:

@@ -38,6 +38,7 @@ from qpruntime.learning.inducing_points import clusters, levels_of, sample, unit
 from qpruntime.learning.model_selection.budget import DENSE
 from qpruntime.learning.multiclass_solver import Joint, each_its_own
 from qpruntime.learning.options import Inducing, Series, integrate_of, joint_of
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector
@@ -79,7 +80,9 @@ def tempered(log_p: Array, a: float) -> Array:
     return found
 
 
-def exponents(log_p: Array, own: NDArray[np.intp]) -> tuple[float, float]:
+def exponents(
+    log_p: Array, own: NDArray[np.intp], groups: NDArray[np.intp] | None = None
+) -> tuple[float, float]:
     """Return the best a, and the nearest to 1 of all that are within one standard error of it.
 
     Parameters
@@ -88,6 +91,8 @@ def exponents(log_p: Array, own: NDArray[np.intp]) -> tuple[float, float]:
         Log probabilities of rows left out.
     own : ndarray of int, shape (n,)
         Their classes.
+    groups : ndarray of int, shape (n,), optional
+        Rows of one group tell the same, which the standard error allows for.
     """
     rows = np.arange(len(own))
     # 1 itself is among them.
@@ -96,30 +101,43 @@ def exponents(log_p: Array, own: NDArray[np.intp]) -> tuple[float, float]:
     away = np.abs(np.log(grid))
     total = lost.sum(axis=1) + _RATE * away
     best = int(np.argmin(total))
-    error = np.sqrt(len(own)) * (lost - lost[best]).std(axis=1)
+    gain = lost - lost[best]
+    gain = gain if groups is None else RowGroups(None, groups).pooled(gain)
+    error = len(own) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
     near = np.argmin(np.where(total <= total[best] + error, away, np.inf))
     return float(grid[best]), float(grid[near])
 
 
-def exponent_of(posterior: ClassPosterior, codes: NDArray[np.intp]) -> float:
+def exponent_of(
+    posterior: ClassPosterior, codes: NDArray[np.intp], groups: RowGroups | None = None
+) -> float:
     """Return a, by leave-one-out log probabilities of the labels: 1 where they say too little.
 
     That nearest to 1 within one standard error: few rows say little, and hyper-parameters were
-    learnt from the same.
+    learnt from the same. Groups of rows with equal features are left out as a whole; of others it
+    is not known what is left, and a is 1.
 
     Parameters
     ----------
     posterior : ClassPosterior
     codes : ndarray of int, shape (N,)
         Class of each row.
+    groups : RowGroups, optional
     """
     n = len(codes)
     some = np.arange(n)
+    if groups is not None and not groups.coincide:
+        return 1.0
     if n > _ROWS:
         some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
-    log_p = left_out_log_proba(posterior, some)
+    together = groups is not None and groups.repeat
+    labels = groups.codes if groups is not None and together else None
+    log_p = left_out_log_proba(posterior, some, labels)
     sound = np.isfinite(log_p).all(axis=1)
-    return exponents(log_p[sound], codes[some][sound])[1] if sound.any() else 1.0
+    if not sound.any():
+        return 1.0
+    some = some[sound]
+    return exponents(log_p[sound], codes[some], None if labels is None else labels[some])[1]
 
 
 # --- `multi_class="joint"` of the classifier: one model of all classes, fitted and asked.
@@ -177,7 +195,12 @@ def _is_auto(inducing: Any) -> bool:
 
 
 def fit_joint(
-    draft: Any, points: Array, codes: NDArray[np.intp], projector: Projector, settings: Settings
+    draft: Any,
+    points: Array,
+    codes: NDArray[np.intp],
+    projector: Projector,
+    settings: Settings,
+    groups: RowGroups,
 ) -> None:
     """Fit all classes at once, and store what every estimator has afterwards.
 
@@ -239,7 +262,7 @@ def fit_joint(
         draft.inducing_points_ = posterior.Z
     draft.kernel_ = kernels if each else kernels[0]
     draft.posterior_, draft.optima_ = posterior, optima
-    draft.exponent_ = exponent_of(posterior, layout.own)
+    draft.exponent_ = exponent_of(posterior, layout.own, groups)
     draft.optimum_ = optima[0] if optima else None
     draft.log_marginal_likelihood_value_ = float(posterior.log_evidence)
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)

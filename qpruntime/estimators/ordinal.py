@@ -17,7 +17,7 @@ from qpruntime._validation import levels as quantile_levels
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
-from qpruntime.estimators.input_data import check_labels, checked, fit_data, weighed
+from qpruntime.estimators.input_data import check_labels, checked, fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.process import draft_of
@@ -104,7 +104,13 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     method: Literal["qp", "ep"] = "qp"
     hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GPOrdinal:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> GPOrdinal:
         """Fit hyper-parameters, thresholds and posterior.
 
         Parameters
@@ -114,6 +120,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
             Levels, of any kind.
         sample_weight : array-like, shape (N,), optional
             Powers of the single likelihoods, as in `GPClassifier.fit`.
+        groups : array-like, shape (N,), optional
+            Labels of groups, as in `GPClassifier.fit`.
 
         Raises
         ------
@@ -128,11 +136,13 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         draft = draft_of(self)
         points, labels = fit_data(draft, X, y, ensure_min_samples=2)
         check_labels(labels)
-        weights, points, labels = weighed(sample_weight, points, labels)
+        named = group_codes(groups, len(labels))
+        weights, points, labels, named = weighed(sample_weight, points, labels, named)
         draft.classes_ = _ordered(self.levels, labels)
         codes = _codes(draft.classes_, labels)
         own, mean = _begun(codes, weights, len(draft.classes_))
-        found: GPOrdinal = self._fit_observed(draft, points, codes, weights, own, (mean, 1.0))
+        observed = points, codes, weights, own
+        found: GPOrdinal = self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
         return found
 
     def _learnt(

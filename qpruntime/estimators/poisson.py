@@ -20,7 +20,13 @@ from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.base import settings_to_fit
 from qpruntime.estimators.count_predictions import CountPredictions, largest_rate
-from qpruntime.estimators.input_data import fit_data, kernel_of_table, levels_of, weighed
+from qpruntime.estimators.input_data import (
+    fit_data,
+    group_codes,
+    kernel_of_table,
+    levels_of,
+    weighed,
+)
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.prior_mean import OfRates, Target, given_mean, prior_mean
 from qpruntime.estimators.prior_mean_selection import boosted_rates
@@ -32,6 +38,7 @@ from qpruntime.learning.inducing_points import rows_at, sample
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
 from qpruntime.learning.restarts import optimise
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import solvers
 from qpruntime.likelihoods import Likelihood, get
@@ -174,6 +181,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         y: ArrayLike,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> GPPoissonRegressor:
         """Fit hyper-parameters and posterior.
 
@@ -188,6 +196,8 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
             Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
             dropped. The default prior mean is that of the weighted mean rate. Weights other than 0
             and 1 are not for method "vb".
+        groups : array-like, shape (N,), optional
+            Labels of groups, as in `GPClassifier.fit`.
 
         Raises
         ------
@@ -218,7 +228,10 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         points, given = fit_data(draft, X, y, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         exposed = exposures(exposure, len(events))
-        weights, points, events, draft.exposure_ = weighed(sample_weight, points, events, exposed)
+        named = group_codes(groups, len(events))
+        weights, points, events, draft.exposure_, named = weighed(
+            sample_weight, points, events, exposed, named
+        )
         if noise is None:
             about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
             seen = points, events, draft.exposure_, weights
@@ -246,7 +259,8 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
             return Target(events / exposed, shared, score, False, boosted_rates)
 
         spread = link.spread(draft.mean_)
-        fit = draft._train([data], settings, target, spread, noise.theta, shift)[0]
+        together = RowGroups(points, named)
+        fit = draft._train([data], settings, target, spread, noise.theta, shift, together)[0]
         for attribute, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, attribute, value)
         if not len(draft.X_train_):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logit, ndtri
 from sklearn.base import clone
-from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
@@ -20,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import RateLink
 from qpruntime.projection.projector import project_arrays
@@ -162,13 +164,18 @@ def _predicted(model: Any, X: Array) -> Array:
 #
 # The estimator is fitted to all folds but one in turn, and scores the rows of that one: what the
 # Gaussian process is trained on is what new rows get, and not how well training rows are learnt by
-# heart. New rows take the mean score of the estimators of all folds.
+# heart. New rows take the mean score of the estimators of all folds. Rows of one group, by default
+# those with equal features, are in one fold: an estimator would know a copy by heart.
 
 #: Fewer rows are not divided.
 FEWEST = 20
 _FOLDS = 5
+# One part of so many judges where boosting ends, as in scikit-learn.
+_JUDGED = 10
 # From so many rows on an estimator may have all threads.
 _MANY = 50_000
+# The process that has loaded this; a forked one has another number.
+_PROCESS = os.getpid()
 # Rows that slopes are learnt from, between these; f is known there as well as this deviation says.
 _ROWS, _SLOPES, _DEVIATION = 5000, (0.0, 5.0), 1e-3
 
@@ -187,6 +194,8 @@ class Target:
         ``latent(model, X)`` are scores (T, K), of each of K processes; it pickles.
     classes : bool
         Whether folds hold every class in its share.
+    groups : RowGroups or None
+        Rows that are in one fold; None stands for those with equal features.
     default : function
         ``default(seed)`` is the estimator for "auto".
     """
@@ -196,6 +205,7 @@ class Target:
     latent: Callable[[Any, Array], Array]
     classes: bool
     default: Callable[[int], Any]
+    groups: RowGroups | None = None
 
 
 @dataclass(frozen=True)
@@ -246,8 +256,10 @@ def _quiet_cores(rows: int) -> Any:
     """One thread of OpenMP for few rows: where cores are busy, threads spin while they wait.
 
     On such a machine boosting takes many times as long with two; it gains little on an idle one.
+    In a forked process they would wait without end for threads that the parent had.
     """
-    return threadpool_limits(1, "openmp") if rows < _MANY else nullcontext()
+    alone = rows < _MANY or os.getpid() != _PROCESS
+    return threadpool_limits(1, "openmp") if alone else nullcontext()
 
 
 def given_mean(estimator: Any) -> Any:
@@ -306,14 +318,21 @@ def cross_fitted(
         If there are too few rows, or the estimator takes no weights and there are some.
     """
     n = len(target.y)
+    groups = RowGroups(X) if target.groups is None else target.groups
     if n < FEWEST:
         raise InputError(f"prior_mean takes {FEWEST} rows to be cross-fitted, got {n}")
+    if rarest_groups(target, groups) < 2:
+        kind = "of each class: there is a class with one" if target.classes else "and got one"
+        raise InputError(
+            f"prior_mean is cross-fitted, which takes two rows {kind}; rows with equal features "
+            "count as one, unless groups=numpy.arange(len(y)) makes each a group"
+        )
     scores = np.empty((n, len(observed)))
     models = []
-    for train, left in _folds(target, seed):
+    for train, left in _folds(target, groups, seed):
         own = clone(estimator)
         with _quiet_cores(n):
-            own.fit(X[train], target.y[train], **_weights(own, target, train))
+            _fit(own, X, target, groups, train, seed)
             scores[left] = target.latent(own, X[left])
         models.append(own)
     if not np.isfinite(scores).all():
@@ -326,19 +345,45 @@ def cross_fitted(
     return CrossFitted(tuple(models), slope, shift, target.latent), scores
 
 
-def _folds(target: Target, seed: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    n, folds = len(target.y), _FOLDS
-    if target.classes:
-        _, code, count = np.unique(target.y, return_inverse=True, return_counts=True)
-        folds = int(min(folds, count.min()))
-        if folds > 1:
-            divided = StratifiedKFold(folds, shuffle=True, random_state=seed)
-            return list(divided.split(np.empty((n, 0)), code))
-        raise InputError(
-            "prior_mean is cross-fitted, which takes two rows of each class: there is a class "
-            "with one"
-        )
-    return list(KFold(folds, shuffle=True, random_state=seed).split(np.empty((n, 0))))
+def rarest_groups(target: Target, groups: RowGroups) -> int:
+    """Return how many groups of rows there are, of classes in that which has the fewest."""
+    if not target.classes:
+        return groups.count
+    labels = np.unique(target.y)
+    return min(np.unique(groups.codes[target.y == label]).size for label in labels)
+
+
+def _folds(
+    target: Target, groups: RowGroups, seed: int, folds: int = _FOLDS
+) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    folds = min(folds, rarest_groups(target, groups))
+    options: dict[str, Any] = {"n_splits": folds, "shuffle": True, "random_state": seed}
+    rows = np.empty((len(target.y), 0)), target.y
+    if groups.repeat:
+        together = StratifiedGroupKFold(**options) if target.classes else GroupKFold(**options)
+        return list(together.split(*rows, groups.codes))
+    divided = StratifiedKFold(**options) if target.classes else KFold(**options)
+    return list(divided.split(*rows))
+
+
+def _fit(
+    model: Any, X: Array, target: Target, groups: RowGroups, rows: NDArray[np.intp], seed: int
+) -> None:
+    """Fit to some rows; where boosting ends is judged by groups that it does not learn from."""
+    judged: dict[str, Any] = {}
+    some = groups.some(rows)
+    if some.repeat and getattr(model, "early_stopping", False) is True:
+        own = replace(target, y=target.y[rows])
+        learn = judges = rows
+        if rarest_groups(own, some) > 1 and has_fit_parameter(model, "X_val"):
+            learn, judges = (rows[part] for part in _folds(own, some, seed, _JUDGED)[0])
+        if learn.size < rows.size and np.isin(target.y[judges], target.y[learn]).all():
+            rows, judged = learn, {"X_val": X[judges], "y_val": target.y[judges]}
+            if target.weights is not None:
+                judged["sample_weight_val"] = target.weights[judges]
+        else:
+            model.set_params(early_stopping=False)
+    model.fit(X[rows], target.y[rows], **judged, **_weights(model, target, rows))
 
 
 def _weights(model: Any, target: Target, rows: NDArray[np.intp]) -> dict[str, Any]:

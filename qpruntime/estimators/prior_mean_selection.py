@@ -17,13 +17,20 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
-from qpruntime.estimators.prior_mean import CrossFitted, Target, cross_fitted, given_mean
+from qpruntime.estimators.prior_mean import (
+    CrossFitted,
+    Target,
+    cross_fitted,
+    given_mean,
+    rarest_groups,
+)
 from qpruntime.estimators.train import whole
 from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import sample
 from qpruntime.learning.model_selection.budget import better
 from qpruntime.learning.model_selection.candidates import some_of
 from qpruntime.learning.model_selection.select import Choice
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
@@ -77,8 +84,8 @@ def with_mean(
     Parameters
     ----------
     asked : estimator, "auto" or None
-        "auto" trains with boosting and without, and takes it where the leave-one-out densities of
-        at most 8000 rows gain by it, by more than their standard error.
+        "auto" trains with boosting and without, and takes it where the densities of at most 8000
+        rows, each without its group, gain by it, by more than their standard error.
     processes : sequence of Data
         With the prior mean that they have without.
     target_of : function
@@ -97,11 +104,12 @@ def with_mean(
     """
     estimator = given_mean(asked)
     automatic = isinstance(estimator, str)
-    n = len(processes[0].y)
-    if estimator is None or (automatic and n < _FEWEST):
+    n, groups = len(processes[0].y), processes[0].groups
+    if estimator is None or (automatic and _different(n, groups) < _FEWEST):
         return *train(processes, settings, drawn), None
     target = target_of()
-    if automatic and _rare(target):
+    groups = RowGroups(processes[0].X) if groups is None else groups
+    if automatic and rarest_groups(target, groups) < 2:
         return *train(processes, settings, drawn), None
     own = copy.deepcopy(drawn)
     seed = int(own.integers(2**31))
@@ -109,7 +117,7 @@ def with_mean(
     mean, scores = cross_fitted(
         target.default(seed) if automatic else estimator,
         X,
-        target,
+        replace(target, groups=groups),
         [(_graded(data.projector.likelihood), data.y) for data in processes],
         processes[0].weights,
         processes[0].scale,
@@ -127,15 +135,16 @@ def with_mean(
         other = train(moved, settings, own)
     judges = sample(n, _JUDGES, own)
     weights = processes[0].weights
-    gain = _left_out(other[0], judges) - _left_out(plain[0], judges)
+    gain = _left_out(other[0], judges, groups) - _left_out(plain[0], judges, groups)
     if weights is not None:
         gain = gain * (weights[judges] / weights[judges].mean())
+    gain = groups.pooled(gain, judges)
     taken = better(gain)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d",
         "" if taken else " not taken",
         float(np.mean(gain)),
-        len(judges),
+        gain.size,
     )
     if not taken:
         return *plain, None
@@ -157,18 +166,18 @@ def _graded(likelihood: Likelihood) -> Likelihood:
     return get("probit") if likelihood.name == "heaviside" else likelihood
 
 
-def _rare(target: Target) -> bool:
-    """Whether a class is too rare to be cross-fitted."""
-    return target.classes and int(np.unique(target.y, return_counts=True)[1].min()) < 2
+def _different(n: int, groups: RowGroups | None) -> int:
+    """How many of n rows are no copies."""
+    return n if groups is None or not groups.coincide else groups.count
 
 
-def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp]) -> Array:
-    """Log predictive densities of some rows, left out, summed over processes."""
+def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp], groups: RowGroups) -> Array:
+    """Log predictive densities of some rows without their groups, summed over processes."""
     found = np.zeros(len(rows))
     for fit in fits:
         post = fit.posterior
         try:
-            found += post.loo_of(rows) if hasattr(post, "loo_of") else post.loo()[rows]
+            found += groups.left_out(post, rows)
         except (NumericalError, InputError):
             return np.full(len(rows), -np.inf)
     return found

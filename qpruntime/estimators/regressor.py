@@ -15,7 +15,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite, flag, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, deviations
-from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import NODES, Bounds, ExposedRegressor, log_exposures
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.process import draft_of
@@ -123,6 +123,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> GPRegressor:
         """Fit hyper-parameters, those of the likelihood, and the posterior.
 
@@ -137,6 +138,8 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         exposure : float or array-like, shape (N,), optional
             Of counts and positive numbers of mean e^f, what multiplies that: hours, area, persons.
             Default 1. Predictions are for one unit, unless they are given theirs.
+        groups : array-like, shape (N,), optional
+            Labels of groups, as in `GPClassifier.fit`.
 
         Raises
         ------
@@ -158,10 +161,14 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         points, targets = fit_data(draft, X, y, y_numeric=True, **several)
         targets = own.validate(targets.astype(float))
         shift = np.broadcast_to(log_exposures(own, exposure, len(targets)), (len(targets),))
-        weights, points, targets, shift = weighed(sample_weight, points, targets, shift)
+        named = group_codes(groups, len(targets))
+        weights, points, targets, shift, named = weighed(
+            sample_weight, points, targets, shift, named
+        )
         draft._exposed_ = bool(shift.any())
         besides = shift if draft._exposed_ else 0.0
-        found: GPRegressor = self._fit_observed(draft, points, targets, weights, own, shift=besides)
+        observed = points, targets, weights, own
+        found: GPRegressor = self._fit_observed(draft, *observed, shift=besides, groups=named)
         return found
 
     @overload

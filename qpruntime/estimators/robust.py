@@ -18,7 +18,7 @@ from qpruntime._validation import whole as whole_number
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, densities, drawn, is_integrated, mixed_at
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
-from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.prior_mean import OfNumbers, Target
@@ -29,6 +29,7 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.predictive.corrected import t_quantiles_by_grid
@@ -154,7 +155,11 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
     hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> GPRobustRegressor:
         """Fit hyper-parameters, noise and posterior.
 
@@ -166,6 +171,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
             Powers of the single likelihoods, as in `GPClassifier.fit`; rows of weight 0 are
             dropped. Noise is learnt under them, and y is normalised by its weighted median and
             median absolute deviation.
+        groups : array-like, shape (N,), optional
+            Labels of groups, as in `GPClassifier.fit`.
 
         Raises
         ------
@@ -185,7 +192,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         draft = draft_of(self)
         points, targets = fit_data(draft, X, y, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
-        weights, points, targets = weighed(sample_weight, points, targets)
+        named = group_codes(groups, len(targets))
+        weights, points, targets, named = weighed(sample_weight, points, targets, named)
         spread = robust_std(targets, weights)
         centre, unit, middle = 0.0, 1.0, median(targets, weights)
         if self.normalize_y:
@@ -204,7 +212,8 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         def target() -> Target:
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
-        fit = draft._train([data], settings, target, max(spread, abs(middle)) / unit)[0]
+        together, wide = RowGroups(points, named), max(spread, abs(middle)) / unit
+        fit = draft._train([data], settings, target, wide, groups=together)[0]
         draft._centre_, draft._unit_ = centre, unit
         for name, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, name, value)

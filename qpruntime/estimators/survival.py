@@ -15,7 +15,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, real
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
-from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import Bounds, LikelihoodRegressor
 from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.process import draft_of
@@ -117,6 +117,7 @@ class GPSurvival(LikelihoodRegressor):
         y: ArrayLike,
         event: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> GPSurvival:
         """Fit hyper-parameters, the scale, and the posterior.
 
@@ -132,6 +133,8 @@ class GPSurvival(LikelihoodRegressor):
             Whether a time is that of an event, or censored on the right. By default all are events.
         sample_weight : array-like, shape (N,), optional
             Powers of the single likelihoods, as in `GPClassifier.fit`.
+        groups : array-like, shape (N,), optional
+            Labels of groups, as in `GPClassifier.fit`.
 
         Raises
         ------
@@ -151,8 +154,9 @@ class GPSurvival(LikelihoodRegressor):
         known = spans_of(y, event)
         # Numbers of rows stand for what scikit-learn does not take for targets.
         points, rows = fit_data(draft, X, np.arange(len(known), dtype=float))
-        weights, points, known = weighed(sample_weight, points, known[rows.astype(int)])
-        found: GPSurvival = self._fit_observed(draft, points, known, weights, own)
+        named, known = group_codes(groups, len(rows)), known[rows.astype(int)]
+        weights, points, known, named = weighed(sample_weight, points, known, named)
+        found: GPSurvival = self._fit_observed(draft, points, known, weights, own, groups=named)
         return found
 
     def predict(self, X: ArrayLike) -> Array:

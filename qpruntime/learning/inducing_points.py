@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dgemv
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.gaussian_process.kernels import Kernel
+from threadpoolctl import threadpool_limits
 
 from qpruntime._typing import Array
 from qpruntime.inference.sparse.data import is_lazy
@@ -89,7 +90,8 @@ def clusters(
         n_init=1,
         random_state=int(rng.integers(2**31)),
     )
-    with warnings.catch_warnings():
+    # Threads of OpenMP do not survive a fork, and the child would wait for them without end.
+    with threadpool_limits(1, "openmp"), warnings.catch_warnings():
         # Fewer distinct rows than centres: some coincide, and are moved apart below.
         warnings.simplefilter("ignore")
         centres = found.fit(points).cluster_centers_

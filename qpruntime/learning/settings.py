@@ -23,6 +23,7 @@ from qpruntime.kernels.derivative_covariance import Asked
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.options import OPEN, Callback, Inducing, Integrate, Search, Series
+from qpruntime.learning.row_groups import RowGroups
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -268,7 +269,8 @@ class Data:
     of X, of all that has a row for each observation; what is observed are their signs, by the
     likelihood of labels, or, where that has none, by the probit: `own_signs` is False then. `joint`
     has the rows of classes fitted jointly; `y` then are those of its sites. Columns `levels` of X
-    are codes of levels.
+    are codes of levels. `groups` are rows that are left out together; without them each row is by
+    itself.
     """
 
     X: Array
@@ -283,6 +285,7 @@ class Data:
     own_signs: bool = True
     joint: Layout | None = None
     levels: tuple[int, ...] = ()
+    groups: RowGroups | None = None
 
     @property
     def observed_prior(self) -> Array:

@@ -89,6 +89,15 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
         raise InputError(
             f'method {projector.method!r} {why}; optimize="loo" needs method "ep" or "qp"'
         )
+    groups = data.groups
+    if settings.objective == "loo" and groups is not None and groups.repeat:
+        copies = len(groups.codes) - groups.count
+        warn(
+            'optimize="loo" leaves single rows out, and '
+            f"{copies} of {len(groups.codes)} rows belong to the group of another row, which "
+            'tells what they say: give equal rows once, with sample_weight, or use "evidence"',
+            UserWarning,
+        )
     if settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
     check_powers(1.0, data.weights, projector, len(data.y))

@@ -43,13 +43,17 @@ _TOGETHER, _BLOCK = 2048, 128
 
 
 class Points(NamedTuple):
-    """Points (b, d) and what the inducing inputs say of them; `own` are rows that are left out."""
+    """Points (b, d) and what the inducing inputs say of them.
+
+    `own` are rows that are left out, with `places` along with all rows that equal them.
+    """
 
     X: Array
     phi: Any
     psi: Any
     mean: Array
     own: Numbers | None = None
+    places: bool = False
 
 
 class Ground:
@@ -97,10 +101,11 @@ class Ground:
         mean, variance = self._in_blocks(len(X), nearest, job)
         return mean, variance + self._noise(X)
 
-    def without(self, rows: Numbers, k: int) -> tuple[Array, Array]:
+    def without(self, rows: Numbers, k: int, places: bool = False) -> tuple[Array, Array]:
         """Mean about the prior and variance of f, noise included, of rows left out, (n,).
 
-        Where there is no such posterior the variance is not a positive number.
+        With `places` all rows that equal a row are left out with it. Where there is no such
+        posterior the variance is not a positive number.
         """
         k = min(k, self.places.count - 1)
         at = self.places.of_row[rows]
@@ -108,7 +113,8 @@ class Ground:
         def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
             there, features = slots[:, 0], self._features
             phi, psi = features.phi[there], features.psi[there]
-            points = Points(self.places.at(at[some]), phi, psi, features.mean[there], rows[some])
+            said = phi, psi, features.mean[there]
+            points = Points(self.places.at(at[some]), *said, rows[some], places)
             return self._corrected(points, nearest, slots)
 
         def nearest(some: slice) -> Numbers:
@@ -155,7 +161,9 @@ class Ground:
         tau, nu = self._site.tau[places], self._site.nu[places]
         proper = np.ones(len(places), np.bool_)
         if points.own is not None:
-            proper = self._leave_out(points.own, A, mean, (T, N, tau, nu), features.r[slots[:, 0]])
+            sites = T, N, tau, nu
+            r = features.r[slots[:, 0]]
+            proper = self._leave_out(points.own, A, mean, sites, r, points.places)
         left = without_sites(A, Q, K, mean, T, N)
         centre, variance = marginals(left, tau, nu)
         # What single precision leaves no factor for is left as the inducing inputs have it.
@@ -164,7 +172,9 @@ class Ground:
         centre, variance = np.where(good, centre, mean[:, -1]), np.where(good, variance, last)
         return centre, np.where(proper, np.maximum(variance, 0.0), -1.0)
 
-    def _leave_out(self, own: Numbers, A: Array, mean: Array, sites: Any, r: Array) -> Any:
+    def _leave_out(
+        self, own: Numbers, A: Array, mean: Array, sites: Any, r: Array, places: bool
+    ) -> Any:
         """Take rows at the first place of their sets out of w, in place; say where that is proper.
 
         Here also sites of negative precision can go, of which the others know nothing.
@@ -172,6 +182,8 @@ class Ground:
         T, N, tau, nu = sites
         share = 1.0 + self.known.power * r * self.sites.tau[own]
         t, n = self.sites.tau[own] / share, self.sites.nu[own] / share
+        if places:
+            share, t, n = np.ones(own.size), T[:, 0].copy(), N[:, 0].copy()
         kept = 1.0 - t * A[:, 0, 0]
         proper = (kept > 0.0) & (share > 0.0)
         t, n, kept = (np.where(proper, a, b) for a, b in ((t, 0.0), (n, 0.0), (kept, 1.0)))
@@ -185,7 +197,7 @@ class Ground:
         tau[:, 0] = np.maximum(tau[:, 0] - there.tau, 0.0)
         nu[:, 0] -= there.nu
         alone = np.bincount(self.places.of_row, minlength=self.places.count)
-        single = alone[self.places.of_row[own]] == 1
+        single = places | (alone[self.places.of_row[own]] == 1)
         for array in sites:
             array[single, 0] = 0.0
         return proper

@@ -224,12 +224,18 @@ class LocalSolution:
         log_z: Array = project(self.inner.known_rule, block, at, "log_z", whole=True)[0]
         return log_z
 
+    def loo_places(self, rows: NDArray[np.intp]) -> Array:
+        """Log densities of some rows, each without all rows that equal it."""
+        block, at = self._cavities(rows, places=True)
+        log_z: Array = project(self.inner.known_rule, block, at, "log_z", whole=True)[0]
+        return log_z
+
     def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """Means and variances of some rows by the others, as likelihoods take them."""
         return seen_by_likelihood(*self._cavities(rows))
 
-    def _cavities(self, rows: NDArray[np.intp]) -> tuple[Block, Cavities]:
-        mean, v = self._ground.without(rows, self.nearest)
+    def _cavities(self, rows: NDArray[np.intp], places: bool = False) -> tuple[Block, Cavities]:
+        mean, v = self._ground.without(rows, self.nearest, places)
         y, _, prior, scale = self.rows.others(rows)
         proper = (v > 0.0) & np.isfinite(v) & np.isfinite(mean)
         none = np.zeros(rows.size)

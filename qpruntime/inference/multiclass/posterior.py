@@ -54,21 +54,28 @@ __all__ = [
 _LOST = 1e10
 
 
-def left_out_log_proba(posterior: ClassPosterior, rows: NDArray[np.intp]) -> Array:
+def left_out_log_proba(
+    posterior: ClassPosterior, rows: NDArray[np.intp], groups: NDArray[np.intp] | None = None
+) -> Array:
     """Log probabilities (n, C) of all classes of some rows, each without its own label.
 
-    Rows that have no such posterior in double precision have NaN.
+    With `groups` (N,), numbers of rows with equal features, also without those of its group. Rows
+    that have no such posterior in double precision have NaN.
     """
     solution: Any = posterior._solution
     V, m = solution.covariance_of(rows), posterior.mean[rows]
-    tau, nu = (part[rows] for part in posterior.sites)
-    own = np.isnan(tau)
-    D, told = np.where(own, 1.0, tau), np.where(own, 0.0, -nu)
-    share = D / D.sum(axis=1, keepdims=True)
-    precision = np.eye(D.shape[1]) * D[:, :, None] - D[:, :, None] * share[:, None, :]
-    told = told - share * told.sum(axis=1, keepdims=True)
+    if groups is None:
+        precision, told = _said(posterior, rows)
+    else:
+        wanted, place = np.unique(groups[rows], return_inverse=True)
+        members = np.flatnonzero(np.isin(groups, wanted))
+        at, each = np.searchsorted(wanted, groups[members]), _said(posterior, members)
+        sums = [np.zeros((wanted.size, *part.shape[1:])) for part in each]
+        for total, part in zip(sums, each, strict=True):
+            np.add.at(total, at, part)
+        precision, told = (total[place] for total in sums)
     found = np.full(m.shape, np.nan)
-    left = np.eye(D.shape[1]) - V @ precision
+    left = np.eye(m.shape[1]) - V @ precision
     sound = np.linalg.cond(left) < _LOST
     left, V = left[sound], V[sound]
     covariance = np.linalg.solve(left, V)
@@ -80,6 +87,16 @@ def left_out_log_proba(posterior: ClassPosterior, rows: NDArray[np.intp]) -> Arr
     some = np.flatnonzero(sound)[proper]
     found[some] = log_probabilities(mean[proper], covariance[proper])
     return found
+
+
+def _said(posterior: ClassPosterior, rows: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Precisions (n, C, C) and their products with means (n, C) that labels of rows say of f."""
+    tau, nu = (part[rows] for part in posterior.sites)
+    own = np.isnan(tau)
+    D, told = np.where(own, 1.0, tau), np.where(own, 0.0, -nu)
+    share = D / D.sum(axis=1, keepdims=True)
+    precision = np.eye(D.shape[1]) * D[:, :, None] - D[:, :, None] * share[:, None, :]
+    return precision, told - share * told.sum(axis=1, keepdims=True)
 
 
 # --- The joint posterior of the latent values of C classes at N rows.

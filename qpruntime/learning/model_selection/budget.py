@@ -14,6 +14,7 @@ from qpruntime.learning.settings import Data, Settings
 __all__ = [
     "DENSE",
     "FEWEST",
+    "RUNGS",
     "Budget",
     "Stage",
     "Subsets",
@@ -177,7 +178,7 @@ def _free(data: Data, settings: Settings) -> bool:
 #: Below this many rows none are held out.
 FEWEST = 60
 #: Rows of dense fits, one after the other, where at least twice as many are there.
-_RUNGS = (500, 1000, 2000)
+RUNGS = (500, 1000, 2000)
 # Rows that judge, at most, and how many rows are learnt from before those.
 _JUDGES, _FIRST = 2000, 1000
 # The rarer class has so many rows in the first rung, if that takes at most this many rows.
@@ -209,7 +210,11 @@ class Subsets:
 
 
 def drawn(
-    n: int, strata: Array | None, rng: np.random.Generator, most: int = _RUNGS[-1]
+    n: int,
+    strata: Array | None,
+    rng: np.random.Generator,
+    most: int = RUNGS[-1],
+    groups: NDArray[np.intp] | None = None,
 ) -> Subsets:
     """Draw the rows of stages.
 
@@ -222,16 +227,20 @@ def drawn(
     rng : Generator
     most : int
         Rows of a dense fit.
+    groups : ndarray of int, shape (n,), or None
+        Rows of one group follow each other, and judges have none of those learnt from.
     """
     first = min(_FIRST, n // 2, most)
-    rungs = [size for size in _RUNGS if size <= min(most, n // 2)] or [n // 2]
+    rungs = [size for size in RUNGS if size <= min(most, n // 2)] or [n // 2]
     if n // 2 < _FIRST and rungs[-1] < 0.8 * first:
         rungs.append(first)  # between 500 and 1000 rows
     judged = slice(first, min(first + _JUDGES, n))
     if strata is None:
-        order = rng.permutation(n)[: max(judged.stop, rungs[-1])]
-        return Subsets(order, tuple(rungs), judged, True)
-    order = _spread(strata, rng)
+        order = rng.permutation(n) if groups is None else _together(groups, None, rng)
+        judged = _apart(order, groups, judged)
+        order = order[: max(judged.stop, rungs[-1])]
+        return Subsets(order, tuple(rungs), judged, judged.stop > judged.start)
+    order = _spread(strata, rng) if groups is None else _together(groups, strata, rng)
     codes = np.unique(strata, return_inverse=True)[1]
     rare = int(np.bincount(codes).min())
     needed = -(-_RARE * n // max(rare, 1))
@@ -239,11 +248,32 @@ def drawn(
         rungs = sorted({min(2 * size, n // 2, _MOST_ROWS) for size in rungs})
     if rungs[0] > judged.start:
         judged = slice(rungs[0], min(rungs[0] + _JUDGES, n))
+    judged = _apart(order, groups, judged)
     judges = codes[order[judged]]
     held = int(np.bincount(judges, minlength=int(codes.max()) + 1).min())
     enough = held >= max(1.0, min(_RARE_JUDGES, _SHARE * judges.size))
     last = max(judged.stop, rungs[-1])
     return Subsets(order[:last], tuple(rungs), judged, enough)
+
+
+def _together(
+    groups: NDArray[np.intp], strata: Array | None, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Numbers of rows, group by group, with groups by the class of their first rows spread."""
+    first = np.unique(groups, return_index=True)[1]
+    order = rng.permutation(first.size) if strata is None else _spread(strata[first], rng)
+    place = np.empty(first.size)
+    place[order] = np.arange(first.size)
+    return np.argsort(place[groups], kind="stable")
+
+
+def _apart(order: NDArray[np.intp], groups: NDArray[np.intp] | None, judged: slice) -> slice:
+    """Judges without the rest of a group that is learnt from."""
+    if groups is None:
+        return judged
+    codes = groups[order]
+    rest = codes[judged] == codes[judged.start - 1]
+    return slice(min(judged.start + int(rest.sum()), judged.stop), judged.stop)
 
 
 def _spread(strata: Array, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -259,7 +259,8 @@ def some_of(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:
     assert y is not None
     assert prior is not None
     y = np.asarray(y, dtype=float)
-    return replace(data, X=X, y=y, prior=prior, weights=weights, scale=scale)
+    groups = None if data.groups is None else data.groups.some(rows)
+    return replace(data, X=X, y=y, prior=prior, weights=weights, scale=scale, groups=groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,19 +306,25 @@ class Trial:
     def densities(self, climbed: Climbed, rows: int) -> Array:
         """Log predictive densities of the judges, given the first rows; minus infinity if none.
 
-        Weighted as the judges are.
+        Weighted as the judges are, and pooled by groups of rows.
         """
         count = self.judged.stop - self.judged.start
-        return _or_none(lambda: self._densities(climbed, rows), count)
+        found = _or_none(lambda: self._densities(climbed, rows), count)
+        groups = self.data.groups
+        return found if groups is None else groups.pooled(found, self.judged)
 
     def left_out(self, climbed: Climbed, rows: int) -> Array:
-        """Weighted log predictive densities of the first rows, each left out; likewise."""
+        """Weighted log predictive densities of the first rows, each without its group; likewise."""
+        first = self._first(rows)
 
         def found() -> Array:
-            densities: Array = self._posterior(climbed, rows)[1].loo()
-            return _weighted(densities, self._first(rows).weights)
+            posterior = self._posterior(climbed, rows)[1]
+            groups = first.groups
+            densities = posterior.loo() if groups is None else groups.left_out(posterior)
+            return _weighted(densities, first.weights)
 
-        return _or_none(found, rows)
+        densities = _or_none(found, rows)
+        return densities if first.groups is None else first.groups.pooled(densities)
 
     def _densities(self, climbed: Climbed, rows: int) -> Array:
         data, judges = self._first(rows), some_of(self.data, self.data.X[self.judged], self.judged)

@@ -112,11 +112,11 @@ class Ground:
         self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
         rows, k = self.left_out, self._nearest
         near = None
-        alone = self.weighted(posterior.loo(rows), rows)
+        alone = self.densities(posterior, rows)
         if k:
             self.budget.take(local_density(len(rows), k, m))
             try:
-                near = self.weighted(local_of(posterior, self._held, k).loo(rows), rows)
+                near = self.densities(local_of(posterior, self._held, k), rows)
             except NumericalError as error:
                 if error.__cause__ is not None:  # a user's own exception
                     raise
@@ -193,10 +193,12 @@ class Ground:
 
     @property
     def _nearest(self) -> int:
-        """Nearest rows that are tried."""
-        asked = self._auto.nearest
+        """Nearest rows that are tried: those of a group would tell what the group is to say."""
+        asked, groups = self._auto.nearest, self.data.groups
         if not isinstance(asked, str):
             return int(asked)
+        if groups is not None and groups.repeat and not groups.coincide:
+            return 0
         return NEAREST if len(self.data.y) > NEAREST else 0
 
     @cached_property
@@ -225,12 +227,13 @@ class Ground:
     def _rule(self, projector: Projector) -> Rule:
         return Rule(projector.for_evidence(), self._auto.sparse.power)
 
-    def weighted(self, densities: Array, rows: NDArray[np.intp]) -> Array:
-        """Densities of some rows, as these are weighted."""
-        if self.data.weights is None:
-            return densities
-        weights = self.data.weights[rows]
-        return densities * (weights / weights.mean())
+    def densities(self, posterior: Any, rows: NDArray[np.intp]) -> Array:
+        """Densities of some rows without their groups, weighted as the rows are, by groups."""
+        groups, weights = self.data.groups, self.data.weights
+        found = posterior.loo(rows) if groups is None else groups.left_out(posterior, rows)
+        if weights is not None:
+            found = found * (weights[rows] / weights[rows].mean())
+        return found if groups is None else groups.pooled(found, rows)
 
 
 def _ignore(engine: Engine) -> None:

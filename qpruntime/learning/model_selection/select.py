@@ -22,6 +22,7 @@ from qpruntime.learning.inducing_points import rows_at, sample
 from qpruntime.learning.model_selection.budget import (
     DENSE,
     RATE,
+    RUNGS,
     Budget,
     Stage,
     Subsets,
@@ -144,7 +145,9 @@ def _drawn(
     budget = Budget(settings.auto.budget, n)
     # Sites of likelihoods that are not log-concave settle one after the other, which takes long.
     concave = processes[0].projector.likelihood.log_concave
-    subsets = drawn(n, _strata(processes), rng, **({} if concave else {"most": _FEWER}))
+    groups = processes[0].groups
+    codes = groups.codes if groups is not None and groups.repeat else None
+    subsets = drawn(n, _strata(processes), rng, RUNGS[-1] if concave else _FEWER, codes)
     stages: list[Stage] = []
     views: dict[bool, View] = {}
     starts: dict[Shape, Start] = {}
@@ -310,7 +313,7 @@ def _short(ground: Ground, posterior: Any, rest: Rest, given: Sequence[Candidate
         return False
     some = max(known, key=lambda densities: float(np.mean(densities)))
     judges = rest.subsets.order[rest.subsets.judged]
-    found = ground.weighted(posterior.loo(judges), judges)
+    found = ground.densities(posterior, judges)
     rest.budget.take(local_density(judges.size, NEAREST, len(posterior.Z)))
     return better(some - found, SURE)
 

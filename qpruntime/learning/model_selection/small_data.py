@@ -70,15 +70,15 @@ def look(processes: Sequence[Data], settings: Settings, latent_scale: float) -> 
     seen, stages, thetas = [], [], []
     for view in (View.of(first.X, first.weights, rng, False, first.levels), warped):
         start = default_start(view.units, latent_scale)
-        left: Array = np.zeros(rows.size)
-        ends = []
+        each, ends = [], []
         for data in processes[:_RANKED_CLASSES]:
             own = some_of(data, view.scaled[rows], rows)
             trial = Trial(own, settings, budget, slice(0, 0))
             with blas_threads(rows.size):
                 climbed = trial.climb(start, rows.size, *_CLIMB)
-                left += trial.left_out(climbed, rows.size)
+                each.append(trial.left_out(climbed, rows.size))
             ends.append(climbed.theta)
+        left: Array = np.sum(each, axis=0)
         words = "ranks of features" if view is warped else "features"
         stages.append(Stage(rows.size, words, float(left.mean()), budget.taken))
         seen.append(left)

@@ -1,0 +1,117 @@
+"""Groups of rows that are left out: against the posterior of the other rows, by the same sites."""
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+
+from qpruntime import GPClassifier, GPRegressor, Inducing, InputError
+from qpruntime.inference.leave_groups import leave_groups_out
+from qpruntime.inference.multiclass.posterior import left_out_log_proba
+from qpruntime.inference.multiclass.probability_kernels import log_probabilities
+
+SMOOTH = ConstantKernel(2.0) * RBF(1.0)
+
+
+def rows(count=40, copies=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, 2))
+    y = X[:, 0] + 0.7 * rng.normal(size=count) > 0.0
+    return np.tile(X, (copies, 1)), np.tile(y, copies), np.tile(np.arange(count), copies)
+
+
+def by_sites(K, posterior, codes, signs):
+    """Log probabilities by the sites of the other groups alone, in dense algebra."""
+    tau, nu = posterior.sites
+    found = np.empty(len(codes))
+    for i, code in enumerate(codes):
+        kept = codes != code
+        inner = np.linalg.inv(K[np.ix_(kept, kept)] + np.diag(1.0 / tau[kept]))
+        mean = K[i, kept] @ inner @ (nu[kept] / tau[kept])
+        variance = K[i, i] - K[i, kept] @ inner @ K[kept, i]
+        found[i] = log_ndtr(signs[i] * mean / np.sqrt(1.0 + variance))
+    return found
+
+
+@pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.3)])
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_dense_engine_leaves_any_group_out(kernel, equal):
+    X, y, codes = rows()
+    if not equal:
+        codes = np.sort(codes)  # three rows after each other, which differ
+    model = GPClassifier(kernel, optimize=False).fit(X, y)
+    found = leave_groups_out(model.posterior_, codes, np.arange(len(y)), equal)
+    known = by_sites(kernel(X), model.posterior_, codes, np.where(y, 1.0, -1.0))
+    np.testing.assert_allclose(found, known, rtol=1e-6)
+    assert np.abs(found - model.posterior_.loo()).max() > 0.02
+
+
+@pytest.mark.parametrize("nearest", [0, 10])
+def test_inducing_points_leave_them_out(nearest):
+    """Inducing points at all rows say what the dense engine does; nearest rows change little."""
+    X, y, codes = rows()
+    dense = GPClassifier(SMOOTH, optimize=False).fit(X, y)
+    known = leave_groups_out(dense.posterior_, codes, np.arange(len(y)), True)
+    model = GPClassifier(SMOOTH, optimize=False, inducing=Inducing(X[:40], power=1.0)).fit(X, y)
+    posterior = model.posterior_
+    if nearest:
+        from qpruntime.inference.local.posterior import local_of
+
+        posterior = local_of(posterior, X, nearest)
+    found = leave_groups_out(posterior, codes, np.arange(len(y)), True)
+    np.testing.assert_allclose(found, known, rtol=1e-5)
+    assert np.abs(found - posterior.loo(np.arange(len(y)))).max() > 0.05
+    some = np.array([3, 50, 43])
+    np.testing.assert_allclose(leave_groups_out(posterior, codes, some, True), found[some])
+
+
+def test_a_series_leaves_equal_times_out():
+    rng = np.random.default_rng(4)
+    t = np.tile(np.sort(rng.uniform(0.0, 10.0, 50)), 2)[:, None]
+    y = np.sin(t[:, 0]) + 0.3 * rng.normal(size=100)
+    codes, kernel = np.tile(np.arange(50), 2), ConstantKernel(1.0) * Matern(1.0, nu=1.5)
+    found = [
+        leave_groups_out(model.posterior_, codes, np.arange(100), True)
+        for model in (
+            GPRegressor(kernel, likelihood="gaussian", optimize=False, solver=solver).fit(t, y)
+            for solver in ("dense", "markov")
+        )
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    series = GPRegressor(kernel, likelihood="gaussian", optimize=False, solver="markov").fit(t, y)
+    with pytest.raises(InputError, match="equal times only"):
+        leave_groups_out(series.posterior_, np.sort(codes), np.arange(100), False)
+
+
+def test_joint_classes_leave_copies_out():
+    """By the sites of the other rows alone, along u + f_own - f_j, in dense algebra."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(30, 2))
+    y = np.argmax(np.column_stack([X, -X.sum(axis=1)]) + rng.normal(size=(30, 3)), axis=1)
+    two, labels, codes = np.tile(X, (2, 1)), np.tile(y, 2), np.tile(np.arange(30), 2)
+    options = {"optimize": False, "multi_class": "joint"}
+    model = GPClassifier(SMOOTH, **options).fit(two, labels)
+    found = left_out_log_proba(model.posterior_, np.arange(6), codes)
+    # Rows are u_i and then f_i of the three classes.
+    K = np.zeros((60, 4, 60, 4))
+    K[:, 0, :, 0] = np.eye(60)
+    for c in range(1, 4):
+        K[:, c, :, c] = SMOOTH(two)
+    tau, nu = model.posterior_.sites
+    for i in range(6):
+        along, t, n = [], [], []
+        for row in np.flatnonzero(codes != i):
+            for c in np.flatnonzero(np.arange(3) != labels[row]):
+                one = np.zeros((60, 4))
+                one[row, 0], one[row, 1 + labels[row]], one[row, 1 + c] = 1.0, 1.0, -1.0
+                along.append(one.ravel())
+                t.append(tau[row, c])
+                n.append(nu[row, c])
+        A, prior = np.array(along), K.reshape(240, 240)
+        gain = prior @ A.T @ np.linalg.inv(A @ prior @ A.T + np.diag(1.0 / np.array(t)))
+        mean = (gain @ (np.array(n) / np.array(t))).reshape(60, 4)[i, 1:]
+        covariance = (prior - gain @ A @ prior).reshape(60, 4, 60, 4)[i, 1:, i, 1:]
+        known = log_probabilities(mean[None], covariance[None])[0]
+        np.testing.assert_allclose(found[i], known, rtol=1e-6)
+    alone = left_out_log_proba(model.posterior_, np.arange(6))
+    assert np.abs(alone - found).max() > 0.1

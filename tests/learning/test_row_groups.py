@@ -1,0 +1,55 @@
+"""Groups of rows: equal rows are found, and what rows left out say counts each group once."""
+
+import numpy as np
+import pytest
+
+from qpruntime.learning.model_selection.budget import better, drawn
+from qpruntime.learning.row_groups import RowGroups, equal_rows
+
+
+def test_equal_rows_have_one_number():
+    """As sorting whole rows finds them; 0 and -0 are equal, and so are missing values."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 4, (500, 3)).astype(float)
+    X[X == 3.0] = np.nan
+    X[::2][X[::2] == 0.0] = -0.0
+    known = np.unique(np.where(np.isnan(X), 9.0, X + 0.0), axis=0, return_inverse=True)[1]
+    pairs = np.unique(np.column_stack([equal_rows(X), known.ravel()]), axis=0)
+    assert len(pairs) == known.max() + 1 == np.unique(equal_rows(X)).size == 64
+    # Columns that change places make another row.
+    assert equal_rows(np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() in ([0, 1], [1, 0])
+
+
+def test_rows_in_parts_have_the_same_groups():
+    zarr = pytest.importorskip("zarr")
+    X = np.random.default_rng(1).integers(0, 9, (300, 2)).astype(np.float32)
+    lazy = zarr.array(X, chunks=(64, 2))
+    np.testing.assert_array_equal(equal_rows(lazy), equal_rows(X))
+
+
+def test_a_group_counts_once():
+    """Rows three times have the mean and the standard error of rows once."""
+    gain = np.random.default_rng(2).normal(0.1, 1.0, 200)
+    three = RowGroups(None, np.tile(np.arange(200), 3))
+    pooled = three.pooled(np.tile(gain, 3))
+    np.testing.assert_allclose(pooled, gain, rtol=1e-12)
+    assert better(np.tile(gain, 3), 1.6)
+    assert not better(pooled, 1.6)
+    some = np.array([5, 205, 7])
+    np.testing.assert_allclose(
+        three.pooled(np.tile(gain, 3)[some], some), np.array([2.0 * gain[5], gain[7]]) * 2 / 3
+    )
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_judges_share_no_group_with_what_is_learnt(classes):
+    rng = np.random.default_rng(3)
+    groups = rng.permutation(np.repeat(np.arange(400), 7))
+    strata = (groups % 3 == 0).astype(float) if classes else None
+    subsets = drawn(2800, strata, rng, groups=groups)
+    order, judged = subsets.order, subsets.judged
+    learnt = order[: max(rung for rung in subsets.rungs if rung <= judged.start)]
+    assert subsets.judging
+    assert judged.stop - judged.start > 1000
+    assert np.intersect1d(groups[learnt], groups[order[judged]]).size == 0
+    assert np.unique(order).size == order.size
