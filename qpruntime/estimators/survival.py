@@ -154,9 +154,9 @@ class GPSurvival(LikelihoodRegressor):
         known = spans_of(y, event)
         # Numbers of rows stand for what scikit-learn does not take for targets.
         points, rows = fit_data(draft, X, np.arange(len(known), dtype=float))
-        named, known = group_codes(groups, len(rows)), known[rows.astype(int)]
-        weights, points, known, named = weighed(sample_weight, points, known, named)
-        found: GPSurvival = self._fit_observed(draft, points, known, weights, own, groups=named)
+        together, known = group_codes(groups, len(rows)), known[rows.astype(int)]
+        weights, points, known, together = weighed(sample_weight, points, known, together)
+        found: GPSurvival = self._fit_observed(draft, points, known, weights, own, groups=together)
         return found
 
     def predict(self, X: ArrayLike) -> Array:

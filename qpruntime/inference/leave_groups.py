@@ -124,10 +124,11 @@ def _without(told: _Rows, some: slice) -> tuple[Array, Array]:
         found = np.linalg.solve(left, np.column_stack([told.mean[some] - S @ told.nu[some], S]))
     except np.linalg.LinAlgError:
         return np.full(len(S), np.nan), np.full(len(S), np.nan)
-    variance = found[:, 1:].diagonal()
+    variance: Array = found[:, 1:].diagonal()
     # The determinant tells whether the precision that is left is one.
     proper = np.linalg.slogdet(left)[0] > 0.0 and (variance >= 0.0).all()
-    return found[:, 0], np.where(proper, variance + told.rest[some], np.nan)
+    mean: Array = found[:, 0]
+    return mean, np.where(proper, variance + told.rest[some], np.nan)
 
 
 def _of_matrix(posterior: Any, solution: Any) -> _Group:

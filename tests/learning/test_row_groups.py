@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process.kernels import RBF
 
+from qpruntime import GPClassifier
 from qpruntime.learning.model_selection.budget import better, drawn
 from qpruntime.learning.row_groups import RowGroups, equal_rows
 
@@ -53,3 +55,11 @@ def test_judges_share_no_group_with_what_is_learnt(classes):
     assert judged.stop - judged.start > 1000
     assert np.intersect1d(groups[learnt], groups[order[judged]]).size == 0
     assert np.unique(order).size == order.size
+
+
+def test_loo_of_copies_is_warned_of():
+    rng = np.random.default_rng(6)
+    X, y = np.tile(rng.normal(size=(15, 2)), (2, 1)), np.tile(rng.integers(0, 2, 15), 2)
+    with pytest.warns(UserWarning, match="15 of 30 rows belong to the group of another row"):
+        GPClassifier(RBF(1.0), optimize="loo").fit(X, y)
+    GPClassifier(RBF(1.0), optimize="loo").fit(X[:15], y[:15])
