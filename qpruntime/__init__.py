@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         InputError,
         NumericalError,
         QPError,
-        RenamedWarning,
         SamplingWarning,
         TableError,
     )
@@ -73,7 +72,6 @@ _HOME = {
     "Posterior": "inference.posterior",
     "PrecisionPosterior": "inference.precision.posterior",
     "QPError": "errors",
-    "RenamedWarning": "errors",
     "SamplingWarning": "errors",
     "Search": "learning.options",
     "Series": "learning.options",
@@ -121,7 +119,6 @@ __all__ = [
     "Posterior",
     "PrecisionPosterior",
     "QPError",
-    "RenamedWarning",
     "SamplingWarning",
     "Search",
     "Series",

@@ -13,7 +13,6 @@ __all__ = [
     "InputError",
     "NumericalError",
     "QPError",
-    "RenamedWarning",
     "SamplingWarning",
     "TableError",
     "warn",
@@ -44,10 +43,6 @@ class ConvergenceWarning(UserWarning):
 
 class CorrectionWarning(UserWarning):
     """Corrected marginals disagree among themselves: the posterior has to be sampled."""
-
-
-class RenamedWarning(FutureWarning):
-    """An old spelling was used; the message names the new one, which alone the next release has."""
 
 
 class SamplingWarning(UserWarning):

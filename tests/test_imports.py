@@ -27,7 +27,6 @@ FLOORS = [
     {
         "qpruntime._memory",
         "qpruntime._row_blocks",
-        "qpruntime.renamed",
         "qpruntime._special",
     },
     {

@@ -27,8 +27,6 @@ FILES = {path.name for room in ROOMS for path in (TOP / room).rglob("*.py")}
 TESTS = {path.stem for path in (TOP / "tests").rglob("*")}
 for _path in (TOP / "tests").rglob("test_*.py"):
     TESTS.update(re.findall(r"def (test_\w+)", _path.read_text()))
-#: Names that pages have for what was there before.
-BEFORE = {"docs/renamed.md"}
 
 
 def prose(path):
@@ -79,7 +77,7 @@ def missing(path):
     return found
 
 
-@every_case("path", [p for p in SOURCES + PAGES if str(p.relative_to(TOP)) not in BEFORE])
+@every_case("path", SOURCES + PAGES)
 def test_what_is_mentioned_is_there(path):
     assert missing(path) == []
 

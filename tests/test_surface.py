@@ -1,11 +1,10 @@
-"""The public surface: one word means one thing, few parameters, and what was renamed is written."""
+"""The public surface: one word means one thing, and estimators have few parameters."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,17 +15,14 @@ from qpruntime import (
     GPPoissonRegressor,
     GPRobustRegressor,
     InputError,
-    RenamedWarning,
     infer,
     infer_series,
     infer_sparse,
     project_sampled,
 )
-from qpruntime.renamed import OPTIONS, renamed, reordered
 from tests.tools.cases import every_case
-from tests.tools.surface import arguments, places
+from tests.tools.surface import arguments
 
-PAGE = Path(__file__).parents[1] / "docs" / "renamed.md"
 MODELS = [GPClassifier, GPPoissonRegressor, GPRobustRegressor]
 #: What users call. Results are made by functions, and likelihoods have a contract of their own.
 CALLED = re.compile(
@@ -125,70 +121,22 @@ def test_estimators_have_few_parameters():
         assert set(model().get_params(deep=False)) == set(inspect.signature(model).parameters)
 
 
-def renamed_by():
-    """Rows of the second table of the page, by what functions take."""
-    found = {}
-    for place, function in places():
-        own = function.__init__ if inspect.isclass(function) else function
-        name = f"bayesopt.{place}" if place == "condition" else place
-        for old, new in vars(own).get("renamed", {}).items():
-            found[f"`{name}({old}=)`"] = f"`{new}=`"
-        if inner := vars(own).get("reordered"):
-            before, now = (f"`{name}({', '.join(order)})`" for order in inner)
-            found[before] = now
-    return found
-
-
-def test_the_page_says_what_was_renamed():
-    rows = dict(re.findall(r"^\| (`.+?`) \| (`.+?`) \|$", PAGE.read_text(), re.MULTILINE))
-    options = {f"`{old}=`": f"`{option.spelt('...')}`" for old, option in OPTIONS.items()}
-    assert options.items() <= rows.items()
-    functions = renamed_by()
-    assert functions.items() <= rows.items()
-    rest = {before: now for before, now in rows.items() if before not in options | functions}
-    # Extras that are not here, and words of one option.
-    for before in rest:
-        known = before.startswith("`Deep") and (
-            not find_spec("optax") or 'dtype="float32"' in before
-        )
-        known |= before.startswith("`post.") or before.startswith("`infer_series(")
-        assert known or (before.startswith("`PESC") and not find_spec("optuna")), before
-
-
-def test_old_names_are_no_new_ones():
-    """What was renamed in one place is not another thing there."""
-    for place, function in places():
-        own = function.__init__ if inspect.isclass(function) else function
-        names = set(inspect.signature(own).parameters)
-        assert not names & set(vars(own).get("renamed", {})), place
-    for model in MODELS:
-        assert not set(OPTIONS) & set(inspect.signature(model).parameters)
-
-
 T = np.linspace(-2.0, 2.0, 30)
 Y = np.sign(np.sin(2.0 * T) + 0.1)
 MATERN = Matern(1.0, nu=1.5)
 
 
-def test_functions_take_old_spellings():
-    X, kernel = T[:, None], RBF(1.0)
-    post = infer_sparse(X, Y, kernel, X[::5], "probit", "ep", n_jobs=1)
-    old = [
-        lambda: infer_sparse(kernel, X, Y, X[::5], "probit", "ep", n_jobs=1),
-        lambda: infer_sparse(kernel, X, Y, Z=X[::5], method="ep", n_jobs=1),
-        lambda: infer_sparse(kernel, X=X, y=Y, Z=X[::5], method="ep"),
-        lambda: infer_sparse(X, Y, kernel, X[::5], method="ep", workers=1),
-    ]
-    for call in old:
-        with pytest.warns(RenamedWarning, match=r"is now .*next release"):
-            assert call().log_evidence == post.log_evidence
-    drawn = project_sampled("probit", 0.0, 1.0, 1, n_samples=200, random_state=0)
-    with pytest.warns(RenamedWarning, match="n= is now n_samples="):
-        assert project_sampled("probit", 0.0, 1.0, 1, n=200, random_state=0) == drawn
-    with pytest.raises(InputError, match="workers= is now n_jobs=: give n_jobs= alone"):
-        infer_sparse(X, Y, kernel, X[::5], workers=1, n_jobs=1)
-    with pytest.raises(TypeError, match="multiple values for argument 'X'"), pytest.warns():
-        infer_sparse(kernel, X, Y, X=X)
+def test_unknown_arguments_are_type_errors():
+    for call in (
+        lambda: infer_sparse(T[:, None], Y, RBF(1.0), T[::5, None], workers=1),
+        lambda: infer_series(T, Y, MATERN, n_jobs=1),
+        lambda: project_sampled("probit", 0.0, 1.0, 1, n=200),
+        lambda: GPClassifier(n_restarts=2),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            call()
+    with pytest.raises(ValueError, match="Invalid parameter 'n_restarts'"):
+        GPClassifier().set_params(n_restarts=2)
 
 
 @every_case("n_jobs", [0, 1.5, True, "all", 10**9])
@@ -221,19 +169,3 @@ def test_all_threads_but_one():
 def test_functions_refuse_what_cannot_act(call, words):
     with pytest.raises(InputError, match=words):
         call()
-
-
-def test_wrapped_functions_keep_their_names():
-    @reordered("b", "a", now=("a", "b"), when=lambda first: isinstance(first, str))
-    @renamed(old="new")
-    def function(a, b, c=0, *, new=1):
-        """Say what it got."""
-        return a, b, c, new
-
-    assert (function.__name__, function.__doc__) == ("function", "Say what it got.")
-    assert str(inspect.signature(function)) == "(a, b, c=0, *, new=1)"
-    assert function(1, "b", 2, new=3) == (1, "b", 2, 3)
-    with pytest.warns(RenamedWarning):
-        assert function("b", 1, 2, old=3) == (1, "b", 2, 3)
-    with pytest.warns(RenamedWarning):
-        assert function("b", a=1) == (1, "b", 0, 1)

@@ -13,7 +13,6 @@ from qpruntime._validation import whole
 from qpruntime.bayesopt.optimizer import Optimizer
 from qpruntime.bayesopt.space import Category, Integer, Real
 from qpruntime.errors import InputError
-from qpruntime.renamed import renamed
 
 try:
     import optuna
@@ -56,7 +55,6 @@ class PESCSampler(BaseSampler):
     constraint of success. Studies have one objective.
     """
 
-    @renamed(seed="random_state")
     def __init__(
         self,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,

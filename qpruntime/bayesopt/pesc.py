@@ -17,7 +17,6 @@ from qpruntime.bayesopt.surrogate import Surrogate, points
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_rows
-from qpruntime.renamed import renamed
 
 __all__ = [
     "Base",
@@ -150,7 +149,6 @@ class Conditioned:
         return new_mean, new_variance
 
 
-@renamed(max_iter="max_sweeps")
 def condition(
     surrogates: Sequence[Surrogate],
     x_star: ArrayLike,

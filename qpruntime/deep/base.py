@@ -20,7 +20,7 @@ from qpruntime.deep.layers import Layer
 from qpruntime.deep.plots import draw_history, draw_layers
 from qpruntime.deep.predictive import drawn, normals
 from qpruntime.deep.training import Plan, Trained, polished, reporting, train
-from qpruntime.errors import InputError, RenamedWarning, warn
+from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import checked, no_text
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.sparse.data import is_lazy
@@ -29,7 +29,6 @@ from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import both
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import Likelihood
-from qpruntime.renamed import NEXT
 
 __all__ = ["DeepGP"]
 
@@ -181,9 +180,6 @@ def _count(inducing: Any) -> int:
 
 def _precision(dtype: Any) -> str:
     """Return the precision of what pairs of inducing inputs hold, or raise `InputError`."""
-    if isinstance(dtype, str) and dtype == "float32":
-        warn(f'dtype="float32" is now dtype="mixed"; {NEXT}', RenamedWarning)
-        return "float32"
     return "float32" if choice(dtype, "dtype", ("mixed", "float64")) == "mixed" else "float64"
 
 

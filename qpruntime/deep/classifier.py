@@ -15,12 +15,10 @@ from qpruntime.deep.base import DeepGP
 from qpruntime.estimators.input_data import check_labels, classes_of, fit_data, signs_of, weighed
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.likelihoods import get
-from qpruntime.renamed import renamed_parameters
 
 __all__ = ["DeepGPClassifier"]
 
 
-@renamed_parameters(tol="least_gain")
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class DeepGPClassifier(ClassifierMixin, DeepGP):
     """Classification by layers of Gaussian processes, p(y | f) = Phi(y f) at the last.

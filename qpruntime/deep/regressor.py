@@ -20,7 +20,6 @@ from qpruntime.estimators.process import commit, draft_of
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.predictive.density import log_density
 from qpruntime.projection.projector import Projector
-from qpruntime.renamed import renamed_parameters
 
 __all__ = ["DeepGPRegressor"]
 
@@ -28,7 +27,6 @@ __all__ = ["DeepGPRegressor"]
 _LARGEST = 1e150
 
 
-@renamed_parameters(tol="least_gain")
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class DeepGPRegressor(RegressorMixin, DeepGP):
     """Regression by layers of Gaussian processes, trained by approximate EP with tied sites.

@@ -154,7 +154,6 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
 
 def is_integrated(model: Any) -> bool:
     """Whether the hyper-parameters of a fitted model were integrated."""
-    # Models of before, unpickled, say nothing of it.
     return getattr(model, "integrated_", None) is not None
 
 

@@ -38,7 +38,6 @@ from qpruntime.estimators.joint_classifier import (
 )
 from qpruntime.estimators.likelihood_parameters import learnt_by_name
 from qpruntime.estimators.monotone import one_direction
-from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.prior_mean import OfClasses, Target
 from qpruntime.estimators.prior_mean_selection import boosted_classes
 from qpruntime.estimators.process import all_of, commit, draft_of, renewed
@@ -80,7 +79,6 @@ class _Fitted(GPEstimator):
     _likelihood_: Likelihood | None
 
 
-@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPClassifier(ClassifierMixin, _Fitted):
     """Gaussian-process classification by QP or EP.

@@ -279,7 +279,7 @@ def matrix_of(model: Any, X: Any, reset: bool) -> Array | None:
     """Return a table as a matrix of numbers; None for one that scikit-learn reads as it is.
 
     With `reset` the table is looked at, and what is seen is stored in ``model.columns_``; without
-    it the table is read as the one before was. That one may be missing: models of before have none.
+    it the table is read as the one before was. There is none if rows were read in parts.
 
     Raises
     ------
@@ -303,8 +303,8 @@ def matrix_of(model: Any, X: Any, reset: bool) -> Array | None:
         model.columns_ = table
     elif known is None:
         raise InputError(
-            f"{type(model).__name__} was fitted to rows that were read in parts, or by a version "
-            "before: give numbers, none of them missing"
+            f"{type(model).__name__} was fitted to rows that were read in parts: "
+            "give numbers, none of them missing"
         )
     else:
         table = known

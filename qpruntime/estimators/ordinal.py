@@ -19,7 +19,6 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import check_labels, checked, fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
-from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.learning.options import Integrate
@@ -34,7 +33,6 @@ _GAPS = (1e-3, 1e3)
 _LEAST = 0.05
 
 
-@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     """Levels in an order, such as grades and ratings, by EP or QP: ordered probit.

@@ -5,6 +5,7 @@ are looked up from subclasses, where these names are not imported.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
@@ -13,15 +14,39 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import ArrayLike
-from qpruntime._validation import shown
+from qpruntime._validation import choice, shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.old_options import VALUES, folded, upgraded, value_of
 from qpruntime.inference.corrections.corrected import Correction
-from qpruntime.learning.options import Inducing, Options, Search, Series
+from qpruntime.learning.options import (
+    Inducing,
+    Options,
+    Search,
+    Series,
+    integrate_of,
+    joint_of,
+)
+from qpruntime.learning.settings import SOLVERS, inducing_of, search_of
 from qpruntime.persistence.file import Savable
 from qpruntime.projection.table import Table
 
 __all__ = ["Parameters"]
+
+
+def _series_of(given: Any) -> Series | None:
+    if isinstance(given, Series):
+        return given
+    solver = choice(given, "solver", SOLVERS)
+    return None if solver == "dense" else Series(required=solver == "markov")
+
+
+#: Functions that return the options given by a parameter's value, None if none can act with it.
+_OPTIONS_FROM: dict[str, Callable[[Any], Options | None]] = {
+    "optimize": search_of,
+    "inducing": inducing_of,
+    "solver": _series_of,
+    "multi_class": joint_of,
+    "hyperparameters": integrate_of,
+}
 
 
 # Estimators are told apart by identity, and shown as scikit-learn shows them.
@@ -46,7 +71,7 @@ class Parameters(Savable, BaseEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name; with `deep` also fields of values, as ``inducing__power``."""
         found: dict[str, Any] = super().get_params(deep)
-        for name in VALUES if deep else ():
+        for name in _OPTIONS_FROM if deep else ():
             if isinstance(found.get(name), Options):
                 own = vars(found[name]).items()
                 found |= {f"{name}__{field}": value for field, value in own}
@@ -62,16 +87,17 @@ class Parameters(Savable, BaseEstimator):
             that has none.
         """
         now = self.get_params(deep=False)
-        whole = {name: v for name, v in params.items() if name.partition("__")[0] not in VALUES}
-        whole |= {name: params[name] for name in VALUES if name in params}
-        whole = folded(self, whole, now)
-        for parameter in (name for name in VALUES if name in now):
+        whole = {
+            name: v for name, v in params.items() if name.partition("__")[0] not in _OPTIONS_FROM
+        }
+        whole |= {name: params[name] for name in _OPTIONS_FROM if name in params}
+        for parameter in (name for name in _OPTIONS_FROM if name in now):
             start = f"{parameter}__"
             fields = {name[len(start) :]: v for name, v in params.items() if name.startswith(start)}
             if not fields:
                 continue
             plain = whole.get(parameter, now[parameter])
-            value = value_of(parameter, plain)
+            value = _OPTIONS_FROM[parameter](plain)
             if value is None:
                 raise InputError(
                     f"{start}{min(fields)} cannot act with {parameter}={shown(plain)}: set "
@@ -80,6 +106,3 @@ class Parameters(Savable, BaseEstimator):
             whole[parameter] = value.but(**fields)
         super().set_params(**whole)
         return self
-
-    def __setstate__(self, state: Any) -> None:
-        super().__setstate__(upgraded(type(self), state) if isinstance(state, dict) else state)

@@ -27,7 +27,6 @@ from qpruntime.estimators.input_data import (
     levels_of,
     weighed,
 )
-from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.prior_mean import OfRates, Target, given_mean, prior_mean
 from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
@@ -59,7 +58,6 @@ __all__ = [
 Counts = NDArray[np.int64]
 
 
-@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPPoissonRegressor(RegressorMixin, CountPredictions):
     """Regression of counts by QP or EP: Poisson, or negative binomial where they vary more.

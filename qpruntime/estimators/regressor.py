@@ -17,7 +17,6 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, deviations
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import NODES, Bounds, ExposedRegressor, log_exposures
-from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.process import draft_of
 from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
@@ -27,7 +26,6 @@ from qpruntime.predictive.distribution import Rows
 __all__ = ["GPRegressor"]
 
 
-@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPRegressor(RegressorMixin, ExposedRegressor):
     """Regression by EP or QP with any likelihood, whose parameters are learnt with the kernel.

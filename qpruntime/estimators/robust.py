@@ -20,7 +20,6 @@ from qpruntime.estimators.averaging import averaged, densities, drawn, is_integr
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
-from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit, draft_of, renewed
@@ -60,7 +59,6 @@ class _Fitted(GPEstimator):
     _unit_: float
 
 
-@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPRobustRegressor(RegressorMixin, _Fitted):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.

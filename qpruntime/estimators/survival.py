@@ -17,7 +17,6 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import Bounds, LikelihoodRegressor
-from qpruntime.estimators.old_options import with_old_options
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.learning.options import Integrate
@@ -37,7 +36,6 @@ __all__ = [
 TIMES = ("weibull", "log-logistic", "log-normal")
 
 
-@with_old_options
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPSurvival(LikelihoodRegressor):
     """Times until an event, censored or not: accelerated failure by EP or QP.

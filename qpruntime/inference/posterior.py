@@ -37,7 +37,6 @@ from qpruntime.inference.corrections.marginals import Marginals
 from qpruntime.inference.fixed_point.convergence import Status
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.where import asked
 from qpruntime.persistence.file import Savable
 
 __all__ = [
@@ -432,7 +431,7 @@ class Posterior(Outcome, Savable):
 
     @sized(_algebra)
     def predict(
-        self, *at: ArrayLike, mean: ArrayLike | None = None, **old: Any
+        self, *at: ArrayLike, mean: ArrayLike | None = None, **named: ArrayLike
     ) -> tuple[Array, Array]:
         """Latent mean and variance at T new points.
 
@@ -457,7 +456,7 @@ class Posterior(Outcome, Savable):
         InputError
             If an argument is not usable.
         """
-        at, mean, _ = asked(self._solution.where, at, mean, old)
+        at = _arguments_at(self._solution.where, at, named)
         found: tuple[Array, Array] = self._solution.predict(at, mean)
         return found
 
@@ -468,7 +467,7 @@ class Posterior(Outcome, Savable):
         n_samples: int = 1,
         random_state: int | np.random.Generator | None = None,
         mean: ArrayLike | None = None,
-        **old: Any,
+        **named: ArrayLike,
     ) -> Array:
         """Draw the latent function at T new points jointly.
 
@@ -484,11 +483,9 @@ class Posterior(Outcome, Savable):
         -------
         ndarray, shape (n_samples, T)
         """
-        where = self._solution.where
-        places = ("n_samples", "random_state")
-        at, mean, more = asked(where, at, mean, old, extra=places, none=True)
-        count = whole(more.get("n_samples", n_samples), "n_samples", 1)
-        rng = generator(more.get("random_state", random_state))
+        at = _arguments_at(self._solution.where, at, named, optional=True)
+        count = whole(n_samples, "n_samples", 1)
+        rng = generator(random_state)
         found: Array = self._solution.draw(at, mean, count, rng)
         return found
 
@@ -506,7 +503,7 @@ class Posterior(Outcome, Savable):
         mean : ndarray, shape (T,)
         covariance : ndarray, shape (T, T)
         """
-        at, mean, _ = asked(self._solution.where, at, mean, {}, none=True)
+        at = _arguments_at(self._solution.where, at, {}, optional=True)
         found: tuple[Array, Array] = self._solution.joint(at, mean)
         return found
 
@@ -518,7 +515,7 @@ class Posterior(Outcome, Savable):
         correction: Correction = "blend",
         steps: int = 10_000,
         random_state: int | np.random.Generator | None = None,
-        **old: Any,
+        **named: ArrayLike,
     ) -> Marginals:
         """Marginal posterior densities, corrected: truer than EP's, QP's or VB's normals.
 
@@ -556,7 +553,7 @@ class Posterior(Outcome, Savable):
         choice(correction, "correction", CORRECTIONS)
         steps = whole(steps, "steps", 1000)
         correcting = self._correcting
-        at, mean, _ = asked(self._solution.where, at, mean, old, none=True)
+        at = _arguments_at(self._solution.where, at, named, optional=True)
         if not at:
             points = Points(None, self.variance, self.mean)
         else:
@@ -734,3 +731,32 @@ def moved_to(post: Any, kernel: Any, X: Any, unscaled: Callable[[Array], Array])
 def solution_of(post: Posterior) -> Any:
     """Return what the engine has left: for rooms that build on posteriors."""
     return post._solution
+
+
+def _arguments_at(
+    where: tuple[str, ...],
+    at: tuple[Any, ...],
+    named: dict[str, Any],
+    *,
+    optional: bool = False,
+) -> tuple[Any, ...]:
+    """Return the arguments that give new points, in the order of `where`.
+
+    Raises
+    ------
+    InputError
+        If some are missing; with `optional` all of them may be.
+    TypeError
+        If there are too many, or a name is unknown or given twice.
+    """
+    if len(at) > len(where):
+        raise TypeError(f"at most {len(where)} positional arguments: {', '.join(where)}")
+    for name in named:
+        if name not in where:
+            raise TypeError(f"unexpected argument {name!r}; places are {', '.join(where)}")
+        if name in where[: len(at)]:
+            raise TypeError(f"got multiple values for argument {name!r}")
+    given = dict(zip(where, at, strict=False)) | named
+    if len(given) < len(where) and (given or not optional):
+        raise InputError(f"{' and '.join(where)} go together: hand over {', '.join(where)}")
+    return tuple(given[name] for name in where if name in given)

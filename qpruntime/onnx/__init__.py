@@ -114,7 +114,7 @@ def _checked(model: GPClassifier) -> float:
             f"p(y|x) of {name} is an integral, which no ONNX graph has: fit with one of "
             f"{tuple(_NOISE)}"
         )
-    # Models of before, unpickled, have none.
+    # Rows that were read in parts leave none.
     table = getattr(model, "columns_", None)
     if table is not None and not table.plain:
         raise InputError(

@@ -26,7 +26,6 @@ from qpruntime._typing import Array
 from qpruntime._validation import broadcast, finite, generator, real, whole
 from qpruntime.errors import InputError, NumericalError, SamplingWarning, warn
 from qpruntime.likelihoods import Likelihood
-from qpruntime.renamed import renamed
 
 __all__ = [
     "Estimates",
@@ -121,7 +120,6 @@ def project_samples(
     return _gather(found, x.shape[1:], "draw more samples, or thin a chain less")
 
 
-@renamed(n="n_samples")
 def project_sampled(
     likelihood: str | Likelihood | Callable[..., Any],
     mu: ArrayLike,

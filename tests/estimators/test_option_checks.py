@@ -1,4 +1,4 @@
-"""Options of one engine as one value, the old names of options, and options that cannot act."""
+"""Options of one engine as one value, and options that cannot act."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from qpruntime import (
     InputError,
     Integrate,
     Joint,
-    RenamedWarning,
     Search,
     Series,
     open_table,
 )
-from qpruntime.renamed import OPTIONS
 from tests.tools.cases import every_case
 
 MODELS = [GPClassifier, GPPoissonRegressor, GPRobustRegressor]
@@ -119,89 +117,6 @@ def test_fields_are_set_and_searched_by_their_names():
         model.set_params(inducing__pover=1.0)
     with pytest.raises(InputError, match="optimize__restarts cannot act with optimize=False"):
         model.set_params(optimize__restarts=1)
-
-
-#: A value of each old option that is not its default, and what it belongs to where that matters.
-OLD = {
-    "objective": "loo",
-    "n_restarts": 2,
-    "max_iter": 7,
-    "ftol": 1e-4,
-    "callback": print,
-    "approximate": 1e-3,
-    "power": 0.25,
-    "optimize_inducing": False,
-    "subsample": 30,
-    "dtype": "float64",
-    "memory": 1e6,
-    "nearest": 3,
-    "budget": 4.0,
-    "checkpoint": "fit.npz",
-    "resume": True,
-    "scheduler": "tcp://127.0.0.1:1",
-    "kernel_per_class": True,
-    "nu_bounds": (1.0, 9.0),
-    "scale_bounds": "fixed",
-    "scale": 0.2,
-}
-
-
-@every_case("name", sorted(OLD))
-def test_old_names_mean_what_they_meant(name):
-    parameter, _, field = OPTIONS[name]
-    base = {"inducing": 20} if parameter == "inducing" and name not in ("nearest", "budget") else {}
-    base |= {"multi_class": "joint"} if parameter == "multi_class" else {}
-    given = {name: OLD[name]} | ({"checkpoint": "fit.npz"} if name == "resume" else {})
-    for model in MODELS:
-        owner = {"noise_bounds": GPRobustRegressor, "multi_class": GPClassifier}
-        if model is not owner.get(parameter, model):
-            with pytest.raises(TypeError, match="unexpected keyword"):
-                model(**given)
-            continue
-        with pytest.warns(
-            RenamedWarning, match=rf"{model.__name__}\(.*{name}=.* is now .*{parameter}="
-        ):
-            made = model(**given, **base)
-        with pytest.warns(RenamedWarning):
-            later = model(**base).set_params(**given)
-        for one in (made, later, clone(made)):
-            value = getattr(one, parameter)
-            found = value[field] if parameter == "noise_bounds" else getattr(value, field)
-            assert found == OLD[name]
-        if parameter == "inducing" and base:
-            assert made.inducing.points == 20
-        # What an earlier release has pickled.
-        state = vars(model(**base)) | {"n_restarts": 0, "power": 0.5} | given
-        before = object.__new__(model)
-        before.__setstate__(state)
-        assert repr(before) == repr(made)
-
-
-def test_every_old_option_is_tried():
-    assert set(OLD) == set(OPTIONS)
-
-
-@pytest.mark.filterwarnings("ignore::qpruntime.RenamedWarning")
-@every_case(
-    ("options", "words"),
-    [
-        ({"inducing": Inducing(9), "power": 0.5}, r"power: now of inducing=Inducing\(9\), which"),
-        ({"optimize": Search(), "max_iter": 3}, r"max_iter: now of optimize=Search\(\)"),
-        ({"solver": Series(), "approximate": 0.1}, "approximate: now of solver="),
-        ({"noise_bounds": {}, "nu_bounds": "fixed"}, "nu_bounds: now of noise_bounds="),
-        ({"noise_bounds": {"start": 1.0}, "scale": 2.0}, "scale: now of noise_bounds="),
-        ({"power": 7, "dtype": "nonsense", "memory": "lots", "subsample": -3}, "power must be"),
-        ({"inducing": None, "power": 0.3}, "power=0.3 cannot act with inducing=None"),
-        ({"inducing": None, "dtype": "nonsense"}, "dtype must be"),
-        ({"subsample": 3}, "subsample=3 cannot act with inducing='auto'"),
-        ({"optimize": False, "max_iter": 3}, "max_iter=3 cannot act with optimize=False"),
-        ({"solver": "dense", "approximate": 0.1}, "approximate=0.1 cannot act with solver='dense'"),
-        ({"solver": "fast", "approximate": 0.1}, "solver must be one of"),
-    ],
-)
-def test_old_names_that_cannot_act_are_refused(options, words):
-    with pytest.raises(InputError, match=words):
-        GPRobustRegressor(**options)
 
 
 #: Of every parameter of the estimators a value that cannot act, with the rest that makes it so.

@@ -10,7 +10,6 @@ import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import ConvergenceWarning, InputError, infer, infer_series, infer_sparse
-from qpruntime.errors import RenamedWarning
 from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import settle
@@ -205,19 +204,18 @@ def test_prior_means(engine):
 
 
 @every_case("engine", ENGINES)
-def test_old_spellings_still_work(engine):
+def test_new_points_may_be_named(engine):
     post = posterior(engine)
-    expected = post.predict(*at(engine), mean=0.3)
-    with pytest.warns(RenamedWarning, match="is now mean="):
-        np.testing.assert_array_equal(post.predict(*at(engine), 0.3), expected)
-    name = {"dense": "mean_star", "series": "mean_new"}.get(engine)
-    if name:
-        with pytest.warns(RenamedWarning, match=f"{name}= is now mean="):
-            np.testing.assert_array_equal(post.predict(*at(engine), **{name: 0.3}), expected)
+    names = post._solution.where
+    named = dict(zip(names, at(engine), strict=True))
+    for one, other in zip(post.predict(**named), post.predict(*at(engine)), strict=True):
+        np.testing.assert_array_equal(one, other)
     with pytest.raises(TypeError, match="unexpected argument 'means'"):
         post.predict(*at(engine), means=0.3)
-    with pytest.raises(TypeError, match="given twice"), pytest.warns(RenamedWarning):
-        post.predict(*at(engine), 0.3, mean=0.2)
+    with pytest.raises(TypeError, match=f"at most {len(names)} positional"):
+        post.predict(*at(engine), 0.3)
+    with pytest.raises(TypeError, match=f"multiple values for argument '{names[0]}'"):
+        post.predict(at(engine)[0], **named)
 
 
 @every_case("engine", ENGINES)

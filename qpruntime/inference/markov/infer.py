@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import finite, no_kernel, number, real, whole
-from qpruntime.errors import InputError, RenamedWarning, warn
+from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
 from qpruntime.inference.markov.data import Clock, Series
@@ -30,8 +29,6 @@ __all__ = ["infer_series"]
 #: DotProduct has its pivot at time 0: so many spans away from it slopes are differences of numbers
 #: that are as large.
 _FARTHEST = 1e6
-#: Once said who sweeps blocks of time: with the messages between them two took as long as one.
-_GONE = ("n_jobs", "workers", "scheduler", "blocks")
 
 
 @alone
@@ -51,7 +48,6 @@ def infer_series(
     damping: float = 1.0,
     sites: Sites | Sequence[ArrayLike] | None = None,
     approximate: float | None = None,
-    **gone: Any,
 ) -> SeriesPosterior:
     """Approximate the posterior of a Gaussian process of one input by EP or QP, in O(N).
 
@@ -113,10 +109,6 @@ def infer_series(
     >>> np.sign(mean[:2]).tolist(), round(float(variance[2]), 6)
     ([1.0, -1.0], 4.0)
     """
-    for name in gone:
-        if name not in _GONE:
-            raise TypeError(f"infer_series() got an unexpected keyword argument {name!r}")
-        warn(f"{name}= does nothing any more: a series is swept in one piece", RenamedWarning)
     projector = Projector(likelihood, method, table)
     if projector.method == "vb":
         raise InputError('method "vb" is for the dense solver: infer(kernel(t[:, None]), ...)')

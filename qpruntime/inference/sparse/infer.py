@@ -33,13 +33,10 @@ from qpruntime.inference.sparse.posterior import (
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
-from qpruntime.renamed import renamed, reordered
 
 __all__ = ["infer_sparse"]
 
 
-@reordered("kernel", "X", "y", "Z", now=("X", "y", "kernel", "Z"), when=callable)
-@renamed(workers="n_jobs")
 @alone
 def infer_sparse(
     X: ArrayLike,

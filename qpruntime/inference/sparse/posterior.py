@@ -15,7 +15,7 @@ from qpruntime._memory import require, squares
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite
-from qpruntime.errors import InputError, RenamedWarning, warn
+from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, warn_unsettled
@@ -73,11 +73,6 @@ class SparsePosterior(Posterior):
     def power(self) -> float:
         """The power of power EP."""
         return float(self._solution.power)
-
-    def loo_of(self, rows: ArrayLike) -> Array:
-        """Old name of `loo(rows)`."""
-        warn("loo_of(rows) is now loo(rows)", RenamedWarning)
-        return self.loo(rows)
 
     @alone
     def extend(
