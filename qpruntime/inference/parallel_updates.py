@@ -30,7 +30,7 @@ __all__ = [
     "sizes",
 ]
 
-# --- What one posterior asks of all sites at once, whatever its solver.
+# --- Proposals with matched means
 
 
 def propose_matched(
@@ -73,7 +73,7 @@ def propose_all(
     return Sites(d_tau, d_nu)
 
 
-# --- What one posterior asks of all sites at once: kernels and loops of the parallel order.
+# --- Kernels
 #
 # Between two factorisations the means are matched first, with the precisions fixed: they couple the
 # sites far more than the variances do, and cost a few products with K. One such step saves a third

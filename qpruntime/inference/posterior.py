@@ -56,7 +56,7 @@ __all__ = [
     "solution_of",
 ]
 
-# --- Joint draws of a normal whose covariance may be singular, as that of close points is.
+# --- Draws from singular normals
 
 
 def draws(mean: Array, covariance: Array, count: int, rng: np.random.Generator) -> Array:
@@ -70,7 +70,7 @@ def draws(mean: Array, covariance: Array, count: int, rng: np.random.Generator) 
     return found
 
 
-# --- What an engine leaves behind once its sites have settled: all that a `Posterior` is made of.
+# --- What engines hand to a `Posterior`
 #
 # An engine is a way to hold the prior of N latent values: a covariance matrix, inducing inputs, the
 # states of a series, or the nearest rows of a point. Whatever it is, a `Posterior` asks no more of
@@ -190,7 +190,7 @@ def row_numbers(rows: Any, n: int) -> NDArray[np.intp]:
     return found.astype(np.intp)
 
 
-# --- The corrections of one posterior, found when they are first asked for, and kept.
+# --- Cached corrections
 
 
 class Correcting:
@@ -249,7 +249,7 @@ def at_sites(mean: Array, variance: Array) -> Points:
     return Points(None, variance, mean)
 
 
-# --- How an inference ended: what is reported of it, whatever the engine.
+# --- How an inference ended
 
 
 class Lookups(NamedTuple):
@@ -283,7 +283,7 @@ class Outcome:
         return replace(self, **changes)
 
 
-# --- The result of inference, of every engine: predictions, densities left out, evidence, draws.
+# --- `Posterior`
 
 _LEAVES = "corrections have no fixed point of EP to start from"
 

@@ -117,7 +117,7 @@ def _own(values: Array) -> Array:
     return values if flags.c_contiguous and flags.writeable else np.array(values)
 
 
-# --- What a posterior remembers of its problem, for corrections that look at the data once more.
+# --- Observed data
 
 #: Two covariances are one if the posterior means that they give agree to this, in units of them.
 _SAME = 1e-6
@@ -179,7 +179,7 @@ class Observed:
         return replace(self, K=own)
 
 
-# --- Take a prior covariance from any library, symmetric and definite as far as its dtype goes.
+# --- Covariances from any library
 
 # K may have eigenvalues this far below zero, relative to the largest entry: a Gram matrix of
 # coinciding points has them from rounding alone (about N times 2e-16).
@@ -271,7 +271,7 @@ def _jittered(K: Array, scale: float, eps: float) -> tuple[Array, float]:
     return K, jitter
 
 
-# --- Arguments of users that are more than numbers: powers, weights and sites.
+# --- Powers, weights and sites
 
 
 def check_powers(

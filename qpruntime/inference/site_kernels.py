@@ -23,7 +23,7 @@ __all__ = [
     "site_terms",
 ]
 
-# --- What one site asks for: the projection of its tilted density, less its cavity.
+# --- Update of one site
 #
 # Kernels, for the sweeps of solvers and for all sites at once. They take named tuples, whose fields
 # are arrays over sites, or numbers of one of them; from Python these come as plain tuples of the
@@ -157,7 +157,7 @@ def propose(
     return OK, d_tau, d_nu
 
 
-# --- What settled sites add to the log evidence: log Z of every cavity, and each site's own term.
+# --- Evidence terms of settled sites
 
 
 @kernel

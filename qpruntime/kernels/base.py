@@ -32,7 +32,7 @@ __all__ = [
     "one_length",
 ]
 
-# --- Numbers by which compiled code knows shapes and states; those of a kernel are in its file.
+# --- Codes of shapes and states
 
 #: States that are stepped in closed form. MATERN_1, 3 and 5 are shapes too, and RBF is one.
 CONSTANT, MATERN_1, MATERN_3, MATERN_5, LINE, RBF = 0, 1, 2, 3, 4, 5
@@ -42,8 +42,7 @@ GENERAL = 10
 TURN = 100
 
 
-# --- Processes in time whose past is in a state: what a kernel says of itself to be used for
-# series.
+# --- State-space form of a kernel of time
 #
 # A term is a variance times factors; the kernel is the sum of its terms. `state_space` makes one
 # state of them, `transition_kernels` moves it over steps of time.
@@ -234,7 +233,7 @@ def one_length(kernel: Any) -> float:
     return float(length.flat[0])
 
 
-# --- What is known of a class of kernels, beyond the values that its objects compute.
+# --- `KernelParts`
 #
 # One object says it all, `KernelParts`; the file of a kernel makes one, and so does a user. Nothing
 # here knows which classes there are: `registry` does.

@@ -27,7 +27,7 @@ __all__ = [
     "quickest",
 ]
 
-# --- Covariances as functions of theta, for optimisers, which ask again and again.
+# --- Covariances as functions of theta
 
 # Squared distances are kept for so many points at most: beyond, factorisations take all the time.
 _KEPT = 1000
@@ -188,7 +188,7 @@ def _is_constant(node: Node) -> TypeGuard[Leaf]:
     return isinstance(node, Leaf) and bool(node.parts.constant)
 
 
-# --- The gradient of a kernel matrix, contracted without being formed.
+# --- Contracted gradients
 #
 # scikit-learn returns dK/dtheta as an N x N x p array: 80 MB for 1000 points and 10 parameters.
 # All that inference needs are the p numbers sum_ij M_ij dK_ij/dtheta. Sums, products, constants,

@@ -22,7 +22,7 @@ __all__ = [
     "contracted",
 ]
 
-# --- A kernel of some columns of the inputs: sums of such are components, products interact.
+# --- Kernels of some columns
 
 _OWN = "kernel__"
 
@@ -122,7 +122,7 @@ class On(Kernel):
         return f"On({self.kernel}, {shown(list(self.columns))})"
 
 
-# --- 1 where two rows are the same, 0 elsewhere: a value of its own for every group or player.
+# --- `Same`: 1 for equal rows, 0 elsewhere
 
 
 class Same(Kernel):
@@ -160,7 +160,7 @@ class Same(Kernel):
         return "Same()"
 
 
-# --- Columns of levels, such as a city or a species: equal or not, with a learnt similarity.
+# --- `Categories`
 
 
 class Categories(Kernel):

@@ -17,7 +17,7 @@ __all__ = [
     "squared_distances",
 ]
 
-# --- Covariances of all pairs of points and slopes in the length-scale, in one compiled pass.
+# --- Covariances of all pairs
 
 # Every shape is zero, in double precision, at so many length-scales.
 _FAR = 760.0
@@ -80,7 +80,7 @@ def fill_radial(
             slope[i, j] = slope[j, i] = d
 
 
-# --- Squared distances between rows and inducing inputs, exact to rounding however close these are.
+# --- Squared distances, exact to rounding
 
 
 def squared_distances(x: Array, z: Array) -> Array:

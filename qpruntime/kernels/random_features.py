@@ -20,8 +20,7 @@ __all__ = [
     "stationary_terms",
 ]
 
-# --- Functions drawn from a prior, whole, for kernels of features and of levels, in sums and
-# products.
+# --- Draws from a prior
 #
 # E cos(s(x) - s(z)) over random phases s is a kernel. Phases of a radial kernel are w'x with w of
 # its spectrum; of levels of which two that differ are alike by c they are 0 with probability c, and
@@ -215,7 +214,7 @@ class _Column:
         return self.known[level]
 
 
-# --- Kernels as sums of stationary terms whose spectra are known: what functions are drawn from.
+# --- Stationary terms with known spectra
 
 
 class Stationary(NamedTuple):

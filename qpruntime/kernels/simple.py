@@ -32,7 +32,7 @@ __all__ = [
     "WHITE_PARTS",
 ]
 
-# --- A periodic kernel, exp(-2 sin^2(pi r/T)/l^2) of distances r, scikit-learn's ExpSineSquared.
+# --- Periodic: exp(-2 sin^2(pi r/T)/l^2)
 #
 # In time it is a constant and harmonics, whose variances are Bessel functions.
 
@@ -105,7 +105,7 @@ PERIODIC_PARTS = KernelParts(
 )
 
 
-# --- White noise: on the diagonal of rows alone, and no state.
+# --- White noise
 
 
 def white_state_space(kernel: Any) -> tuple[Term, ...]:
@@ -116,7 +116,7 @@ def white_state_space(kernel: Any) -> tuple[Term, ...]:
 WHITE_PARTS = KernelParts(noise="noise_level", state_space=white_state_space)
 
 
-# --- A line, sigma_0^2 + x z, scikit-learn's DotProduct, and its states: the value and its slope.
+# --- Linear: sigma_0^2 + x z
 
 # It is not stationary: where it begins is for whoever knows the first time.
 LINE_STATES = States([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], LINE)
@@ -130,7 +130,7 @@ def linear_state_space(kernel: Any) -> Factor:
 LINE_PARTS = KernelParts(state_space=linear_state_space)
 
 
-# --- A constant, which is a state that never moves.
+# --- Constant
 
 CONSTANT_STATES = States([[0.0]], [[1.0]], CONSTANT)
 

@@ -39,7 +39,7 @@ __all__ = [
     "state_space",
 ]
 
-# --- From a scikit-learn kernel to a state space: sums of products of Markov factors.
+# --- Kernel expressions as state spaces
 
 #: States at most: matrices of this size are multiplied at every observation.
 MOST_STATES = 64
@@ -171,7 +171,7 @@ def _times(a: Term, b: Term) -> Term:
     return Term(a.variance * b.variance, factors, white=white, slopes=slopes)
 
 
-# --- The state of a kernel of time: what its terms are together, their arrays, their gradient.
+# --- Arrays and gradient of a state space
 #
 # A derivative by a log parameter of the kernel is one by the log variances of terms, by the log
 # rates of factors, by white noise, or by the offset of a line. `state_space` reads all this from a

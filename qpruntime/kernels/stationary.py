@@ -44,7 +44,9 @@ __all__ = [
     "student",
 ]
 
-# --- Incomplete gamma functions: what noise of a Matérn state over short steps is made of.
+# --- Incomplete gamma functions
+#
+# The noise of a Matérn state over short steps is made of them.
 
 #: Below this incomplete gamma functions are summed: 1 - e^-y (...) would cancel.
 _SUMMED, _TERMS = 2.0, 21
@@ -66,7 +68,7 @@ def gamma_share(k: int, y: float, e: float) -> float:
     return 1.0 - e * (1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0 + y / 24.0))))
 
 
-# --- The rational quadratic, (1 + r^2/(2 alpha))^-alpha: squared exponentials of many lengths.
+# --- Rational quadratic: (1 + r^2/(2 alpha))^-alpha
 
 
 def rational_quadratic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
@@ -99,7 +101,7 @@ RATIONAL_QUADRATIC_PARTS = KernelParts(
 )
 
 
-# --- What Matérn kernels of half-integer nu have in common: a polynomial times an exponential.
+# --- Matérn of half-integer nu
 #
 # Their files say the polynomials once, `profile`, for arrays and compiled loops alike.
 
@@ -137,7 +139,7 @@ def student(freedom: float, count: int, rng: np.random.Generator) -> Array:
     return drawn
 
 
-# --- Matérn 5/2, (1 + u + u^2/3) exp(-u) with u = sqrt(5) r, and its states f, f'/rate, f''/rate^2.
+# --- Matérn 5/2: (1 + u + u^2/3) exp(-u) with u = sqrt(5) r; states f, f'/rate, f''/rate^2
 
 _THIRD, _ROOT_5 = 1.0 / 3.0, math.sqrt(5.0)
 MATERN_5_STATES = States(
@@ -196,7 +198,7 @@ def matern_5_step(x: float) -> Floats:
     )
 
 
-# --- Matérn 3/2, (1 + u) exp(-u) with u = sqrt(3) r, and its states f, f'/rate.
+# --- Matérn 3/2: (1 + u) exp(-u) with u = sqrt(3) r; states f, f'/rate
 
 MATERN_3_STATES = States(
     [[0.0, 1.0], [-1.0, -2.0]], [[1.0, 0.0], [0.0, 1.0]], MATERN_3, forgets=1.0
@@ -230,7 +232,7 @@ def matern_3_step(x: float) -> Floats:
     )
 
 
-# --- Matérn 1/2, exp(-r), and its state f.
+# --- Matérn 1/2: exp(-r); state f
 
 MATERN_1_STATES = States([[-1.0]], [[1.0]], MATERN_1, forgets=1.0)
 
@@ -261,7 +263,7 @@ MATERN_1_PARTS = KernelParts(
 )
 
 
-# --- The squared exponential, exp(-r^2/2), scikit-learn's RBF, and states that stand for it.
+# --- Squared exponential: exp(-r^2/2); approximate states
 
 #: Approximations of exp(-x^2/2) by 4, 6 and 8 states: sections fitted to the least error, error.
 _SECTIONS = (
@@ -353,7 +355,7 @@ RBF_PARTS = KernelParts(
 )
 
 
-# --- Matérn kernels by their nu: 1/2, 3/2 and 5/2 have files of their own, here are all others.
+# --- Matérn of any nu
 
 # Distances between: Bessel functions are infinite at 0, where the kernel is 1, and 0 far away.
 _NEAR, _MATERN_FAR = 1e-10, 1e4

@@ -29,7 +29,7 @@ __all__ = [
     "laws",
 ]
 
-# --- Steps of a state of which nothing is known but its generator: by series, and by doubling.
+# --- Steps from the generator alone
 
 #: Terms of the series at least: of a norm of .4 what is left out is below rounding.
 _FEWEST = 16
@@ -126,7 +126,7 @@ def general_step(numbers: Array, place: int, x: float, A: Array, Q: Array, P: Ar
     return d
 
 
-# --- How the state of a kernel moves over a step of time: x' = A x + N(0, Q).
+# --- Transitions x' = A x + N(0, Q)
 #
 # States have no unit: f, f'/r, f''/r^2 of a Matern kernel of rate r = sqrt(2 nu)/length-scale.
 # Q is never P - A P A', which cancels for short steps; it is written with incomplete gamma

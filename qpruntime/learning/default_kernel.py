@@ -30,7 +30,7 @@ __all__ = [
     "preference_start",
 ]
 
-# --- The kernel of utilities where none is given: by features, of each item its own, and in time.
+# --- Default kernel of utilities
 
 _PREFERENCE_VARIANCE_BOUNDS, _SPREAD_BOUNDS, _SPAN_BOUNDS = (1e-4, 1e6), (1e-3, 1e3), (1e-2, 1e2)
 # Medians of the variance and of its drift in time, where that of the noise is 1; deviations of
@@ -104,7 +104,7 @@ def _items(spread: Array | None, alone: bool) -> tuple[Kernel, int]:
     return (shape if whole else On(shape, kept.tolist())), int(kept.size)
 
 
-# --- The kernel of ``kernel=None``: distances in units of each feature's spread.
+# --- Default kernel
 #
 # Features are centred and divided by their spread, so that the optimiser sees numbers without units
 # and one length-scale; the fitted kernel is returned in units of the features, as scikit-learn

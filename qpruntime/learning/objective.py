@@ -49,7 +49,7 @@ __all__ = [
     "site_rows",
 ]
 
-# --- What is maximised over the hyper-parameters of a family of priors, with its gradient.
+# --- Objectives
 
 LogPrior = Callable[[Array], tuple[float, Array]]
 
@@ -221,7 +221,7 @@ class LeaveOneOut(Objective):
 OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOut}
 
 
-# --- Priors with parameters: what learning asks of them, and that of a scikit-learn kernel.
+# --- Families of priors
 #
 # The parameters are logarithms, theta. Slopes by a prior have a form of its solver's own
 # (`qpruntime.inference.solver_protocol.Solved.slope`); only the family knows how they become slopes
@@ -287,7 +287,7 @@ class KernelFamily(Family):
         return self._covariance.contract(slope)
 
 
-# --- Guess the sites at new hyper-parameters from those found at others.
+# --- Warm starts of sites
 #
 # Sites are smooth functions of theta, the log parameters of the kernel: log precision and site mean
 # are interpolated by a Gaussian process over the last few theta. Inference then starts ten to a
@@ -373,7 +373,7 @@ def _correlation(a: Array, b: Array) -> float:
     return math.exp(-0.5 * square)
 
 
-# --- Gradient of the leave-one-out log predictive density, through the fixed point of EP or QP.
+# --- Leave-one-out objective
 #
 # The objective L = sum_i w_i log Z_i is a function of the cavities, these of marginals and sites,
 # and the sites solve F(sites, theta) = h(cavities) - sites = 0, h being the projection. Hence
@@ -511,7 +511,7 @@ def _local_slopes(
     return value, np.array([by_tau[0], by_nu[0]]), np.stack([by_tau[1:], by_nu[1:]], axis=1)
 
 
-# --- Derivatives by the parameters of a likelihood, with the cavities held where they are.
+# --- Gradients in likelihood parameters
 #
 # EP's evidence is stationary in the sites: its whole derivative by a parameter is the sum of those
 # of log Z of every cavity. For the leave-one-out density the sites' own derivatives come in as

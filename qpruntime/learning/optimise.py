@@ -24,7 +24,7 @@ __all__ = [
     "several_fixed_points",
 ]
 
-# --- Whether optimiser runs that end at the same parameters have found the same fixed point.
+# --- Several fixed points
 #
 # EP of a likelihood with two peaks may have several fixed points at one set of hyper-parameters;
 # each restart follows its own.
@@ -64,7 +64,7 @@ def several_fixed_points(optima: Sequence[Optimum]) -> list[str]:
     ]
 
 
-# --- Maximisation of an objective over the hyper-parameters of a family of priors, by L-BFGS-B.
+# --- L-BFGS-B
 
 # Where an optimiser that stands on the plateau of failures has come from.
 LOST = "inference fails further on"

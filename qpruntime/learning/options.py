@@ -189,7 +189,7 @@ def _hashable(value: Any) -> Any:
     return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
-# --- `Joint`: how classes are fitted jointly, as one value, checked when it is made.
+# --- `Joint`
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -226,7 +226,7 @@ def joint_of(given: Any) -> Joint | None:
     return Joint() if choice(given, "multi_class", ("one_vs_rest", "joint")) == "joint" else None
 
 
-# --- `Integrate`: how hyper-parameters are integrated, as one value, checked when it is made.
+# --- `Integrate`
 
 DESIGNS = ("auto", "grid", "composite", "importance", "nuts")
 _EVIDENCES = ("ep", "corrected")
@@ -295,7 +295,7 @@ def integrate_of(given: Any) -> Integrate | None:
     return Integrate() if choice(given, "hyperparameters", words) == "integrate" else None
 
 
-# --- `Inducing`: how to fit by inducing points, as one value, checked when it is made.
+# --- `Inducing`
 
 #: What leaves the number of inducing points, and whether there are any, to the rows.
 OPEN = ("auto", "judged")

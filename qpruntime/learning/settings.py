@@ -256,7 +256,7 @@ def generator(
     return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
-# --- What one process is fitted to.
+# --- `Data`
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ class Data:
         return self.prior if self.scale is None else self.prior * self.scale
 
 
-# --- Where slopes of the latent function are observed.
+# --- Observed slopes
 
 
 @dataclass(frozen=True)

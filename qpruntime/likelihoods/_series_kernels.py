@@ -24,7 +24,7 @@ __all__ = [
     "stirling_error",
 ]
 
-# --- Logarithms and exponentials less the terms that would cancel, as kernels of likelihoods.
+# --- Logarithms and exponentials without cancellation
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -72,7 +72,7 @@ def log_peak(x: float) -> float:
     return -0.5 * math.log(x) - _HALF_LOG_2PI - stirling_error(x)
 
 
-# --- Log densities a h - n log(1 + e^h/n): what logistic, binomial and count likelihoods share.
+# --- Log densities a h - n log(1 + e^h/n)
 #
 # With u = f or -f and h = u + offset, a in [0, n/2]. Left of h = 0 the log density is a line of
 # slope a, right of it, up to h = 2 log n, a double exponential, and then a line of slope a - n: one
@@ -163,8 +163,7 @@ def softplus_expected(mean: float, std: float) -> tuple[float, float, float]:
     return h * value, h * slope, h * curvature
 
 
-# --- Tilted densities of the form in `qpruntime.likelihoods._series_kernels`: moments, frames,
-# expectations.
+# --- Tilted densities of that form
 #
 # A likelihood of that form says for an observation what its shape is, a tuple
 # (sign, a, 1/n, offset, top, peak): u = sign f, and log p = peak at its maximum u = top, if a > 0.
@@ -413,7 +412,7 @@ def bent_expected(
     return peak + a * g - n * value, sign * (a - n * slope), n * curvature
 
 
-# --- Moments of exp(a u - e^u) under a normal, where that has a peak no wider than 1.
+# --- Moments of exp(a u - e^u) under a normal
 
 #: Peaks no wider than this are summed in u itself, with steps of _EVEN/(1 + _SKEWING width) widths:
 #: right to 1e-13 (tests/likelihoods/test_poisson_exp.py).

@@ -18,7 +18,7 @@ __all__ = [
     "one_peak_moments",
 ]
 
-# --- Moments of a cavity times a likelihood with one peak, by sums that judge their own error.
+# --- Moments of densities with one peak
 #
 # The log density rises up to one place, at infinity perhaps, and falls behind it; its logarithm
 # need not be concave, so that the tilted density may have a second peak. Even steps from the
@@ -299,7 +299,7 @@ def one_peak_moments(
     return log_z, peak + first, second / mass - first * first
 
 
-# --- Tilted densities that are mixtures: of what says something of f, and of what says nothing.
+# --- Mixtures of an informative and a flat likelihood
 
 
 @kernel

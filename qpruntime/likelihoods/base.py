@@ -41,7 +41,7 @@ __all__ = [
     "restore",
 ]
 
-# --- The likelihood contract: what one likelihood file has to provide, and what it may add.
+# --- `Likelihood`
 
 
 def _fixed(*parts: ArrayLike) -> Array:
@@ -462,7 +462,7 @@ def _restored(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
     return Likelihood.from_log_prob(**dict(recipe))
 
 
-# --- What a likelihood of counts may declare for predictions: how the rate follows from f.
+# --- Rates of counts
 #
 # Given f a count is Poisson of rate g(f). An exposure multiplies the rate; that makes f another
 # latent value, slope f + shift, of the same likelihood.
@@ -546,7 +546,7 @@ def normal_rule(mean: Array, std: Array) -> tuple[Array, Array]:
     return mean[:, None] + std[:, None] * z, weights / weights.sum()
 
 
-# --- Coordinates of compact tables: what a likelihood may declare so that one is built of it.
+# --- Coordinates of compact tables
 
 #: Rows of `Reduction.coordinates` that no table has: integrate; u is the answer.
 INTEGRATE, CLOSED = -1.0, -2.0
@@ -584,7 +584,7 @@ class Reduction:
     scale: Pointer | None = None
 
 
-# --- Stand-ins for what a likelihood does not provide: kernels call an address whether or not.
+# --- Stand-ins for functions that a likelihood lacks
 
 
 def _absent_split(f: float, y: float, theta: Array) -> tuple[float, float]:

@@ -44,7 +44,7 @@ __all__ = [
     "thresholds",
 ]
 
-# --- A standard normal variable known to lie between two ends: mass, mean and variance.
+# --- Truncated standard normal
 #
 # What ordered levels and censored logarithms of times have in common: p(y|f) is the probability
 # that f and unit noise end up there.
@@ -128,7 +128,9 @@ def noisy_between(
     return log_z, mu + gain * mean, kept * kept + gain * gain * variance
 
 
-# --- Levels 0, 1, 2, ... in an order: y is how many thresholds f plus normal noise is above.
+# --- Ordered levels
+#
+# y is the number of thresholds that f plus normal noise is above.
 
 #: Levels at most.
 MOST_LEVELS = 12

@@ -21,7 +21,7 @@ __all__ = [
     "spans",
 ]
 
-# --- Observations of `kinds`, validated: positive numbers, shares, levels and spans of times.
+# --- Positive numbers, shares, levels and spans of times
 
 #: Logarithms and ratios of numbers between this and its inverse stay in double precision.
 LARGEST = 1e100
@@ -92,7 +92,7 @@ def spans(y: ArrayLike) -> Array:
     return values + 0.0
 
 
-# --- Observations of users, validated: labels, counts and real numbers, returned as floats.
+# --- Labels, counts and real numbers
 
 #: Counts are tested against references up to here; beyond, rounding of y log y costs digits.
 LARGEST_COUNT = 1_000_000

@@ -47,7 +47,7 @@ __all__ = [
     "weibull_likelihood",
 ]
 
-# --- Times with any censoring
+# --- Likelihoods of times
 
 
 def time_likelihood(
@@ -110,8 +110,7 @@ def time_likelihood(
     )
 
 
-# --- Times that are known to lie in a span, T = exp(f + scale e): accelerated failure, any
-# censoring.
+# --- Accelerated failure times T = exp(f + scale e) in a span
 #
 # z = (log t - f)/scale. Kernels of the two families whose spans have no closed moments, by number:
 # the smallest extreme value, which makes T Weibull, and the logistic. An event and a time censored
@@ -207,7 +206,7 @@ def rule_of(family: int, mu: float, sigma: float, y: float, theta: Array, power:
     return 0.0, log_z, mean, variance, star
 
 
-# --- Times in a span: log P(low < log T < high), its slopes, and its tilted density integrated.
+# --- Log P(low < log T < high), slopes and tilted densities
 #
 # z = (log t - f)/scale. The tilted density is log-concave. It is integrated outwards from its peak
 # by panels whose length follows its slope and curvature, and the scale where an end of the span is
@@ -420,8 +419,7 @@ def span_moments(span: Span, mu: float, sigma: float, with_star: bool) -> Floats
     return log_z, peak + shift, variance, star
 
 
-# --- Log-normal times: log T = f + scale e, e standard normal; times may be censored. Closed
-# moments.
+# --- Log-normal times: e is standard normal
 #
 # An observation is a row of the first and the last time that T can be: `spans`.
 
@@ -513,7 +511,7 @@ log_normal_likelihood = Likelihood(
 )
 
 
-# --- Weibull times: log T = f + scale e, e^e exponential; times may be censored.
+# --- Weibull times: e^e is exponential
 #
 # An observation is a row of the first and the last time that T can be: `spans`.
 
@@ -527,7 +525,7 @@ def _weibull_distribution(shape: float, scale: Array) -> Any:
 weibull_likelihood = time_likelihood("weibull", WEIBULL, _weibull_distribution)
 
 
-# --- Log-logistic times: log T = f + scale e, e logistic; times may be censored.
+# --- Log-logistic times: e is logistic
 #
 # An observation is a row of the first and the last time that T can be: `spans`.
 

@@ -39,7 +39,7 @@ __all__ = [
     "try_out",
 ]
 
-# --- A likelihood of a user's log density: its arguments, checked, and what they make.
+# --- Likelihoods of a log density
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 #: Functions that return names which are taken.
@@ -112,7 +112,7 @@ def from_log_prob(
     )
 
 
-# --- What a user says of a log density, read and checked before anything is integrated.
+# --- Checks of a log density
 
 # Where a log density is tried out: both signs, zero, near and not so near.
 _PROBES = (0.3, -0.5, 1.0, 0.0, -2.0, 3.0)
@@ -308,7 +308,7 @@ def check_claims(name: str, claims: Claims, density: LogDensity, allowed: Outcom
                     refuse("log_concave", f"it is convex around f = {f:g} for y = {y:g}")
 
 
-# --- A user's scalar log density as a function that kernels can call.
+# --- Log densities as functions of kernels
 #
 # What numba compiles is compiled, when it first crosses into a kernel, and kept in memory only:
 # numba's files know neither the globals a function reads nor the notebook it was typed in. Anything

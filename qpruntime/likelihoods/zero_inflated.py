@@ -22,8 +22,9 @@ __all__ = [
     "zero_inflated_likelihood",
 ]
 
-# --- Zero-inflated counts: 0 with probability `zeros`, whatever f; else negative binomial of mean
-# e^f.
+# --- Zero-inflated counts
+#
+# They are 0 with probability `zeros`; else negative binomial of mean e^f.
 #
 # A large dispersion makes the others Poisson.
 
@@ -138,7 +139,9 @@ zero_inflated_likelihood = Likelihood(
 )
 
 
-# --- Hurdle counts: 0 with probability `zeros`, whatever f; else negative binomial but never 0.
+# --- Hurdle counts
+#
+# They are 0 with probability `zeros`; else negative binomial, but never 0.
 #
 # The untruncated mean is e^f. A large dispersion makes the positive counts truncated Poisson. Zeros
 # say nothing of f.

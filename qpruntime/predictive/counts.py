@@ -36,7 +36,7 @@ __all__ = [
     "smallest_counts",
 ]
 
-# --- Log probabilities of the negative binomial, kernels only: Poisson counts with a gamma rate.
+# --- Log probabilities of the negative binomial
 #
 # In the saddle-point form of Loader (2000), "Fast and accurate computation of binomial
 # probabilities": no difference of large log Gammas.
@@ -70,7 +70,7 @@ def log_pmf_many(rate: Array, c: Array, y: Array, out: Array) -> None:
         out[i] = log_pmf(rate[i], c[i], y[i])
 
 
-# --- Links: the likelihoods of counts by the name of how their rate follows from f; and exposures.
+# --- Links and exposures
 
 # Sums and squares of larger ones overflow; count in another unit.
 _LARGEST_EXPOSURE = 1e100
@@ -111,7 +111,7 @@ def exposures(exposure: ArrayLike | None, n: int) -> Array:
     return np.full(n, values) if values.ndim == 0 else values.copy()
 
 
-# --- Distribution function of a negative binomial count whose mean e^f is log-normal.
+# --- Negative binomial with a log-normal mean
 #
 # Given f, P(Y <= y) is an incomplete beta function; it is integrated over f by the trapezoid rule.
 
@@ -175,7 +175,7 @@ def _blocks(nodes: Array) -> list[int]:
     return [*ends, len(nodes)]
 
 
-# --- Distribution function of a count Y ~ Poisson(g) whose rate g is random, and its inverse.
+# --- Poisson counts with a random rate
 #
 # P(Y <= y) = P(g < G) with an independent gamma variable G of shape y + 1, the time of event y + 1.
 # Of g and G the narrower one is integrated over, against the distribution function of the other:

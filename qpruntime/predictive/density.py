@@ -273,7 +273,7 @@ def _too_large(mean: Array, variance: Array, i: int) -> PointError:
     )
 
 
-# --- Predictive distributions of y where nothing but log p(y|f) is known: a user's own likelihood.
+# --- Predictive distributions of a log density alone
 #
 # The predictive density of y is the normaliser Z of the likelihood under f ~ N(mean, variance). It
 # is summed over the values that y can have, or integrated over y by Gauss's rule on panels.

@@ -36,7 +36,7 @@ __all__ = [
     "scores",
 ]
 
-# --- Two classes, -1 and +1, of a latent value that is normal: log probabilities, and a score.
+# --- Two classes
 #
 # The score is the normal quantile of p(+1). Probabilities near 1/2 are rounded to it, and the score
 # of a latent mean of 1e-17 would be lost with them: there it is followed from where it can be seen
@@ -136,7 +136,7 @@ def _along_a_line(
     return out
 
 
-# --- Predictive distributions of observations of a fitted likelihood, however it is known.
+# --- Predictive distributions of any likelihood
 #
 # By the distribution of y given f that SciPy has (`expectation`), or by the density alone
 # (`density`).
@@ -277,7 +277,7 @@ def _mass(given: Callable[[Array], Any], y: Array, f: Array) -> Array:
     return found
 
 
-# --- Draws of observations given latent values.
+# --- Draws of observations
 
 
 def observed(

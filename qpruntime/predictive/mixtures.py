@@ -19,7 +19,7 @@ __all__ = [
     "smallest_counts",
 ]
 
-# --- Mixtures of normals over nodes of hyper-parameters: moments, probabilities and quantiles.
+# --- `Mixture`
 
 # Bisections of a quantile: from some standard deviations to rounding.
 _HALVINGS = 60
@@ -65,7 +65,7 @@ class Mixture(NamedTuple):
         return found
 
 
-# --- Quantiles of mixtures at many levels: of counts by bisection, of normals by Newton's method.
+# --- Quantiles of mixtures
 
 #: ``below(rows, y)``: P(Y <= y) of the distributions of these rows.
 BlockCdf = Callable[[NDArray[np.intp], Array], Array]
@@ -148,7 +148,7 @@ def normal_quantiles(mean: Array, variance: Array, weights: Array, q: Array) -> 
     return x
 
 
-# --- Quantiles of observations averaged over nodes: roots of the mean of distribution functions.
+# --- Quantiles averaged over nodes
 
 #: P(y <= at), or with True P(y > at), for places (T,).
 NodeCdf = Callable[[Array, bool], Array]

@@ -35,7 +35,7 @@ __all__ = [
     "slab",
 ]
 
-# --- Table lookups as numba kernels: a value, and whether the argument was inside.
+# --- Interpolation
 
 _C1, _C5, _C10, _C20 = 1.0 / 120.0, 5.0 / 120.0, 10.0 / 120.0, 20.0 / 120.0
 _C26, _C30, _C50, _C60, _C66 = 26.0 / 120.0, 30.0 / 120.0, 50.0 / 120.0, 60.0 / 120.0, 66.0 / 120.0
@@ -137,8 +137,7 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     return ((w0 * s0 + w1 * s1) + (w2 * s2 + w3 * s3)) + (w4 * s4 + w5 * s5)
 
 
-# --- Lookups of a whole projection: log Z, mean, sigma_EP and sigma* from one set of spline
-# weights.
+# --- Surfaces: log Z, mean, sigma_EP and sigma*
 #
 # What is stored are B-spline coefficients of four smooth functions of mu and log10 sigma, next to
 # each other for every node:
@@ -299,7 +298,7 @@ def _lookup(mu: float, sigma: float, y: float, values: Array, axes: Array) -> Fl
 lookup = Pointer(_lookup, SURFACES, contracted)
 
 
-# --- Lookups of whole projections for a location and scale family: one table for every y and scale.
+# --- Surfaces on a unit scale, for location and scale families
 #
 # In units of the scale let d = y - mu, s the cavity's standard deviation, and r = d/sqrt(1 + s^2).
 # The table is over

@@ -40,7 +40,7 @@ __all__ = [
     "table_directory",
 ]
 
-# --- Find the file of a table by its path, or by the name under which it is installed or shipped.
+# --- File of a table
 
 #: How the names of tables end: one file, or a zarr group.
 ENDS = (".h5", ".zarr")
@@ -139,7 +139,7 @@ def _advice(text: str) -> str:
     return f"{words} What there is: {_formatting.command('list')}"
 
 
-# --- Open a table: find it, validate its metadata, map its data read-only.
+# --- `open_table`
 #
 # Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
 # compact table is read whole, and its hash compared. Files are read by their

@@ -343,7 +343,7 @@ def project(
     return result.mean, result.std
 
 
-# --- Parameters of likelihoods moved a little, and the derivative from what is found there.
+# --- Derivatives in likelihood parameters
 
 #: Step of the differences in the logarithm of a parameter: fourth order leaves 1e-12 of truncation
 #: and as much of rounding.

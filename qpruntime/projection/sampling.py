@@ -36,7 +36,7 @@ __all__ = [
     "project_samples",
 ]
 
-# --- Projections of a tilted density that can only be sampled, or evaluated up to a constant.
+# --- Projections by importance sampling
 
 #: Below this effective sample size standard errors are guesses.
 _LEAST = 100.0
@@ -211,7 +211,7 @@ def _gather(found: list[Estimates], shape: tuple[int, ...], remedy: str) -> Samp
     return result
 
 
-# --- One site of a likelihood, as samples of its cavity are weighted by it.
+# --- One site
 
 # Proposals: this share of the cavity itself keeps every weight below likelihood/_SHARE; the rest
 # is a Student t around the tilted density, found in a few rounds of pilot draws.
@@ -294,7 +294,7 @@ class Site:
         )
 
 
-# --- Moments and sigma* of weighted samples, and their standard errors from influence functions.
+# --- Weighted moments and their standard errors
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 

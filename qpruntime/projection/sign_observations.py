@@ -44,7 +44,7 @@ __all__ = [
     "signed",
 ]
 
-# --- A likelihood of which some rows are signs: those have the probit, and all are one problem.
+# --- `Signed`
 #
 # Kernels take one likelihood of all rows. This one tells rows apart by their observations: a sign
 # is encoded as an infinity of that sign, what is finite belongs to the likelihood itself.
@@ -120,8 +120,7 @@ def encoded(signs: Array) -> Array:
     return np.where(signs > 0.0, np.inf, -np.inf)
 
 
-# --- Functions of a likelihood beside signs: they look at an observation, and call one or the
-# other.
+# --- Functions beside signs
 #
 # Where a sign is, the probit's are called; else those of the likelihood. Their addresses stand at
 # the end of theta: whole numbers below 2^53, which a double holds exactly.

@@ -245,7 +245,7 @@ def _numbers(axis: Axis) -> list[float]:
     return [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
 
 
-# --- Which observation of a table is looked at, and which cavities it covers: for pictures of it.
+# --- Slabs and ranges for plots
 
 
 def outcome_of(table: Table, outcome: float | None) -> float:

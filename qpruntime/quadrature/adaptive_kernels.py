@@ -43,7 +43,7 @@ __all__ = [
     "quantile_nodes",
 ]
 
-# --- Nodes for integrals over a tilted distribution: offsets, weights, and normal scores Phi^-1(F).
+# --- Quantile nodes
 #
 # The panels of `qpruntime.quadrature.panel_kernels` are bisected until the polynomial through their
 # nodes represents I(F) = phi(Phi^-1(F)) too, F the CDF. The mass at the nodes is accumulated from
@@ -310,7 +310,7 @@ def quantile_nodes(
     return OK, anchor, math.log(total), found, error
 
 
-# --- Quadrature of any tilted density, from its log density alone: moments and sigma*.
+# --- Moments and sigma* of any tilted density
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _MARKS = 16

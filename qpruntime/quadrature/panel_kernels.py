@@ -51,7 +51,7 @@ __all__ = [
     "too_short",
 ]
 
-# --- A panel: the polynomial through 16 Gauss-Legendre nodes, and how well it is resolved by it.
+# --- Panel of 16 Gauss-Legendre nodes
 
 #: Nodes of a panel.
 N = 16
@@ -139,7 +139,7 @@ def grown(array: Array, used: int) -> Array:
     return bigger
 
 
-# --- Panels between the edges of a tilted density, bisected until each resolves it.
+# --- Bisection of panels
 #
 # Kinks and jumps are closed in on by halves. What is made of the panels is in
 # `qpruntime.quadrature.adaptive_kernels`.
@@ -313,7 +313,7 @@ def resolve_density(
     return OK, panels, density, used, left
 
 
-# --- Points at which a tilted density is scanned: geometric grids, and ways outwards.
+# --- Scan
 
 #: Geometric grids begin at this fraction of the smaller one of sigma and 1.
 _FINEST = 2.0**-27
@@ -440,7 +440,7 @@ def extend(
     return -1
 
 
-# --- Modes of a tilted density, found by climbing every local maximum of a scan.
+# --- Modes
 
 #: Steps of a climb or of a bisection at most.
 CLIMB = 200
@@ -608,7 +608,7 @@ def find_top(
     return OK, anchor, width, count
 
 
-# --- Where a tilted density has its mass: modes and ends of support are found, not assumed.
+# --- Support
 #
 # The log density is scanned on geometric grids around the cavity mean, around 0, around the
 # observation and around the likelihood's landmarks, every local maximum is climbed, and edges are

@@ -45,7 +45,7 @@ __all__ = [
     "rounding",
 ]
 
-# --- The tilted density of one cavity, relative to an anchor: its log at any distance.
+# --- Tilted density relative to an anchor
 #
 # Far from the mode that log is the difference of large numbers; relative to an anchor near the mode
 # it is not. Where the mass lies is found in `qpruntime.quadrature.panel_kernels`.
@@ -125,7 +125,7 @@ def rounding(anchor: Anchor, e: float, d: float) -> float:
     return EPS * (4.0 + abs(anchor.rest) + abs(e) + 2.0 * size)
 
 
-# --- The exact QP projection by quadrature: the truth that tables sample.
+# --- Exact QP projection
 #
 # sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The
 # integrand is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good
@@ -396,7 +396,7 @@ def exact_point(
     return powered_point(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
 
 
-# --- One cavity under a likelihood raised to a power: moments of its own, sums, or the whole rule.
+# --- Likelihood to a power
 
 #: Step in v for moments alone, and nodes on one side at most.
 _SUM_STEP, _SUM_LIMIT = 0.11, 2000
@@ -476,7 +476,7 @@ def raised_point(
     return OK
 
 
-# --- What kernels take of a likelihood: addresses of its functions, and which of them it has.
+# --- Functions of a likelihood
 
 
 class Frame(NamedTuple):

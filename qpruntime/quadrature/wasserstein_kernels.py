@@ -32,8 +32,9 @@ __all__ = [
     "wp_rule",
 ]
 
-# --- Integrals of |eps|^p and its derivatives over one panel, eps = u - a - b z, split at its
-# roots.
+# --- Integrals of |eps|^p over one panel
+#
+# Here eps = u - a - b z; a panel is split at its roots.
 #
 # There |eps|^(p - 1) has a kink or worse, which Gauss-Jacobi rules take in. A panel comes as values
 # at Gauss-Legendre nodes, and what is between them from the polynomial through these; the
@@ -332,7 +333,9 @@ def add_panel(
     add_pieces(sums, panel, line, law)
 
 
-# --- L_p projections: the Gaussian that minimises W_p to a tilted density (paper, Appendix B).
+# --- L_p projections
+#
+# The Gaussian minimises W_p to a tilted density (paper, Appendix B).
 #
 # W_p^p(q, N(m, s^2)) = E |f - m - s Phi^-1(F(f))|^p under q is strictly convex in (m, s) (Theorem
 # 1): Newton's method, damped where the objective does not fall, from the answer for p = 2. For p

@@ -38,7 +38,7 @@ __all__ = [
     "sampled",
 ]
 
-# --- `Corrected`: the corrections of one posterior, computed when they are asked for, and kept.
+# --- Corrections of one posterior
 
 Correction = Literal["blend", "fact", "tilt", "sample"]
 CORRECTIONS = get_args(Correction)
@@ -327,7 +327,7 @@ def sampled(
     )
 
 
-# --- What corrections say of EP and of themselves, in plain words.
+# --- Messages about EP and its corrections
 #
 # Over sites the log ratio of linear response to EP's variance follows the error of EP's log
 # variance, and where FACT and linear response are far apart the blend is wrong by about as much:

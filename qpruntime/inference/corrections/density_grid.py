@@ -25,7 +25,7 @@ __all__ = [
     "resolved",
 ]
 
-# --- Points where even ones are too few: cliffs and narrow peaks of densities on a wide grid.
+# --- Refined points at cliffs and narrow peaks
 #
 # Under a wide prior a label cuts a density off within a unit of f, and its grid has steps of
 # thousands.
@@ -107,7 +107,7 @@ def resolved(
     return points, logs
 
 
-# --- Densities at points, one row each: moments, distribution functions, quantiles, integrals.
+# --- Densities on grids
 #
 # Between two points the log of a density is the cubic through the four points around, or a straight
 # line where that would bend much: beside a cliff a cubic rises far above both ends. Masses,

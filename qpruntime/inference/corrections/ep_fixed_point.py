@@ -34,7 +34,7 @@ __all__ = [
     "signless",
 ]
 
-# --- Likelihoods that do not know the sign of f, under a prior mean of 0: one peak, and |f|.
+# --- Likelihoods that do not know the sign of f
 #
 # They declare it, `Likelihood.even`: a density may be even for the observations at hand alone, as
 # noise is at y = 0, and then f has a sign all the same. As p(y|f) = p(y|-f) for all sites at once,
@@ -81,7 +81,7 @@ def fold(found: Densities) -> Densities:
     return normalised(at, np.logaddexp(*sides))
 
 
-# --- EP's fixed point for a posterior of any method: its own sites, or a run of EP beside it.
+# --- EP's fixed point for a posterior of any method
 
 #: First and second Hermite moments, which are zero at a fixed point, up to here.
 _SETTLED = 1e-4

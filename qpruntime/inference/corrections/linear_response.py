@@ -22,7 +22,7 @@ __all__ = [
     "tilted_variances",
 ]
 
-# --- Variances as second derivatives of the corrected evidence: EP twice more for every point.
+# --- Variances as second derivatives of the corrected evidence
 #
 # A linear term lambda f_* added to the log density moves the prior mean by lambda K_*; the second
 # derivative of the log evidence by lambda is the variance of f_*. Of EP's own evidence the first
@@ -60,7 +60,7 @@ def tilted_variances(found: FixedPoint, K_star: Array, prior: Array, std: Array)
     return out
 
 
-# --- Linear response of EP's fixed point, evidence by pairs of cumulants, means by its gradient.
+# --- Linear response of EP's fixed point
 #
 # The evidence is EP's plus sums over pairs of sites of their third and fourth Hermite moments
 # (after Opper, Paquet & Winther, JMLR 2013); half of the fourth-order terms is what agrees with

@@ -27,7 +27,7 @@ __all__ = [
     "log_predictive",
 ]
 
-# --- `Marginals`: densities of latent values, one per point, that need not be normal.
+# --- `Marginals`
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Marginals:
         return np.ascontiguousarray(np.broadcast_to(columns, (n, math.prod(columns.shape[1:]))))
 
 
-# --- Predictive densities of observations: p(y|f) integrated over the density of f on its grid.
+# --- Predictive densities of observations
 
 #: Below this the tails of the grid decide, and the normal of the same moments takes over.
 _RARE = math.log(1e-7)

@@ -178,7 +178,7 @@ def _mixing(draws: Array) -> tuple[Array, Array]:
     return rhat, effective
 
 
-# --- Densities of draws: smoothed on an even grid, with the mean and variance of the draws.
+# --- Densities of draws
 
 #: Bandwidth in standard deviations, for one effective draw; it falls with their fifth root. About
 #: half of what is best for a normal: quantiles lose more by smoothing than densities.

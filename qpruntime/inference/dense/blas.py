@@ -132,7 +132,7 @@ def invert(out: Array) -> None:
     _routine("dtrtri")(*letters, _count(len(out)), *_matrix(out), ctypes.byref(info))
 
 
-# --- Cholesky factors, their inverses and squares by tiles that a team of threads shares.
+# --- Tiled Cholesky factors on several threads
 #
 # By halves, in place; products of a half are cut into pieces of some 256 rows or columns. Up to
 # `WHOLE` rows one call of LAPACK is faster.

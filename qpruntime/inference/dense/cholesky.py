@@ -28,7 +28,7 @@ __all__ = [
     "Triangle",
 ]
 
-# --- Slopes by the marginals of a dense posterior, carried back to its sites and to K.
+# --- Gradients
 
 
 class DensePullback(Pullback):
@@ -58,7 +58,7 @@ class DensePullback(Pullback):
         return M
 
 
-# --- Linear algebra of a Gaussian posterior with given sites; nothing here knows of likelihoods.
+# --- Factors of a Gaussian posterior with given sites
 #
 # Sites t_i(f) = exp(nu_i f - tau_i f^2/2), posterior covariance S = (K^-1 + diag tau)^-1. With
 # R = diag(sqrt(max(tau, 0))), everything goes through B = I + R K R, whose eigenvalues are at least

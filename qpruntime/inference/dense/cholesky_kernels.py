@@ -25,7 +25,7 @@ __all__ = [
     "twice",
 ]
 
-# --- Triangles: products and squares of what a Cholesky factorisation leaves.
+# --- Triangles
 
 
 @kernel
@@ -118,7 +118,7 @@ def mirror_upper(matrix: Array) -> None:
                     matrix[j, i] = matrix[i, j]
 
 
-# --- One sequential EP/QP sweep with delayed rank-one updates (paper, Algorithm 1).
+# --- Sequential sweep with delayed rank-one updates (paper, Algorithm 1)
 #
 # Every site update changes the posterior covariance by a rank-one term. A panel keeps the last
 # `BLOCK` of them, so that a row of the current covariance is a row of the stored matrix less a
@@ -226,8 +226,9 @@ def sweep(
     return OK, 0
 
 
-# --- Matching means and proposing all sites in one kernel: calls from Python cost as much as it
-# does.
+# --- Matched means and proposals of all sites
+#
+# One kernel does both, because calls from Python cost as much as the work.
 #
 # All site precisions have to be zero or positive.
 

@@ -182,7 +182,7 @@ class DenseSolution:
         return low if low == high else None
 
 
-# --- Settled sites become a `Posterior`.
+# --- Settled sites as a `Posterior`
 
 
 def outcome_of(problem: Problem, end: Settled, evidence: float) -> Outcome:

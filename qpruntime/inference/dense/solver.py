@@ -26,8 +26,7 @@ __all__ = [
     "Kept",
 ]
 
-# --- The solver for a covariance that is an array: `qpruntime.inference.solver_protocol`, by
-# Cholesky.
+# --- Prior and posterior of a dense covariance
 
 
 class DensePrior(Prior):
@@ -133,7 +132,7 @@ class DenseSolved(Factor, Solved):
         return DensePullback(self, self._tau, marginals[1])
 
 
-# --- What a posterior keeps of its factorisation: as much as prediction and the gradient need.
+# --- Factorisations that a posterior keeps
 #
 # Inference leaves K, the factor and its inverse behind, 3 N^2 numbers. A prediction takes the
 # weights and the factor, the gradient of the evidence an inverse that is as soon computed again. A

@@ -20,7 +20,7 @@ __all__ = [
     "warn_unsettled",
 ]
 
-# --- What is to be said of sites that have not settled freely, or may in several ways.
+# --- Warnings
 
 
 class HowItEnded(Protocol):
@@ -113,7 +113,7 @@ def _complaints(end: HowItEnded, tol: float, n: int, of_estimator: bool) -> Iter
         )
 
 
-# --- When iterations stop, what they count, and how they ended: the same for every engine.
+# --- Limits, trace and status
 
 Status = Literal["converged", "held", "not converged"]
 

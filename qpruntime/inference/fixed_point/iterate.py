@@ -38,7 +38,7 @@ __all__ = [
     "settle",
 ]
 
-# --- The fixed-point iteration of EP and QP: update sites until they settle, within a bound.
+# --- Fixed-point iteration of EP and QP
 #
 # ``sequential`` and ``random`` update the posterior after every site, ``parallel`` after all of
 # them (`schedules`, beside this file); the fixed point is the same. An iteration costs about two
@@ -139,7 +139,7 @@ def iterate(
         return settle_visiting(problem, start, factor, limits, rng, trace)
 
 
-# --- Fixed points of sites that are free to be negative, looked for from several starts.
+# --- Several fixed points
 #
 # A likelihood that is not log-concave may have no fixed point with proper cavities, one, or
 # several, and an iteration from the prior may miss those there are. Here it is damped and begun
@@ -249,7 +249,7 @@ def _attempt(
             raise
 
 
-# --- The log evidence of settled sites, and the leave-one-out densities that come with it.
+# --- Log evidence and leave-one-out densities
 
 
 def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:

@@ -38,7 +38,7 @@ __all__ = [
     "swept_until",
 ]
 
-# --- The orders in which sites are visited, each a loop of bounded length.
+# --- Orders of visits
 
 # Sweeps whose step points back along the previous one are shortened by this factor, down to the
 # floor.
@@ -267,7 +267,7 @@ def settle_parallel(
     )  # fmt: skip
 
 
-# --- Anderson acceleration of a fixed-point iteration x <- x + r(x) (D. G. Anderson, 1965).
+# --- Anderson acceleration of x <- x + r(x) (D. G. Anderson, 1965)
 #
 # The last few steps and residuals give a secant model of r; the next x is where the model's
 # residual is smallest. Parallel EP alternates around its fixed point when the evidence is steep
@@ -385,7 +385,7 @@ class Anderson:
         return secant_step(self._steps, self._changes, self._count, residual, unit, scaled)
 
 
-# --- Taking the step that sites ask for, and how large it is.
+# --- Step sizes
 #
 # The loops that put the pieces together are in `qpruntime.inference.fixed_point.schedules`.
 
@@ -430,7 +430,7 @@ def farthest(step: Array) -> int:
     return int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
 
 
-# --- The one loop of sweeps: every engine and every order of sites settles by it.
+# --- Loop of sweeps
 
 #: Nothing was looked up in a table, and no update skipped.
 NONE = np.zeros(3, dtype=np.int64)

@@ -36,7 +36,7 @@ __all__ = [
     "within",
 ]
 
-# --- Points in blocks: their nearest places, what is known of these, and the sites put back on f.
+# --- Blocks of points and their neighbours
 
 # Points whose neighbours are looked up together, and that are corrected together.
 _TOGETHER, _BLOCK = 2048, 128
@@ -209,7 +209,7 @@ def check_rows(X: Array, n: int, d: int) -> None:
         raise InputError(f"X must be the {n} rows of the posterior, ({n}, {d}), got {X.shape}")
 
 
-# --- Prior covariances inside many small sets of points at once.
+# --- Prior covariances within blocks
 
 
 def within(kernel: Any, X: Array) -> Array:
@@ -260,7 +260,7 @@ def _squares(x: Array, found: Array) -> None:
                 at += 1
 
 
-# --- What the inducing inputs say of places, made when first needed and kept while there is room.
+# --- Features of places
 
 #: Bytes of features that are kept.
 MEMORY = 2e9
@@ -373,7 +373,7 @@ def _suffices(known: Known, X: Array) -> bool:
     return bool(wrong[0].max() <= _RIGHT * usual and wrong[1].max() <= _RIGHT * math.sqrt(usual))
 
 
-# --- Sites of rows, summed up by place: rows of equal inputs are one neighbour.
+# --- Sites summed by place
 #
 # Latent values are about their prior means, f_n = m_n + h(x_n) + noise. A site (tau, nu) of f_n is
 # one of h(x_n) with tau/(1 + s tau) and nu/(1 + s tau), s the variance of the white noise; sites of

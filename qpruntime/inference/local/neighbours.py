@@ -25,7 +25,7 @@ __all__ = [
     "neighbours_of",
 ]
 
-# --- Equal rows of a matrix, in an order that does not depend on the order of the rows.
+# --- Equal rows of a matrix
 
 # Rows that are copied at a time.
 _ROWS = 2**16
@@ -98,7 +98,7 @@ def _grouped(
     return count
 
 
-# --- The metric of a kernel: inputs in its length-scales.
+# --- Metric of a kernel
 
 
 def metric(kernel: Any, d: int) -> Array:
@@ -144,7 +144,7 @@ def _inverse_squares(node: Node, d: int) -> Array | None:
         return np.broadcast_to(np.asarray(length, dtype=float), (d,)) ** -2.0
 
 
-# --- The k nearest of many points: by a tree, or in the nearest cells where features are many.
+# --- Nearest neighbours
 
 #: With more features a tree looks at nearly all points.
 MOST_FEATURES = 10
@@ -187,8 +187,7 @@ def neighbours_of(points: Array, centres: Array, scale: Array) -> Neighbours:
     return Cells(points, centres, scale)
 
 
-# --- An inverted file: points in cells about centres, and the nearest cells of a point looked
-# through.
+# --- Inverted file
 #
 # Distances are of single precision, the features that vary most first: only points that are near by
 # these are looked at further. Of the 30 nearest of 10^4 to 10^6 points, 8 of 20 features counting,

@@ -31,7 +31,7 @@ __all__ = [
     "local_of",
 ]
 
-# --- A sparse posterior that the nearest rows correct, and that holds rows for that.
+# --- Posterior corrected by nearest rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,7 +129,7 @@ def joined(one: Held, two: Held) -> Held:
     return Held(X, y, column("weights", 1.0), column("prior", 0.0), column("scale", 1.0))
 
 
-# --- What sparse inference leaves behind where the nearest rows of a point correct its prediction.
+# --- What a posterior with neighbours keeps
 
 _LEAVE_OUT = "its attribute sparse pickles without rows, and predicts without the nearest"
 

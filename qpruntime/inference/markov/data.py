@@ -21,7 +21,7 @@ __all__ = [
     "Series",
 ]
 
-# --- Times as users have them: any order, any unit, repeated, far from zero, or dates.
+# --- Times of users
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Clock:
         return found
 
 
-# --- What is to be inferred of a series: its rows in order of time, and how they were observed.
+# --- Series in order of time
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ __all__ = [
     "wide_sweep",
 ]
 
-# --- Messages of any size as covariances: steps, sites, and what two messages say of f together.
+# --- Steps, sites and marginals
 #
 # A message ahead is a mean and a covariance (m, P), one behind exp(eta' x - x' J x / 2); rows of a
 # buffer have the vector and a triangle of the matrix.
@@ -348,7 +348,7 @@ def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
     return low, high
 
 
-# --- States of any size: messages as a mean and a covariance ahead, as eta and J behind.
+# --- Passes
 #
 # `chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms,
 # where their states begin, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the

@@ -26,7 +26,7 @@ __all__ = [
     "trio_sweep",
 ]
 
-# --- One site of a series: its cavity in, its new parameters out; what it is to the state.
+# --- One site
 #
 # A site (tau, nu) is one of g = scale f + noise, about the prior mean of g. Kernels only.
 
@@ -117,7 +117,7 @@ def revise(
     return status, (new_tau, new_nu), absorbed(new_tau, new_nu, noise, h)
 
 
-# --- States of one or two numbers, in factors that do not cancel: Matern 1/2 and 3/2.
+# --- One or two state components: Matérn 1/2 and 3/2
 #
 # Forward messages are N(m, P), P = L diag(D, s) L' with L = [1 0; c 1]; backward messages are
 # exp(eta' x - x' J x / 2), J = sigma e0 e0' + E (g, 1)(g, 1)'. An observation changes D or sigma
@@ -395,7 +395,7 @@ def pair_slope(
             sums[1, 1, 1] += dt * w11
 
 
-# --- States of three numbers, in factors that do not cancel: Matern 5/2.
+# --- Three state components: Matérn 5/2
 #
 # Forward messages are N(m, P), P = L diag(p) L' with unit lower L; backward ones are exp(eta' x -
 # x' J x / 2), J = U diag(e) U' with unit upper U, and eta = U z. An observation changes p0 or (z0,

@@ -48,7 +48,7 @@ __all__ = [
     "written",
 ]
 
-# --- The passes over a series, and what they find.
+# --- Passes over a series
 
 #: No report is wanted.
 NOTHING = np.empty((0, 4))
@@ -251,7 +251,7 @@ class Rows:
         return self.chain, series.steps, observed, sites, (self.buffer, self.edges)
 
 
-# --- Marginals, leave-one-out densities, evidence and its gradient, from the messages at the end.
+# --- Marginals, leave-one-out densities, evidence and gradient
 #
 # Nothing in the sum is large: every row gives the evidence's share of its site, relative to the
 # marginal, and the log density of its innovation.
@@ -394,7 +394,7 @@ def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> flo
     return 0.5 * float(np.sum(h * h * (beta * beta - tau / kept)))
 
 
-# --- What a last pass tells of every row of a series, by name.
+# --- Results of the last pass
 
 
 @dataclass(frozen=True)
@@ -433,7 +433,7 @@ class Report:
         return self.columns[:, 3]
 
 
-# --- What passes over a series add up while they revise sites, by name.
+# --- Sums of a sweep
 
 
 class Tally:
@@ -476,7 +476,7 @@ class Tally:
         return float(self.sums[10]), float(self.sums[11])
 
 
-# --- Messages as they are kept in rows of numbers, and as vectors and matrices.
+# --- Storage of messages
 #
 # A message ahead is N(m, P), one behind exp(eta' x - x' J x / 2); how `pair`, `trio` and `wide`
 # write them down is said there.

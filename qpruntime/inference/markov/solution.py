@@ -55,7 +55,7 @@ __all__ = [
     "ending",
 ]
 
-# --- Settle the sites of a sorted series, and say how it ended.
+# --- Settled series
 
 
 class Placed(NamedTuple):
@@ -133,7 +133,7 @@ def ending(end: Ended, log_evidence: float, worst: int, n: int) -> dict[str, Any
     }
 
 
-# --- What a series leaves behind: its rows in pieces, in order of time, and how they are observed.
+# --- What a posterior of a series keeps
 
 #: Rows up to which corrections take the covariance matrix of a series.
 MOST = 3000
@@ -392,7 +392,7 @@ class SeriesSolution:
         return replace(piece, marks=rows.marks(EVERY))
 
 
-# --- Joint draws of a series: forwards from row to row, each step under what all later rows say.
+# --- Joint draws
 
 #: Random numbers at once.
 _NUMBERS = 4_000_000
@@ -418,7 +418,7 @@ def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
     return found
 
 
-# --- States drawn row by row. Kernels only.
+# --- Kernels of the draws
 
 
 @kernel

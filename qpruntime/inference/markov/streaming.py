@@ -38,7 +38,7 @@ __all__ = [
     "with_times",
 ]
 
-# --- More rows for a series that has a posterior: checked, and sorted in among those it has.
+# --- Rows added to a posterior
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,9 @@ def with_times(series: Series, space: StateSpace, sites: Sites, new: Array) -> t
     return rows, place[series.t.size :]
 
 
-# --- Rows that come after those of a posterior: only the last ones are swept again.
+# --- Rows after all others
+#
+# Only the last rows are swept again.
 #
 # A posterior is held in pieces, each with the forward messages of some of its rows. New rows are
 # swept together with so many before them that what these say of the state before is as it was; all
@@ -317,8 +319,7 @@ def _moved(space: StateSpace, mark: Array, old: Array, new: Array) -> float:
     return float(max(off.max(), wider.max()))
 
 
-# --- The fixed point of a series: sweeps of a forward and a backward pass, each updating every
-# site.
+# --- Fixed point by forward and backward sweeps
 #
 # The forward pass uses the backward messages of the pass before, and the other way round:
 # sequential EP at the cost of filtering. The very first pass is assumed-density filtering. Sites

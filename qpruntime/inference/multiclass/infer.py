@@ -44,7 +44,7 @@ __all__ = [
     "start_of",
 ]
 
-# --- `infer_classes`: prior covariances and labels in, the joint posterior of all classes out.
+# --- `infer_classes`
 
 
 def _rows(K: Any, *_: Any, **__: Any) -> int:
@@ -192,7 +192,7 @@ def start_of(sites: Any, layout: Layout) -> Sites | None:
     return check_sites(tuple(finite(layout.flat(p), "sites") for p in parts), layout.sites)
 
 
-# --- Two classes: one binary problem on the difference of the latent functions.
+# --- Two classes as one binary problem
 #
 # p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP is the
 # same along h and along g = u +- sqrt(2) h, QP is not, and is the truer along h. A site of h
@@ -240,7 +240,7 @@ def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
     return ClassPosterior._of(post, solution_of(solved, layout, K, sites, post.loo))
 
 
-# --- Problems of classes jointly, and settled ones as a `ClassPosterior`.
+# --- Problems and posteriors of classes
 
 
 def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:

@@ -20,7 +20,7 @@ __all__ = [
     "slope_of",
 ]
 
-# --- Where the sites of N rows of C classes are: one for each row and each class but its own.
+# --- Layout of sites
 #
 # Site (i, j) sees g_ij = u_i + f_own,i - f_j,i, u_i a unit normal of the row, by a probit: the row
 # is of its own class if that value and unit noise is the largest (Riihimaki, Jylanki & Vehtari,
@@ -101,7 +101,9 @@ class Layout:
         return re.sub(r"\bsite (\d+)", named, text)
 
 
-# --- Linear algebra of C priors of N rows under diagonal sites, by C + 1 factorisations of N x N.
+# --- Linear algebra under diagonal sites
+#
+# It takes C + 1 factorisations of N x N matrices.
 #
 # Of z_ic = f_ic + s_i for a flat s_i all sites are diagonal: precisions D_c, which are those of the
 # sites for classes other than the row's own and 1 for that one, which is the density of u. With B_c

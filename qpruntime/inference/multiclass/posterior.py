@@ -44,7 +44,7 @@ __all__ = [
     "priors",
 ]
 
-# --- Probabilities of all classes of rows that are left out, their own sites gone.
+# --- Leave-one-out probabilities
 #
 # `ClassPosterior.loo` has that of the row's own class alone. What a row says of its latent values
 # is a precision of rank C - 1, diag D - D D'/sum D, D its precisions along z, 1 at its own class;
@@ -99,7 +99,7 @@ def _said(posterior: ClassPosterior, rows: NDArray[np.intp]) -> tuple[Array, Arr
     return precision, told - share * told.sum(axis=1, keepdims=True)
 
 
-# --- The joint posterior of the latent values of C classes at N rows.
+# --- `ClassPosterior`
 
 
 def _rows(post: Any, *_: Any, **__: Any) -> int:
@@ -380,7 +380,7 @@ class ClassPosterior(Outcome, Savable):
         ).format(**found)
 
 
-# --- Class probabilities by ratios of evidences: with one row more, of each class in turn.
+# --- Class probabilities as ratios of evidences
 #
 # p(c) is the evidence of all rows and a new one of class c over that of all rows, so probabilities
 # are in the proportion of the former. Corrected by pairs of cumulants they are truer than those of
@@ -451,7 +451,7 @@ def _evidence(layout: Layout, K: Array, start: Sites, outcome: Outcome) -> tuple
     return correcting.corrected.evidence.value, Sites(tau, nu)
 
 
-# --- What joint inference of classes leaves behind: sites, algebra, and the covariances if at hand.
+# --- What a posterior of classes keeps
 
 #: Sites up to which corrections are computed: they take the covariance of all.
 CORRECTED = 2000

@@ -20,7 +20,7 @@ __all__ = [
     "log_quadrant",
 ]
 
-# --- Log probability that all of few correlated latents pass their probits: EP, then pairs.
+# --- Probability that several correlated probits are positive
 #
 # EP on one probit for each latent, whose posterior is updated after every one, and the evidence
 # corrected by the pairs of third and fourth cumulants of the tilted marginals (after Opper, Paquet
@@ -117,7 +117,7 @@ def _evidence(prior: Array, V: Array, rows: Array) -> float:
     return total
 
 
-# --- Probabilities of three classes: one integral over one variable, exact.
+# --- Three classes: an exact integral over one variable
 #
 # The contrasts of three latents have the covariance of three independent ones, whose variances may
 # be below zero. With the unit noise of each they are normals, of which the first is the largest
@@ -209,8 +209,7 @@ def log_quadrant(
     return log_largest(mean_1 / s1, mean_2 / s2, shared, own, own, sign)
 
 
-# --- Class probabilities of normal latents: which of C values is the largest under unit noise of
-# each.
+# --- Class probabilities of normal latent values
 #
 # p(c) = P(f_c + e_c > f_j + e_j for all j), f ~ N(mean, covariance), e independent unit normals.
 # Only differences count: the whole covariance does, not its diagonal.

@@ -21,7 +21,7 @@ __all__ = [
     "visit_rows",
 ]
 
-# --- Products of the blocks of classes: loops over N x N matrices.
+# --- Products of blocks
 
 
 @kernel
@@ -49,7 +49,7 @@ def products_of_rows(a: Array, b: Array) -> Array:
     return out
 
 
-# --- Visits to the sites of every row in turn, each row for itself, from one posterior.
+# --- Site visits
 #
 # A row's other sites know at once what one of them has changed; those of other rows do not.
 

@@ -30,8 +30,7 @@ __all__ = [
     "settle_means",
 ]
 
-# --- The solver of classes jointly: `qpruntime.inference.solver_protocol`, by blocks of one class
-# each.
+# --- Solver of classes
 
 # Precisions along z are at least this share of that of the prior: in factorisations only.
 _FLOOR = 1e-12
@@ -229,7 +228,7 @@ class ClassSolved(Solved):
         )
 
 
-# --- What a joint posterior of classes keeps of its algebra: as much as predictions take.
+# --- Algebra that a posterior keeps
 
 
 class ClassKept:
@@ -323,7 +322,7 @@ class ClassKept:
             mirror_upper(whole)
 
 
-# --- Means of all sites matched to those of their tilted densities, the precisions being fixed.
+# --- Matched means
 #
 # For fixed precisions that is the minimum of a convex function of the posterior means: each site's
 # tilted mean falls short of a mean that is too high. A step that takes every site for itself goes

@@ -41,7 +41,7 @@ __all__ = [
     "settled_by_points",
 ]
 
-# --- `infer_sparse_classes`: rows, labels and inducing points in, the joint posterior out.
+# --- `infer_sparse_classes`
 
 
 def infer_sparse_classes(
@@ -181,7 +181,7 @@ def _concluded(
     return SparseClassPosterior._of(outcome, solution)
 
 
-# --- The joint posterior of the latent functions of C classes, by inducing points.
+# --- `SparseClassPosterior`
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -253,7 +253,7 @@ class SparseClassPosterior(ClassPosterior):
         return replace(self, _solution=self._solution.on(kernels, unscaled))
 
 
-# --- What classes by inducing points leave behind: what predictions take of it, and of the rows.
+# --- What a sparse posterior of classes keeps
 
 _NEEDED = "needs the covariance of all rows, which inducing points do without: use infer_classes"
 

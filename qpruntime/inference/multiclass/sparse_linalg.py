@@ -23,7 +23,7 @@ __all__ = [
     "features_of",
 ]
 
-# --- Priors of classes by inducing points, and their posteriors under given sites.
+# --- Priors and posteriors by inducing points
 
 
 class PointPrior(ClassPrior):
@@ -72,7 +72,7 @@ class PointSolved(ClassSolved):
         raise InputError("inducing points of classes have no slope of the evidence")
 
 
-# --- Linear algebra of C priors of N rows by M inducing points each: nothing is N x N.
+# --- Linear algebra of C priors with M inducing points each
 #
 # f_ic = phi_ic' w_c + e_ic, w_c ~ N(0, I), e_ic ~ N(0, r_ic): FITC's prior. Sites are diagonal
 # along z_ic = f_ic + s_i with a flat s_i, as in `qpruntime.inference.multiclass.linalg`. With
@@ -194,7 +194,7 @@ class PointBlocks:
         return found
 
 
-# --- What inducing points make of rows, and the two products with them that take most of the time.
+# --- Features of rows
 #
 # Both are over pairs of classes: sums over rows of w_i phi_ic phi_id', and phi_ic' V_cd phi_id of a
 # row. Where all classes have one kernel, phi phi' of a row is formed once for all pairs of classes,

@@ -169,7 +169,7 @@ def root_of(K: Array) -> Array:
     return found
 
 
-# --- Rows of an operator in coordinates of independent units: phi_i = L' a_i, for K = L L'.
+# --- Rows in whitened coordinates: phi_i = L' a_i with K = L L'
 
 #: Rounding that the sum of sparse rows may leave in a matrix whose eigenvalues are at least 1.
 _ROUNDED_FEATURE = 1e-9

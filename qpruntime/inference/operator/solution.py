@@ -235,7 +235,7 @@ class OperatorSolution:
         vars(self).update(state)
 
 
-# --- Which side the algebra is on, and the posterior of either.
+# --- Choice of the smaller side
 
 #: Observations for each latent value from which on the latent side costs less.
 _MANY = 2

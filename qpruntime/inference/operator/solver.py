@@ -34,7 +34,9 @@ __all__ = [
     "RowsKept",
 ]
 
-# --- The solver for more observations than latent values: n^3 + N n^2 operations, not N^3.
+# --- Solver for more observations than latent values
+#
+# It takes n^3 + N n^2 operations, not N^3.
 #
 # f = m + L u with independent units u, and site i sees a_i' m + phi_i' u. All goes through B = I +
 # Phi' diag(tau) Phi, shape (r, r), the precision of u.
@@ -226,7 +228,7 @@ class LatentSolved(Solved):
         return LatentPullback(half.T @ half, self._prior.K, rows, self.tau, self._solve())
 
 
-# --- What a posterior along an operator keeps: the algebra that predictions of f take.
+# --- Algebra that predictions take
 #
 # With H = A' diag(tau) A the posterior precision of f is K^-1 + H. Along coordinates W' f with
 # H = W diag(h) W' it is that of sites of precision h, one for each: the dense factor serves again.
@@ -375,7 +377,7 @@ class LatentKept(LatentAlgebra):
         vars(self).update(state)
 
 
-# --- Slopes by the marginals of functionals, carried back to their sites and to the prior of f.
+# --- Gradients
 
 
 class LatentPullback(Pullback):

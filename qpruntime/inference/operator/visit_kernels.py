@@ -18,7 +18,7 @@ __all__ = [
     "visit",
 ]
 
-# --- Quadratic forms a' S a of sparse rows, entry by entry: no row of A S is formed.
+# --- Quadratic forms a' S a of sparse rows
 
 
 def quadratic_forms(rows: Any, S: Array) -> tuple[Array, Array]:
@@ -57,7 +57,7 @@ def _fill(
         found[i], reach[i] = form, bound * bound
 
 
-# --- One sweep from site to site where the posterior is held by the latent values' covariance.
+# --- Sweep
 
 
 @kernel

@@ -42,7 +42,7 @@ __all__ = [
     "slopes_of_rows",
 ]
 
-# --- The rows of users as the sites that are inferred: rows dropped, and equal ones collapsed.
+# --- Rows of users as sites
 
 #: Sites from which on their order counts.
 _MANY = 50_000
@@ -207,7 +207,7 @@ def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collap
     return found.ordered(*known[1]) if known[1] else found
 
 
-# --- Results of sites, given back to the rows that they were made of.
+# --- Results of sites by rows
 
 
 def left_out_rows(
@@ -337,7 +337,7 @@ def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
     return one + share, other + share
 
 
-# --- Rows that see the same latent value become one site, whose likelihood is their product.
+# --- Rows with one latent value as one site
 #
 # That is exact, where EP by rows is not: rows of one latent value are as correlated as can be.
 # Labels become numbers of successes, counts their sums; of other likelihoods the rows of equal
@@ -499,7 +499,7 @@ _MERGES: dict[str, Any] = {
 }
 
 
-# --- Several labels of one latent value under the probit: k of n are +1.
+# --- Binomial probit
 #
 # p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation is a row of
 # two columns, as for the binomial, whose link is the logistic.

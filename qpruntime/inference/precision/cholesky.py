@@ -28,7 +28,7 @@ __all__ = [
     "single_routines",
 ]
 
-# --- A sparse matrix factorised: solves, log determinant and entries of its inverse.
+# --- Factorised sparse matrix
 
 
 class Factorised:
@@ -94,7 +94,7 @@ def filled(size: int, places: NDArray[Any], values: Array) -> Array:
     return panels
 
 
-# --- Large dense blocks factorised and inverted in single precision, in half the time.
+# --- Dense blocks in single precision
 #
 # For steps whose sites are wanted to 1e-4 or so. Kernels call these routines as they call LAPACK's;
 # what is small, not definite in single precision, or without memory for a copy is left to LAPACK.

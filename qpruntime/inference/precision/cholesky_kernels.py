@@ -31,7 +31,7 @@ __all__ = [
     "solve_upper",
 ]
 
-# --- BLAS and LAPACK inside kernels: routines by their addresses, which kernels take as arguments.
+# --- BLAS and LAPACK in kernels
 #
 # An address that is a global of a kernel would keep numba from caching it. All arguments of a
 # routine are pointers: numbers are put on the stack, and matrices are said by where they begin.
@@ -208,7 +208,7 @@ def dgemm(
     )
 
 
-# --- The Cholesky factor of a sparse matrix, supernode after supernode, and solves with it.
+# --- Supernodal Cholesky factorisation and solves
 #
 # Multifrontal: each supernode adds the updates of its children to its panel, factorises it, and
 # leaves an update of the rows below on a stack (Duff & Reid, 1983).
@@ -387,7 +387,7 @@ def solve_upper(shape: tuple[IntArray, ...], panels: Array, x: Array) -> None:
                 x[c0 + j, t] *= inverse
 
 
-# --- Entries of the inverse where the factor has numbers (Takahashi, Fagan & Chin, 1973).
+# --- Selected inverse (Takahashi, Fagan & Chin, 1973)
 #
 # Supernodes from the last: of the rows below R and the columns J, with Y = L_RJ L_JJ^-1,
 # Z_RJ = -Z_RR Y and Z_JJ = (L_JJ L_JJ^T)^-1 - Y^T Z_RJ. Z_RR stands in the panels of ancestors.

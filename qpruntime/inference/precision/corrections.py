@@ -33,7 +33,7 @@ __all__ = [
     "third_and_fourth",
 ]
 
-# --- The log evidence corrected by pairs of cumulants.
+# --- Evidence corrected by pairs of cumulants
 
 #: Sites up to which all pairs are taken.
 _FEW = 2000
@@ -73,7 +73,7 @@ def corrected_by_pairs(evidence: float, sums: PairSums) -> CorrectedEvidence:
     return CorrectedEvidence(evidence + sums.third + _HALF * sums.fourth, abs(sums.fourth))
 
 
-# --- Third and fourth Hermite moments of tilted densities at EP's fixed point.
+# --- Hermite moments of tilted densities
 #
 # Derivatives of the tilted variance by the cavity's mean are cumulants, k3 over the cavity's
 # variance and k4 over its square, and there the tilted mean and variance are the marginal's.
@@ -130,7 +130,7 @@ def difference(functions: tuple[Any, ...], marginals: Arrays, y: Array, out: Arr
         out[1, i] = second * square * square / own**4
 
 
-# --- Pairs of rows: which share a level, and the sums over them that correct the log evidence.
+# --- Pairs of rows
 #
 # EP's evidence gains r^3 h3 h3/6 + r^4 h4 h4/48 for every pair of rows, with r their posterior
 # correlation and h3, h4 Hermite moments of their tilted densities (after Opper, Paquet & Winther,

@@ -44,7 +44,7 @@ __all__ = [
     "settle",
 ]
 
-# --- The fixed point on a sparse precision: all sites at once, after two steps of the means alone.
+# --- Fixed point
 
 #: Steps of the means with precisions fixed, before each change of all sites.
 _MEANS = 2
@@ -149,7 +149,7 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
     )  # fmt: skip
 
 
-# --- Where the sites begin: near the mode, so that parallel updates do not wander.
+# --- Start near the mode
 #
 # From sites of nothing parallel EP diverges under wide priors of coefficients. Newton steps on the
 # log density smoothed by a cavity of variance 1 about the mean exist wherever moments do, at kinks
@@ -220,7 +220,7 @@ def _curvature(problem: Problem, mean: Array, variance: Array) -> tuple[Array, A
     return (1.0 - tilted / variance) / variance, slope
 
 
-# --- Sites moved near to their end without a factor, where one is dear and P is near its diagonal.
+# --- Iterations without a factorisation
 #
 # Crossed groups fill the smaller side, though two levels have few rows in common. There conjugate
 # gradients with the diagonal of P give means in few products with A, and variances of rows follow
@@ -387,7 +387,7 @@ class _Sketch:
         return x
 
 
-# --- Sites to start from at new hyper-parameters, by those of hyper-parameters near by.
+# --- Warm starts at new hyper-parameters
 #
 # Sites follow hyper-parameters smoothly, so that a plane through a few known ones is a better guess
 # than the nearest alone: the iteration begins a step or two nearer to its end, which is the same.

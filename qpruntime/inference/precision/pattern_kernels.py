@@ -27,7 +27,7 @@ __all__ = [
     "times",
 ]
 
-# --- Which rows of a sparse matrix are equal, with their offsets.
+# --- Equal rows
 
 #: Rows whose levels fall this rarely are in order.
 _SORTED = 0.7
@@ -157,7 +157,7 @@ def all_equal(
     return True
 
 
-# --- Kernels over sparse rows: products with latent values, sums over pairs of a row's columns.
+# --- Sparse rows
 #
 # Rows are `indptr`, `columns`, `values` with columns ascending in the order of elimination. `pairs`
 # has, row after row, the places in the panels of all pairs of a row's columns: for each column

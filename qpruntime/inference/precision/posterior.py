@@ -36,7 +36,7 @@ __all__ = [
     "profile",
 ]
 
-# --- The result of inference on a sparse precision: a `Posterior` that knows its latent values.
+# --- `PrecisionPosterior`
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,7 +169,7 @@ class PrecisionPosterior(Posterior):
         return (*said, word) if word else tuple(said)
 
 
-# --- The marginal density of one coefficient by profiling the evidence.
+# --- Profiled marginal of one coefficient
 #
 # The coefficient is moved into the offset: at each of a few values the sites settle anew, and the
 # log evidence of what is left, corrected by pairs, plus the log prior there is the log density but

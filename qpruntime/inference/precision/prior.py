@@ -23,7 +23,7 @@ __all__ = [
     "prior_entries",
 ]
 
-# --- The entries of A' diag(tau) A, for products with it: far fewer than the factor has numbers.
+# --- Entries of A' diag(tau) A
 
 
 class Entries(NamedTuple):
@@ -64,7 +64,7 @@ class Entries(NamedTuple):
         return sparse.csc_array((values[self.kept], self.rows, self.begins), shape=(k, k))
 
 
-# --- Latent values x ~ N(0, Q^-1), with C x = 0 where that is asked for, and rows that see them.
+# --- Latent values x ~ N(0, Q^-1) and rows that see them
 #
 # What of them needs no sites: products with Q and A, the factor of Q alone, draws.
 
@@ -188,7 +188,7 @@ def prior_entries(prior: SparseLatent) -> Array:
     return found
 
 
-# --- What constraints C x = 0 take from an inverse: W (C W)^-1 W' with W = P^-1 C'.
+# --- Constraints C x = 0
 
 
 class Conditioned:

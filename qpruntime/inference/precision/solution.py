@@ -37,7 +37,7 @@ __all__ = [
     "slope_of",
 ]
 
-# --- Log densities of whole groups of rows, left out together.
+# --- Leave-group-out densities
 
 _LIMITS = Limits(1e-9, 200)
 
@@ -109,7 +109,7 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
     return log_evidence(problem, end)[0] + constant
 
 
-# --- What inference on a sparse precision leaves behind: the contract's `Solution`.
+# --- What the posterior keeps
 
 #: Rows up to which corrections of the dense engine may be asked for: they take covariances.
 _FEW = 3000
@@ -353,7 +353,7 @@ class PrecisionSolution:
         return low if low == high else None
 
 
-# --- The slope of the log evidence by what the precision is made of.
+# --- Gradient
 #
 # At EP's fixed point the sites count as fixed: for a change of Q the log evidence changes by
 # (tr(S0 dQ) - tr(S dQ) - x' dQ x)/2, with S0 and S the prior and posterior covariance and x the

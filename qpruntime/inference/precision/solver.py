@@ -25,7 +25,7 @@ __all__ = [
     "PrecisionSolved",
 ]
 
-# --- The prior of rows on a sparse precision, `qpruntime.inference.solver_protocol`: eta = o + A x.
+# --- Prior: eta = o + A x
 
 
 class PrecisionPrior(SparseLatent, Prior):
@@ -49,8 +49,7 @@ class PrecisionPrior(SparseLatent, Prior):
         return self.offset + self.times(x[self.pattern.symbolic.order])
 
 
-# --- The posterior of given sites on a sparse precision,
-# `qpruntime.inference.solver_protocol.Solved`.
+# --- Posterior of given sites
 #
 # With sites of precision tau the precision of x is P = Q + A' diag(tau) A. All that sites ask for,
 # means and variances of the rows, is on the pattern of P's factor.

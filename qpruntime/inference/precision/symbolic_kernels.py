@@ -23,7 +23,7 @@ __all__ = [
     "tree",
 ]
 
-# --- Kernels of the symbolic analysis: the elimination tree, counts, supernodes and their rows.
+# --- Symbolic analysis
 #
 # A pattern is `indptr` and `indices`, symmetric; `order` are its columns in the order of
 # elimination and `place` is the inverse. Everything else is in that order.
@@ -193,7 +193,7 @@ def fill_rows(
     return rows, children, peak
 
 
-# --- In what order columns are eliminated, so that the factor has few numbers.
+# --- Elimination order
 
 Ordering = Literal["mmd", "natural"]
 Index = NDArray[np.int64]

@@ -44,7 +44,7 @@ __all__ = [
     "write_arrays",
 ]
 
-# --- Sites on the disk, to go on from when this process, or its cluster, went away.
+# --- Checkpoints of sites
 
 #: Seconds between two checkpoints at least.
 EVERY = 30.0
@@ -186,7 +186,7 @@ def _problem(engine: Engine) -> dict[str, str]:
     }
 
 
-# --- Arrays by name in one file, in NumPy's format and sealed: what was not written so is refused.
+# --- Sealed file of named arrays
 #
 # The seal is a hash of all names, types, shapes and numbers. It is against accidents: whoever wants
 # to deceive can compute it.
@@ -276,7 +276,7 @@ def array_of(found: Mapping[str, Any], name: str, *shape: int | None) -> Array:
     return np.asarray(array)
 
 
-# --- What a problem is, in words that differ where its results do, in whatever digit.
+# --- Fingerprint of a problem
 #
 # A checkpoint is compared by them before anything in it is used.
 

@@ -40,7 +40,7 @@ __all__ = [
     "taken",
 ]
 
-# --- Inputs whose rows are changed as they are read: in other units, or by ranks.
+# --- Inputs transformed as they are read
 
 
 def mapped(X: Any, function: Callable[[Array], Array], columns: int) -> Any:
@@ -86,7 +86,7 @@ class _Mapped:
         return self.function(np.asarray(taken(self.X, some), dtype=float))
 
 
-# --- Slices of arrays that are stored in chunks, where a chunk may be damaged or missing.
+# --- Slices of chunked arrays
 #
 # zarr takes a chunk that is not there for its fill value, mostly zero: it does not write chunks
 # that hold nothing else, and cannot tell them from chunks that were lost. Here they are refused,
@@ -190,7 +190,7 @@ def _filled(values: Any, fill: Any) -> Any:
     return same | (values != values) if fill != fill else same
 
 
-# --- Rows of data in chunks, wherever they are read from; here from arrays of this process.
+# --- Rows in chunks
 
 #: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere. Smaller ones
 #: for samples would give a second core work, and cost more than it gains.
@@ -308,7 +308,7 @@ class Held(Columns):
         return Chunk(np.ascontiguousarray(self.X[numbers]), *self.others(numbers))
 
 
-# --- Rows whose inputs stay where they are: zarr, HDF5, memory maps, dask arrays and data frames.
+# --- Rows stored elsewhere: zarr, HDF5, memory maps, dask arrays and data frames
 #
 # Observations, weights and prior means are held, 8 bytes a row each; inputs are read chunk by
 # chunk, by whoever computes the chunk. Nothing here imports the libraries that made them.

@@ -63,7 +63,7 @@ __all__ = [
     "without_site",
 ]
 
-# --- Some rows of an engine, by their numbers: without a pass over all of them.
+# --- Selected rows of an engine
 
 
 def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
@@ -109,7 +109,7 @@ def _of_cavities(engine: Engine, chosen: NDArray[np.intp], of: Callable[..., Any
     return in_blocks(one, len(chosen), state.inducing.size)
 
 
-# --- Features of all rows, and their variances, kept from pass to pass where there is memory.
+# --- Cached features
 
 #: Bytes of features that are kept by default.
 MEMORY = 1e9
@@ -173,7 +173,7 @@ class Keeper:
         return Variances(self._w[some], full)
 
 
-# --- Sites of all rows, and the passes over them: what a posterior of w is made of, and settles by.
+# --- `Engine`
 
 #: A step that leaves no proper posterior is halved so often, as in the dense engine.
 HALVINGS = 40

@@ -25,7 +25,7 @@ __all__ = [
     "divide_transposed",
 ]
 
-# --- Inducing inputs under one kernel: the factor of k(Z, Z), and what it makes of rows.
+# --- Inducing inputs of one kernel
 
 #: More jitter than this, relative to the variance, is no rounding any more.
 MOST_JITTER = 1e-4
@@ -128,7 +128,7 @@ def _factor(K: Array, variance: float, jitter: float) -> tuple[Array, float]:
         jitter = min(max(10.0 * jitter, 1e-12), MOST_JITTER)
 
 
-# --- Triangular solves and squares of blocks of rows, in place and without the interpreter lock.
+# --- Blocks of rows without the interpreter lock
 #
 # scipy's own wrappers of these hold the lock: two threads took 1.95 times as long as one. The same
 # functions are called here by the addresses that scipy hands to Cython. Arrays are C-ordered: rows

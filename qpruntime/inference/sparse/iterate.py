@@ -32,7 +32,7 @@ __all__ = [
     "settle_tied",
 ]
 
-# --- Tied sites: N rows share one, so that a posterior of w is all that is remembered of them.
+# --- Tied sites
 #
 # Stochastic EP (Li, Hernandez-Lobato & Turner 2015). With Lambda = B - I and h of all N rows, those
 # seen before among them, every row's cavity is that of I + (1 - e) Lambda and (1 - e) h, e =
@@ -145,7 +145,7 @@ def _size(more: Sums, state: State) -> float:
     return float(max(np.linalg.norm(B), np.linalg.norm(h))) / np.sqrt(len(h))
 
 
-# --- The fixed point: sweeps of all rows at once, with means settled between, within a bound.
+# --- Fixed point
 #
 # The means couple the rows far more than the precisions do, and cost no factorisation. None are
 # settled before the first sweep: from the prior that diverges.

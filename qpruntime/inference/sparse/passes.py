@@ -47,7 +47,7 @@ __all__ = [
     "terms",
 ]
 
-# --- The gradient of EP's log evidence at its fixed point: a pass over rows, and what follows.
+# --- Gradient of EP's log evidence
 #
 # Per row beta = N - T m_g and rho = power beta^2 - T (1 - power T w). The derivatives are
 #
@@ -145,7 +145,7 @@ def evaluation(state: State, sums: Sums) -> Evaluation:
     )
 
 
-# --- Passes over one chunk of rows: what it adds to the sums, given a state and the chunk's sites.
+# --- Passes over one chunk
 
 # Numbers in the features of a block, 4 MB of float64, and rows at least. What a block needs is
 # allocated once for a thread: fresh pages for every block cost more than what is written there.
@@ -406,7 +406,7 @@ def _moments(block: Block, at: Cavities, power: float) -> tuple[Array, Array]:
     return block.centre((at.mean + power * block.nu * at.v) / kept), at.v / kept
 
 
-# --- Some rows at once: cavities, the sites they ask for, and their terms of the evidence.
+# --- Selected rows: cavities, sites and evidence terms
 #
 # Symbols are those of `qpruntime.inference.sparse`; m is the prior mean, means of f and of g =
 # phi^T w are about it. Cavities of g are N(m_c, c), those of f N(m + m_c, v), v = c + r; nothing is

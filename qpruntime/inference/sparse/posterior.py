@@ -38,7 +38,7 @@ __all__ = [
     "conclude",
 ]
 
-# --- The result of sparse inference: a `Posterior` that predicts without rows and takes more.
+# --- `SparsePosterior`
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,7 +173,7 @@ def conclude(
     return SparsePosterior._of(outcome, solution)
 
 
-# --- Rows as users hand them over, checked.
+# --- Checked rows
 
 # Squares of scales keep their digits, and times a variance they stay numbers.
 _LEAST_SCALE, _LARGEST_SCALE = 1e-150, 1e100
@@ -248,7 +248,7 @@ def about_prior(sites: Sites, rows: Rows) -> Sites:
     return Sites(sites.tau, nu)
 
 
-# --- What sparse inference leaves behind: predictions without rows; with them, what they are for.
+# --- What a sparse posterior keeps
 
 _PICKLED = "this posterior was pickled, without its rows: ask the one it was pickled from"
 _DENSE = (

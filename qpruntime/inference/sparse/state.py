@@ -34,7 +34,7 @@ __all__ = [
     "with_base",
 ]
 
-# --- What a chunk is given: the inducing inputs, the rule of projection, the posterior of w.
+# --- State handed to chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +135,9 @@ def _solved(root: Array, h: Array) -> Array:
     return found
 
 
-# --- Sums over chunks by a binary tree over their numbers: the same bits in whatever order they
-# come.
+# --- Reproducible sums over chunks
+#
+# Sums follow a binary tree over chunk numbers, so that their bits do not depend on the order.
 #
 # Chunk 2k is added to chunk 2k + 1, pairs to pairs, and so on. No more partial sums are held than
 # the chunks that are out of order.
@@ -202,7 +203,7 @@ def unpacked(vector: Array, size: int) -> Array:
     return square
 
 
-# --- How cavities are projected: likelihoods to the power of power EP times their weights.
+# --- Projection rule
 
 #: All that the method gives; what has its mean; log Z alone.
 Wanted = Literal["sites", "means", "log_z"]

@@ -96,7 +96,7 @@ class Density:
         return directions(H)
 
 
-# --- Hyper-parameters of one process, integrated: nodes with weights, and a posterior at each.
+# --- Nodes with a posterior each
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ class Integrated:
         )
 
 
-# --- Proper priors of all log parameters: what is given, and weak ones where nothing is.
+# --- Hyper-priors of all log parameters
 #
 # The evidence alone need not be integrable: where classes are separable it has a limit as the
 # variance of the latent function grows. Nothing here looks at observations.

@@ -74,7 +74,7 @@ def composite_mass() -> float:
     return 1.0 + 1.0 / (_RADIUS**2 - 1.0)
 
 
-# --- The shape k of the tail of importance weights, by which they are judged.
+# --- Pareto tail shape k of importance weights
 #
 # A generalised Pareto distribution is fitted to the largest weights; beyond 0.7 more draws hardly
 # help (Vehtari, Simpson, Gelman, Yao & Gabry 2024). The fit is that of Zhang & Stephens (2009).
@@ -121,7 +121,7 @@ def pareto_shape(x: Array, prior: float = 0.0) -> float:
     return (n * k + 0.5 * prior) / (n + prior)
 
 
-# --- Hyper-parameters by importance: draws of a Student t around the mode, weighted by the density.
+# --- Importance sampling
 #
 # Each half axis has a scale of its own, by two values of the density an axis; draws are those of a
 # scrambled Sobol sequence.
@@ -153,7 +153,7 @@ def draws(p: int, n: int, stretch: Array, seed: int) -> tuple[Array, Array]:
     return z, logs + p * np.log(2.0) - np.log(stretch.sum(axis=0)).sum()
 
 
-# --- Nodes spread around a mode: on a lattice, or by a composite design stretched to the density.
+# --- Lattice and composite designs
 #
 # In z, coordinates around the mode in which the curvature is 1. What is at a node is the caller's:
 # ``at(z)`` returns it with the log density there, less that of the mode, or None where there is

@@ -52,7 +52,7 @@ __all__ = [
     "prior_of",
 ]
 
-# --- Integrate the hyper-parameters of one process: find nodes, weigh them, infer at each.
+# --- `integrated`
 
 #: What is said where all parameters are fixed.
 NOTHING = (
@@ -226,7 +226,7 @@ def complain(found: Found) -> None:
         )
 
 
-# --- Nodes of a density of hyper-parameters by each design, with weights and what they say.
+# --- Designs and their diagnostics
 
 #: Most parameters of a grid and of a composite design.
 _MOST = {"grid": 3, "composite": MOST_COMPOSITE}

@@ -29,7 +29,7 @@ __all__ = [
     "why_never",
 ]
 
-# --- What rows held out say: the log of the stages of a fit, and when a gain is one.
+# --- Hold-out log and significant gains
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def better(gain: Array, errors: float = 1.0) -> bool:
     return float(np.mean(gain)) > errors * error
 
 
-# --- What the steps of a fit cost, in floating-point operations, and how many there may be.
+# --- Cost in floating-point operations
 #
 # A budget is counted and is no clock: the same seed gives the same bits on any machine, however
 # busy.
@@ -119,7 +119,7 @@ def local_density(rows: int, k: int, m: int) -> float:
     return rows * (4.0 * k * k * m + 10.0 * float(k) ** 3)
 
 
-# --- Whether a fit is one that the policy is for.
+# --- Conditions for automatic model selection
 
 #: More rows than this are not fitted densely.
 DENSE = 1500
@@ -173,7 +173,7 @@ def _free(data: Data, settings: Settings) -> bool:
     )
 
 
-# --- Which rows kernels are learnt from, and which judge them.
+# --- Training and hold-out rows
 
 #: Below this many rows none are held out.
 FEWEST = 60

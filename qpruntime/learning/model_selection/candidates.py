@@ -50,7 +50,7 @@ __all__ = [
     "staged",
 ]
 
-# --- Kernels of a process that have been climbed: of a shape, by one length-scale or one a feature.
+# --- Optimised kernels
 
 #: Relative tolerance and iterations of a climb that goes on.
 ON = (1e-3, 10)
@@ -219,7 +219,7 @@ def _shrunk(refined: Start) -> Start:
     return replace(refined, log_prior=prior)
 
 
-# --- One process on the rows of stages: kernels climbed by dense fits, and judged by rows held out.
+# --- Kernel choice by dense fits and hold-out rows
 
 # Sites of stages settle so far: they steer, and judge to three digits.
 _TOL = 1e-4

@@ -39,7 +39,7 @@ __all__ = [
     "Settled",
 ]
 
-# --- More rows than a dense fit takes: inducing points are doubled until rows left out say stop.
+# --- Doubling of inducing points
 #
 # Sites of the rows are carried from one number of inducing points to the next. Leave-one-out
 # densities of some rows say which kernel, how many inducing points, and whether the nearest rows of
@@ -240,7 +240,7 @@ def _ignore(engine: Engine) -> None:
     """Nothing is to be done after a sweep."""
 
 
-# --- Sites of all rows that have been settled, and what rows left out say of them.
+# --- Hold-out score of settled rows
 
 # What nearest rows have to gain, in log density a row.
 _NEAR = 2e-4

@@ -75,7 +75,7 @@ __all__ = [
     "tell",
 ]
 
-# --- Fit processes without arguments: choose the kernel, then the engine for the rows there are.
+# --- Automatic model selection
 
 # So many rows are fitted densely too where the user gives so many seconds.
 _LARGE, _GENEROUS = 6000, 120.0
@@ -221,7 +221,7 @@ def _strata(processes: Sequence[Data]) -> Array | None:
     return strata
 
 
-# --- All rows by inducing points, under the kernel that they choose among those of some of them.
+# --- Inducing-point fit of all rows
 
 
 class Ended(NamedTuple):
@@ -318,7 +318,7 @@ def _short(ground: Ground, posterior: Any, rest: Rest, given: Sequence[Candidate
     return better(some - found, SURE)
 
 
-# --- Few inducing points settle the rows under each of some kernels, and rows left out choose.
+# --- Kernel choice by few inducing points
 #
 # A thousand rows find the length-scales, and the variance of rough functions only to a factor of
 # ten.
@@ -425,7 +425,7 @@ def _room(ground: Ground, m: int, share: float) -> bool:
     return ground.budget.allows(sweeps_of(2 * FURTHER, len(ground.data.y), m), share)
 
 
-# --- All rows by the dense engine, from the kernel that some of them have chosen.
+# --- Dense fit of all rows
 
 # Relative tolerance and iterations with all of these rows.
 _END = (1e-5, 15)
@@ -493,7 +493,7 @@ def _by_feature(rest: Rest, trial: Trial, candidate: Candidate, last: Climbed) -
     return each if clear and each.optimum.value > last.optimum.value else None
 
 
-# --- What the fit of all rows is handed by the choice of their kernel.
+# --- Inputs of the final fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -508,7 +508,7 @@ class Rest:
     processes: int
 
 
-# --- What a fit without arguments has chosen, and one line that says so.
+# --- Summary of the choice
 
 _LOG = logging.getLogger("qpruntime")
 

@@ -31,7 +31,7 @@ __all__ = [
     "screened",
 ]
 
-# --- Few rows: whether their features are better seen as ranks, by leaving out each row in turn.
+# --- Rank transforms
 #
 # All of them are fitted as ever. The common length-scale of all features is compared, for it has
 # too few parameters to learn rows by heart.
@@ -98,7 +98,7 @@ def _bent(X: Array, shares: Array) -> bool:
     return not bool((straight | (norms == 0.0)).all())
 
 
-# --- The inputs of all rows as kernels see them: features, or their ranks, in units of their own.
+# --- Scaled inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class View:
         return self.units.scaled(self.warp(points) if self.warp else points)
 
 
-# --- Many features for few rows: some of them alone, where the evidence pays for choosing these.
+# --- Feature selection
 #
 # Any k of d features could have been chosen, with equal probability: that costs the log of how many
 # such choices there are (Occam's price), so that noise is chosen no more often than by chance.

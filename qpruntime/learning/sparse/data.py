@@ -41,7 +41,7 @@ __all__ = [
     "staged",
 ]
 
-# --- The first stage of a fit by inducing points: on a sample, parameters and then inducing inputs.
+# --- First stage: a sample
 
 #: A climb on a sample ends where an iteration raises the evidence per row by less.
 EARLY = 2e-5
@@ -121,7 +121,7 @@ def _by_feature(ground: Ground, place: Place, engine: Engine) -> tuple[Place, En
     return place, engine
 
 
-# --- Engines on any rows of a fit by inducing points, and climbs with them: what its stages share.
+# --- Engines shared by the stages
 
 
 @dataclass(eq=False)
@@ -249,7 +249,7 @@ class Ground:
         return search.place
 
 
-# --- How far a fit in stages is: a bar on a terminal, otherwise a line for each evaluation.
+# --- Progress
 
 # Steps of the bar.
 _TOTAL = 1000

@@ -36,7 +36,7 @@ __all__ = [
     "train_sparse",
 ]
 
-# --- Fits by inducing points, in stages: some rows first, then all; then the posterior.
+# --- Stages of a fit
 #
 # Kernel parameters are learnt on a sample, then with the inducing inputs, then both on all rows,
 # where few evaluations are left to do. Single precision steers; the posterior is of double
@@ -229,7 +229,7 @@ class _Fit:
         return kernel, projector.likelihood, posterior, tuple(self.ground.optima), None, nodes
 
 
-# --- Whether inducing points can serve a fit at all; raised before anything is computed.
+# --- Refusals
 
 
 def check(data: Data, settings: Settings, points: Array) -> None:
