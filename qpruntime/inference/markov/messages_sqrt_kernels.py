@@ -1,6 +1,6 @@
 """States of any size where sites outweigh the prior: messages in factors instead of covariances.
 
-What `qpruntime.inference.markov.messages_small_kernels` does with three: P = L diag(p) L' ahead,
+What `qpruntime.inference.markov.messages_trio_kernels` does: P = L diag(p) L' ahead,
 and J = U diag(e) U', eta = U z behind, by the steps of Thornton, Bierman, and Agee and Turner
 (Bierman 1977, Factorization Methods, III, V and VI), which subtract nothing while sites are
 positive. Factors are kept as symmetric matrices F: the diagonal, and column j of the factor in row

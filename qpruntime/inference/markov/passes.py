@@ -19,11 +19,9 @@ from qpruntime.inference.markov.messages_small_kernels import (
     pair_pass,
     pair_slope,
     pair_sweep,
-    trio_pass,
-    trio_slope,
-    trio_sweep,
 )
 from qpruntime.inference.markov.messages_sqrt_kernels import careful_pass, careful_sweep
+from qpruntime.inference.markov.messages_trio_kernels import trio_pass, trio_slope, trio_sweep
 from qpruntime.inference.sites import Counts, Sites
 from qpruntime.kernels.state_space import StateSpace
 from qpruntime.projection.site_kernel import EP, project_many, raise_status
