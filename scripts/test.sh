@@ -57,7 +57,7 @@ interpreted() {
     $files &&
   "$PY" -m coverage report --fail-under=95 \
     --omit='qpruntime/likelihoods/base.py,qpruntime/likelihoods/user_defined.py,qpruntime/likelihoods/responses.py,*/__init__.py' \
-    --include='qpruntime/_special.py,qpruntime/likelihoods/*,qpruntime/projection/interpolation.py,qpruntime/projection/site_kernel.py,qpruntime/quadrature/sigma_star_kernels.py,qpruntime/quadrature/panel_kernels.py,qpruntime/quadrature/adaptive_kernels.py,qpruntime/inference/site_kernels.py,qpruntime/inference/dense/cholesky_kernels.py'
+    --include='qpruntime/_special.py,qpruntime/likelihoods/*,qpruntime/projection/interpolation.py,qpruntime/projection/site_kernel.py,qpruntime/quadrature/sigma_star_kernels.py,qpruntime/quadrature/panel_kernels.py,qpruntime/quadrature/support_kernels.py,qpruntime/quadrature/adaptive_kernels.py,qpruntime/inference/site_kernels.py,qpruntime/inference/dense/cholesky_kernels.py'
 }
 
 beside() {

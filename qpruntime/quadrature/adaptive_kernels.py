@@ -19,7 +19,6 @@ from qpruntime.quadrature.panel_kernels import (
     STACK,
     WEIGHTS,
     N,
-    explore,
     grown,
     highest,
     last_coefficients,
@@ -28,6 +27,7 @@ from qpruntime.quadrature.panel_kernels import (
     too_short,
 )
 from qpruntime.quadrature.sigma_star_kernels import EPS, EXHAUSTED, NO_MASS, OK, Anchor, Raised
+from qpruntime.quadrature.support_kernels import explore
 
 __all__ = [
     "FARTHEST",

@@ -48,7 +48,7 @@ __all__ = [
 # --- Tilted density relative to an anchor
 #
 # Far from the mode that log is the difference of large numbers; relative to an anchor near the mode
-# it is not. Where the mass lies is found in `qpruntime.quadrature.panel_kernels`.
+# it is not. Where the mass lies is found in `qpruntime.quadrature.support_kernels`.
 
 OK, DECAY, NO_MASS, NOT_A_NUMBER, EXHAUSTED = 0, 1, 2, 3, 4
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from qpruntime._numba import call_landmark, call_split, kernel
 from qpruntime._typing import Array, Floats
-from qpruntime.quadrature.panel_kernels import sort
+from qpruntime.quadrature.support_kernels import sort
 
 __all__ = ["edges_of", "log_density", "rounding_of"]
 

@@ -19,7 +19,7 @@ from qpruntime._numba import kernel
 from qpruntime._special import ndtri_density
 from qpruntime._typing import Array, Arrays, Floats
 from qpruntime.likelihoods import Likelihood
-from qpruntime.quadrature.panel_kernels import sort
+from qpruntime.quadrature.support_kernels import sort
 from tablegen.second_rule.masses import log_evidence, masses, panel
 
 __all__ = ["RULE", "errors"]
