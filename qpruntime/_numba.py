@@ -394,11 +394,18 @@ class LatePointer:
     """
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
-        self._kernel: Any = kernel(function)
-        self._signature = signature
-        self._cell = np.zeros(2, dtype=np.int64)
+        self.__setstate__({"_kernel": kernel(function), "_signature": signature})
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Addresses mean nothing in another process.
+        return {"_kernel": self._kernel, "_signature": self._signature}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._kernel: Any = state["_kernel"]
+        self._signature = state["_signature"]
         self._compiler = ctypes.CFUNCTYPE(None)(self._compile)
-        self._cell[1] = ctypes.cast(self._compiler, ctypes.c_void_p).value or 0
+        address = ctypes.cast(self._compiler, ctypes.c_void_p).value
+        self._cell = np.array([0, address], dtype=np.int64)
 
     def __call__(self, *args: Any) -> Any:
         return self._kernel(*args)
@@ -507,11 +514,17 @@ def _lower_late_call(context: Any, builder: Any, signature: Any, args: Any) -> A
             builder.inttoptr(compiler, ir.FunctionType(ir.VoidType(), []).as_pointer()), []
         )
         builder.store(builder.load(cell), target)
-    status = cgutils.alloca_once_value(builder, ir.Constant(number, LateStatus.CODE))
+    found = context.get_constant_null(signature.return_type)
+    if isinstance(signature.return_type, types.BaseTuple):
+        code = context.get_constant(types.float64, LateStatus.CODE)
+        found = builder.insert_value(found, code, 0)
+    else:
+        found = context.get_constant(signature.return_type, LateStatus.CODE)
+    found = cgutils.alloca_once_value(builder, found)
     with builder.if_then(cgutils.is_not_null(builder, builder.load(target)), likely=True):
         called = _lower_call(context, builder, signature, [builder.load(target), *args[1:]])
-        builder.store(called, status)
-    return builder.load(status)
+        builder.store(called, found)
+    return builder.load(found)
 
 
 def _lower_exact(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -593,8 +606,8 @@ else:
         y: Any,
         theta: Any,
     ) -> Any:
-        """Call a quadrature rule through its handle, with those of a likelihood's functions."""
-        return RULE.return_type(types.int64, *RULE.args), _lower_call
+        """Call a quadrature rule through its late handle, with a likelihood's functions."""
+        return RULE.return_type(types.int64, *RULE.args), _lower_late_call
 
     @intrinsic
     def call_surfaces(

@@ -1,4 +1,4 @@
-"""Compiled kernels in a file: taken on the same machine, refused when damaged, ignored elsewhere."""
+"""Archives of kernels: used on the same machine, refused when damaged, ignored elsewhere."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_an_archive_of_another_machine_is_ignored_with_one_line(archive, tmp_pat
     )
     assert kernel_archive.load(other) == 0
     (record,) = caplog.records
-    assert "is ignored" in record.getMessage() and f"{what} another" in record.getMessage()
+    assert "is ignored" in record.getMessage()
+    assert f"{what} another" in record.getMessage()
 
 
 def test_kernels_of_other_sources_are_left_out(archive, tmp_path):

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._formatting import meant, spell
-from qpruntime._numba import COORDINATES, FRAME, LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime._numba import (
+    COORDINATES,
+    FRAME,
+    LANDMARK,
+    MOMENTS,
+    RAISED_MOMENTS,
+    SPLIT,
+    LatePointer,
+    Pointer,
+)
 from qpruntime._typing import Array, Floats
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import user_defined
@@ -190,7 +199,7 @@ class Likelihood:
     parameters: Mapping[str, float] = field(default_factory=dict)
     landmarks: Pointer | None = None
     powers: Powers | None = None
-    rule: Pointer | None = None
+    rule: LatePointer | None = None
     recipe: tuple[tuple[str, Any], ...] | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     derive: Callable[..., tuple[float, ...]] | None = None

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import math
 
-from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, RULE, SPLIT, Pointer, kernel
+from qpruntime._numba import (
+    LANDMARK,
+    MOMENTS,
+    RAISED_MOMENTS,
+    RULE,
+    SPLIT,
+    LatePointer,
+    Pointer,
+    kernel,
+)
 from qpruntime._special import erfcx, log_ndtr, ndtri_density, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -163,7 +172,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=log_ratios,
     moments=Pointer(_moments, MOMENTS),
-    rule=Pointer(_rule, RULE),
+    rule=LatePointer(_rule, RULE),
     landmarks=Pointer(_edge, LANDMARK),
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS)),
     expected=Pointer(_expected, MOMENTS),

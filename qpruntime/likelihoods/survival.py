@@ -16,6 +16,7 @@ from qpruntime._numba import (
     RAISED_MOMENTS,
     RULE,
     SPLIT,
+    LatePointer,
     Pointer,
     kernel,
 )
@@ -101,7 +102,7 @@ def time_likelihood(
         moments=Pointer(moments, MOMENTS),
         frame=Pointer(frame, FRAME),
         powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
-        rule=Pointer(rule, RULE),
+        rule=LatePointer(rule, RULE),
         landmarks=Pointer(edge, LANDMARK),
         parameters={"scale": 0.5},
         limits={"scale": (1e-4, 1e4)},

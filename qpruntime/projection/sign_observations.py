@@ -19,6 +19,7 @@ from qpruntime._numba import (
     RAISED_MOMENTS,
     RULE,
     SPLIT,
+    LatePointer,
     Pointer,
     call_frame,
     call_landmark,
@@ -86,7 +87,7 @@ def signed(own: Likelihood) -> Signed:
     probit, powers = get("probit"), own.powers or Powers(whole=False)
     none = own.landmarks or ABSENT_LANDMARK
     # Where every row has a frame, the adaptive rule is not asked for, and not compiled.
-    rules: tuple[Pointer | None, Pointer | None] = None, None
+    rules: tuple[LatePointer | None, LatePointer | None] = None, None
     if own.frame is None or own.rule is not None or not powers.whole:
         rules = own.rule or (location_rule if own.moves else adaptive_rule), adaptive_rule
     to_power = powers.moments, powers.frame
@@ -217,10 +218,12 @@ POINTERS = {
     "landmarks": Pointer(_landmark, LANDMARK),
 }
 POWERS = Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)
-BY_RULE = Pointer(_rule, RULE)
+BY_RULE = LatePointer(_rule, RULE)
 
 
-def addresses(own: Sequence[Pointer | None], of_signs: Sequence[Pointer | None]) -> Array:
+def addresses(
+    own: Sequence[Pointer | LatePointer | None], of_signs: Sequence[Pointer | LatePointer | None]
+) -> Array:
     """What is to stand at the end of theta; zeros for functions that are absent or never called.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime._numba import RULE, Pointer, call_landmark, kernel
+from qpruntime._numba import RULE, LatePointer, call_landmark, kernel
 from qpruntime._special import ndtri_density
 from qpruntime._typing import Array, Floats
 from qpruntime.quadrature.panel_kernels import (
@@ -402,5 +402,5 @@ def _location_rule(
 
 #: `RULE` of `qpruntime._numba`: moments and sigma* of any tilted density. Kernels get its address,
 #: so that it compiles only where it is needed.
-adaptive_rule = Pointer(_adaptive_rule, RULE)
-location_rule = Pointer(_location_rule, RULE)
+adaptive_rule = LatePointer(_adaptive_rule, RULE)
+location_rule = LatePointer(_location_rule, RULE)
