@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*(/[A-Za-z_]\w*)*/[\w.<>-]+\.nb[ic]")
 
 def machine() -> dict[str, str]:
     """Return what has to be the same for compiled code to be used."""
-    magic = numba.njit(lambda: None).targetctx.codegen().magic_tuple()  # type: ignore[attr-defined]
+    magic = numba.njit(lambda: None).targetctx.codegen().magic_tuple()
     triple, cpu, features = (str(part) for part in magic)
     return {
         "python": f"{sys.implementation.name} {platform.python_version_tuple()[:2]}",

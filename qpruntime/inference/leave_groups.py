@@ -121,7 +121,8 @@ def _without(told: _Rows, some: slice) -> tuple[Array, Array]:
     S, tau = told.covariance(some), told.tau[some]
     left = np.eye(len(S)) - S * tau
     try:
-        found = np.linalg.solve(left, np.column_stack([told.mean[some] - S @ told.nu[some], S]))
+        right = np.column_stack([told.mean[some] - S @ told.nu[some], S])
+        found = np.asarray(np.linalg.solve(left, right), dtype=float)
     except np.linalg.LinAlgError:
         return np.full(len(S), np.nan), np.full(len(S), np.nan)
     variance: Array = found[:, 1:].diagonal()
