@@ -13,7 +13,7 @@ from qpruntime._numba import MOMENTS, Pointer
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array
 from qpruntime._validation import broadcast, real
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.step import two_sided
 from qpruntime.projection.site_kernel import raise_status
@@ -24,6 +24,7 @@ __all__ = [
     "checked",
     "is_own",
     "refuse",
+    "refuse_overflow",
     "to_power",
 ]
 
@@ -90,6 +91,22 @@ def checked(
     return Given(own, m, s, labels, w, arrays[0].shape)
 
 
+def refuse_overflow(given: Given, values: Array, derivatives: Array | None = None) -> None:
+    """Raise `NumericalError` where a value is not a number, or a derivative of it not finite.
+
+    A value may be -inf: a log density beyond double precision, which has no derivatives.
+    """
+    wrong = np.isnan(values)
+    if derivatives is not None:
+        wrong |= np.isfinite(values) & ~np.isfinite(derivatives).all(axis=1)
+    if wrong.any():
+        m, s = given.mu[wrong][0], given.sigma[wrong][0]
+        raise NumericalError(
+            f"a value or a derivative under N({m:g}, {s:g}^2) leaves double precision, whose "
+            "numbers reach from 1e-308 to 1e308: rescale the latent function"
+        )
+
+
 def is_own(likelihood: Likelihood) -> bool:
     """Whether it comes with the package."""
     known = likelihood.name in likelihoods.names() and likelihood.recipe is None
@@ -126,8 +143,8 @@ def _heaviside(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, 
 def _step(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     # Z = Phi(a) + e^-y Phi(-a), a = mu/sigma, for y >= 0; phi(a)/Z = r(a) Phi(a)/Z.
     log_z, _, _, a, right, _ = two_sided(mu, sigma, y)
-    slope = math.copysign(1.0, y) * -math.expm1(-abs(y)) * right * probit_series(a)[0] / sigma
-    return log_z, slope, -slope * (mu / sigma)
+    slope = -math.expm1(-abs(y)) * right * probit_series(a)[0] / sigma
+    return log_z, math.copysign(1.0, y) * slope, -slope * a
 
 
 #: By the name of the likelihood; for the first power.

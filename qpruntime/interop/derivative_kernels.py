@@ -55,6 +55,8 @@ __all__ = [
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 #: Of the trapezoid rule in log t: exp(-pi^2/_STEP) = 1e-17; terms below exp(-_CUT) are left out.
 _STEP, _CUT = 0.25, 40.0
+#: Sizes of (f - y)/scale whose squares need care.
+_VAST = 1e100
 #: Standard deviations beyond which a log density counts nothing: exp(-_REACH^2/2) = 2e-22.
 _REACH = 10.0
 #: Panels to begin with, those evaluated at most, and those that wait.
@@ -69,6 +71,14 @@ def _student_t(mean: float, std: float, y: float, theta: Array) -> tuple[float, 
     # With X = (f - y)/scale ~ N(d, s^2): E log(1 + X^2/nu) is the integral over log t of
     # e^-t (1 - M(t)), M(t) = E exp(-t X^2/nu) = a^-1/2 exp(-t d^2/(nu a)), a = 1 + 2 t s^2/nu.
     nu, scale = theta[0], theta[1]
+    # Beyond _VAST scales only log X^2 is left, of which the unit is taken out.
+    vast, size = _VAST * scale, math.hypot(mean - y, std)
+    if not size < math.inf:
+        return math.nan, math.nan, math.nan
+    excess = 0.0
+    if size > vast:
+        excess = math.log(size / _VAST) - math.log(scale)
+        scale = size / _VAST
     d, s = (mean - y) / scale, std / scale
     d2, s2 = d * d / nu, 2.0 * s * s / nu
     u = -math.log1p(s2 + d2) - _CUT
@@ -88,7 +98,8 @@ def _student_t(mean: float, std: float, y: float, theta: Array) -> tuple[float, 
         u += _STEP
     half = 0.5 * (nu + 1.0) * _STEP
     slope = -half * 2.0 * d / nu * by_d / scale
-    return theta[2] - half * value, slope, half * 2.0 / nu * by_s / (scale * scale)
+    value = theta[2] - half * value - (nu + 1.0) * excess
+    return value, slope, half * 2.0 / nu * by_s / scale / scale
 
 
 def _heaviside(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -532,7 +543,6 @@ def expected_many(
             continue
         value, slope, curvature = call_moments(expected, mean[i], std[i], y[i], theta)
         found[i, 0], found[i, 1], found[i, 2] = value, slope, -std[i] * curvature
-        if value == -math.inf or math.isnan(value):
-            # A density that is 0 somewhere: steps of height 0.
-            found[i, 0], found[i, 1], found[i, 2] = -math.inf, math.nan, math.nan
+        if value == -math.inf:
+            found[i, 1], found[i, 2] = math.nan, math.nan
     return OK, 0

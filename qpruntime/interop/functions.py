@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._numba import plain
 from qpruntime._typing import Array
 from qpruntime._validation import flag
-from qpruntime.interop.arguments import CLOSED_SLOPES, Given, checked, is_own, refuse
+from qpruntime.interop.arguments import (
+    CLOSED_SLOPES,
+    Given,
+    checked,
+    is_own,
+    refuse,
+    refuse_overflow,
+)
 from qpruntime.interop.compiled import compiled
 from qpruntime.interop.derivative_kernels import (
     BANDS,
@@ -133,13 +140,16 @@ class LikelihoodFunctions:
         """
         if not flag(derivatives, "derivatives"):
             given = checked(self.likelihood, mu, sigma, y, power)
-            return self._projected(self._ep, given).log_z
+            log_z = self._projected(self._ep, given).log_z
+            refuse_overflow(given, log_z.reshape(-1))
+            return log_z
         given = self._checked(mu, sigma, y, power)
         found = np.empty((given.mu.size, 3))
         closed = CLOSED_SLOPES.get(self.likelihood.name) if is_own(self.likelihood) else None
         if closed is not None and (given.power == 1.0).all():
             cavities = given.mu, given.sigma
             closed_many(closed.handle, given.likelihood.theta, cavities, given.y, found)
+            refuse_overflow(given, found[:, 0], found[:, 1:])
             return three(given, found)
         exact = self._projected(self._ep, given)
         found[:, 0] = exact.log_z.reshape(-1)
@@ -147,6 +157,7 @@ class LikelihoodFunctions:
         found[:, 1:], kept = from_moments(given, mean, std)
         if not kept.all():
             found[~kept, 1:] = self._bands(given.where(~kept))[:, 1:3]
+        refuse_overflow(given, found[:, 0], found[:, 1:])
         return three(given, found)
 
     def log_predictive(
@@ -232,7 +243,8 @@ class LikelihoodFunctions:
     ) -> Any:
         """``power`` times E log p(y|f) for f ~ N(mu, sigma^2), the term of a variational bound.
 
-        Where p(y|f) is 0 for some f it is -inf, and its derivatives are NaN.
+        Where p(y|f) is 0 for some f, or the expectation is beyond -1.8e308, it is -inf, and its
+        derivatives are NaN.
 
         Returns
         -------
@@ -261,6 +273,7 @@ class LikelihoodFunctions:
         )
         found *= given.power[:, None]
         refuse(given, status, i)
+        refuse_overflow(given, found[:, 0], found[:, 1:] if derivatives else None)
         result = three(given, found)
         return result if derivatives else result.value
 
@@ -336,6 +349,7 @@ class LikelihoodFunctions:
             found,
         )
         refuse(given, status, i)
+        refuse_overflow(given, found[:, 6], found[:, 3:])
         return found
 
 

@@ -83,8 +83,8 @@ def log_peak(x: float) -> float:
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 #: Of the trapezoid rule for expectations: exp(-_REACH^2/2) = 4e-17; steps in standard deviations,
 #: singular at pi i, so that a step times std is what counts; where the normal is wide in u,
-#: f = sinh u, and there in standard deviations at the mean.
-_SOFTPLUS_REACH, _SOFTPLUS_STEP, _WIDE = 8.7, 0.55, 3.0
+#: f = sinh u, and there in standard deviations at the mean. Beyond _LARGEST sinh overflows.
+_SOFTPLUS_REACH, _SOFTPLUS_STEP, _WIDE, _LARGEST = 8.7, 0.55, 3.0, 1e307
 _STEP_U, _STEP_W = 0.11, 0.4
 
 
@@ -138,12 +138,16 @@ def softplus_expected(mean: float, std: float) -> tuple[float, float, float]:
     The first is singular at pi i, and behaves like f on the right.
     """
     value, slope, curvature = 0.0, 0.0, 0.0
-    wide = std > _WIDE
+    far = abs(mean) > _SOFTPLUS_REACH * std
+    wide = std > _WIDE and not far
     if wide:
-        h = min(_STEP_U, _STEP_W * std / math.sqrt(1.0 + mean * mean))
+        if not abs(mean) + _SOFTPLUS_REACH * std < _LARGEST:
+            return math.nan, math.nan, math.nan
+        h = min(_STEP_U, _STEP_W * std / math.hypot(1.0, mean))
         u, last = math.asinh(mean - _SOFTPLUS_REACH * std), math.asinh(mean + _SOFTPLUS_REACH * std)
     else:
-        h = min(0.5, _SOFTPLUS_STEP / std)
+        # A singularity beyond all nodes does not slow the rule down.
+        h = 0.5 if far else min(0.5, _SOFTPLUS_STEP / std)
         u, last = -_SOFTPLUS_REACH, _SOFTPLUS_REACH
     while u <= last:
         x, w = mean + std * u, math.exp(-0.5 * u * u)
@@ -151,15 +155,13 @@ def softplus_expected(mean: float, std: float) -> tuple[float, float, float]:
             up = math.exp(u)
             x = 0.5 * (up - 1.0 / up)
             t = (x - mean) / std
-            w = 0.5 * (up + 1.0 / up) * math.exp(-0.5 * t * t)
+            w = 0.5 * (up + 1.0 / up) / std * math.exp(-0.5 * t * t)
         small = math.exp(-abs(x))
         value += w * (max(x, 0.0) + math.log1p(small))
         slope += w * (1.0 if x > 0.0 else small) / (1.0 + small)
         curvature += w * small / ((1.0 + small) * (1.0 + small))
         u += h
     h *= _INV_SQRT_2PI
-    if wide:
-        h /= std
     return h * value, h * slope, h * curvature
 
 

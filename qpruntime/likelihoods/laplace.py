@@ -87,7 +87,7 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
     density = _SQRT_2_PI * math.exp(-0.5 * d * d)
     lean = math.erf(d * _SQRT1_2)
     return (
-        theta[1] - std * (density + d * lean) / theta[0],
+        theta[1] - (std * density + (mean - y) * lean) / theta[0],
         -lean / theta[0],
         density / (std * theta[0]),
     )

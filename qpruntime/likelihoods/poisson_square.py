@@ -256,14 +256,20 @@ def log_square(mean: float, variance: float) -> tuple[float, float, float]:
     x = 0.5 * mean * mean / variance
     if x > _FAR:
         q = 0.5 / x
-        term, total, slopes = 1.0, 0.0, 0.0
+        # The sum of (2k - 1)!! q^(k - 1), which is 1 where the variance is lost beside the mean.
+        power, total, slopes = 1.0, 0.0, 0.0
         for k in range(1, 40):
-            term *= (2 * k - 1) * q
-            total += term / k
+            term = (2 * k - 1) * power
+            power = term * q
+            total += power / k
             slopes += term
-            if term < 1e-17:
+            if power < 1e-17:
                 break
-        return 2.0 * math.log(abs(mean)) - total, 2.0 / mean * (1.0 + slopes), -slopes / variance
+        return (
+            2.0 * math.log(abs(mean)) - total,
+            2.0 / mean * (1.0 + q * slopes),
+            -slopes / (mean * mean),
+        )
     weight = math.exp(-x)
     level, total, slope = 0.0, 0.0, 0.0
     for j in range(int(x + 12.0 * math.sqrt(x) + 20.0)):
@@ -280,14 +286,17 @@ def log_square(mean: float, variance: float) -> tuple[float, float, float]:
 
 def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     """E log p(y|f) for p = f^(2y) exp(-f^2)/y!, closed."""
-    variance = std * std
+    square = mean * mean + std * std
     if y == 0.0:
-        return -(mean * mean + variance), -2.0 * mean, 2.0
-    value, by_mean, by_variance = log_square(mean, variance)
+        return -square, -2.0 * mean, 2.0
+    # In units in which squares neither vanish nor overflow.
+    unit = math.hypot(mean, std)
+    value, by_mean, by_variance = log_square(mean / unit, (std / unit) ** 2)
+    value += 2.0 * math.log(unit)
     return (
-        y * value - (mean * mean + variance) - math.lgamma(y + 1.0),
-        y * by_mean - 2.0 * mean,
-        2.0 - 2.0 * y * by_variance,
+        y * value - square - math.lgamma(y + 1.0),
+        y * by_mean / unit - 2.0 * mean,
+        2.0 - 2.0 * y * by_variance / unit / unit,
     )
 
 

@@ -25,8 +25,9 @@ _REACH, _LAST = 8.7, 9.5
 #: Steps of their trapezoid rule: in standard deviations; in f, near the zeros of Phi at
 #: 1.9 +- 2.8i; in u where f = sinh u, and there in standard deviations at the mean; to 1e-11.
 _STEP, _STEP_F, _STEP_U, _STEP_W = 0.7, 0.42, 0.11, 0.4
-#: Standard deviation beyond which the edge of Phi is narrow beside the normal.
-_WIDE = 1.3
+#: Standard deviation beyond which the edge of Phi is narrow beside the normal, and where sinh
+#: leaves double precision.
+_WIDE, _LARGEST = 1.3, 1e307
 
 
 def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
@@ -141,20 +142,22 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
             curvature += w * c
         h *= _INV_SQRT_2PI
         return h * value, y * h * slope, h * curvature
-    h = min(_STEP_U, _STEP_W * std / math.sqrt(1.0 + a * a))
+    if not abs(a) + _REACH * std < _LARGEST:
+        return math.nan, math.nan, math.nan
+    h = min(_STEP_U, _STEP_W * std / math.hypot(1.0, a))
     u = math.asinh(a - _REACH * std)
     last = math.asinh(min(a + _REACH * std, _LAST))
     while u <= last:
         up = math.exp(u)
         x, jacobian = 0.5 * (up - 1.0 / up), 0.5 * (up + 1.0 / up)
         t = (x - a) / std
-        w = jacobian * math.exp(-0.5 * t * t)
+        w = jacobian / std * math.exp(-0.5 * t * t)
         log_p, r, c = log_ndtr_slopes(x)
         value += w * log_p
         slope += w * r
         curvature += w * c
         u += h
-    h *= _INV_SQRT_2PI / std
+    h *= _INV_SQRT_2PI
     return h * value, y * h * slope, h * curvature
 
 

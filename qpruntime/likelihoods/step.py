@@ -156,10 +156,13 @@ def _rule(
 
 def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
     # -|y| times the mass on the lower side; no expectation where that has height 0.
-    alpha = math.copysign(1.0, y) * mean / std
+    if math.isinf(y):
+        return -math.inf, math.nan, math.nan
+    sign = math.copysign(1.0, y)
+    alpha = min(max(sign * mean / std, -_FAR), _FAR)
     mass = 0.5 * math.erfc(alpha * _SQRT1_2)
     slope = y * math.exp(-0.5 * alpha * alpha) / (_SQRT_2PI * std)
-    return -abs(y) * mass, slope, slope * mean / (std * std)
+    return -abs(y) * mass, slope, sign * slope * alpha / std
 
 
 def _edge(y: float, theta: Array, k: int) -> float:

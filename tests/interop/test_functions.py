@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
+import multiprocessing
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
+from scipy.stats import t as student_t
 
 from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods, project
 from qpruntime.interop.arguments import CLOSED_SLOPES
+from tests.tools import half_plane
 from tests.tools.cases import every_case
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "certified.csv"
@@ -194,3 +199,105 @@ def test_what_is_not_known_is_refused():
     rough = Likelihood.from_log_prob(lambda f, y: f * f, name="growing")
     with pytest.raises(NumericalError, match="does not decay"):
         functions(rough).sigma_star(0.0, 1.0, 0.0)
+
+
+#: Sizes of arguments from the smallest to the largest, where squares vanish and overflow.
+SIZES = (1e-300, 1e-155, 1e-8, 1.0, 30.0, 1e8, 1e155, 1e300, 1.7e308)
+#: Seconds for one call, of which the slowest takes milliseconds.
+PATIENCE = 120.0
+EXTREME = {
+    "labels": (-1.0, 1.0),
+    "counts": (0.0, 1.0, 50.0, 51.0, 1e6),
+    "binomial": ([0, 1], [3, 7], [7, 7]),
+    "numbers": (0.0, 0.3, -1e-300, 1e8, -1e100),
+}
+
+
+def call_at_extremes(name, methods, pipe):
+    """Call a function at all sizes; send what is called first, and at the end what is wrong."""
+    own, wrong = functions(name), []
+    kind = kind_of(name)
+    means = [0.0, *SIZES, *(-size for size in SIZES)]
+    for method, derivatives in itertools.product(methods, (False, True)):
+        getattr(own, method)(0.3, 0.8, EXTREME[kind][0], derivatives=derivatives)
+        for given in itertools.product(means, SIZES, EXTREME[kind]):
+            pipe.send((method, derivatives, *given))
+            try:
+                found = getattr(own, method)(*given, derivatives=derivatives)
+            except NumericalError:
+                continue
+            value, *slopes = found if derivatives else (found,)
+            no_value = np.isnan(value).any()
+            # -inf is a log density beyond double precision, which has no slope.
+            no_slope = np.isfinite(value).all() and not np.isfinite(slopes).all()
+            if no_value or no_slope:
+                wrong.append((method, given, found))
+    pipe.send(wrong)
+
+
+def kind_of(name):
+    """Which observations of `EXTREME` a likelihood takes."""
+    name = likelihoods.get(name).name
+    if name in half_plane.LABELS:
+        return "labels"
+    if name in half_plane.COUNTS:
+        return "counts"
+    return name if name == "binomial" else "numbers"
+
+
+def ends_at_extremes(name, methods):
+    """Call in another process, which is killed if it says nothing for long."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=call_at_extremes, args=(name, methods, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    called = None
+    try:
+        while not isinstance(called, list):
+            assert ours.poll(PATIENCE), f"{called} does not end"
+            called = ours.recv()
+    finally:
+        process.kill()
+        process.join()
+    assert not called, called[:5]
+
+
+@every_case("name", ["probit", "logistic", "student-t"])
+def test_expectations_end_at_all_finite_arguments(name):
+    ends_at_extremes(name, ("expected_log_prob",))
+
+
+@pytest.mark.slow
+@every_case("name", likelihoods.names())
+def test_every_function_ends_at_all_finite_arguments(name):
+    ends_at_extremes(name, METHODS)
+
+
+EXPECTATIONS = [
+    # A wide normal sees the bend at 0 as a kink: -E max(f, 0), or -E max(-f, 0)^2/2.
+    ("logistic", 1e155, 1e155, 1.0, -1e155 * (norm.pdf(1.0) - norm.sf(1.0))),
+    ("logistic", 1e155, 1e155, -1.0, -1e155 * (norm.pdf(1.0) + norm.cdf(1.0))),
+    ("logistic", 0.0, 1e155, 1.0, -1e155 * norm.pdf(0.0)),
+    ("logistic", 1e16, 4.0, -1.0, -1e16),
+    ("logistic", 1e16, 4.0, 1.0, 0.0),
+    ("probit", 1e150, 1e150, 1.0, -0.5e300 * (2.0 * norm.sf(1.0) - norm.pdf(1.0))),
+    # E log X^2 = log s^2/2 - gamma for a normal about 0: no scale is seen but the normal's.
+    (
+        "student-t(nu=4, scale=0.1)",
+        0.0,
+        1e155,
+        0.0,
+        float(student_t.logpdf(0.0, 4.0)) + math.log(10.0)
+        - 2.5 * (2.0 * math.log(1e156) - math.log(8.0) - np.euler_gamma),
+    ),
+    ("laplace", 1e8, 1e-300, -1e8, -2e8 - math.log(2.0)),
+    ("poisson", 0.0, 1e-200, 2.0, 2.0 * (2.0 * math.log(1e-200) - math.log(2.0) - np.euler_gamma)
+     - math.log(2.0)),
+    ("poisson", 3.0, 1e-200, 2.0, 2.0 * math.log(9.0) - 9.0 - math.log(2.0)),
+]  # fmt: skip
+
+
+@every_case("name, mu, sigma, y, want", EXPECTATIONS)
+def test_expectations_at_extremes_are_right(name, mu, sigma, y, want):
+    assert functions(name).expected_log_prob(mu, sigma, y) == pytest.approx(want, rel=1e-11)
