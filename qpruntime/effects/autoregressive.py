@@ -91,7 +91,10 @@ class SeriesBlock(Block):
                 f"gaps of column {term.column!r} reach from {gaps.min():g} to {gaps.max():g}: give "
                 "times in another unit, or step="
             )
-        self.whole = bool((np.abs(self.gaps - np.round(self.gaps)) < 1e-6).all())
+        # What rounding of the times may do to a gap, in steps.
+        rounding = 4.0 * float(np.spacing(np.abs(self.times).max())) / self.step
+        slack = np.maximum(1e-6, rounding * (1.0 + self.gaps))
+        self.whole = bool((np.abs(self.gaps - np.round(self.gaps)) < slack).all())
         if self.whole:
             self.gaps = np.round(self.gaps)
         self.labels = self.times

@@ -36,9 +36,12 @@ __all__ = [
 ALIASES = {"poisson": "poisson-exp", "bernoulli": "logistic", "logit": "logistic"}
 _LABELS = ("probit", "logistic", "heaviside")
 _COUNTS = ("poisson-exp", "negative-binomial")
-_REALS = ("student-t", "laplace")
-# The median absolute deviation of a normal is its standard deviation over this.
-_MAD = 1.4826
+_REALS = ("gaussian", "student-t", "laplace")
+# Positive numbers whose log mean or log median is the predictor.
+_POSITIVE = ("gamma",)
+# The median absolute deviation of a normal is its standard deviation over this, and the distance
+# between its 5 and 95 % points is so many standard deviations.
+_MAD, _CENTRAL = 1.4826, 3.2897
 # Bounds of a scale of noise in units of the observations' spread, and of a dispersion.
 _SCALE, _DISPERSION = (1e-4, 1e2), (1e-2, 1e6)
 #: Learnt by default, and where they start: .3 of the spread, a variance of twice the mean at 1.
@@ -58,13 +61,20 @@ class Family:
     classes : ndarray, shape (2,), or None
         Of labels, the second is the one whose probability is modelled.
     learn : dict
-        Bounds of learnt parameters.
+        Bounds of learnt parameters, in the units inside.
+    centre, unit : float
+        Inside, observations are (y - centre)/unit, and the predictor is (eta - centre)/unit.
+    log : bool
+        Whether observations are y/exp(centre) inside instead: their logarithms are shifted.
     """
 
     likelihood: Likelihood
     kind: str
     classes: NDArray[Any] | None = None
     learn: dict[str, tuple[float, float]] = field(default_factory=dict)
+    centre: float = 0.0
+    unit: float = 1.0
+    log: bool = False
 
     @property
     def start(self) -> Array:
@@ -77,6 +87,25 @@ class Family:
             return self.likelihood
         values = {n: float(np.exp(v)) for n, v in zip(self.learn, logs, strict=True)}
         return self.likelihood.with_parameters(**values)
+
+    def outside(self, likelihood: Likelihood) -> Likelihood:
+        """Return a likelihood that is known inside in the units of y."""
+        if self.unit == 1.0 or "scale" not in likelihood.parameters:
+            return likelihood
+        return likelihood.with_parameters(scale=self.unit * likelihood.parameters["scale"])
+
+    def inside(self, y: Array) -> Array:
+        """Return encoded observations in the units inside."""
+        if self.log:
+            return np.asarray(y * np.exp(-self.centre))
+        if self.kind != "reals":
+            return y
+        return np.asarray((y - self.centre) / self.unit)
+
+    @property
+    def log_unit(self) -> float:
+        """Logarithm of the unit of y inside, by which densities differ."""
+        return self.centre if self.log else float(np.log(self.unit))
 
     def log_prior(self, logs: Array) -> tuple[float, Array]:
         """Log density of the learnt parameters' logarithms, not normalised, and its slopes."""
@@ -129,9 +158,15 @@ class Family:
 
 
 def family_of(
-    family: str | Likelihood, y: ArrayLike, bounds: Mapping[str, Any] | None
+    family: str | Likelihood,
+    y: ArrayLike,
+    bounds: Mapping[str, Any] | None,
+    *,
+    offset: Array | float = 0.0,
+    centred: bool = True,
+    standardise: bool = True,
 ) -> tuple[Family, Any]:
-    """Return the family of these observations, and the observations encoded.
+    """Return the family of these observations, and the observations encoded, in units inside.
 
     Parameters
     ----------
@@ -139,6 +174,12 @@ def family_of(
     y : array-like, shape (N,) or (N, 2)
     bounds : mapping, optional
         Of parameters of the likelihood: pairs between which they are learnt, or "fixed".
+    offset : ndarray, shape (N,), or float
+        Known part of the predictor, which real observations are compared with.
+    centred : bool
+        Whether real observations are centred: a model without intercept has a fixed origin.
+    standardise : bool
+        Whether real observations are centred and brought to unit spread inside.
     """
     name = ALIASES.get(family, family) if isinstance(family, str) else family
     own = likelihoods.get(name)
@@ -153,18 +194,29 @@ def family_of(
     seen = own.validate(y)
     if seen.ndim != (2 if kind == "pairs" else 1):
         raise InputError(f"y must have one observation a row, got shape {np.shape(y)}")
-    spread = 1.0
+    spread, found = 1.0, Family(own, kind)
     if kind == "reals":
-        middle = np.median(seen)
-        spread = float(_MAD * np.median(np.abs(seen - middle))) or float(seen.std()) or 1.0
-    found = Family(own, kind)
+        centre, spread = _scale_of(seen - offset, centred)
+        if standardise:
+            found = replace(found, centre=centre, unit=spread)
+    elif own.name in _POSITIVE and own.recipe is None and standardise and centred:
+        # The predictor is a logarithm, which the unit of y shifts.
+        found = replace(found, centre=float(np.median(np.log(seen) - offset)), log=True)
+    unit = {"scale": found.unit}
+    if found.unit != 1.0 and "scale" in own.parameters:
+        # A given scale is in the units of y.
+        given = own
+        own = own.with_parameters(scale=own.parameters["scale"] / found.unit)
+        found = replace(found, likelihood=own)
+    else:
+        given = own
     for parameter in own.parameters:
         limits = (bounds or {}).get(parameter)
         start = own.parameters[parameter]
-        if limits is None and parameter in _LEARNT and own is likelihoods.get(own.name):
-            unit = spread if parameter == "scale" else 1.0
-            start = _LEARNT[parameter] * unit
-            limits = tuple(unit * v for v in (_SCALE if parameter == "scale" else _DISPERSION))
+        if limits is None and parameter in _LEARNT and given is likelihoods.get(own.name):
+            by = spread if parameter == "scale" else 1.0
+            start = _LEARNT[parameter] * by / unit.get(parameter, 1.0)
+            limits = tuple(by * v for v in (_SCALE if parameter == "scale" else _DISPERSION))
         if limits is None or (isinstance(limits, str) and limits == "fixed"):
             continue
         try:
@@ -174,6 +226,7 @@ def family_of(
                 f"family_bounds of {parameter} must be two positive numbers or 'fixed', got "
                 f"{shown(limits)}"
             ) from error
+        low, high = (v / unit.get(parameter, 1.0) for v in (low, high))
         inside = float(np.clip(start, low, high))
         own = own.with_parameters(**{parameter: inside})
         found = replace(found, likelihood=own, learn=found.learn | {parameter: (low, high)})
@@ -181,7 +234,23 @@ def family_of(
     if unknown:
         known = ", ".join(own.parameters) or "it has none"
         raise InputError(f"{own.name!r} has no parameter {unknown[0]!r}; its parameters: {known}")
-    return found, seen
+    return found, found.inside(seen)
+
+
+def _scale_of(y: Array, centred: bool) -> tuple[float, float]:
+    """Centre and spread of real observations, which a few outliers do not move.
+
+    The spread is that of the middle half or of the middle nine tenths, whichever is larger: most
+    rows may be of one group.
+    """
+    centre = float(np.median(y)) if centred else 0.0
+    low, high = np.quantile(y - centre, (0.05, 0.95))
+    reach = (high - low) / _CENTRAL if centred else max(abs(low), abs(high)) / (0.5 * _CENTRAL)
+    spread = max(_MAD * float(np.median(np.abs(y - centre))), float(reach))
+    spread = spread or float(np.sqrt(np.mean((y - centre) ** 2)))
+    # Of rows that are all equal only rounding is left.
+    least = 1e-14 * float(np.abs(y).max())
+    return centre, spread if spread > least else abs(centre) or 1.0
 
 
 def _classes(y: ArrayLike) -> NDArray[Any]:

@@ -47,7 +47,14 @@ class Groups(Term):
         Whether intercept and slopes of a level are correlated.
     prior : (limit, probability)
         P(sd > limit) = probability, for each standard deviation; slopes are those of columns of
-        unit root mean square.
+        unit spread. Of families of real values the limit is in spreads of y.
+
+    Notes
+    -----
+    Beside an intercept the columns of slopes are centred inside, so that a shift of a column
+    changes the intercepts alone; what is reported of intercepts is at a value of 0. Without an
+    intercept all levels agree where the column is 0, which is then part of the model. With
+    ``correlated=False`` intercepts at the column's mean and slopes are independent.
 
     Examples
     --------
@@ -107,7 +114,8 @@ class GroupsBlock(Block):
         self.intercept = bool(term.intercept)
         parts = (["intercept"] if self.intercept else []) + [str(one) for one in self.over]
         self.parts = tuple(parts)
-        self.scale = np.array([_size(data.numbers(one), one) for one in self.over])
+        units = [_units(data.numbers(one), one, self.intercept) for one in self.over]
+        self.centre, self.scale = np.array(units).reshape(-1, 2).T
         d, n = len(parts), self.coding.size
         self.correlated = flag(term.correlated, "correlated") and d > 1
         levels = self.coding.labels
@@ -137,7 +145,8 @@ class GroupsBlock(Block):
 
     def _numbers(self, data: Frame) -> Array:
         """What a row multiplies its level's numbers by, (N, d)."""
-        slopes = [data.numbers(one) / s for one, s in zip(self.over, self.scale, strict=True)]
+        units = zip(self.over, self.centre, self.scale, strict=True)
+        slopes = [(data.numbers(one) - c) / s for one, c, s in units]
         return np.column_stack(([np.ones(data.rows)] if self.intercept else []) + slopes)
 
     def columns(self, data: Frame) -> sparse.csr_array:
@@ -160,10 +169,17 @@ class GroupsBlock(Block):
         return self.columns(data), variance
 
     def readings(self) -> tuple[Any, sparse.csr_array]:
-        """Slopes in units of their columns."""
-        units = np.concatenate([np.ones(int(self.intercept)), self.scale])
-        each = np.tile(1.0 / units, self.coding.size)
-        return self.labels, sparse.csr_array(sparse.diags_array(each))
+        """Intercepts where the columns are 0, and slopes in units of their columns."""
+        each = sparse.eye_array(self.coding.size)
+        return self.labels, sparse.csr_array(sparse.kron(each, sparse.csr_array(self.raw)))
+
+    @property
+    def raw(self) -> Array:
+        """Matrix (d, d) that turns a level's numbers into those of the columns as they are."""
+        found = np.diag(np.concatenate([np.ones(int(self.intercept)), 1.0 / self.scale]))
+        if self.intercept:
+            found[0, 1:] = -self.centre / self.scale
+        return found
 
     def _full(self, theta: Array) -> Array:
         d = self.width
@@ -196,11 +212,10 @@ class GroupsBlock(Block):
     def deviations(self, theta: Array) -> dict[str, float]:
         """Standard deviations in units of the columns, and correlations."""
         d = self.width
-        S = covariance_of(self._full(theta), d)
-        units = np.concatenate([np.ones(int(self.intercept)), self.scale])
+        S = self.raw @ covariance_of(self._full(theta), d) @ self.raw.T
         std = np.sqrt(S.diagonal())
         marks = [""] if d == 1 else [f" {part}" for part in self.parts]
-        found = {f"sd{m}": float(s / u) for m, s, u in zip(marks, std, units, strict=True)}
+        found = {f"sd{m}": float(s) for m, s in zip(marks, std, strict=True)}
         if self.correlated:
             for i in range(d):
                 for j in range(i):
@@ -209,8 +224,11 @@ class GroupsBlock(Block):
         return found
 
 
-def _size(values: Array, name: Any) -> float:
-    found = float(np.sqrt(np.mean(values**2)))
-    if not found > 0.0:
-        raise InputError(f"column {name!r}, which has slopes, is 0 in all rows: leave it out")
-    return found
+def _units(values: Array, name: Any, centred: bool) -> tuple[float, float]:
+    """Centre and spread of a column that has slopes; without an intercept it keeps its origin."""
+    centre = float(values.mean()) if centred else 0.0
+    spread = float(np.sqrt(np.mean((values - centre) ** 2)))
+    if not spread > 1e-12 * float(np.abs(values).max(initial=0.0)):
+        what = f"is {values[0]:g} in all rows" if centred else "is 0 in all rows"
+        raise InputError(f"column {name!r}, which has slopes, {what}: leave it out")
+    return centre, spread

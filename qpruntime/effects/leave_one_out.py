@@ -25,6 +25,7 @@ from qpruntime.predictive.density import log_density, wide
 
 __all__ = [
     "LeftOut",
+    "bounds_reached",
     "collapsed",
     "findings",
     "single_rows",
@@ -36,6 +37,8 @@ __all__ = [
 _GAIN = 1.0
 # Share of the prior standard deviation that a posterior one keeps where data say little.
 _KEPT = 0.4
+# Distance from a bound, of logarithms and the like, that is none.
+_BOUND = 1e-3
 
 
 def single_rows(block: Any, A: sparse.csr_array, family: Family) -> bool:
@@ -59,6 +62,31 @@ def collapsed(objective: Objective, mode: Evaluation) -> list[tuple[str, float]]
             if gain < _GAIN:
                 found.append((f"{block.name}{name[6:]}", float(gain)))
     return found
+
+
+def bounds_reached(objective: Objective, mode: Evaluation, upper: bool = False) -> list[str]:
+    """Sentences about hyper-parameters at a bound of theirs.
+
+    With `upper` those alone that a deviation or a scale cannot exceed: a deviation of 0 and noise
+    of counts that are Poisson are no faults of a fit.
+    """
+    names = [*objective.assembly.names, *(f"log {one}" for one in objective.family.learn)]
+    inside = "" if objective.family.unit == 1.0 else f" times {objective.family.unit:.4g}"
+    said = []
+    for name, theta, (low, high) in zip(names, mode.theta, objective.bounds, strict=True):
+        if not high > low:
+            continue
+        end = "upper" if theta > high - _BOUND else "lower" if theta < low + _BOUND else None
+        words = name.split(": ")[-1].split(" ")
+        if end is None or (upper and (end == "lower" or words[1] not in ("sd", "scale"))):
+            continue
+        scaled = inside if words[1] in ("sd", "scale") else ""
+        value = f"{np.exp(theta):.4g}{scaled}" if words[0] == "log" else f"{theta:.4g}"
+        said.append(
+            f"{name} is at its {end} bound, {value}: what is said of it follows from the bound; "
+            "look for rows of another unit or a column that explains y by itself"
+        )
+    return said
 
 
 def findings(objective: Objective, mode: Evaluation) -> list[str]:
@@ -137,7 +165,8 @@ class LeftOut:
         objective, each, names = state.objective(), [], None
         for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
             names, found = objective.posterior(theta, sites=sites).loo_groups(groups)
-            each.append(found)
+            rows = np.unique(np.asarray(groups), return_counts=True)[1]
+            each.append(found - rows * state.family.log_unit)
         return names, _harmonic(np.array(each), state.nodes.weights)
 
     @alone
@@ -184,7 +213,7 @@ def _harmonic(logs: Array, weights: Array) -> Array:
 
 def _ends(state: State, k: int) -> Array:
     """P(Y < y) and P(Y <= y) of every row at a node, (2, N); of densities both are the latter."""
-    family, own = state.family, state.likelihood(k)
+    family, own = state.family, state.inner_likelihood(k)
     y, trials = state.y, None
     if family.kind == "pairs":
         y, trials = state.y[:, 0], state.y[:, 1]
@@ -226,7 +255,7 @@ def _weights_of_rows(
 ) -> Array:
     """Weights (n, M) of the points: the site's cavity times all its rows but the own one."""
     centre, spread, mean, variance = moments
-    own, (tau, nu) = state.likelihood(k), state.sites[k]
+    own, (tau, nu) = state.inner_likelihood(k), state.sites[k]
     site: Any = state.site
     f = _points(site, rows, centre, spread)
     likelihood, numbers = own.observing(state.y)

@@ -13,12 +13,18 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, number, shown, whole
+from qpruntime._validation import choice, finite, flag, number, shown, unmasked, whole
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.families import Family, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.integration import integrate
-from qpruntime.effects.leave_one_out import LeftOut, collapsed, findings, single_rows
+from qpruntime.effects.leave_one_out import (
+    LeftOut,
+    bounds_reached,
+    collapsed,
+    findings,
+    single_rows,
+)
 from qpruntime.effects.objective import Assembly, Evaluation, Objective
 from qpruntime.effects.optimise import Mode, curvature, maximise, most_likely, window
 from qpruntime.effects.results import Predictions
@@ -79,6 +85,11 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         "ml" takes the hyper-parameters of maximum likelihood, at which coefficients are maximised
         too, without priors, and does not integrate them; what is said of effects and coefficients
         is their posterior there.
+    standardise : bool
+        Whether observations of "gaussian", "student-t", "laplace" and "gamma" are centred and
+        brought to unit spread inside, so that a fit does not depend on their unit and origin.
+        Limits of deviations in priors of terms and the prior of the intercept are then in spreads
+        of y; all that is predicted and reported is in the units of y.
 
     Attributes
     ----------
@@ -87,7 +98,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     family_ : Family
         Likelihood, classes, and what was learnt of it.
     theta_ : ndarray, shape (p,)
-        Mode of the hyper-parameters, as `names_` has them.
+        Mode of the hyper-parameters, as `names_` has them; inside, where y has unit spread.
     names_ : tuple of str
     state_ : State
         Posterior at all nodes of the hyper-parameters.
@@ -127,6 +138,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     max_iterations: int = 200
     operations: float = 5e10
     estimate: Literal["posterior", "ml"] = "posterior"
+    standardise: bool = True
 
     @alone
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -156,22 +168,25 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         draft = draft_of(self)
         whole(self.max_sweeps, "max_sweeps", 1)
         data, observed, offset, weights = self._rows(X, y, sample_weight)
-        family, seen = family_of(self.family, observed, self.family_bounds)
-        offset = offset + self._exposed(data, family)
-        kept = _possible(offset, seen, family)
-        if weights is not None:
-            kept &= weights > 0.0
+        known = self.offset is None or np.isfinite(offset)
+        family, seen = family_of(
+            self.family, observed, self.family_bounds, offset=np.where(known, offset, 0.0),
+            centred=self.intercept is not False, standardise=flag(self.standardise, "standardise"),
+        )  # fmt: skip
+        offset = offset / family.unit + self._exposed(data, family)
+        kept = np.flatnonzero(_possible(offset, seen, family))
+        if len(kept) < data.rows:
+            if not kept.size:
+                raise InputError("no row is left: all have weight 0 or exposure 0")
+            data, observed, seen, offset = data.take(kept), observed[kept], seen[kept], offset[kept]
+            weights = None if weights is None else weights[kept]
+        # Scales, knots, meshes and levels come from rows that count.
         assembly = Assembly(self._blocks(data))
         A = assembly.columns(data)
-        if not kept.all():
-            A, seen, offset = sparse.csr_array(A[np.flatnonzero(kept)]), seen[kept], offset[kept]
-            weights = None if weights is None else weights[kept]
-        if not len(seen):
-            raise InputError("no row is left: all have weight 0 or exposure 0")
         most = number(self.operations, "operations", above=0.0)
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
         objective = Objective(assembly, A, seen, offset, weights, family, *limits)
-        self._start(objective, data, observed, sample_weight)
+        self._start(objective, data, observed, weights)
         steps = whole(self.max_iterations, "max_iterations", 1)
         find, how = self._search()
         mode = find(objective, max_iterations=steps)
@@ -181,19 +196,20 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         draft.theta_ = mode.evaluation.theta
         draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
         draft.state_ = State(objective, nodes, evaluations)
-        draft.log_evidence_ = float(mode.evaluation.evidence)
+        count = len(seen) if weights is None else float(weights.sum())
+        draft.log_evidence_ = float(mode.evaluation.evidence) - count * family.log_unit
         draft.converged_ = mode.converged and mode.evaluation.posterior.converged
         draft.n_iter_ = max(1, mode.iterations)
         draft.n_features_in_ = len(data.names)
         if all(isinstance(name, str) for name in data.names):
             draft.feature_names_in_ = np.array(data.names, dtype=object)
-        _complain(draft, assembly, A, mode)
+        _complain(draft, assembly, A, mode, objective)
         return commit(self, draft)
 
     def _rows(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Frame, Any, Array, Array | None]:
-        data, observed = Frame(X), np.asarray(y)
+        data, observed = Frame(X), np.asarray(unmasked(y, "y"))
         if observed.ndim == 0 or len(observed) != data.rows:
             raise InputError(f"y must have {data.rows} rows like X, got shape {observed.shape}")
         weights = None
@@ -201,13 +217,24 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             weights = finite(sample_weight, "sample_weight", (data.rows,))
             if (weights < 0.0).any():
                 raise InputError(f"sample_weight must be at least 0, got {weights.min():g}")
+            kept = np.flatnonzero(weights > 0.0)
+            if not kept.size:
+                raise InputError("no row is left: all have weight 0 or exposure 0")
+            if len(kept) < data.rows:
+                data, observed, weights = data.take(kept), observed[kept], weights[kept]
         return data, observed, self._offset(data), weights
 
     def _offset(self, data: Frame) -> Array:
         """The column of offsets, which may be -inf."""
         if self.offset is None:
             return np.zeros(data.rows)
-        found = data.column(self.offset).astype(float)
+        column = data.column(self.offset)
+        if not data.is_numeric(self.offset) or column.dtype.kind in "mM":
+            raise InputError(
+                f"offset {self.offset!r} has values such as {shown(column[0])}: it must be a "
+                "column of numbers"
+            )
+        found = column.astype(float)
         wrong = np.isnan(found) | (found == np.inf)
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -271,12 +298,16 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             warnings.simplefilter("ignore")
             try:
                 found: State = small.fit(columns, y[part.rows], own).state_
+                units = np.log(found.family.unit / objective.family.unit)
                 inner = found.objective()
                 H = curvature(inner, inner(small.theta_)) * (data.rows / len(part.rows))
             except (InputError, NumericalError):  # the rows of a window need not have all levels
                 return
         if len(H) == objective.size:
-            objective.start = np.clip(small.theta_, *objective.bounds.T)
+            # Deviations of the window are in units of its own observations.
+            words = [name.split(": ")[-1].split(" ") for name in small.names_]
+            moved = small.theta_ + [units if one[1] in ("sd", "scale") else 0.0 for one in words]
+            objective.start = np.clip(moved, *objective.bounds.T)
             if np.linalg.eigvalsh(H + H.T)[0] > 2.0:
                 objective.curvature = 0.5 * (H + H.T)
 
@@ -310,7 +341,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         state: State = self._fitted()
         objective = state.objective()
         mode = objective(self.theta_)
-        said = findings(objective, mode)
+        said = findings(objective, mode) + bounds_reached(objective, mode)
         if not self.converged_:
             said.insert(0, "the fit has not settled: raise max_iterations or max_sweeps")
         for name, gain in collapsed(objective, mode):
@@ -345,7 +376,11 @@ def _possible(offset: Array, y: Array, family: Family) -> Any:
     return ~none
 
 
-def _complain(model: Any, assembly: Assembly, A: sparse.csr_array, mode: Mode) -> None:
+def _complain(
+    model: Any, assembly: Assembly, A: sparse.csr_array, mode: Mode, objective: Objective
+) -> None:
+    for sentence in bounds_reached(objective, mode.evaluation, upper=True):
+        warn(sentence, UserWarning)
     if not model.converged_:
         warn(
             f"the fit has not settled after {mode.iterations} iterations ({mode.message}): raise "

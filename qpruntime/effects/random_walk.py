@@ -17,7 +17,7 @@ from qpruntime.errors import InputError
 
 __all__ = ["Walk", "WalkBlock"]
 
-#: Whole numbers have a knot each, up to so many; other values have so many knots.
+#: Whole steps have a knot each, up to so many; other values have so many knots.
 _MOST_KNOTS, _KNOTS = 1000, 100
 # Prior standard deviation of what a walk of second order and a season leave free: the line, in
 # standard deviations of the knots, and the pattern that repeats.
@@ -30,8 +30,8 @@ class Walk(Term):
     Parameters
     ----------
     column : str or int
-        Of numbers. Whole numbers have a knot each; other values lie between knots, and the function
-        is straight there.
+        Of numbers. Values that are whole steps of 1 apart have a knot each; others lie between
+        knots, and the function is straight there.
     order : {1, 2}
         Whether first or second differences are normal: steps, or changes of slope.
     season : int, optional
@@ -145,7 +145,7 @@ class WalkBlock(Block):
         if self.cyclic:
             position = np.mod(position, count)
         near = np.round(position)
-        position = np.where(np.abs(position - near) < 1e-9, near, position)
+        position = np.where(np.abs(position - near) < _slack(values, self.step), near, position)
         last = count if self.cyclic else count - 1
         inside = (position >= 0.0) & (position <= last)
         low = np.clip(np.floor(position), 0, count - 1).astype(np.int64)
@@ -214,9 +214,16 @@ def _knots(values: Array, term: Walk) -> tuple[float, float, int]:
     if term.knots is not None:
         count = whole(term.knots, "knots", 2)
         return low, (high - low) / (count - 1), count
-    if (values == np.round(values)).all() and high - low < _MOST_KNOTS:
-        return low, 1.0, round(high - low) + 1
+    # Whole steps from the least value, which itself may be any number.
+    steps = values - low
+    if (np.abs(steps - np.round(steps)) <= _slack(values, 1.0)).all() and steps.max() < _MOST_KNOTS:
+        return low, 1.0, round(steps.max()) + 1
     return low, (high - low) / (_KNOTS - 1), _KNOTS
+
+
+def _slack(values: Array, step: float) -> float:
+    """Distance from a knot, in steps, that is rounding."""
+    return max(1e-9, 4.0 * float(np.spacing(np.abs(values).max())) / step)
 
 
 def _filter(order: int, season: int | None) -> Array:

@@ -115,9 +115,12 @@ class Predictions:
         found = {}
         for block, part in zip(state.assembly.blocks, state.assembly.parts, strict=True):
             for name, value in block.deviations(own[part]).items():
-                found[f"{block.name}: {name}"] = value
-        for name, value in zip(state.family.learn, np.exp(logs), strict=True):
-            found[name] = float(value)
+                # Of ranges and correlations y has no part.
+                unit = state.family.unit if name.split(" ")[0] == "sd" else 1.0
+                found[f"{block.name}: {name}"] = unit * value
+        likelihood = state.family.outside(state.family.at(logs))
+        for name in state.family.learn:
+            found[name] = likelihood.parameters[name]
         return found
 
     @alone
@@ -302,8 +305,11 @@ class Predictions:
         state = self._fitted()
         drawn = state.draws(generator_of(random_state), whole(count, "count", 1))
         found = {}
-        for block, place in zip(state.assembly.blocks, state.assembly.places, strict=True):
-            found[block.name] = np.asarray((block.readings()[1] @ drawn[:, place].T).T)
+        places = state.assembly.places
+        for k, (block, place) in enumerate(zip(state.assembly.blocks, places, strict=True)):
+            rows = block.readings()[1]
+            values = state.family.unit * np.asarray((rows @ drawn[:, place].T).T)
+            found[block.name] = values + state.shifts(k, rows)
         return found
 
 
@@ -445,7 +451,8 @@ def corrected_effects(
     parts = []
     for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
         posterior = objective.posterior(theta, sites=sites)
-        parts.append(posterior.marginals(A, mean=0.0, correction=correction))
+        inner = posterior.marginals(A, mean=0.0, correction=correction)
+        parts.append(inner.scaled(state.family.unit, state.shifts(block, rows)))
     return MarginalMixture(tuple(parts), state.nodes.weights)
 
 
@@ -480,7 +487,7 @@ def profiled_numbers(
     own, std = float(latent[column]), float(np.sqrt(variance[column]))
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
     z = (found.quantile(levels) - own) / std
-    # In users' units, in which an effect may only be of another scale.
+    # In users' units, in which an effect may only be of another scale and origin.
     centre = mixture.mean[:, 0]
     each = np.sqrt(mixture.variance[:, 0])
     means = centre + each * (found.mean - own) / std

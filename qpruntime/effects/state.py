@@ -15,6 +15,7 @@ from scipy import sparse
 
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import Frame
+from qpruntime.effects.fixed import FixedBlock
 from qpruntime.effects.integration import Nodes
 from qpruntime.effects.objective import Evaluation, Objective
 from qpruntime.errors import InputError
@@ -110,7 +111,8 @@ class State:
         self.nodes = nodes
         self.site = _sites_of_rows(evaluations[0])
         self.sites = [one.posterior.sites for one in evaluations]
-        self.log_z = [np.asarray(one.posterior.loo()) for one in evaluations]
+        log_unit = self.family.log_unit
+        self.log_z = [np.asarray(one.posterior.loo()) - log_unit for one in evaluations]
         self._nodes: dict[int, Node] = {}
         self._pattern: Pattern | None = objective.pattern
 
@@ -134,9 +136,13 @@ class State:
         own, logs = np.split(theta, [len(self.assembly.start)])
         return own, logs
 
-    def likelihood(self, k: int) -> Likelihood:
-        """The likelihood at a node."""
+    def inner_likelihood(self, k: int) -> Likelihood:
+        """The likelihood at a node, of observations in the units inside."""
         return self.family.at(self.split(self.nodes.theta[k])[1])
+
+    def likelihood(self, k: int) -> Likelihood:
+        """The likelihood at a node, of observations in the units of y."""
+        return self.family.outside(self.inner_likelihood(k))
 
     @property
     def A(self) -> sparse.csr_array:
@@ -167,7 +173,7 @@ class State:
 
     def at_rows(self) -> Mixture:
         """The linear predictor at the rows of the fit."""
-        return self._mixed(lambda k: self.node(k).moments())
+        return self._outside(self._mixed(lambda k: self.node(k).moments()), self.family.centre)
 
     def ahead(self, data: Frame, offset: Array) -> Mixture:
         """The linear predictor at new rows, with the prior's variance of what is unknown."""
@@ -177,22 +183,38 @@ class State:
 
         def one(k: int) -> tuple[Array, Array]:
             A, unknown = next(designs)
-            # Offsets may be infinite, of exposure 0.
             mean, variance = self.node(k).predict(A)
-            return mean + offset, variance + unknown
+            return mean, variance + unknown
 
-        return self._mixed(one)
+        # Offsets may be infinite, of exposure 0.
+        return self._outside(self._mixed(one), self.family.centre + offset)
+
+    def _outside(self, mixture: Mixture, shift: Array | float) -> Mixture:
+        """Return numbers of the inside in the units of y, with a shift."""
+        mean, variance, weights = mixture
+        return Mixture(self.family.unit * mean + shift, self.family.unit**2 * variance, weights)
+
+    def shifts(self, block: int, rows: sparse.csr_array) -> Array:
+        """What sums of one block's effects have beside `effects` in units of y, shape (R,).
+
+        The intercept has the centre of y.
+        """
+        own = self.assembly.blocks[block]
+        if not (isinstance(own, FixedBlock) and own.intercept):
+            return np.zeros(rows.shape[0])
+        return self.family.centre * sparse.csr_array(rows)[:, [0]].toarray()[:, 0]
 
     def effects(self, block: int, rows: sparse.csr_array) -> Mixture:
-        """Sums of one block's effects."""
+        """Sums of one block's effects, in the units of y."""
         place = self.assembly.places[block]
         own = sparse.coo_array(rows)
         shape = (rows.shape[0], self.assembly.size)
         A = sparse.csr_array(sparse.coo_array((own.data, (own.row, own.col + place.start)), shape))
-        return self._mixed(lambda k: self.node(k).predict(A))
+        mixture = self._mixed(lambda k: self.node(k).predict(A))
+        return self._outside(mixture, self.shifts(block, rows))
 
     def draws(self, rng: np.random.Generator, count: int) -> Array:
-        """Draws of all effects, shape (count, K), nodes by their weights."""
+        """Draws of all effects in the units inside, shape (count, K), nodes by their weights."""
         numbers = rng.multinomial(count, self.nodes.weights)
         parts = [self.node(k).draw(int(n), rng) for k, n in enumerate(numbers) if n]
         return np.concatenate(parts)

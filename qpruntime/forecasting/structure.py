@@ -180,7 +180,9 @@ class Structure:
                 family, bounds = self.learnt.family(family, bounds)
         exposed: dict[str, Any] = {"offset" if self._offset else "exposure": EXPOSURE}
         exposed["intercept"] = _NO_COUNT if self.empty else True
-        return EffectsModel(terms, family, family_bounds=bounds, integrate=integrate, **exposed)
+        return EffectsModel(
+            terms, family, family_bounds=bounds, integrate=integrate, standardise=False, **exposed
+        )
 
 
 def phases(period: float) -> int:

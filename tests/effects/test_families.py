@@ -1,0 +1,143 @@
+"""Observations in any unit, from any origin: the same model, reported in the units of y."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+import qpruntime
+from qpruntime import InputError
+from qpruntime.effects import EffectsModel, Fixed, Groups, Plane, Series, Walk
+
+LEVEL, DAY = np.repeat(np.arange(18), 10), np.tile(np.arange(10.0), 18)
+RNG = np.random.default_rng(1)
+PARTS = RNG.normal(size=(18, 2)) * [25.0, 6.0]
+Y = 250.0 + 10.5 * DAY + PARTS[LEVEL, 0] + PARTS[LEVEL, 1] * DAY + 25.0 * RNG.normal(size=180)
+DATA = {"day": DAY, "level": LEVEL}
+TERMS = [Fixed("day"), Groups("level", slope="day")]
+
+
+def reported(model, data, y, unit, centre):
+    """Return what a fit reports, brought to one unit and origin."""
+    table, n = model.summary(), len(y)
+    lengths = [
+        name == "scale" or ": sd" in name or not (":" in name or name == "nu")
+        for name in table.names
+    ]
+    each = np.where(lengths, unit, 1.0)
+    own = (table.values / each[:, None]) - centre / unit * (np.array(table.names) == "intercept")[
+        :, None
+    ] * (np.array(table.columns) != "sd")
+    jacobian = n * np.log(unit)
+    return {
+        "summary": own,
+        "evidence": model.log_evidence_ + jacobian,
+        "loo": model.loo() + np.log(unit),
+        "pit": model.pit(),
+        "mean": (model.predict(data) - centre) / unit,
+        "latent": model.latent(data)[1] / unit**2,
+        "quantiles": (model.predict_quantiles(data, kind="observation") - centre) / unit,
+        "density": model.predict_log_density(data, y) + np.log(unit),
+        "above": model.exceedance(data, 260.0 * unit + centre),
+        "groups": model.loo_groups(np.arange(n) // 10)[1] + 10.0 * np.log(unit),
+        "draws": (model.sample(3, 0)["fixed"][:, 0] - centre) / unit,
+    }
+
+
+@pytest.mark.parametrize("family", ["gaussian", "student-t", "laplace"])
+def test_units_and_origin_of_y_change_nothing(family, tmp_path):
+    options = {"integrate": "mode", "correction": None, "tol": 1e-10}
+    base = reported(EffectsModel(TERMS, family, **options).fit(DATA, Y), DATA, Y, 1.0, 0.0)
+    for unit, centre in ((1e-6, 0.0), (1e9, 0.0), (1e3, 1.5e8)):
+        y = unit * Y + centre
+        model = EffectsModel(TERMS, family, **options).fit(DATA, y)
+        path = tmp_path / f"{unit}.qpr"
+        model.save(path)
+        own = reported(qpruntime.load(path), DATA, y, unit, centre)
+        for name, value in base.items():
+            np.testing.assert_allclose(own[name], value, rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "terms", [[Walk("day", 2)], [Series("day")], [Plane("day", "level", spacing=5.0)]]
+)
+def test_units_of_y_change_no_block(terms):
+    base = EffectsModel(terms, "gaussian", integrate="mode").fit(DATA, Y)
+    model = EffectsModel(terms, "gaussian", integrate="mode").fit(DATA, 1e6 * Y - 4e7)
+    assert model.log_evidence_ + 180.0 * np.log(1e6) == pytest.approx(base.log_evidence_, abs=1e-4)
+    np.testing.assert_allclose(model.predict(DATA), 1e6 * base.predict(DATA) - 4e7, rtol=1e-6)
+    for name, row in base.summary():
+        if ": sd" in name or name == "scale":
+            assert model.summary()[name]["mean"] == pytest.approx(1e6 * row["mean"], rel=1e-4)
+
+
+def test_maximum_likelihood_of_milliseconds():
+    """Deviations of intercepts and slopes, beside the exact likelihood of a normal model."""
+    Z = np.zeros((180, 36))
+    Z[np.arange(180), 2 * LEVEL], Z[np.arange(180), 2 * LEVEL + 1] = 1.0, DAY
+    X = np.column_stack([np.ones(180), DAY])
+
+    def loss(at):
+        L = np.array([[np.exp(at[0]), 0.0], [at[1], np.exp(at[2])]])
+        V = Z @ np.kron(np.eye(18), L @ L.T) @ Z.T + np.exp(2.0 * at[3]) * np.eye(180)
+        inner = np.linalg.solve(V, X)
+        beta = np.linalg.solve(X.T @ inner, inner.T @ Y)
+        return -multivariate_normal(X @ beta, V).logpdf(Y)
+
+    found = minimize(loss, [3.0, 0.0, 1.5, 3.0], method="L-BFGS-B").x
+    L = np.array([[np.exp(found[0]), 0.0], [found[1], np.exp(found[2])]])
+    std = np.sqrt(np.diag(L @ L.T))
+    model = EffectsModel(TERMS, "gaussian", estimate="ml").fit(DATA, 1e3 * Y)
+    table = model.summary(profile=False)
+    assert table["level(1 + day): sd intercept"]["mean"] == pytest.approx(1e3 * std[0], rel=5e-3)
+    assert table["level(1 + day): sd day"]["mean"] == pytest.approx(1e3 * std[1], rel=5e-3)
+    assert table["scale"]["mean"] == pytest.approx(1e3 * np.exp(found[3]), rel=2e-3)
+
+
+def test_given_scales_and_bounds_are_in_the_units_of_y():
+    likelihood = qpruntime.likelihoods.get("gaussian", scale=25e3)
+    model = EffectsModel(TERMS, likelihood, integrate="mode").fit(DATA, 1e3 * Y)
+    assert "scale" not in model.summary().names
+    wide = model.predict_quantiles(DATA, [0.5, 0.975], kind="observation")
+    variance = model.latent(DATA)[1] + 25e3**2
+    np.testing.assert_allclose(wide[:, 1] - wide[:, 0], 1.959964 * np.sqrt(variance), rtol=1e-5)
+    bounds = {"scale": (30e3, 60e3)}
+    model = EffectsModel(TERMS, "gaussian", family_bounds=bounds, integrate="mode")
+    model.fit(DATA, 1e3 * Y)
+    assert model.summary()["scale"]["mean"] == pytest.approx(30e3, rel=1e-6)
+    assert any("scale is at its lower bound" in one for one in model.check())
+
+
+def test_the_mean_of_a_gaussian_is_predicted():
+    model = EffectsModel([Fixed("day")], "gaussian").fit(DATA, Y)
+    slope, start = np.polyfit(DAY, Y, 1)
+    np.testing.assert_allclose(model.predict(DATA), start + slope * DAY, rtol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [np.array(["a"] * 180), np.full(180, "2020-01-01", "M8[D]")])
+def test_offsets_are_numbers(offset):
+    with pytest.raises(InputError, match="column of numbers"):
+        EffectsModel([Fixed("day")], "gaussian", offset="o").fit({**DATA, "o": offset}, Y)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_rows_of_weight_or_exposure_0_are_absent(family):
+    y = Y if family == "gaussian" else np.round(np.abs(Y) / 50.0)
+    terms = [Fixed("day"), Groups("level", slope="day"), Walk("day", knots=5)]
+    base = EffectsModel(terms, family, integrate="mode").fit(DATA, y)
+    more = {"day": np.append(DAY, 1e6), "level": np.append(LEVEL, 99)}
+    weights = np.append(np.ones(180), 0.0)
+    model = EffectsModel(terms, family, integrate="mode").fit(more, np.append(y, 0.0), weights)
+    assert model.log_evidence_ == pytest.approx(base.log_evidence_, abs=1e-9)
+    np.testing.assert_allclose(model.predict(DATA), base.predict(DATA), rtol=1e-9)
+    if family == "poisson":
+        own = EffectsModel(terms, family, exposure="hours", integrate="mode")
+        model = own.fit({**more, "hours": weights}, np.append(y, 0.0))
+        assert model.log_evidence_ == pytest.approx(base.log_evidence_, abs=1e-9)
+
+
+def test_masked_observations_are_refused():
+    with pytest.raises(InputError, match="mask"):
+        EffectsModel(TERMS, "gaussian").fit(DATA, np.ma.masked_greater(Y, 300.0))

@@ -1,0 +1,64 @@
+"""Effects of groups: shifts of columns that have slopes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qpruntime.effects import EffectsModel, Fixed, Groups, Plane, Series, Walk
+
+RNG = np.random.default_rng(3)
+LEVEL, YEAR = np.repeat(np.arange(12), 8), np.tile(np.arange(8.0), 12)
+PARTS = RNG.normal(size=(12, 2)) * [0.5, 0.12]
+Y = RNG.poisson(np.exp(1.0 + 0.1 * YEAR + PARTS[LEVEL, 0] + PARTS[LEVEL, 1] * (YEAR - 3.5)))
+TERMS = [
+    [Fixed("year"), Groups("level", slope="year")],
+    [Groups("level", slope="year", correlated=False)],
+    [Walk("year", 2)],
+    [Walk("year", knots=6)],
+    [Walk("year", cyclic=True)],
+    [Series("year")],
+    [Plane("year", "level", spacing=3.0)],
+]
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("shift", [100.0, 2017.25, -2.3e6 + 0.1])
+def test_shifts_of_a_column_change_the_intercept_alone(terms, shift):
+    fits = [
+        EffectsModel(terms, "poisson", integrate="mode").fit({"year": YEAR + s, "level": LEVEL}, Y)
+        for s in (0.0, shift)
+    ]
+    base, moved = fits
+    assert moved.log_evidence_ == pytest.approx(base.log_evidence_, abs=1e-5)
+    for name, row in base.summary(profile=False):
+        if "intercept" not in name:
+            own = moved.summary(profile=False)[name]
+            for key in ("mean", "sd"):
+                assert own[key] == pytest.approx(row[key], rel=1e-3, abs=1e-6)
+    means = [
+        one.predict({"year": YEAR + s, "level": LEVEL})
+        for one, s in zip(fits, (0.0, shift), strict=True)
+    ]
+    np.testing.assert_allclose(means[1], means[0], rtol=1e-4)
+
+
+def test_deviations_are_those_of_the_columns_as_they_are():
+    """At a value of 0, an intercept varies by a'Sa for the numbers a of the centred column."""
+    fits = [
+        EffectsModel(TERMS[0], "poisson", integrate="mode").fit(
+            {"year": YEAR + s, "level": LEVEL}, Y
+        )
+        for s in (-3.5, 0.0)
+    ]
+    centred, raw = (one.summary(profile=False) for one in fits)
+    name = "level(1 + year)"
+    a, b, r = (
+        centred[f"{name}: {part}"]["mean"]
+        for part in ("sd intercept", "sd year", "correlation year, intercept")
+    )
+    own = np.sqrt(a**2 + 3.5**2 * b**2 - 2.0 * 3.5 * r * a * b)
+    assert raw[f"{name}: sd intercept"]["mean"] == pytest.approx(own, rel=1e-5)
+    levels = [one.effects(name).column("mean") for one in fits]
+    np.testing.assert_allclose(levels[1][1::2], levels[0][1::2], atol=1e-6)
+    np.testing.assert_allclose(levels[1][::2], levels[0][::2] - 3.5 * levels[0][1::2], atol=1e-6)
