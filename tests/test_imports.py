@@ -21,6 +21,7 @@ FLOORS = [
     {
         "qpruntime._typing",
         "qpruntime._numba",
+        "qpruntime._restorable",
         "qpruntime.errors",
     },
     {"qpruntime._formatting", "qpruntime._validation"},

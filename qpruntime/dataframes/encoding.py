@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.dataframes.levels import (
@@ -37,6 +38,7 @@ __all__ = [
 # --- Levels of groups as numbers 0, 1, ..., also of combinations of several columns.
 
 
+@restorable("coding/1")
 class Coding:
     """Levels of one column, or of the combinations of several that occur.
 
@@ -172,6 +174,7 @@ def held(X: Any, k: int, value: Any) -> Any:
 _UNSEEN = "(not in the fit)"
 
 
+@restorable("table/1")
 @dataclass(frozen=True, eq=False)
 class Table:
     """Columns of the rows of a fit.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, shown
 from qpruntime.dataframes.levels import numbers_of, sorted_levels
@@ -38,6 +39,7 @@ __all__ = [
 # to resemble, and is independent with the whole standard deviation (Freni-Sterrantino et al. 2018).
 
 
+@restorable("areas/1")
 class Areas(Term):
     """Effects of areas on a map.
 
@@ -82,6 +84,7 @@ class Areas(Term):
         return AreasBlock(self, data)
 
 
+@restorable("areas-block/1")
 class AreasBlock(Block):
     """A value that resembles neighbours' for every area that has any; then one of its own for all.
 
@@ -216,6 +219,7 @@ class AreasBlock(Block):
 # --- Neighbours of areas: as a matrix, as a mapping, or as pairs.
 
 
+@restorable("graph/1")
 class Graph:
     """Which areas are neighbours, and in which connected parts they lie.
 

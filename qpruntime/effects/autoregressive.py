@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number
 from qpruntime.dataframes.readers import Frame
@@ -31,6 +32,7 @@ __all__ = ["Series", "SeriesBlock"]
 _CORRELATION = 1.5
 
 
+@restorable("series-term/1")
 class Series(Term):
     """An autoregressive effect of the times in a column.
 
@@ -70,6 +72,7 @@ class Series(Term):
         return SeriesBlock(self, data)
 
 
+@restorable("series-block/1")
 class SeriesBlock(Block):
     """Values at K times, Markov from one to the next."""
 

@@ -12,6 +12,7 @@ from scipy.special import expit, ndtri
 from scipy.stats import binom
 
 from qpruntime import likelihoods
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError
@@ -50,6 +51,7 @@ _LEARNT = {"scale": 0.3, "dispersion": 1.0}
 SPREAD = 2.0
 
 
+@restorable("family/1")
 @dataclass(frozen=True, eq=False)
 class Family:
     """A likelihood, and what of it is learnt.

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import qr
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import flag, number, shown
 from qpruntime.dataframes.levels import numbers_of, object_array
@@ -25,6 +26,7 @@ __all__ = ["Fixed", "FixedBlock"]
 CONDITION = 1e8
 
 
+@restorable("fixed/1")
 class Fixed(Term):
     """Coefficients of columns, normal with mean 0 before the data.
 
@@ -62,6 +64,7 @@ class Fixed(Term):
         return FixedBlock([self], data, intercept=None)
 
 
+@restorable("fixed-block/1")
 class FixedBlock(Block):
     """All fixed effects of a model: its intercept, and columns of several terms.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import flag
 from qpruntime.dataframes.encoding import Coding, indicator_rows
@@ -28,6 +29,7 @@ from qpruntime.errors import InputError
 __all__ = ["Groups", "GroupsBlock"]
 
 
+@restorable("groups/1")
 class Groups(Term):
     """An effect for every level of a column, normal with one standard deviation.
 
@@ -104,6 +106,7 @@ class Groups(Term):
         return GroupsBlock(self, data)
 
 
+@restorable("groups-block/1")
 class GroupsBlock(Block):
     """Effects of K/d levels, d numbers each, level by level."""
 

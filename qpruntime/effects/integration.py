@@ -11,6 +11,7 @@ from scipy.interpolate import RBFInterpolator
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.effects.objective import Evaluation, Objective
@@ -36,6 +37,7 @@ _DRAWS = 4096
 _WIDER, _FAR = 1.4, 4.0
 
 
+@restorable("nodes/1")
 @dataclass(frozen=True, eq=False)
 class Nodes:
     """Where hyper-parameters are, and how likely.

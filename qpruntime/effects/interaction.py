@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.autoregressive import Series
@@ -17,6 +18,7 @@ from qpruntime.errors import InputError
 __all__ = ["Product", "ProductBlock"]
 
 
+@restorable("product/1")
 class Product(Term):
     """A field in the plane that changes in time: separable, AR(1) between times.
 
@@ -53,6 +55,7 @@ class Product(Term):
         return ProductBlock(self.name, self.time.bind(data), self.place.bind(data))
 
 
+@restorable("product-block/1")
 class ProductBlock(Block):
     """Values at K = times x nodes, time by time."""
 

@@ -13,6 +13,7 @@ from scipy import sparse
 from scipy.linalg import eigvalsh
 from scipy.sparse.linalg import splu
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern_kernels import places
@@ -51,6 +52,7 @@ def stiffened(R: sparse.csc_array, free: Array) -> sparse.csc_array:
     return sparse.csc_array(R + float(R.diagonal().mean()) * (free.T @ free))
 
 
+@restorable("intrinsic-structure/1")
 class Structure:
     """A scaled R by its entries on a pattern, and what its determinant takes.
 
@@ -140,6 +142,7 @@ def laplacian_log_det(R: sparse.csc_array) -> float:
 _MOST_DENSE = 800
 
 
+@restorable("shifted-determinant/1")
 class ShiftedDeterminant:
     """For lumped masses C (K,) and a stiffness G (K, K).
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.spatial import Delaunay, QhullError, cKDTree
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, number
 from qpruntime.errors import InputError
@@ -32,6 +33,7 @@ _SLACK = 1e-9
 _PRODUCTS = 2_000_000
 
 
+@restorable("mesh/1")
 class Mesh:
     """Triangles that cover a part of the plane.
 

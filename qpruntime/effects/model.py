@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, flag, number, shown, unmasked, whole
 from qpruntime.dataframes.readers import Frame
@@ -44,6 +45,7 @@ _FEW = 2000
 _NEAR = 1e-4
 
 
+@restorable("effects-model/1", root=True)
 @dataclass(eq=False, repr=False, match_args=False)
 class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     """Regression on effects: fixed, of groups, along time, over areas and in the plane, by EP.

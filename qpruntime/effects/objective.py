@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.families import Family
@@ -218,6 +219,7 @@ class Objective:
 # --- Blocks side by side: one design, one precision on one pattern, one theta.
 
 
+@restorable("assembly/1")
 class Assembly:
     """All parts of a predictor.
 

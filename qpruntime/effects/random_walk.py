@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import flag, whole
 from qpruntime.dataframes.readers import Frame
@@ -24,6 +25,7 @@ _MOST_KNOTS, _KNOTS = 1000, 100
 _FREE = 10.0
 
 
+@restorable("walk/1")
 class Walk(Term):
     """A smooth function of a column, as a random walk over equally spaced knots.
 
@@ -78,6 +80,7 @@ class Walk(Term):
         return WalkBlock(self, data)
 
 
+@restorable("walk-block/1")
 class WalkBlock(Block):
     """Values at K knots; of second order the slope of a line after them."""
 

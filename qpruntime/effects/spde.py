@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.dataframes.readers import Frame
@@ -35,6 +36,7 @@ __all__ = ["Plane", "PlaneBlock"]
 _RANGE = (0.1, 0.05)
 
 
+@restorable("plane/1")
 class Plane(Term):
     """A Matern field of smoothness 1 over two coordinates.
 
@@ -86,6 +88,7 @@ class Plane(Term):
         return PlaneBlock(self, data)
 
 
+@restorable("plane-block/1")
 class PlaneBlock(Block):
     """Values at the K nodes of a mesh."""
 

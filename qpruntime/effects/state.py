@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.fixed import FixedBlock
@@ -91,6 +92,7 @@ def forecasts(taps: Array, beyond: Array, count: int) -> tuple[Array, Array]:
 _ANY = 1e300
 
 
+@restorable("state/1")
 class State:
     """A fitted model's posterior: a mixture over nodes of hyper-parameters.
 

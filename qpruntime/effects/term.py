@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.dataframes.readers import Frame
@@ -139,6 +140,7 @@ class Block(ABC):
 # --- Places of the entries of a symmetric sparse matrix, made once; only its values follow theta.
 
 
+@restorable("effects-pattern/1")
 class Pattern:
     """Where a matrix (K, K) may have entries, by columns.
 
@@ -294,6 +296,7 @@ def log_prior_of_partials(t: Array, d: int) -> tuple[float, Array]:
 DEVIATION = (3.0, 0.01)
 
 
+@restorable("tail/1")
 @dataclass(frozen=True)
 class Tail:
     """Prior of t = log of a number s that is exponential, or whose inverse is.
@@ -315,6 +318,7 @@ class Tail:
         return math.log(self.rate) + self.sign * t - reach, self.sign * (1.0 - reach)
 
 
+@restorable("normal-prior/1")
 @dataclass(frozen=True)
 class NormalPrior:
     """A normal density of theta, of mean 0."""

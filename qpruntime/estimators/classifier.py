@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime import likelihoods
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import flag, number, shown
 from qpruntime.errors import InputError, NumericalError
@@ -79,6 +80,7 @@ class _Fitted(GPEstimator):
     _likelihood_: Likelihood | None
 
 
+@restorable("gp-classifier/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPClassifier(ClassifierMixin, _Fitted):
     """Gaussian-process classification by QP or EP.

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from sklearn.base import ClassifierMixin
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import levels as quantile_levels
 from qpruntime._validation import shown
@@ -33,6 +34,7 @@ _GAPS = (1e-3, 1e3)
 _LEAST = 0.05
 
 
+@restorable("gp-ordinal/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     """Levels in an order, such as grades and ratings, by EP or QP: ordered probit.

@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError, NumericalError
@@ -58,6 +59,7 @@ __all__ = [
 Counts = NDArray[np.int64]
 
 
+@restorable("gp-poisson-regressor/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPPoissonRegressor(RegressorMixin, CountPredictions):
     """Regression of counts by QP or EP: Poisson, or negative binomial where they vary more.

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import no_kernel, number, whole
 from qpruntime._validation import shown as show
@@ -52,6 +53,7 @@ from qpruntime.projection.projector import Inference, Projector
 __all__ = ["GPPreference"]
 
 
+@restorable("gp-preference/1", root=True)
 @dataclass(eq=False, repr=False, match_args=False)
 class GPPreference(Savable, BaseEstimator):
     """Utilities from comparisons: item i is preferred to j with probability Phi(f_i - f_j).

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, flag, shown
 from qpruntime.errors import InputError
@@ -26,6 +27,7 @@ from qpruntime.predictive.distribution import Rows
 __all__ = ["GPRegressor"]
 
 
+@restorable("gp-regressor/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPRegressor(RegressorMixin, ExposedRegressor):
     """Regression by EP or QP with any likelihood, whose parameters are learnt with the kernel.

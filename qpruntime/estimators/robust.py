@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, generator, levels
 from qpruntime._validation import whole as whole_number
@@ -59,6 +60,7 @@ class _Fitted(GPEstimator):
     _unit_: float
 
 
+@restorable("gp-robust-regressor/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPRobustRegressor(RegressorMixin, _Fitted):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.

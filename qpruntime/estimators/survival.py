@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._formatting import read
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, real
 from qpruntime.errors import InputError
@@ -36,6 +37,7 @@ __all__ = [
 TIMES = ("weibull", "log-logistic", "log-normal")
 
 
+@restorable("gp-survival/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPSurvival(LikelihoodRegressor):
     """Times until an event, censored or not: accelerated failure by EP or QP.

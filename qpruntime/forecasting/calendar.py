@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, shown
 from qpruntime.errors import InputError
@@ -37,6 +38,7 @@ _HOUR, _DAY, _WEEK, _YEAR = 3600.0, 86_400.0, 604_800.0, 31_556_952.0
 _WORKING = _YEAR / _WEEK * 5.0
 
 
+@restorable("calendar-clock/1")
 @dataclass(frozen=True)
 class Clock:
     """Origin and length of the steps of a series.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.term import (
@@ -34,6 +35,7 @@ _FAR, _LOG_TURNS = 0.7, (np.log(0.3), np.log(20.0))
 _STEP = 1e-30
 
 
+@restorable("cycle/1")
 class Cycle(Term):
     """A stationary swing of the times in a column.
 
@@ -65,6 +67,7 @@ class Cycle(Term):
         return CycleBlock(self, data)
 
 
+@restorable("cycle-block/1")
 class CycleBlock(Block):
     """Values and scaled slopes at K times, Markov from one to the next.
 

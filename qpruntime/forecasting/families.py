@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime import likelihoods
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
@@ -94,6 +95,7 @@ def bounds_of(likelihood: Likelihood) -> dict[str, Any]:
 _MAD = 1.4826
 
 
+@restorable("scale/1")
 @dataclass(frozen=True)
 class Scale:
     """z = (g(y) - centre)/unit, with g the logarithm or nothing.

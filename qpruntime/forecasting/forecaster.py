@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import levels, number, real, whole
 from qpruntime.dataframes.readers import Frame
@@ -33,6 +34,7 @@ __all__ = ["GPForecaster"]
 _LEAST = 8
 
 
+@restorable("gp-forecaster/1", root=True)
 @dataclass(eq=False, repr=False, match_args=False)
 class GPForecaster(Savable, BaseEstimator):
     """Forecasts of counts and of other numbers with their uncertainty.

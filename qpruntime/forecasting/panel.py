@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._duration import announce
 from qpruntime._memory import require
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, levels, number, shown, whole
 from qpruntime.errors import InputError, warn
@@ -218,6 +219,7 @@ _FEW = 10
 _BASE, _EACH = 40_000.0, 350.0
 
 
+@restorable("gp-panel-forecaster/1", root=True)
 @dataclass(eq=False, repr=False, match_args=False)
 class GPPanelForecaster(Panels, Savable, BaseEstimator):
     """Forecasts of many series, each by a `GPForecaster`, from a long table or labels of rows.

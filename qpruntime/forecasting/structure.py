@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import real
 from qpruntime.dataframes.readers import Frame
@@ -52,6 +53,7 @@ TREND, NOISE, EXPOSURE, LINE = "trend", "step", "exposure", "line"
 _EXPOSED = ("poisson", "negative-binomial")
 
 
+@restorable("forecast-structure/1")
 @dataclass(frozen=True)
 class Structure:
     """Parts of a model.
@@ -219,6 +221,7 @@ def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
 _LEAST = 0.1
 
 
+@restorable("around/1")
 @dataclass(frozen=True)
 class Around:
     """A normal density of theta.
@@ -237,6 +240,7 @@ class Around:
         return -0.5 * z * z - np.log(self.std * np.sqrt(2.0 * np.pi)), -z / self.std
 
 
+@restorable("learnt/1")
 @dataclass(frozen=True, eq=False)
 class Learnt:
     """Hyper-parameters by their names in `EffectsModel.names_`.
@@ -268,6 +272,7 @@ class Learnt:
         return own, bounds
 
 
+@restorable("held-term/1")
 class Held(Term):
     """A term whose hyper-parameters start at given values, and stay there or near.
 

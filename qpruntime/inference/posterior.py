@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
 from qpruntime._memory import require, squares
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, generator, whole
 from qpruntime.errors import InputError, NumericalError
@@ -252,6 +253,7 @@ def at_sites(mean: Array, variance: Array) -> Points:
 # --- How an inference ended
 
 
+@restorable("lookups/1")
 class Lookups(NamedTuple):
     """How often a table's grid was hit and missed, over all sweeps."""
 
@@ -296,6 +298,7 @@ def _rows(post: Any, *_: Any, **__: Any) -> int:
     return int(post.n)
 
 
+@restorable("posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior(Outcome, Savable):
     """Gaussian approximation of the posterior of a latent function, and its values at N rows.

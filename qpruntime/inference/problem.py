@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh
 
 from qpruntime._numba import plain
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, number, real
 from qpruntime.errors import InputError
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 
+@restorable("problem/1")
 @dataclass(frozen=True)
 class Problem:
     """A prior of N latent values and their observations y (N,), checked and encoded.
@@ -123,6 +125,7 @@ def _own(values: Array) -> Array:
 _SAME = 1e-6
 
 
+@restorable("observed/1")
 @dataclass(frozen=True, eq=False)
 class Observed:
     """Prior and data of N sites.

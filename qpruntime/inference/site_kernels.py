@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpruntime._numba import inlined, kernel
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, project_site
 from qpruntime.quadrature.sigma_star_kernels import NO_MASS, OK
@@ -54,6 +55,7 @@ class Observations(NamedTuple):
     exponents: Array
 
 
+@restorable("marginals/1")
 class Marginals(NamedTuple):
     """Posterior means and variances, and what cavities are made of; each of shape (N,).
 

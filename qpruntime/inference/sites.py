@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 
@@ -16,6 +17,7 @@ __all__ = ["Counts", "ImproperPosterior", "Sites", "no_counts", "no_sites", "wit
 Counts = NDArray[np.int64]
 
 
+@restorable("sites/1")
 class Sites(NamedTuple):
     """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,)."""
 

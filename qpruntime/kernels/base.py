@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
@@ -59,6 +60,7 @@ class NotMarkov(InputError):
     """A kernel has a part that no state of finite size stands for."""
 
 
+@restorable("states/1")
 @dataclass(frozen=True, eq=False)
 class States:
     """The law of a stationary state: dx = F x dt + noise, f = x[0] of variance 1, time has no unit.
@@ -133,6 +135,7 @@ class States:
         return _GONE / self.forgets if self.forgets else math.inf
 
 
+@restorable("factor/1")
 @dataclass(frozen=True, eq=False)
 class Factor:
     """One factor of variance 1, in time.
@@ -187,6 +190,7 @@ class Factor:
         return np.array(self.states.stationary)
 
 
+@restorable("kernel-term/1")
 @dataclass(frozen=True, eq=False)
 class Term:
     """A variance times factors.

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import no_kernel, shown
 from qpruntime.errors import InputError
@@ -27,6 +28,7 @@ __all__ = [
 _OWN = "kernel__"
 
 
+@restorable("on/1")
 class On(Kernel):
     """A kernel that sees some columns only.
 
@@ -125,6 +127,7 @@ class On(Kernel):
 # --- `Same`: 1 for equal rows, 0 elsewhere
 
 
+@restorable("same/1")
 class Same(Kernel):
     """The covariance of independent values, one for each distinct row.
 
@@ -163,6 +166,7 @@ class Same(Kernel):
 # --- `Categories`
 
 
+@restorable("categories/1")
 class Categories(Kernel):
     """The covariance of levels: two that differ are alike by exp(-dissimilarity).
 

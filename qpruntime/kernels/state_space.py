@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
@@ -181,6 +182,7 @@ def _times(a: Term, b: Term) -> Term:
 _ENDED = 80.0
 
 
+@restorable("state-space/1")
 @dataclass(frozen=True)
 class StateSpace:
     """A kernel as a state space.

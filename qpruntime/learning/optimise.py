@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.objective import Family, LogPrior, Objective
@@ -76,6 +77,7 @@ _FIRST_STEP, _SHORT_STEP = 2.0, 0.5
 _FLAT = 1e-5
 
 
+@restorable("optimum/1")
 @dataclass(frozen=True)
 class Optimum:
     """Where one optimiser run ended.

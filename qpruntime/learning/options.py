@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array, ArrayLike
 from qpruntime._validation import choice, finite, flag, number, path_of, shown, whole
 from qpruntime.errors import InputError
@@ -78,6 +79,7 @@ class Options:
             object.__setattr__(self, name, value)
 
 
+@restorable("search-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Search(Options):
     """How hyper-parameters are searched for.
@@ -140,6 +142,7 @@ class Search(Options):
             raise InputError(f"callback must be None or a function, got {shown(self.callback)}")
 
 
+@restorable("series-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Series(Options):
     """How to fit a series: X of one column, by the states of a Markov process.
@@ -192,6 +195,7 @@ def _hashable(value: Any) -> Any:
 # --- `Joint`
 
 
+@restorable("joint-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Joint(Options):
     """How K > 2 classes are fitted by one model: ``multi_class="joint"`` is `Joint` as by default.
@@ -234,6 +238,7 @@ _EVIDENCES = ("ep", "corrected")
 _DRAWN, _FEWEST, _MOST = ("auto", "importance", "nuts"), 8, 10_000
 
 
+@restorable("integrate-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Integrate(Options):
     """How hyper-parameters are integrated: ``hyperparameters="integrate"`` is this as by default.
@@ -306,6 +311,7 @@ _CHOSEN = ("budget", "nearest")
 _MOST_NEAREST = 1000
 
 
+@restorable("inducing-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Inducing(Options):
     """How to fit by inducing points.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 
 __all__ = ["Warp"]
@@ -15,6 +16,7 @@ __all__ = ["Warp"]
 _KNOTS = 200
 
 
+@restorable("warp/1")
 @dataclass(frozen=True, eq=False)
 class Warp:
     """A monotone map of every feature to (0, 1): the share of rows that are below it.

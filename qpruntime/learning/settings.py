@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
 from sklearn.utils import check_random_state
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, no_kernel, number, path_of, shown, whole
 from qpruntime.errors import InputError
@@ -296,6 +297,7 @@ class Data:
 # --- Observed slopes
 
 
+@restorable("slopes/1")
 @dataclass(frozen=True)
 class Slopes:
     """Where slopes are observed.

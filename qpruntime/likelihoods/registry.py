@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from qpruntime._formatting import file_stem, meant, read
+from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
@@ -78,6 +79,7 @@ def _every() -> tuple[str, ...]:
     return names() + names(kinds=True)
 
 
+@restorable_call("likelihood/1")
 def get(likelihood: str | Likelihood, **parameters: float) -> Likelihood:
     """Return the likelihood of that name; a `Likelihood` is returned as it is.
 
@@ -182,6 +184,7 @@ def _like_registered(likelihood: Likelihood) -> bool:
     )
 
 
+@restorable_call("likelihood-holding/1")
 def holding(likelihood: Likelihood, rows: Array) -> Likelihood:
     """Return a likelihood that holds these observations, as `Likelihood.observing` makes it."""
     return replace(likelihood, rows=likelihood.validate(rows).reshape(-1, likelihood.columns))

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from qpruntime._atomic_file import write_whole
 from qpruntime._formatting import printable
 from qpruntime._memory import require
+from qpruntime._restorable import call_of, class_of, is_root, name_of
 from qpruntime._validation import path_of
 from qpruntime.errors import InputError, QPError, TableError
-from qpruntime.persistence.registry import ROOTS, callable_of, class_of, name_of
 
 __all__ = [
     "Malformed",
@@ -111,8 +111,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         If the file cannot be written, or the model holds what no file without code can: a prior
         mean of another package, a likelihood or a kernel of your own. Pickle these.
     """
-    name = f"{type(model).__module__}:{type(model).__qualname__}"
-    if name not in ROOTS or class_of(name) is not type(model):
+    name = name_of(type(model))
+    if name is None or not is_root(name):
         raise InputError(
             f"what is saved is a fitted estimator or a posterior, got {type(model).__qualname__}; "
             "pickle others"
@@ -244,7 +244,7 @@ def _array(data: bytes) -> NDArray[Any]:
 
 def _model(document: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
     name = document["of"]
-    if name not in ROOTS:
+    if not (isinstance(name, str) and is_root(name)):
         raise Malformed(f"a {name!r:.80}, which is no estimator or posterior")
     model = decoded(document["tree"], arrays)
     if type(model) is not class_of(name):
@@ -255,7 +255,7 @@ def _model(document: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
 # --- A model as a tree of plain values, with its arrays apart; and back.
 #
 # Objects are what pickle would make of them: a class, the arguments of its ``__new__``, and its
-# state. Only classes of `qpruntime.persistence.registry` are written, and only these are made
+# state. Only classes that `qpruntime._restorable` names are written, and only these are made
 # again.
 
 _DEPTH = 100
@@ -330,15 +330,13 @@ class _Writer:
         function, arguments = made[:2]
         state = made[2] if len(made) > 2 else None
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]
-            name, arguments = name_of(arguments[0]), arguments[1:]
-            if class_of(name) is not type(x):
-                raise _unknown(x, place)
-            head = {"object": name}
+            kind, known, arguments = "object", class_of, arguments[1:]
+            name = name_of(type(x))
         else:
-            name = name_of(function)
-            if callable_of(name) is None:
-                raise _unknown(x, place)
-            head = {"call": name}
+            kind, known, name = "call", call_of, name_of(function)
+        if name is None or known(name) is None:
+            raise _unknown(x, place)
+        head = {kind: name}
         return head | {
             "arguments": [self.value(a, f"{place}({k})") for k, a in enumerate(arguments)],
             "state": self.value(state, place),
@@ -431,7 +429,7 @@ def _made(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
     state = _value(x["state"], arrays, depth + 1)
     try:
         if kind == "call":
-            function = callable_of(name)
+            function = call_of(name)
             if function is None:
                 raise Malformed(f"a call of {name!r:.80}, which is not called")
             return function(*arguments)
@@ -442,7 +440,7 @@ def _made(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
         _set_state(made, state)
         return made
     except (TypeError, AttributeError, KeyError, IndexError) as error:
-        raise Malformed(f"a {name.partition(':')[2]} with other parts ({error})") from error
+        raise Malformed(f"a {name} with other parts ({error})") from error
 
 
 def _set_state(made: Any, state: Any) -> None:

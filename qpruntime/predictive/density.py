@@ -19,6 +19,7 @@ from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from qpruntime._restorable import restorable
 from qpruntime._row_blocks import PointError
 from qpruntime._typing import Array
 from qpruntime._validation import choice
@@ -288,6 +289,7 @@ _X, _W = legendre.leggauss(_NODES)
 _FIT = np.linalg.inv(legendre.legvander(_X, _NODES - 1))
 
 
+@restorable("places/1")
 class Places(NamedTuple):
     """Where y can be: some values, or an interval with the unit and centre of those observed."""
 

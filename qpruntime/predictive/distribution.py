@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.inference.corrections.marginals import Marginals
@@ -164,6 +165,7 @@ class Rows(NamedTuple):
 PLAIN = Rows()
 
 
+@restorable("predicted/1")
 @dataclass(frozen=True)
 class Predicted:
     """Distributions of y under latent values.

@@ -17,6 +17,7 @@ import platformdirs
 from numpy.typing import NDArray
 
 from qpruntime import _cli_hints, _formatting, likelihoods
+from qpruntime._restorable import restorable_call
 from qpruntime._validation import choice, shown
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
@@ -311,6 +312,7 @@ def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -
     )
 
 
+@restorable_call("table/1")
 def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) -> Table:
     """Open the very table that a `Table.reference` is of, which may have moved.
 

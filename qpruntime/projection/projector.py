@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import _cli_hints, likelihoods
 from qpruntime._numba import plain
+from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError
@@ -82,6 +83,7 @@ def order(method: str, p: float | None, of_table: float | None = None) -> float 
     return found
 
 
+@restorable_call("projector/1")
 class Projector:
     """A likelihood, a method and a table, resolved once and handed to the kernels as plain values.
 

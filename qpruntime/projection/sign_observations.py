@@ -30,6 +30,7 @@ from qpruntime._numba import (
     call_split,
     kernel,
 )
+from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.base import ABSENT_LANDMARK, Powers
@@ -80,6 +81,7 @@ class Signed(Likelihood):
         return signed, (self.own,)
 
 
+@restorable_call("signed-likelihood/1")
 def signed(own: Likelihood) -> Signed:
     """Return a likelihood of rows that are finite, which have this one, and of infinite signs."""
     if type(own) is not Likelihood or own.columns > 1:

@@ -200,13 +200,13 @@ HOSTILE = {
     "a wrong number": (with_tree({"float": "1e999"}), "the number"),
     "dunder": (
         with_tree(
-            an_object("qpruntime.learning.rank_transform:Warp", state={"dict": [["__class__", 1]]})
+            an_object("warp/1", state={"dict": [["__class__", 1]]})
         ),
         "an attribute '__class__'",
     ),
     "another root": (with_tree({"tuple": []}), "a tuple under the name of another"),
     "other parts": (
-        with_tree(an_object("qpruntime.likelihoods.registry:get", kind="call")), "with other parts"
+        with_tree(an_object("likelihood/1", kind="call")), "with other parts"
     ),
 }  # fmt: skip
 
@@ -230,8 +230,8 @@ VALUES = [
     *(None, True, -1, 10**30, 0.5, "", "x", [], {}, [[]], {"float": "nan"}, {"array": 0}),
     *({"scalar": 0}, {"dtype": "zzz"}, {"set": [{"list": []}]}, {"dict": [[{"list": []}, 1]]}),
     *({"slice": [1, 2]}, {"objects": [1], "shape": [2]}, {"tuple": [1]}, {"list": ["a"]}),
-    an_object("qpruntime.inference.sites:Sites", {"tuple": []}),
-    an_object("qpruntime.likelihoods.registry:get", "no such", kind="call"),
+    an_object("sites/1", {"tuple": []}),
+    an_object("likelihood/1", "no such", kind="call"),
 ]  # fmt: skip
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+import zipfile
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -18,7 +24,9 @@ from qpruntime import (
     Inducing,
     Integrate,
     Search,
+    _restorable,
 )
+from qpruntime._restorable import class_of, name_of, restorable
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
@@ -92,9 +100,26 @@ def predictions(model, points):
     return [np.asarray(part) for one in found for part in (one if type(one) is tuple else (one,))]
 
 
+@contextmanager
+def moved():
+    """Let every class and function that files name live in a module of another name."""
+    homes = {thing: thing.__module__ for thing in _restorable._NAMES}
+    try:
+        for thing in homes:
+            thing.__module__ = "qpruntime.moved.elsewhere"
+        yield
+    finally:
+        for thing, home in homes.items():
+            thing.__module__ = home
+
+
 def comes_back(model, points, tmp_path):
     model.save(tmp_path / "model")
-    copy = qpruntime.load(tmp_path / "model")
+    # Names of modules are nowhere in the file, and play no part when it is read.
+    with zipfile.ZipFile(tmp_path / "model") as file:
+        assert re.search(rb"qpruntime\.[a-z]", file.read("model.json")) is None
+    with moved():
+        copy = qpruntime.load(tmp_path / "model")
     assert type(copy) is type(model)
     for got, want in zip(predictions(copy, points), predictions(model, points), strict=True):
         np.testing.assert_array_equal(got, want)
@@ -144,11 +169,32 @@ def test_every_part_of_the_effects_can_be_held():
     """Of all terms and blocks, those of forecasts too."""
     import qpruntime.forecasting  # noqa: F401 - its terms
     from qpruntime.effects.term import Block, Term
-    from qpruntime.persistence.registry import class_of, name_of
 
     parts = [Term, Block]
     for one in parts:
         parts += one.__subclasses__()
     own = [one for one in parts[2:] if one.__module__.startswith("qpruntime")]
     assert len(own) > 15
-    assert [name_of(one) for one in own if class_of(name_of(one)) is not one] == []
+    assert [one for one in own if class_of(name_of(one)) is not one] == []
+
+
+def test_names_are_short_and_numbered():
+    assert class_of("gp-classifier/1") is GPClassifier
+    names = list(_restorable._NAMES.values())
+    assert len(names) > 100
+    assert [name for name in names if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*/[1-9]", name)] == []
+    assert len(set(names)) == len(names)
+
+
+def test_a_name_is_given_once():
+    with pytest.raises(AssertionError, match="'gp-classifier/1' is the name of"):
+        restorable("gp-classifier/1")(type("Other", (), {}))
+
+
+def test_a_posterior_is_read_without_what_estimators_need(tmp_path):
+    K = np.exp(-0.5 * (X[:, :1] - X[:, :1].T) ** 2)
+    qpruntime.infer(K, np.sign(X[:, 0])).save(tmp_path / "post")
+    code = f"import qpruntime, sys; qpruntime.load({str(tmp_path / 'post')!r}); "
+    code += "print('sklearn' in sys.modules, 'qpruntime.effects' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout.split() == ["False", "False"], done.stderr

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._memory import require, squares
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 
+@restorable("dense-solution/1")
 @dataclass(frozen=True, eq=False)
 class DenseSolution:
     """As `qpruntime.inference.posterior.Solution` has it.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dtpttr, dtrttp
 
+from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real
@@ -139,6 +140,7 @@ class DenseSolved(Factor, Solved):
 # pickle holds the one triangle of the factor that is not zero, N^2/2 numbers.
 
 
+@restorable("dense-kept/1")
 class Kept(Triangle):
     """The triangle of a `Factor`, and the solution: `weights` and `mean`, each of shape (N,).
 

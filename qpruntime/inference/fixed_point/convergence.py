@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from qpruntime._restorable import restorable
 from qpruntime.errors import ConvergenceWarning, warn
 from qpruntime.inference.sites import Counts
 
@@ -122,6 +123,7 @@ Status = Literal["converged", "held", "not converged"]
 HELD = 1e-9
 
 
+@restorable("limits/1")
 class Limits(NamedTuple):
     """When to stop, and how much of every update to take; see `qpruntime.infer`."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._memory import require
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, whole
 from qpruntime.errors import InputError
@@ -34,6 +35,7 @@ __all__ = [
 # --- Posterior corrected by nearest rows
 
 
+@restorable("local-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalPosterior(SparsePosterior):
     """A `SparsePosterior` whose predictions the nearest rows of each point correct.
@@ -134,6 +136,7 @@ def joined(one: Held, two: Held) -> Held:
 _LEAVE_OUT = "its attribute sparse pickles without rows, and predicts without the nearest"
 
 
+@restorable("local-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LocalSolution:
     """As `qpruntime.inference.posterior.Solution` has it; it pickles with its rows.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import real
 from qpruntime.errors import InputError
@@ -24,6 +25,7 @@ __all__ = [
 # --- Times of users
 
 
+@restorable("series-clock/1")
 @dataclass(frozen=True)
 class Clock:
     """Where times are counted from, and whether they are dates: then in seconds."""
@@ -80,6 +82,7 @@ class Clock:
 # --- Series in order of time
 
 
+@restorable("series-data/1")
 @dataclass(frozen=True)
 class Series:
     """A series, sorted: times t, observations y, prior means of g = scale f + noise (N,).

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._restorable import restorable
 from qpruntime.inference.markov.solution import Placed, SeriesSolution, concluded, ending
 from qpruntime.inference.markov.streaming import merged, read_more
 from qpruntime.inference.posterior import Outcome, Posterior
@@ -16,6 +17,7 @@ from qpruntime.inference.sites import Sites
 __all__ = ["SeriesPosterior"]
 
 
+@restorable("series-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class SeriesPosterior(Posterior):
     """Gaussian approximation of the latent posterior of a series, with everything in O(N).

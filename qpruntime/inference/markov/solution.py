@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._numba import kernel
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import Points
@@ -141,6 +142,7 @@ _COLUMNS = ("t", "y", "prior", "weights", "scale")
 _DENSE = "the dense engine has corrections of any kernel, infer(kernel(t[:, None]), y)"
 
 
+@restorable("series-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SeriesSolution:
     """As `qpruntime.inference.posterior.Solution` has it.

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError, NumericalError
@@ -171,6 +172,7 @@ EVERY = 256
 _LEAST = 256
 
 
+@restorable("piece/1")
 @dataclass(frozen=True)
 class Piece:
     """Rows in order of time: what was given, what was found, sites about the prior mean.

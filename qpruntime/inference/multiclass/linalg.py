@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrs
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.dense import blas
@@ -27,6 +28,7 @@ __all__ = [
 # 2013). Sites are numbered by rows, and in a row by classes.
 
 
+@restorable("layout/1")
 class Layout:
     """Rows with their classes.
 

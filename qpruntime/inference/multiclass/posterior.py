@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, generator, real, whole
 from qpruntime.errors import InputError
@@ -106,6 +107,7 @@ def _rows(post: Any, *_: Any, **__: Any) -> int:
     return int(post.n)
 
 
+@restorable("class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPosterior(Outcome, Savable):
     """Gaussian approximation of the posterior of C latent functions at N rows, of all jointly.
@@ -480,6 +482,7 @@ def priors(K: ArrayLike, name: str = "K") -> tuple[Array, float]:
     return np.array([one for one, _ in found]), max(jitter for _, jitter in found)
 
 
+@restorable("class-solution/1")
 @dataclass(frozen=True, eq=False)
 class ClassSolution:
     """Settled sites of N rows of C classes.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtpttr, dtrttp
 
+from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
@@ -231,6 +232,7 @@ class ClassSolved(Solved):
 # --- Algebra that a posterior keeps
 
 
+@restorable("class-kept/1")
 class ClassKept:
     """Weights and precisions of all classes; it pickles, triangles as such.
 

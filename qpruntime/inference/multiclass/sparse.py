@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._memory import require
+from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, number, whole
@@ -184,6 +185,7 @@ def _concluded(
 # --- `SparseClassPosterior`
 
 
+@restorable("sparse-class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class SparseClassPosterior(ClassPosterior):
     """Gaussian approximation of the posterior of C latent functions, by M inducing points each.
@@ -258,6 +260,7 @@ class SparseClassPosterior(ClassPosterior):
 _NEEDED = "needs the covariance of all rows, which inducing points do without: use infer_classes"
 
 
+@restorable("point-kept/1")
 @dataclass(frozen=True, eq=False)
 class PointKept:
     """The posterior of the values at the inducing points, whitened.
@@ -296,6 +299,7 @@ class PointKept:
         return mean, covariance
 
 
+@restorable("point-solution/1")
 @dataclass(frozen=True, eq=False)
 class PointSolution:
     """Settled sites of N rows of C classes, as `ClassSolution` has them, by inducing points.

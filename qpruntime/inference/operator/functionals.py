@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.linalg import qr, solve_triangular
 
 from qpruntime._memory import require
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
@@ -30,6 +31,7 @@ _BLOCK = 4_000_000
 _ROUNDED = 1e-15
 
 
+@restorable("functionals/1")
 class Functionals:
     """The rows a_i of an operator A, shape (N, n): dense, or CSR as it was given.
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._memory import require, squares
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
@@ -32,6 +33,7 @@ __all__ = [
 _SAME = 1e-6
 
 
+@restorable("operator-solution/1")
 @dataclass(frozen=True, eq=False)
 class OperatorSolution:
     """As `qpruntime.inference.posterior.Solution` has it; rows are those of the operator.

@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve, qr, solve_triangular
 from scipy.linalg.lapack import dpotri
 
+from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
@@ -288,6 +289,7 @@ class LatentAlgebra(solver_protocol.Kept, ABC):
         return float(found) if found.ndim == 0 else found
 
 
+@restorable("rows-kept/1")
 class RowsKept(LatentAlgebra):
     """By the factor of the functionals themselves, shape (N, N)."""
 
@@ -315,6 +317,7 @@ class RowsKept(LatentAlgebra):
         return np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
 
 
+@restorable("latent-kept/1")
 class LatentKept(LatentAlgebra):
     """By the factor of n coordinates of f, found when it is first asked for.
 

@@ -16,6 +16,7 @@ from scipy.special import gammaln
 from scipy.special import log_ndtr as log_ndtr_array
 
 from qpruntime._numba import FRAME, MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._restorable import restorable, restorable_call
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite, real
@@ -79,6 +80,7 @@ def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
     return found
 
 
+@restorable("seen-rows/1")
 @dataclass(frozen=True, eq=False)
 class SeenRows:
     """N rows, M of them kept, as S sites.
@@ -344,6 +346,7 @@ def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
 # observations become one of a larger weight.
 
 
+@restorable("merged/1")
 class Merged(NamedTuple):
     """Observations of sites, each of shape (S,) but `y`.
 
@@ -360,6 +363,7 @@ class Merged(NamedTuple):
     constant: Array
 
 
+@restorable("collapsed/1")
 @dataclass(frozen=True, eq=False)
 class Collapsed:
     """N rows as S sites.
@@ -634,6 +638,7 @@ probit_trials = _Trials(
 )
 
 
+@restorable_call("held-trials/1")
 def held_trials(rows: Array | None) -> Likelihood:
     """The likelihood that holds these observations, shape (R, 2), or none."""
     return probit_trials if rows is None else replace(probit_trials, rows=rows)

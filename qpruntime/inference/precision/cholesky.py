@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.inference.precision.cholesky_kernels import (
     factorise,
@@ -31,6 +32,7 @@ __all__ = [
 # --- Factorised sparse matrix
 
 
+@restorable("factorised/1")
 class Factorised:
     """The Cholesky factor of a matrix; columns in the order of elimination.
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._numba import call_moments, contracted, kernel, plain
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import CorrectedEvidence
@@ -143,6 +144,7 @@ MOST = 30
 _BATCH = 64
 
 
+@restorable("pair-sums/1")
 class PairSums(NamedTuple):
     """Sums over pairs of the third- and of the whole fourth-order terms."""
 

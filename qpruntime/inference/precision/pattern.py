@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError
@@ -26,6 +27,7 @@ __all__ = ["Pattern", "SparseRows", "as_precision", "as_rows"]
 _SYMMETRIC = 1e-8
 
 
+@restorable("sparse-rows/1")
 class SparseRows(NamedTuple):
     """Rows as kernels take them: columns in the order of elimination, and places of their pairs."""
 
@@ -71,6 +73,7 @@ def as_precision(Q: Any) -> sparse.csr_array:
     return found
 
 
+@restorable("precision-pattern/1")
 class Pattern:
     """The analysis of rows A (N, K) and a precision Q (K, K), of whatever values.
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._numba import contracted, kernel
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array, IntArray
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
 _SORTED = 0.7
 
 
+@restorable("equal/1")
 class Equal(NamedTuple):
     """Rows by the first of those that equal them.
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.interpolate import CubicSpline
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, flag, whole
 from qpruntime.errors import InputError, NumericalError
@@ -39,6 +40,7 @@ __all__ = [
 # --- `PrecisionPosterior`
 
 
+@restorable("precision-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class PrecisionPosterior(Posterior):
     """Gaussian approximation of x ~ N(0, Q^-1) and of eta = offset + A x, seen at N rows.

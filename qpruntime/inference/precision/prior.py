@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.precision.cholesky import Factorised, filled
@@ -191,6 +192,7 @@ def prior_entries(prior: SparseLatent) -> Array:
 # --- Constraints C x = 0
 
 
+@restorable("conditioned/1")
 class Conditioned:
     """What a constraint takes from the inverse of a factorised matrix.
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from qpruntime._memory import require, squares
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import Points
@@ -115,6 +116,7 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
 _FEW = 3000
 
 
+@restorable("precision-solution/1")
 @dataclass(frozen=True, eq=False)
 class PrecisionSolution:
     """As `qpruntime.inference.posterior.Solution` has it.

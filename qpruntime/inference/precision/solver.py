@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense.cholesky import Factor
@@ -28,6 +29,7 @@ __all__ = [
 # --- Prior: eta = o + A x
 
 
+@restorable("precision-prior/1")
 class PrecisionPrior(SparseLatent, Prior):
     """N linear functionals of K latent values with a sparse precision: see `SparseLatent`."""
 
@@ -63,6 +65,7 @@ _BATCH = 64
 _CANCELLED = 1e6
 
 
+@restorable("precision-solved/1")
 class PrecisionSolved(Solved):
     """The posterior of given sites; `single` says how precisely large dense blocks are inverted.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._memory import require
+from qpruntime._restorable import restorable
 from qpruntime.errors import InputError
 from qpruntime.inference.precision.symbolic_kernels import (
     Ordering,
@@ -35,6 +36,7 @@ _JOINED = ((4, 0.5), (16, 0.3), (48, 0.1), (1 << 62, 0.05))
 _MOST = 5e10
 
 
+@restorable("shape/1")
 class Shape(NamedTuple):
     """What kernels take of the symbolic analysis; S supernodes of n columns.
 
@@ -54,6 +56,7 @@ class Shape(NamedTuple):
     children: Index
 
 
+@restorable("symbolic/1")
 class Symbolic(NamedTuple):
     """The analysis of one pattern.
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
@@ -293,6 +294,7 @@ class Columns:
         return chunk_slice(number, self.n)
 
 
+@restorable("rows-in-memory/1")
 class Held(Columns):
     """Rows that are arrays of this process; X has shape (N, d)."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import cython_blas
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.kernels.cross_covariance import contract_square, cross_covariance, diagonal
@@ -31,6 +32,7 @@ __all__ = [
 MOST_JITTER = 1e-4
 
 
+@restorable("inducing-points/1")
 class Inducing:
     """Inducing inputs Z (M, d) of a kernel.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._memory import require, squares
+from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite
@@ -41,6 +42,7 @@ __all__ = [
 # --- `SparsePosterior`
 
 
+@restorable("sparse-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class SparsePosterior(Posterior):
     """Gaussian approximation of the posterior of a latent function, by M inducing inputs.
@@ -257,6 +259,7 @@ _DENSE = (
 )
 
 
+@restorable("sparse-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SparseSolution:
     """As `qpruntime.inference.posterior.Solution` has it; pickles leave rows out.

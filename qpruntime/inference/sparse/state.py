@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from qpruntime._numba import plain
+from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array
 from qpruntime.inference.sites import ImproperPosterior
 from qpruntime.inference.sparse.features import Inducing
@@ -209,6 +210,7 @@ def unpacked(vector: Array, size: int) -> Array:
 Wanted = Literal["sites", "means", "log_z"]
 
 
+@restorable_call("sparse-rule/1")
 class Rule:
     """A `Projector` with the power of power EP.
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.sites import Sites
@@ -99,6 +100,7 @@ class Density:
 # --- Nodes with a posterior each
 
 
+@restorable("integrated/1")
 @dataclass(frozen=True, eq=False)
 class Integrated:
     """What hyper-parameters may be, how likely that is, and the posterior with each of them.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.learning.settings import Data, Settings
 
@@ -32,6 +33,7 @@ __all__ = [
 # --- Hold-out log and significant gains
 
 
+@restorable("stage/1")
 @dataclass(frozen=True)
 class Stage:
     """A step of a fit.

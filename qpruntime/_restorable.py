@@ -1,0 +1,124 @@
+"""Stable names of the classes and functions that saved models are made of.
+
+A file names a class by what `restorable` gave it where it is defined, not by its module, so that
+models outlive a move. Nothing else is made from a file: making one of these from a stranger's
+values runs none of the stranger's code, opens no file and removes none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+__all__ = ["call_of", "class_of", "is_root", "name_of", "restorable", "restorable_call"]
+
+Thing = TypeVar("Thing")
+
+_CLASSES: dict[str, type] = {}
+_CALLS: dict[str, Callable[..., Any]] = {}
+_NAMES: dict[Any, str] = {}
+_ROOTS: set[str] = set()
+
+#: Packages whose modules define names, in the order in which they are looked through.
+_ROOMS = (
+    *("inference", "likelihoods", "projection", "kernels", "dataframes", "learning"),
+    *("predictive", "estimators", "effects", "forecasting"),
+)
+_SKLEARN = {
+    f"sklearn-{name.lower()}/1": name
+    for name in (
+        *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation"),
+        *("Matern", "PairwiseKernel", "Product", "RBF", "RationalQuadratic", "Sum"),
+        *("WhiteKernel", "Hyperparameter"),
+    )
+}
+
+
+def restorable(name: str, root: bool = False) -> Callable[[type[Thing]], type[Thing]]:
+    """Give a class the name by which files hold its instances.
+
+    Parameters
+    ----------
+    name : str
+        Short and never changed, with the number of its form: ``"gp-classifier/1"``. A class whose
+        state takes another form gets the next number, and files of the last one are refused.
+    root : bool
+        Whether a file may hold an instance as a whole: an estimator or a posterior.
+    """
+
+    def register(cls: type[Thing]) -> type[Thing]:
+        _register(_CLASSES, name, cls)
+        if root:
+            _ROOTS.add(name)
+        return cls
+
+    return register
+
+
+def restorable_call(name: str) -> Callable[[Thing], Thing]:
+    """Give a function, or a class that is called, the name by which files hold its results."""
+
+    def register(function: Thing) -> Thing:
+        _register(_CALLS, name, function)
+        return function
+
+    return register
+
+
+def _register(registry: dict[str, Any], name: str, thing: Any) -> None:
+    known = registry.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (
+        thing.__module__,
+        thing.__qualname__,
+    ):
+        raise AssertionError(f"{name!r} is the name of {known} and of {thing}")
+    registry[name] = thing
+    _NAMES[thing] = name
+
+
+def name_of(thing: Any) -> str | None:
+    """Return the stable name of a class or function, None if it has none."""
+    if getattr(thing, "__module__", None) == "sklearn.gaussian_process.kernels":
+        name = f"sklearn-{thing.__qualname__.lower()}/1"
+        return name if name in _SKLEARN else None
+    return _NAMES.get(thing)
+
+
+def is_root(name: str) -> bool:
+    """Return whether a file may hold an instance of the class of this name as a whole."""
+    return class_of(name) is not None and name in _ROOTS
+
+
+def class_of(name: str) -> type | None:
+    """Return the class of a stable name, None if there is none."""
+    if name in _SKLEARN:
+        kernels = importlib.import_module("sklearn.gaussian_process.kernels")
+        return getattr(kernels, _SKLEARN[name])  # type: ignore[no-any-return]
+    return _sought(_CLASSES, name)  # type: ignore[no-any-return]
+
+
+def call_of(name: str) -> Callable[..., Any] | None:
+    """Return the function of a stable name, None if there is none."""
+    return _sought(_CALLS, name)  # type: ignore[no-any-return]
+
+
+def _sought(registry: dict[str, Any], name: str) -> Any:
+    for room in _ROOMS:
+        if name in registry:
+            break
+        _import_room(room)
+    return registry.get(name)
+
+
+@cache
+def _import_room(room: str) -> None:
+    """Import the modules of a room, but for those of extras that are not installed."""
+    package = importlib.import_module(f"qpruntime.{room}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        try:
+            importlib.import_module(module.name)
+        except ImportError:
+            continue
