@@ -8,9 +8,10 @@ values runs none of the stranger's code, opens no file and removes none.
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 __all__ = ["call_of", "class_of", "is_root", "name_of", "restorable", "restorable_call"]
@@ -22,7 +23,7 @@ _CALLS: dict[str, Callable[..., Any]] = {}
 _NAMES: dict[Any, str] = {}
 _ROOTS: set[str] = set()
 
-#: Packages whose modules define names, in the order in which they are looked through.
+#: Packages whose modules define names.
 _ROOMS = (
     *("inference", "likelihoods", "projection", "kernels", "dataframes", "learning"),
     *("predictive", "estimators", "effects", "forecasting"),
@@ -106,19 +107,22 @@ def call_of(name: str) -> Callable[..., Any] | None:
 
 
 def _sought(registry: dict[str, Any], name: str) -> Any:
-    for room in _ROOMS:
-        if name in registry:
-            break
-        _import_room(room)
+    if name not in registry and (module := _homes().get(name)):
+        importlib.import_module(module)
     return registry.get(name)
 
 
 @cache
-def _import_room(room: str) -> None:
-    """Import the modules of a room, but for those of extras that are not installed."""
-    package = importlib.import_module(f"qpruntime.{room}")
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        try:
-            importlib.import_module(module.name)
-        except ImportError:
-            continue
+def _homes() -> dict[str, str]:
+    """Return the module that defines each name, from the sources: none is imported for it."""
+    homes = {}
+    root = Path(__file__).parent
+    for room in _ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            module = ".".join(("qpruntime", *path.relative_to(root).with_suffix("").parts))
+            for name in _GIVEN.findall(path.read_text(encoding="utf-8")):
+                homes[name] = module.removesuffix(".__init__")
+    return homes
+
+
+_GIVEN = re.compile(r'^@restorable(?:_call)?\("([^"]+)"', re.M)

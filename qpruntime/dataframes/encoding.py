@@ -174,7 +174,7 @@ def held(X: Any, k: int, value: Any) -> Any:
 _UNSEEN = "(not in the fit)"
 
 
-@restorable("table/1")
+@restorable("encoded-table/1")
 @dataclass(frozen=True, eq=False)
 class Table:
     """Columns of the rows of a fit.
