@@ -229,15 +229,17 @@ class Table:
         """Names of the columns of the matrix."""
         return (*self.names, *(f"{self.names[k]} missing" for k in self.gaps))
 
-    def matrix(self, columns: Sequence[Column]) -> Array:
-        """Rows as numbers, shape (N, d + gaps).
+    def matrix(self, columns: Sequence[Column], silent: bool = False) -> Array:
+        """Return rows as numbers, shape (N, d + gaps).
+
+        `silent` is for rows of the fit: of those whose weight is 0 nothing need be known.
 
         Raises
         ------
         InputError
             If a column has levels where the fit had numbers, or the other way round.
         """
-        parts = [self._part(k, column) for k, column in enumerate(columns)]
+        parts = [self._part(k, column, silent) for k, column in enumerate(columns)]
         for k in self.gaps:
             numbers = columns[k].numbers
             assert numbers is not None
@@ -267,7 +269,7 @@ class Table:
                 found[name] = own
         return pandas.DataFrame(found)
 
-    def _part(self, k: int, column: Column) -> Array:
+    def _part(self, k: int, column: Column, silent: bool) -> Array:
         levels = self.levels[k]
         if levels is not None:
             return self._codes(k, column)
@@ -277,7 +279,7 @@ class Table:
                 f"{shown(_first(column.levels))}: give numbers"
             )
         missing = np.isnan(column.numbers)
-        if missing.any() and k not in self.gaps:
+        if missing.any() and k not in self.gaps and not silent:
             warn(
                 f"column {self.names[k]} is missing in {int(missing.sum())} rows and was in none "
                 "of the fit, which cannot say what that means: its median stands there",

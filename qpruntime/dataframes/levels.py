@@ -187,7 +187,7 @@ def sorted_levels(values: Any, declared: Sequence[Any] | None = None) -> NDArray
     first: dict[Any, int] = {}
     for row, key in enumerate(level_keys(array)):
         first.setdefault(key, row)
-    place = {key: k for k, key in enumerate(level_keys(declared or ()))}
+    place = {key: k for k, key in enumerate(level_keys(() if declared is None else declared))}
     known = sorted((key for key in first if key in place), key=lambda key: place[key])
     others = [key for key in first if key not in place]
     with suppress(TypeError):  # values without an order

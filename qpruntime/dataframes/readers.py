@@ -203,6 +203,12 @@ class Column:
     levels: list[Any] | None = None
     declared: tuple[Any, ...] | None = None
 
+    def take(self, rows: NDArray[np.intp]) -> Column:
+        """Return some rows."""
+        numbers = None if self.numbers is None else self.numbers[rows]
+        levels = None if self.levels is None else [self.levels[k] for k in rows]
+        return Column(self.name, numbers, levels, self.declared)
+
 
 class Categories(NamedTuple):
     """What the type of a column says about its levels.

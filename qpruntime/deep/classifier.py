@@ -80,7 +80,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
         """
         plan = self._plan(get("probit"))
         draft = draft_of(self)
-        points, labels = fit_data(draft, X, y, ensure_min_samples=2)
+        points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = classes_of(labels, "DeepGPClassifier")

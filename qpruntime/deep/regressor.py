@@ -116,7 +116,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         likelihood = self._resolved()
         plan = self._plan(likelihood)
         draft = draft_of(self)
-        points, targets = fit_data(draft, X, y, y_numeric=True, ensure_min_samples=2)
+        points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True, ensure_min_samples=2)
         targets = finite(targets, "y") if likelihood is None else likelihood.validate(targets)
         weights, points, targets = weighed(sample_weight, points, targets)
         draft._centre_, draft._unit_ = (0.0, 1.0) if likelihood else _units(targets, weights)

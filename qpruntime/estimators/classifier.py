@@ -276,7 +276,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         own, draft = projector.likelihood, draft_of(self)
         # What stands in for code that is not at hand neither predicts nor can be pickled.
         draft._likelihood_ = own if own.has_density else None
-        points, labels = fit_data(draft, X, y, ensure_min_samples=2)
+        points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
         named = group_codes(groups, len(labels))
         weights, points, labels, named = weighed(sample_weight, points, labels, named)

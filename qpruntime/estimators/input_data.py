@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 )
 
 from qpruntime._typing import Array
-from qpruntime._validation import shown, unmasked
+from qpruntime._validation import floats, shown, unmasked
 from qpruntime.dataframes.encoding import Table
 from qpruntime.dataframes.readers import Column, columns_of, is_frame, of_array
 from qpruntime.errors import InputError
@@ -148,14 +148,21 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     return found
 
 
-def fit_data(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+def fit_data(
+    model: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any
+) -> tuple[Any, Any]:
     """Validate training data; rows to be read in parts stay where they are with inducing points.
 
     Those are zarr arrays, memory maps, dask arrays and data frames: `qpruntime.infer_sparse`.
+    Levels and medians of columns are learnt from rows whose `sample_weight` is not 0; `weighed`
+    validates weights and drops the other rows.
     """
+    y = unmasked(y, "y")
     if options.get("y_numeric"):
         no_text(y, "y")
-    table = matrix_of(model, X, options.get("reset", True))
+    if not is_lazy(X):
+        X = unmasked(X, "X", missing=True)
+    table = matrix_of(model, X, options.get("reset", True), sample_weight)
     if table is not None:
         given = {name: value for name, value in options.items() if name != "reset"}
         points, targets = checked(check_X_y, table, y, dtype=np.float64, estimator=model, **given)
@@ -275,11 +282,12 @@ def _whole(model: Any, X: Any) -> bool:
 _ROWS = 20_000
 
 
-def matrix_of(model: Any, X: Any, reset: bool) -> Array | None:
+def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Array | None:
     """Return a table as a matrix of numbers; None for one that scikit-learn reads as it is.
 
-    With `reset` the table is looked at, and what is seen is stored in ``model.columns_``; without
-    it the table is read as the one before was. There is none if rows were read in parts.
+    With `reset` the rows of a weight above 0 are looked at, and what is seen is stored in
+    ``model.columns_``; without it the table is read as the one before was. There is none if rows
+    were read in parts.
 
     Raises
     ------
@@ -288,16 +296,21 @@ def matrix_of(model: Any, X: Any, reset: bool) -> Array | None:
     """
     if is_lazy(X):
         return None
-    if hasattr(X, "toarray") or np.ma.isMaskedArray(X):
+    if hasattr(X, "toarray"):
         return None
+    X = unmasked(X, "X", missing=True)
     known: Table | None = None if reset else getattr(model, "columns_", None)
     columns = _columns(X, known)
     if columns is None:
         if reset:
-            model.columns_ = _middle(X)
+            model.columns_ = _middle(X, _counted(sample_weight, X))
         return None
+    seen = columns
     if reset:
-        table = Table.of(columns)
+        counted = _counted(sample_weight, X)
+        if counted is not None:
+            seen = [column.take(counted) for column in columns]
+        table = Table.of(seen)
         if not (table.plain or getattr(model, "takes_levels", False)):
             raise _numbers_only(model, table)
         model.columns_ = table
@@ -308,7 +321,7 @@ def matrix_of(model: Any, X: Any, reset: bool) -> Array | None:
         )
     else:
         table = known
-    if len(columns) == 1 and columns[0].numbers is not None and np.isnan(columns[0].numbers).any():
+    if len(seen) == 1 and seen[0].numbers is not None and np.isnan(seen[0].numbers).any():
         raise InputError(
             f"column {columns[0].name} is the only one, as the times of a series are, and has "
             "missing values, NaN: leave these rows out"
@@ -319,7 +332,7 @@ def matrix_of(model: Any, X: Any, reset: bool) -> Array | None:
         _check_n_features(model, names, reset=reset)
     except ValueError as error:
         raise InputError(str(error)) from error
-    return table.matrix(columns)
+    return table.matrix(columns, silent=reset)
 
 
 def levels_of(model: Any) -> tuple[int, ...]:
@@ -438,10 +451,25 @@ def _has_gaps(array: Any) -> bool:
     )
 
 
-def _middle(X: Any) -> Table | None:
+def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
+    """Return the rows of a weight above 0; None for all, and for what are no weights of rows."""
+    if sample_weight is None:
+        return None
+    try:
+        weights = floats(sample_weight)
+    except TypeError:  # of which `weighed` complains
+        return None
+    if weights.shape != (len(X),) or not (weights > 0.0).any() or (weights > 0.0).all():
+        return None
+    return np.flatnonzero(weights > 0.0)
+
+
+def _middle(X: Any, counted: NDArray[np.intp] | None) -> Table | None:
     """What stands for numbers that are missing in rows to come."""
     try:
         some = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
+        if counted is not None:
+            some = some[counted]
         some = np.asarray(some[:: len(some) // _ROWS + 1], dtype=float)
         return Table.of(of_array(some, [str(k) for k in range(some.shape[1])]))
     except Exception:  # no matrix of numbers, of which validators complain

@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import column_or_1d
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import levels as quantile_levels
 from qpruntime._validation import shown
+from qpruntime.dataframes.levels import level_keys, level_values, numbers_of, sorted_levels
+from qpruntime.dataframes.readers import Categories, categories_of
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import check_labels, checked, fit_data, group_codes, weighed
@@ -48,8 +51,12 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
         `GPClassifier`.
     levels : sequence, optional
-        The levels from the lowest to the highest. By default those of y, sorted: give them where
-        that is not their order, as of words, or where some were not seen.
+        The levels from the lowest to the highest. By default the order that the column y declares:
+        all categories of an ordered pandas categorical or a polars Enum, seen or not, and the seen
+        ones of an unordered pandas categorical. Otherwise the levels of y, sorted. Give them where
+        that is not their order, as of words, or where some were not seen. Within
+        ``VotingClassifier``, which hands on the numbers of the sorted labels, give these numbers in
+        the order of the levels.
     method : {"qp", "ep"}
         How the final posterior is computed.
     table : None or "exact"
@@ -66,10 +73,14 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
     Attributes
     ----------
+    levels_ : ndarray, shape (K,)
+        The levels from the lowest to the highest.
     classes_ : ndarray, shape (K,)
-        The levels in their order.
+        The levels sorted by value, as scikit-learn's scorers and ensembles expect them. Columns of
+        `predict_proba` have this order; ``numpy.argsort(numpy.argsort(levels_))`` finds the column
+        of each level of ``levels_``.
     thresholds_ : ndarray, shape (K - 1,)
-        Between them, in units of f; the first is 0.
+        Between the levels from the lowest to the highest, in units of f.
     kernel_ : scikit-learn kernel
         With the fitted parameters.
     mean_ : float
@@ -134,13 +145,14 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
             If the optimiser or the sites have not settled.
         """
         draft = draft_of(self)
-        points, labels = fit_data(draft, X, y, ensure_min_samples=2)
+        points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
         named = group_codes(groups, len(labels))
         weights, points, labels, named = weighed(sample_weight, points, labels, named)
-        draft.classes_ = _ordered(self.levels, labels)
-        codes = _codes(draft.classes_, labels)
-        own, mean = _begun(codes, weights, len(draft.classes_))
+        draft.levels_ = _ordered(self.levels, labels, categories_of(y))
+        draft.classes_ = draft.levels_[_by_value(draft.levels_)]
+        codes = _codes(draft.levels_, labels)
+        own, mean = _begun(codes, weights, len(draft.levels_))
         observed = points, codes, weights, own
         found: GPOrdinal = self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
         return found
@@ -148,18 +160,22 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     def _learnt(
         self, own: Likelihood, units: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
-        names = gap_names(len(self.classes_))
+        names = gap_names(len(self.levels_))
         return dict.fromkeys(names, _GAPS)
 
     @property
     def thresholds_(self) -> Array:
         """Between the levels, in units of f."""
-        return thresholds(self.likelihood_, len(self.classes_)).copy()
+        return thresholds(self.likelihood_, len(self.levels_)).copy()
 
     @averaged(shares)
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of each level, shape (T, K); closed, but for corrected marginals."""
-        points, count, own = self._new_data(X), len(self.classes_), self.likelihood_
+        """Return the probability of each level, shape (T, K), in the order of ``classes_``.
+
+        A closed form, but for corrected marginals.
+        """
+        points, count, own = self._new_data(X), len(self.levels_), self.likelihood_
+        order = _by_value(self.levels_)
 
         def finish(mean: Array, variance: Array) -> Array:
             # Noise and what is not known of f add up.
@@ -173,9 +189,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
         if self.correction is not None:
             shares = np.asarray(self._corrected(points, by_grid))
-            return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+            return np.asarray(shares / shares.sum(axis=1, keepdims=True))[:, order]
         found: Array = self._predicted(points, finish, width=count)
-        return found
+        return found[:, order]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable level, shape (T,)."""
@@ -191,9 +207,10 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         ndarray, shape (T,) for a number q, else (T, Q)
         """
         at = quantile_levels(q, "q")
-        below = np.cumsum(self.predict_proba(X), axis=1)[:, None, :-1]
+        upwards = np.argsort(_by_value(self.levels_))
+        below = np.cumsum(self.predict_proba(X)[:, upwards], axis=1)[:, None, :-1]
         place = (below < at.reshape(-1)[:, None]).sum(axis=2)
-        return np.asarray(self.classes_[place].reshape(len(place), *at.shape))
+        return np.asarray(self.levels_[place].reshape(len(place), *at.shape))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[Any]:
         """Lowest and highest level of a central interval, shape (T, 2)."""
@@ -202,14 +219,14 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
         drawn = super().sample(X, n, random_state).astype(int)
-        found: NDArray[Any] = self.classes_[drawn]
+        found: NDArray[Any] = self.levels_[drawn]
         return found
 
     def _observations(self, y: ArrayLike) -> Array:
-        return _codes(self.classes_, np.asarray(y))
+        return _codes(self.levels_, checked(column_or_1d, y))
 
 
-def _ordered(given: Any, labels: NDArray[Any]) -> NDArray[Any]:
+def _ordered(given: Any, labels: NDArray[Any], declared: Categories) -> NDArray[Any]:
     """Return the levels in their order.
 
     Raises
@@ -217,18 +234,25 @@ def _ordered(given: Any, labels: NDArray[Any]) -> NDArray[Any]:
     InputError
         If there are too few or too many, or y has others than those given.
     """
-    if given is None:
-        try:
-            found = np.unique(labels)
-        except TypeError as error:
-            raise InputError(
-                "levels of y cannot be sorted: give them from the lowest to the highest, levels="
-            ) from error
+    values = level_values(labels, "y")
+    if given is None and declared.declared is not None:
+        order = level_values(declared.declared, "the categories of y")
+        found = order if declared.ordered else sorted_levels(values, order)
+    elif given is None:
+        found = sorted_levels(values)
     else:
-        found = checked(np.asarray, given)
-        if found.ndim != 1 or len(np.unique(found)) < found.size:
+        found = level_values(checked(np.asarray, given), "levels")
+        if found.ndim != 1 or len(set(level_keys(found))) < found.size:
             raise InputError(f"levels must be different ones in their order, got {shown(given)}")
-        other = ~np.isin(labels, found)
+        other = numbers_of(values, found) < 0
+        if other.any() and values.dtype.kind in "iu" and found.dtype.kind == "U":
+            encoded = np.argsort(_by_value(found)).tolist()
+            raise InputError(
+                f"y has {shown(labels[other][0])}, which is none of levels={shown(found.tolist())}:"
+                " give the labels as they are; scikit-learn's VotingClassifier and others that "
+                "hand on numbers of the sorted labels need these numbers in the order of the "
+                f"levels, levels={shown(encoded)}"
+            )
         if other.any():
             raise InputError(f"y has {shown(labels[other][0])}, which is none of levels=")
     if not 2 <= found.size <= MOST_LEVELS:
@@ -239,27 +263,39 @@ def _ordered(given: Any, labels: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> Array:
-    """Numbers of levels."""
-    order = np.argsort(classes)
-    place = np.clip(np.searchsorted(classes[order], labels), 0, classes.size - 1)
-    found = order[place]
-    wrong = classes[found] != labels
-    if wrong.any():
-        raise InputError(f"y has {shown(labels[wrong][0])}, which is no level of the fit")
+def _by_value(levels: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the places of levels sorted by value."""
+    try:
+        return np.argsort(levels, kind="stable")
+    except TypeError as error:
+        raise InputError(f"levels must be of one type, got {shown(levels.tolist())}") from error
+
+
+def _codes(levels: NDArray[Any], labels: NDArray[Any]) -> Array:
+    """Return the number of the level of each label."""
+    found = numbers_of(level_values(labels, "y"), levels, "y")
+    if (found < 0).any():
+        raise InputError(f"y has {shown(labels[found < 0][0])}, which is no level of the fit")
     return found.astype(float)
 
 
 def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood, float]:
-    """Thresholds that give levels their shares, and the mean of f then, whose variance is 1."""
+    """Return thresholds that give levels their shares, and the mean of f, whose variance is 1.
+
+    The middle of the thresholds stays where it is while gaps are learnt, so that the fit does not
+    depend on which end of the levels is called the lowest.
+    """
     seen = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
-    edges = np.sqrt(2.0) * ndtri(np.cumsum(seen)[:-1] / seen.sum())
+    lower = np.cumsum(seen)[:-1] / seen.sum()
+    upper = np.cumsum(seen[::-1])[-2::-1] / seen.sum()
+    # Of whichever tail is smaller, so that levels in the opposite order have opposite edges.
+    edges = np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper))
     gaps = np.maximum(np.diff(edges), _LEAST)
     names = gap_names(MOST_LEVELS)
-    values = dict(zip(names, gaps, strict=False))
+    values = dict(zip(names, gaps, strict=False)) | {"middle": 0.5 * float(gaps.sum())}
     if count < MOST_LEVELS:
         values[names[count - 2]] = BEYOND
-    return get("ordinal", **values), -float(edges[0])
+    return get("ordinal", **values), values["middle"] - 0.5 * float(edges[0] + edges[-1])
 
 
 def _between(edges: Array) -> Array:

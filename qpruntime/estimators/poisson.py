@@ -225,7 +225,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         if self.monotone and name == "auto":
             name = "exp"
         noise = asked(name, self.dispersion, settled, settings.given or self.mean is not None)
-        points, given = fit_data(draft, X, y, y_numeric=True)
+        points, given = fit_data(draft, X, y, sample_weight, y_numeric=True)
         events = counts(column_or_1d(given, warn=True))
         exposed = exposures(exposure, len(events))
         named = group_codes(groups, len(events))

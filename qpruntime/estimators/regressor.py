@@ -158,7 +158,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
             raise InputError(f"likelihood {own.name!r} is of times: use GPSurvival")
         draft = draft_of(self)
         several = {"multi_output": True} if own.columns > 1 else {}
-        points, targets = fit_data(draft, X, y, y_numeric=True, **several)
+        points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True, **several)
         targets = own.validate(targets.astype(float))
         shift = np.broadcast_to(log_exposures(own, exposure, len(targets)), (len(targets),))
         named = group_codes(groups, len(targets))

@@ -190,7 +190,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         settings = settings_to_fit(self)
         choice(self.method, "method", ("qp", "ep"))
         draft = draft_of(self)
-        points, targets = fit_data(draft, X, y, y_numeric=True)
+        points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
         named = group_codes(groups, len(targets))
         weights, points, targets, named = weighed(sample_weight, points, targets, named)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from qpruntime._formatting import read
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, real
+from qpruntime._validation import choice, finite, real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
@@ -153,7 +153,7 @@ class GPSurvival(LikelihoodRegressor):
         draft = draft_of(self)
         known = spans_of(y, event)
         # Numbers of rows stand for what scikit-learn does not take for targets.
-        points, rows = fit_data(draft, X, np.arange(len(known), dtype=float))
+        points, rows = fit_data(draft, X, np.arange(len(known), dtype=float), sample_weight)
         together, known = group_codes(groups, len(rows)), known[rows.astype(int)]
         weights, points, known, together = weighed(sample_weight, points, known, together)
         found: GPSurvival = self._fit_observed(draft, points, known, weights, own, groups=together)
@@ -307,9 +307,7 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
         if event is not None:
             raise InputError("event= beside a structured y, which has its own: leave one out")
         y, event = y[names[kinds[0] == "b"]], y[names[kinds[0] != "b"]]
-    if np.ma.is_masked(y):
-        raise InputError("masked times cannot be fitted: leave them out")
-    times = real(y, "y")
+    times = real(unmasked(y, "y"), "y")
     if times.ndim == 2:
         if event is not None:
             raise InputError(
@@ -325,7 +323,7 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
 
 
 def _booleans(event: ArrayLike, n: int) -> Array:
-    values = np.asarray(event)
+    values = np.asarray(unmasked(event, "event"))
     if values.shape != (n,) or values.dtype.kind not in "bfiu" or not np.isin(values, (0, 1)).all():
         raise InputError(f"event must be {n} booleans, one for each time")
     return values.astype(bool)

@@ -1,13 +1,15 @@
 """Levels 0, 1, 2, ... in an order: y is how many thresholds f plus normal noise is above.
 
 The first threshold is 0, for f has a mean of its own, and the noise has variance 1. The others
-follow in gaps, which are positive and learnt. Levels that there are none of lie behind a gap that
-nothing reaches.
+follow in gaps, which are positive and learnt. With `middle` above 0 that is halfway between the
+first threshold and the last instead, so that gaps move both ends: the model is then the same for
+levels in the opposite order. Levels that there are none of lie behind a gap that nothing reaches.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,8 @@ MOST_LEVELS = 12
 #: A gap that nothing reaches.
 BEYOND = 1e8
 _GAPS = MOST_LEVELS - 2
+# Where the thresholds begin in theta: behind the gaps and the middle.
+_EDGES = _GAPS + 1
 
 
 def gap_names(count: int) -> tuple[str, ...]:
@@ -144,9 +148,11 @@ def gap_names(count: int) -> tuple[str, ...]:
     return tuple(f"gap_{k}" for k in range(2, count))
 
 
-def _thresholds(*gaps: float) -> tuple[float, ...]:
-    # Behind the gaps, in theta: the thresholds, with those that are infinitely far off.
-    found = [0.0]
+def _thresholds(*theta: float) -> tuple[float, ...]:
+    # Behind the parameters, in theta: the thresholds, with those that are infinitely far off.
+    *gaps, middle = theta
+    reached = sum(takewhile(lambda gap: gap < BEYOND, gaps))
+    found = [middle - 0.5 * reached if middle > 0.0 else 0.0]
     for gap in gaps:
         found.append(found[-1] + gap)
     return (-math.inf, *found, math.inf)
@@ -155,7 +161,7 @@ def _thresholds(*gaps: float) -> tuple[float, ...]:
 @kernel
 def log_level(f: float, y: float, theta: Array) -> float:
     """Log probability of a level."""
-    k = _GAPS + int(y)
+    k = _EDGES + int(y)
     return log_between(theta[k] - f, theta[k + 1] - f)
 
 
@@ -166,7 +172,7 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
-    k = _GAPS + int(y)
+    k = _EDGES + int(y)
     top = ends_top(theta[k], theta[k + 1])
     return one_peak_moments(log_level, mu, sigma, y, theta, power, top, 0.0, 1.0)
 
@@ -174,7 +180,7 @@ def _raised_moments(
 @kernel
 def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Where a power of the likelihood is integrated."""
-    k = _GAPS + int(y)
+    k = _EDGES + int(y)
     top = ends_top(theta[k], theta[k + 1])
     return one_peak_frame(log_level, mu, sigma, y, theta, power, top, 1.0)
 
@@ -188,14 +194,14 @@ def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float)
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    k = _GAPS + int(y)
+    k = _EDGES + int(y)
     return noisy_between(mu, sigma, theta[k], theta[k + 1], 1.0)
 
 
 def _edge(y: float, theta: Array, k: int) -> float:
-    edge = theta[_GAPS + int(y) + k] if k < 2 else math.nan
+    edge = theta[_EDGES + int(y) + k] if k < 2 else math.nan
     if k == 0 and math.isinf(edge):
-        edge = theta[_GAPS + int(y) + 1]
+        edge = theta[_EDGES + int(y) + 1]
     return edge if math.isfinite(edge) else math.nan
 
 
@@ -213,7 +219,7 @@ def levels(y: ArrayLike) -> Array:
 
 def thresholds(likelihood: Likelihood, count: int) -> Array:
     """Return the thresholds between `count` levels, shape (count - 1,)."""
-    found: Array = likelihood.theta[_GAPS + 1 : _GAPS + count]
+    found: Array = likelihood.theta[_EDGES + 1 : _EDGES + count]
     return found
 
 
@@ -274,7 +280,7 @@ class _Level:
 
 
 def _given(f: Array, theta: Array) -> Any:
-    return _Level(f, theta[_GAPS : _GAPS + MOST_LEVELS + 1])
+    return _Level(f, theta[_EDGES : _EDGES + MOST_LEVELS + 1])
 
 
 likelihood = Likelihood(
@@ -289,8 +295,8 @@ likelihood = Likelihood(
     ),
     rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),
-    parameters=dict.fromkeys(gap_names(MOST_LEVELS), 1.0),
-    limits=dict.fromkeys(gap_names(MOST_LEVELS), (1e-6, 2.0 * BEYOND)),
+    parameters=dict.fromkeys(gap_names(MOST_LEVELS), 1.0) | {"middle": 0.0},
+    limits=dict.fromkeys(gap_names(MOST_LEVELS), (1e-6, 2.0 * BEYOND)) | {"middle": (0.0, BEYOND)},
     derive=_thresholds,
     given=_given,
 )

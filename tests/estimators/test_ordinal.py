@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
+from sklearn.ensemble import VotingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.metrics import get_scorer
 
 from qpruntime import GPOrdinal, InputError, infer, load
 from qpruntime.likelihoods import get
@@ -18,6 +20,8 @@ X = RNG.uniform(0.0, 6.0, (150, 1))
 F = 2.0 * np.sin(X[:, 0])
 CODES = np.digitize(F + RNG.standard_normal(150), [-1.2, -0.4, 1.0])
 WORDS = np.array(["bad", "poor", "fair", "good"])
+#: Column of the probability of each word: classes are sorted.
+COLUMNS = np.array([0, 3, 1, 2])
 NEW = np.array([[1.5], [3.1], [20.0]])
 KERNEL = ConstantKernel(4.0) * RBF(1.5, "fixed")
 
@@ -35,7 +39,7 @@ def test_probabilities_are_integrals_over_f(model):
     for i in range(3):
         f = mean[i] + np.sqrt(variance[i]) * z
         wanted = [w @ (ndtr(b - f) - ndtr(a - f)) for a, b in pairwise(edges)]
-        np.testing.assert_allclose(model.predict_proba(NEW)[i], wanted, rtol=1e-9)
+        np.testing.assert_allclose(model.predict_proba(NEW)[i, COLUMNS], wanted, rtol=1e-9)
         density = [model.predict_log_density(NEW[i : i + 1], [word])[0] for word in WORDS]
         np.testing.assert_allclose(density, np.log(wanted), rtol=1e-9)
     np.testing.assert_array_equal(model.predict(NEW)[:2], ["good", "fair"])
@@ -50,25 +54,29 @@ def test_thresholds_are_learnt_with_the_kernel(model):
     kernel = model.kernel_(X)
     for factor in (0.93, 1.0, 1.07):
         names = {"gap_2": factor * gaps[0], "gap_3": gaps[1], "gap_4": 1e8}
+        names["middle"] = 0.5 * (model.thresholds_[0] + model.thresholds_[-1])
         post = infer(kernel, CODES, get("ordinal", **names), method="ep", mean=model.mean_)
         gap = post.log_evidence - model.log_marginal_likelihood_value_
         assert abs(gap) < 1e-6 if factor == 1.0 else gap < -1e-3
 
 
 def test_quantiles_and_draws(model):
-    cumulated = np.cumsum(model.predict_proba(NEW), axis=1)
+    probabilities = model.predict_proba(NEW)[:, COLUMNS]
+    cumulated = np.cumsum(probabilities, axis=1)
     place = [np.searchsorted(row, 0.3) for row in cumulated]
     np.testing.assert_array_equal(model.predict_quantiles(NEW, 0.3), WORDS[place])
     assert model.predict_interval(NEW).shape == (3, 2)
     drawn = model.sample(NEW, 20_000, random_state=0)
-    for word, wanted in zip(WORDS, model.predict_proba(NEW).T, strict=True):
+    for word, wanted in zip(WORDS, probabilities.T, strict=True):
         share = (drawn == word).mean(axis=0)
         np.testing.assert_allclose(share, wanted, atol=5.0 * 0.5 / np.sqrt(20_000))
 
 
 def test_numbers_and_words_are_alike(model, tmp_path):
     plain = GPOrdinal(KERNEL, method="ep").fit(X, CODES)
-    np.testing.assert_allclose(plain.predict_proba(NEW), model.predict_proba(NEW), rtol=1e-12)
+    np.testing.assert_allclose(
+        plain.predict_proba(NEW), model.predict_proba(NEW)[:, COLUMNS], rtol=1e-12
+    )
     model.save(tmp_path / "model.qp")
     np.testing.assert_array_equal(load(tmp_path / "model.qp").predict(NEW), model.predict(NEW))
 
@@ -85,3 +93,107 @@ def test_numbers_and_words_are_alike(model, tmp_path):
 def test_refusals(y, levels, words):
     with pytest.raises(InputError, match=words):
         GPOrdinal(levels=levels).fit(X, y)
+
+
+def test_scorers_of_scikit_learn_see_sorted_classes(model):
+    """They take column k of the probabilities for the k-th of the sorted labels."""
+    assert model.levels_.tolist() == WORDS.tolist()
+    assert model.classes_.tolist() == sorted(WORDS)
+    y, proba = WORDS[CODES], model.predict_proba(X)
+    by_hand = np.log(proba[np.arange(len(y)), np.searchsorted(model.classes_, y)]).mean()
+    np.testing.assert_allclose(by_hand, model.predict_log_density(X, y).mean(), rtol=1e-9)
+    np.testing.assert_allclose(get_scorer("neg_log_loss")(model, X, y), by_hand, rtol=1e-12)
+    assert model.score(X, y) == (model.predict(X) == y).mean() > 0.5
+
+
+def test_an_ensemble_votes_with_levels_that_are_words():
+    """`VotingClassifier` hands on numbers of the sorted labels, which a message says."""
+    y = WORDS[CODES]
+    one = GPOrdinal(KERNEL, levels=WORDS, method="ep", optimize=False)
+    with pytest.raises(InputError, match=r"VotingClassifier .* levels=\[0, 3, 1, 2\]"):
+        VotingClassifier([("a", one)], voting="soft").fit(X, y)
+    wanted = one.fit(X, y).predict_proba(NEW)
+    coded = GPOrdinal(KERNEL, levels=[0, 3, 1, 2], method="ep", optimize=False)
+    for voting in ("soft", "hard"):
+        both = VotingClassifier([("a", coded), ("b", coded)], voting=voting).fit(X, y)
+        np.testing.assert_array_equal(both.predict(NEW), one.predict(NEW))
+    soft = VotingClassifier([("a", coded)], voting="soft").fit(X, y)
+    np.testing.assert_allclose(soft.predict_proba(NEW), wanted, rtol=1e-12)
+
+
+@every_case("kernel", [None, KERNEL])
+def test_levels_in_the_opposite_order_are_the_same_model(kernel):
+    """Evidence, probabilities, and thresholds of the other sign; also where shares are uneven."""
+    y = np.digitize(F[:70] + RNG.standard_normal(70), [-2.0, -1.6, 0.1])
+    up = GPOrdinal(kernel, method="ep").fit(X[:70], y)
+    down = GPOrdinal(kernel, method="ep").fit(X[:70], -y)
+    np.testing.assert_allclose(
+        up.log_marginal_likelihood_value_, down.log_marginal_likelihood_value_, atol=1e-6
+    )
+    np.testing.assert_allclose(up.predict_proba(NEW), down.predict_proba(NEW)[:, ::-1], atol=1e-5)
+    np.testing.assert_allclose(
+        up.thresholds_ - up.mean_, down.mean_ - down.thresholds_[::-1], atol=1e-4
+    )
+
+
+def test_two_levels_begin_at_their_shares():
+    """With one threshold f has the mean of the probit of the shares, whatever the direction."""
+    y = np.arange(40) % 4 == 0
+    model = GPOrdinal(RBF(), method="ep", optimize=False).fit(X[:40], y)
+    wanted = np.sqrt(2.0) * ndtri((10 + 0.5) / (40 + 1.0))
+    np.testing.assert_allclose(model.mean_ - model.thresholds_, [wanted], rtol=1e-12)
+
+
+def test_declared_orders_are_the_order_of_the_levels(model):
+    """Categories of pandas and polars, against the same order given by hand."""
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    fixed = {"kernel": model.kernel_, "optimize": False, "method": "ep"}
+    wanted = GPOrdinal(levels=WORDS, **fixed).fit(X, WORDS[CODES])
+    words = WORDS[CODES]
+    for y in (
+        pd.Series(pd.Categorical(words, WORDS, ordered=True)),
+        pd.Categorical(words, WORDS),
+        pl.Series(words.tolist(), dtype=pl.Enum(WORDS.tolist())),
+    ):
+        own = GPOrdinal(**fixed).fit(X, y)
+        assert own.levels_.tolist() == WORDS.tolist()
+        assert own.log_marginal_likelihood_value_ == wanted.log_marginal_likelihood_value_
+    more = pd.Categorical(words, [*WORDS, "never"], ordered=True)
+    assert GPOrdinal(**fixed).fit(X, more).levels_.tolist() == [*WORDS, "never"]
+    unordered = GPOrdinal(**fixed).fit(X, pd.Categorical(words, [*WORDS, "never"]))
+    assert unordered.levels_.tolist() == WORDS.tolist()
+
+
+def test_levels_of_the_same_value_in_another_type(model):
+    density = model.predict_log_density(NEW, ["bad", "fair", "good"])
+    found = model.predict_log_density(NEW, np.array([b"bad", b"fair", b"good"]))
+    np.testing.assert_array_equal(found, density)
+    with pytest.raises(InputError, match="y has levels that are text in the fit and numbers now"):
+        model.predict_log_density(NEW, [0, 1, 2])
+
+
+def test_a_quantile_is_the_lowest_level_that_reaches_it():
+    """Probability .25 is reached by the first level, whose probability it is."""
+
+    class Known(GPOrdinal):
+        def predict_proba(self, X):
+            return np.array([[0.25, 0.25, 0.5]])
+
+    model = Known()
+    model.levels_ = np.array([3, 5, 7])
+    assert model.predict_quantiles(X[:1], [0.24, 0.25, 0.26, 0.5, 0.51]).tolist() == [
+        [3, 3, 5, 5, 7]
+    ]
+
+
+def test_a_level_of_weight_0_is_no_level():
+    y = CODES.copy()
+    y[0] = 7
+    weights = np.ones(150)
+    weights[0] = 0.0
+    far = X.copy()
+    far[0] = 1e6
+    own = GPOrdinal(method="ep").fit(far, y, sample_weight=weights)
+    alone = GPOrdinal(method="ep").fit(X[1:], CODES[1:])
+    assert own.levels_.tolist() == [0, 1, 2, 3]
+    assert own.log_marginal_likelihood_value_ == alone.log_marginal_likelihood_value_
