@@ -26,6 +26,7 @@ __all__ = [
     "Instant",
     "check_kinds",
     "is_missing",
+    "kinds_of",
     "level_key",
     "level_keys",
     "level_text",
@@ -165,7 +166,7 @@ def level_values(values: Any, name: str) -> NDArray[Any]:
     if len(present) < len(found) or not present:
         return found
     keys: list[Any] = [level_key(value) for value in present]
-    kinds = {_kind(key) for key in keys}
+    kinds = kinds_of(keys)
     if kinds == {"text"}:
         return np.array(keys, dtype=str)
     if kinds == {"numbers"} and len({isinstance(key, bool) for key in keys}) == 1:
@@ -220,13 +221,18 @@ def numbers_of(values: NDArray[Any], levels: NDArray[Any], name: str = "") -> Co
 
 def check_kinds(keys: Iterable[Any], known: Iterable[Any], name: str) -> None:
     """Raise `InputError` for keys of a kind that no known level has; None is of every kind."""
-    had = {_kind(key) for key in known if key is not None}
-    other = sorted({_kind(key) for key in keys if key is not None} - had)
+    had = kinds_of(known)
+    other = sorted(kinds_of(keys) - had)
     if had and other:
         raise InputError(
             f"{name} has levels that are {' and '.join(sorted(had))} in the fit and {other[0]} "
             "now: give them as in the fit"
         )
+
+
+def kinds_of(keys: Iterable[Any]) -> set[str]:
+    """Return the kinds of keys, as messages name them; None is of none."""
+    return {_kind(key) for key in keys if key is not None}
 
 
 def _kind(key: Any) -> str:

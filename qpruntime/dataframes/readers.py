@@ -33,6 +33,7 @@ __all__ = [
     "Categories",
     "Column",
     "Frame",
+    "array_of",
     "categories_of",
     "columns_of",
     "is_frame",
@@ -90,7 +91,7 @@ class Frame:
     def column(self, name: Any) -> NDArray[Any]:
         """Return one column as an array of the type that it has, shape (N,)."""
         found = self._raw(name)
-        array = _array_of(found, f"column {shown(name)}")
+        array = array_of(found, f"column {shown(name)}")
         if array.ndim != 1:
             raise InputError(
                 f"column {shown(name)} must have one value a row, got shape {array.shape}"
@@ -116,9 +117,25 @@ class Frame:
                 f"the data have no column {shown(name)}{hint}; they have {known}"
             ) from None
 
-    def numbers(self, name: Any) -> Array:
-        """Return one column as finite numbers, shape (N,); times become days since 1970."""
+    def numbers(self, name: Any, *, times: bool = True, infinite: bool = False) -> Array:
+        """Return one column as finite numbers, shape (N,); times become days since 1970.
+
+        Parameters
+        ----------
+        name : str or int
+        times : bool
+            Whether times are taken, which are refused where days have no meaning.
+        infinite : bool
+            Whether -inf is a value.
+        """
         column = self.column(name)
+        if not times and (
+            column.dtype.kind in "mM" or any(isinstance(one, (date, timedelta)) for one in column)
+        ):
+            raise InputError(
+                f"column {shown(name)} holds times, and must hold numbers: give these, such as a "
+                "duration in days"
+            )
         if column.dtype.kind == "O":
             column = _with_gaps(column)
         if column.dtype.kind == "M":
@@ -127,7 +144,7 @@ class Frame:
             found = np.where(missing, np.nan, days)
         else:
             found = real(column, f"column {shown(name)}")
-        bad = ~np.isfinite(found)
+        bad = ~(np.isfinite(found) | (infinite & np.isneginf(found)))
         if bad.any():
             raise InputError(
                 f"column {shown(name)} has {found[bad][0]} in row {int(np.argmax(bad))}: leave "
@@ -254,7 +271,7 @@ def categories_of(column: Any) -> Categories:
     return Categories(True, tuple(declared), True)
 
 
-def _array_of(column: Any, name: str) -> NDArray[Any]:
+def array_of(column: Any, name: str) -> NDArray[Any]:
     """Return a column of any library as an array; times with a zone stay objects."""
     zone = getattr(getattr(column, "dtype", None), "time_zone", None)  # polars
     arrow = str(column.type) if hasattr(column, "to_pylist") else ""
@@ -279,7 +296,7 @@ def _rows_of(column: Any, rows: Any) -> Any:
         return column.iloc[rows]
     if hasattr(column, "to_pylist"):
         return column.take(rows)
-    return column[rows] if hasattr(column, "dtype") else _array_of(column, "a column")[rows]
+    return column[rows] if hasattr(column, "dtype") else array_of(column, "a column")[rows]
 
 
 def _with_gaps(column: NDArray[Any]) -> NDArray[Any]:

@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator, clone
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, flag, number, shown, unmasked, whole
-from qpruntime.dataframes.readers import Frame
+from qpruntime._validation import choice, finite, flag, number, shown, whole
+from qpruntime.dataframes.readers import Frame, array_of
 from qpruntime.effects.families import Family, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.integration import integrate
@@ -211,7 +211,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     def _rows(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Frame, Any, Array, Array | None]:
-        data, observed = Frame(X), np.asarray(unmasked(y, "y"))
+        data, observed = Frame(X), array_of(y, "y")
         if observed.ndim == 0 or len(observed) != data.rows:
             raise InputError(f"y must have {data.rows} rows like X, got shape {observed.shape}")
         weights = None
@@ -230,24 +230,13 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         """The column of offsets, which may be -inf."""
         if self.offset is None:
             return np.zeros(data.rows)
-        column = data.column(self.offset)
-        if not data.is_numeric(self.offset) or column.dtype.kind in "mM":
-            raise InputError(
-                f"offset {self.offset!r} has values such as {shown(column[0])}: it must be a "
-                "column of numbers"
-            )
-        found = column.astype(float)
-        wrong = np.isnan(found) | (found == np.inf)
-        if wrong.any():
-            i = int(np.argmax(wrong))
-            raise InputError(f"offset {self.offset!r} is {found[i]} in row {i}: it must be finite")
-        return found
+        return data.numbers(self.offset, times=False, infinite=True)
 
     def _exposed(self, data: Frame, family: Family) -> Array:
         """Logarithms of exposures."""
         if self.exposure is None:
             return np.zeros(data.rows)
-        found = data.numbers(self.exposure)
+        found = data.numbers(self.exposure, times=False)
         if (found < 0.0).any():
             i = int(np.argmax(found < 0.0))
             raise InputError(

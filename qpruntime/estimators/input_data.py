@@ -26,7 +26,15 @@ from sklearn.utils.validation import (
 from qpruntime._typing import Array
 from qpruntime._validation import floats, shown, unmasked
 from qpruntime.dataframes.encoding import Table
-from qpruntime.dataframes.readers import Column, columns_of, is_frame, of_array
+from qpruntime.dataframes.levels import (
+    is_missing,
+    kinds_of,
+    level_keys,
+    level_values,
+    numbers_of,
+    sorted_levels,
+)
+from qpruntime.dataframes.readers import Column, array_of, columns_of, is_frame, of_array
 from qpruntime.errors import InputError
 from qpruntime.inference.sparse.data import as_array, inputs_of, is_lazy
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
@@ -157,7 +165,7 @@ def fit_data(
     Levels and medians of columns are learnt from rows whose `sample_weight` is not 0; `weighed`
     validates weights and drops the other rows.
     """
-    y = unmasked(y, "y")
+    y = _targets(y)
     if options.get("y_numeric"):
         no_text(y, "y")
     if not is_lazy(X):
@@ -181,6 +189,29 @@ def fit_data(
     elif width != model.n_features_in_:
         raise InputError(f"X must have {model.n_features_in_} columns as before, got {width}")
     return points, targets
+
+
+def _targets(y: Any) -> Any:
+    """Return targets of any library as NumPy has them: nullable booleans stay booleans.
+
+    Raises
+    ------
+    InputError
+        If entries are masked, or labels are missing.
+    """
+    if is_lazy(y):
+        return y
+    if hasattr(y, "to_pylist") or (hasattr(y, "to_numpy") and hasattr(y, "dtype")):
+        y = array_of(y, "y")
+    y = unmasked(y, "y")
+    if isinstance(y, np.ndarray) and y.dtype.kind == "O" and y.ndim == 1:
+        missing = [is_missing(one) for one in y]
+        if any(missing) and any(isinstance(one, (str, bool)) for one in y):
+            raise InputError(
+                f"y has no label in row {missing.index(True)}, NaN: leave the {sum(missing)} rows "
+                "without one out"
+            )
+    return y
 
 
 def no_text(value: Any, name: str) -> None:
@@ -233,6 +264,7 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
     """
     if sample_weight is None:
         return None, points, *others
+    sample_weight = unmasked(sample_weight, "sample_weight")
     no_text(sample_weight, "sample_weight")
     given: Array = checked(_check_sample_weight, sample_weight, points, ensure_non_negative=True)
     kept = given > 0.0
@@ -256,17 +288,18 @@ def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
     """
     if groups is None:
         return None
-    labels = np.asarray(groups)
+    labels = np.asarray(unmasked(groups, "groups"))
     if labels.shape != (n,):
         raise InputError(
             f"groups must have shape ({n},), a label for each row of X; got {labels.shape}"
         )
-    if np.ma.is_masked(groups) or any(label is None or label != label for label in labels.tolist()):
+    if any(map(is_missing, labels)):
         raise InputError("groups has missing labels: give each row a group of its own, or drop it")
-    try:
-        return np.unique(labels, return_inverse=True)[1].astype(np.intp)
-    except TypeError as error:
-        raise InputError("groups must be labels of one type: all numbers, or all text") from error
+    levels = level_values(labels, "groups")
+    known = sorted_levels(levels)
+    if len(kinds_of(level_keys(known))) > 1:
+        raise InputError("groups must be labels of one type: all numbers, or all text")
+    return numbers_of(levels, known).astype(np.intp)
 
 
 def _whole(model: Any, X: Any) -> bool:

@@ -14,7 +14,14 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
-from qpruntime._validation import finite, shown
+from qpruntime._validation import finite, shown, unmasked
+from qpruntime.dataframes.levels import (
+    kinds_of,
+    level_keys,
+    level_values,
+    numbers_of,
+    sorted_levels,
+)
 from qpruntime.errors import InputError
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.operator.functionals import Functionals
@@ -153,7 +160,8 @@ def rows_of(given: Any, name: str = "pairs") -> list[NDArray[Any]]:
     InputError
         If that is not what was given.
     """
-    whole: Any = given
+    whole: Any = unmasked(given, name)
+    given = whole
     if not (isinstance(given, Sequence) and not isinstance(given, str)):
         whole = np.asarray(given)
         if whole.ndim != 2:
@@ -267,7 +275,7 @@ class Items:
         InputError
             If there is an item that is not known.
         """
-        found = np.asarray(given)
+        found = np.asarray(unmasked(given, name))
         if self.names is None:
             if found.dtype.kind not in "iu" or (
                 found.size and not 0 <= found.min() <= found.max() < len(self.rows)
@@ -277,15 +285,10 @@ class Items:
                     f"{shown(given)}"
                 )
             return found.astype(np.intp)
-        _one_type(found, name)
-        try:
-            at = np.searchsorted(self.names, found)
-            known = self.names[np.minimum(at, len(self.names) - 1)] == found
-        except TypeError as error:
-            raise InputError(f"{name} are not of the type of the items: {error}") from error
-        if not np.all(known):
+        at = numbers_of(_names(found, name), self.names, name).reshape(found.shape)
+        if (at < 0).any():
             raise InputError(
-                f"{name} have the item {found[~known].tolist()[0]!r}, which the fit did not: its "
+                f"{name} have the item {shown(found[at < 0][0])}, which the fit did not: its "
                 "utility is that of no one; fit with features of items to compare new ones"
             )
         return at.astype(np.intp)
@@ -293,10 +296,9 @@ class Items:
 
 def items_of(X: ArrayLike | None, pairs: NDArray[Any]) -> Items:
     """Return the items of X: features (n, d), names (n,), or, for None, the names in pairs."""
-    given = pairs.ravel() if X is None else np.asarray(X)
+    given = pairs.ravel() if X is None else np.asarray(unmasked(X, "X"))
     if given.ndim == 1:
-        _one_type(given, "pairs" if X is None else "X")
-        names = np.unique(given)
+        names = sorted_levels(_names(given, "pairs" if X is None else "X"))
         if len(names) < 2:
             raise InputError(f"there must be two items or more, got {names.tolist()}")
         return Items(names, np.arange(len(names), dtype=float)[:, None])
@@ -312,7 +314,7 @@ def items_of(X: ArrayLike | None, pairs: NDArray[Any]) -> Items:
 def pairs_of(pairs: ArrayLike) -> NDArray[Any]:
     """Return pairs as an array of shape (P, 2), P > 0, or raise `InputError`."""
     try:
-        found = np.asarray(pairs)
+        found = np.asarray(unmasked(pairs, "pairs"))
     except ValueError as error:
         raise InputError(f"pairs must have shape (P, 2): {error}") from error
     if found.ndim != 2 or found.shape[1] != 2 or not len(found):
@@ -324,10 +326,13 @@ def times_of(times: ArrayLike | None, count: int) -> Array | None:
     """Return one time for each row, in days for dates."""
     if times is None:
         return None
-    found = np.asarray(times)
+    found = np.asarray(unmasked(times, "times"))
+    if found.dtype.kind == "O" and found.ndim == 1:
+        found = level_values(found, "times")
     if found.dtype.kind == "M":
+        missing = np.isnat(found)
         found = found.astype("datetime64[s]").astype(float) / 86400.0
-        found[np.isnat(np.asarray(times))] = np.nan
+        found[missing] = np.nan
     found = finite(found, "times")
     if found.shape not in ((), (count,)):
         raise InputError(f"times must be one or have shape {(count,)}, got {found.shape}")
@@ -406,13 +411,26 @@ def distinct(rows: Array, numbers: NDArray[np.intp], times: Array | None) -> tup
     return points, which.reshape(numbers.shape)
 
 
-def _one_type(values: NDArray[Any], name: str) -> None:
+def _names(given: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return names of items as levels, flat.
+
+    Raises
+    ------
+    InputError
+        If names are missing, not finite or of several kinds.
+    """
+    values = level_values(given.ravel(), name)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InputError(f"{name} have names that are not finite: leave them out")
+    if values.dtype.kind in "mM" and np.isnat(values).any():
+        raise InputError(f"{name} have missing names: leave these rows out")
     if values.dtype.kind == "O":
-        types = sorted({type(value).__name__ for value in values.flat})
-        if len(types) > 1:
-            raise InputError(f"{name} must be of one type, got {' and '.join(types)}")
+        if any(value is None for value in values):
+            raise InputError(f"{name} have missing names: leave these rows out")
+        kinds = sorted(kinds_of(level_keys(values)))
+        if len(kinds) > 1:
+            raise InputError(f"{name} must be of one type, got {' and '.join(kinds)}")
+    return values
 
 
 def _numbers(given: NDArray[Any]) -> Array:

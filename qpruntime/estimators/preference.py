@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import no_kernel, number, whole
+from qpruntime._validation import no_kernel, number, unmasked, whole
 from qpruntime._validation import shown as show
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
@@ -309,7 +309,7 @@ class GPPreference(Savable, BaseEstimator):
         if X is None:
             numbers = np.arange(len(known.rows))
         elif known.names is not None:
-            numbers = known.numbers(np.ravel(np.asarray(X)), "X")
+            numbers = known.numbers(np.ravel(np.asarray(unmasked(X, "X"))), "X")
         else:
             items = self._others(X)
             numbers = np.arange(len(items.rows))
