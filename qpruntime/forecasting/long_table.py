@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._validation import real, shown
+from qpruntime._validation import real
+from qpruntime.dataframes.levels import numbers_of, object_array
 from qpruntime.dataframes.readers import Frame
 from qpruntime.errors import InputError
 
@@ -54,11 +55,9 @@ class LongTable:
             raise InputError("by= says which series a row is of: give labels, or a column of data=")
         several = isinstance(by, list | tuple) and all(isinstance(one, str) for one in by)
         if frame is not None and several and set(by) <= set(frame.names):
-            parts = [_labels(frame.levels(name)) for name in by]
-            by = np.empty(frame.rows, dtype=object)
-            by[:] = list(zip(*parts, strict=True))
+            by = object_array(zip(*(_labels(frame.levels(name)) for name in by), strict=True))
         elif frame is not None and isinstance(by, str):
-            by = frame.levels(by)
+            by = _column(data, frame, by)
         if frame is not None and isinstance(X, list | tuple | str):
             names = [X] if isinstance(X, str) else X
             X = {name: _column(data, frame, name) for name in names}
@@ -66,8 +65,9 @@ class LongTable:
             one if frame is None or not isinstance(one, str) else _column(data, frame, one)
             for one in (y, index, exposure)
         )
-        labels = Frame({"by": by}).levels("by")
-        n = len(labels)
+        series = Frame({"by": by})
+        levels, distinct = series.levels("by"), series.distinct_levels("by")
+        n = len(levels)
         columns = None if X is None else Frame(X)
         if columns is not None and columns.rows != n:
             raise InputError(f"X must have {n} rows, as by has, got {columns.rows}")
@@ -76,7 +76,7 @@ class LongTable:
                 raise InputError(f"{name} must have {n} rows, as by has, got {len(one)}")
         if exposure is not None:
             exposure = np.broadcast_to(real(exposure, "exposure"), (n,))
-        known, place = _grouped(labels)
+        known, place = tuple(_labels(distinct)), numbers_of(levels, distinct)
         order = np.argsort(place, kind="stable")
         rows = np.split(order, np.cumsum(np.bincount(place, minlength=len(known)))[:-1])
         return cls(known, rows, y, columns, index, exposure)
@@ -86,7 +86,7 @@ class LongTable:
         rows = self.rows[k]
         columns = None
         if self.X is not None:
-            columns = {name: self.X.column(name)[rows] for name in self.X.names}
+            columns = self.X.take(rows)
         return {
             "y": part_of(self.y, rows),
             "X": columns,
@@ -113,19 +113,8 @@ def _column(data: Any, frame: Frame, name: Any) -> Any:
         return frame.column(name)
 
 
-def _labels(column: NDArray[Any]) -> list[Any]:
-    found: list[Any] = column.tolist()
+def _labels(levels: NDArray[Any]) -> list[Any]:
+    """Return levels as Python writes them; times as dates or datetimes."""
+    fine = levels.dtype.kind == "M" and np.datetime_data(levels.dtype)[0] in ("ns", "ps", "fs")
+    found: list[Any] = (levels.astype("datetime64[us]") if fine else levels).tolist()
     return found
-
-
-def _grouped(labels: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
-    """Labels that there are, and the number of that of each row."""
-    if labels.dtype.kind != "O":
-        found, place = np.unique(labels, return_inverse=True)
-        return tuple(found.tolist()), place
-    numbers: dict[Hashable, int] = {}
-    try:
-        each = [numbers.setdefault(one, len(numbers)) for one in labels]
-    except TypeError as error:
-        raise InputError(f"labels of series must be hashable, got {shown(labels[0])}") from error
-    return tuple(numbers), np.array(each, dtype=np.intp)

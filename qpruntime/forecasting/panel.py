@@ -21,6 +21,7 @@ from qpruntime._memory import require
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, levels, number, shown, whole
+from qpruntime.dataframes.levels import check_kinds, level_key
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.executors import threads_of
@@ -190,7 +191,8 @@ class Panels:
             if by is None:
                 raise InputError("by= says which series rows of X and of exposure are of")
             table = LongTable.of(np.empty(len(by)), X, by, None, exposure, None)
-            parts = {name: table.series(k) for k, name in enumerate(table.labels)}
+            parts = {level_key(name): table.series(k) for k, name in enumerate(table.labels)}
+            check_kinds(parts, map(level_key, self.series_), "by")
         elif self.regressors_ is not None:
             raise InputError(
                 f"X is missing: the series were fitted with "
@@ -201,13 +203,14 @@ class Panels:
                 continue
             own: dict[str, Any] = {"X": None, "exposure": exposure}
             if parts:
-                if name not in parts or len(parts[name]["y"]) != horizon:
-                    rows = len(parts[name]["y"]) if name in parts else 0
+                key = level_key(name)
+                if key not in parts or len(parts[key]["y"]) != horizon:
+                    rows = len(parts[key]["y"]) if key in parts else 0
                     raise InputError(
                         f"series {shown(name)} has {rows} rows of X or exposure, and the "
                         f"horizon is {horizon}: give one row a step"
                     )
-                own = {"X": parts[name]["X"], "exposure": parts[name]["exposure"]}
+                own = {"X": parts[key]["X"], "exposure": parts[key]["exposure"]}
             yield k, self.models_[name], own
 
 
@@ -401,8 +404,10 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
             If there is none; what was wrong with it is said.
         """
         check_is_fitted(self, "models_")
+        key = level_key(label)
+        label = next((one for one in self.series_ if level_key(one) == key), label)
         if label in self.failed_:
-            raise InputError(f"series {label!r} was not fitted: {self.failed_[label]}")
+            raise InputError(f"series {shown(label)} was not fitted: {self.failed_[label]}")
         if label not in self.models_:
             raise InputError(f"there is no series {shown(label)}; series_ has all {self.count}")
         found: GPForecaster = self.models_[label]
@@ -447,7 +452,7 @@ def _common(
         try:
             some.append(clone(single)._read(**table.series(int(k)), clock=clock))
         except InputError as error:
-            said = f"series {table.labels[k]!r}: {error}"
+            said = f"series {shown(table.labels[k])}: {error}"
     if not some:
         raise InputError(f"none of {len(chosen)} series can be read; {said}")
     with _quiet():
@@ -473,6 +478,6 @@ def _sentence(failed: dict[Hashable, str], count: int) -> str:
     """Name the first of the series that failed."""
     label, said = next(iter(failed.items()))
     return (
-        f"{len(failed)} of {count} series cannot be fitted, the first is {label!r}: {said}; "
+        f"{len(failed)} of {count} series cannot be fitted, the first is {shown(label)}: {said}; "
         "failed_ has them all"
     )

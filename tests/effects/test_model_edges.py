@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 import pytest
 
@@ -151,7 +153,7 @@ def test_terms_that_cannot_be_are_refused(terms, data, words):
         ({}, LABELS[:5], "y must have 40 rows"),
         ({"intercept": False}, LABELS, "no terms and no intercept"),
         ({"family": "no"}, LABELS, "unknown likelihood"),
-        ({"offset": "bad"}, LABELS, "offset 'bad' is nan in row 7"),
+        ({"offset": "bad"}, LABELS, "column 'bad' has nan in row 7"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, y, words):
@@ -274,3 +276,42 @@ def test_many_counts_of_walks_that_overlap():
     error = mean - eta
     assert np.sqrt(np.mean(error**2)) < 0.1
     assert 0.5 < np.mean(error**2 / variance) < 2.0
+
+
+def test_categories_of_numbers_are_levels_and_the_first_declared_is_the_reference():
+    """Means of each level, not a slope: with a wide prior those of least squares."""
+    pd = pytest.importorskip("pandas")
+    code = np.tile([3, 1, 2], 20)
+    y = np.array([0.0, 8.6, 19.9, 9.1])[code] + 0.1 * np.cos(5.0 * np.arange(60))
+    frame = pd.DataFrame({"g": pd.Categorical(code, [2, 1, 3])})
+    found = EffectsModel([Fixed("g")], "gaussian").fit(frame, y)
+    summary = found.summary()
+    means = {k: y[code == k].mean() for k in (1, 2, 3)}
+    for k in (1, 3):
+        assert summary[f"g[{k}]"]["mean"] == pytest.approx(means[k] - means[2], abs=0.02)
+    new = {"g": np.array([1.0, 2.0, 3.0])}
+    centre = np.asarray(found.latent(new)[0])
+    np.testing.assert_allclose(centre, [means[1], means[2], means[3]], atol=0.02)
+
+
+@every_case(
+    "option, column, words",
+    [
+        ("offset", ["0"] * 40, "column 'o' must be an array of real numbers"),
+        ("exposure", ["1"] * 40, "column 'o' must be an array of real numbers"),
+        ("offset", np.full(40, "2020", dtype="M8[D]"), "column 'o' holds times"),
+        ("exposure", [datetime.date(2020, 1, 1)] * 40, "column 'o' holds times"),
+        ("exposure", np.ma.array(np.ones(40), mask=np.arange(40) == 2), "masked entries"),
+        ("offset", np.full(40, np.nan), "column 'o' has nan in row 0"),
+        ("offset", np.full(40, np.inf), "column 'o' has inf in row 0"),
+    ],
+)
+def test_offsets_and_exposures_are_numbers(option, column, words):
+    with pytest.raises(InputError, match=words):
+        model(Fixed("x"), family="poisson", **{option: "o"}).fit(DATA | {"o": column}, ROWS % 3)
+
+
+def test_masked_observations_are_refused():
+    y = np.ma.array(LABELS, mask=np.arange(40) == 3)
+    with pytest.raises(InputError, match=r"y has masked entries \(1 of 40, the first at 3\)"):
+        model(Fixed("x")).fit(DATA, y)

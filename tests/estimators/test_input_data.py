@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.impute import SimpleImputer
@@ -23,6 +24,7 @@ from qpruntime import (
     Inducing,
     InputError,
 )
+from qpruntime.estimators.input_data import group_codes
 from qpruntime.kernels import Categories, On
 from tests.tools.cases import every_case
 
@@ -325,3 +327,98 @@ def test_a_pipeline_as_prior_mean_has_the_columns():
     named = make_pipeline(make_column_transformer(("passthrough", ["area"])), Ridge())
     one = GPRegressor(prior_mean=named, method="ep", optimize=False).fit(frame[["area"]], y)
     assert one.prior_mean_.estimators[0][-1][-1].n_features_in_ == 1
+
+
+def hidden(values, at=3):
+    """A masked array whose entries of one row are masked, with a number there that harms."""
+    found = np.ma.array(values, copy=True)
+    found[at] = 1e6 if found.dtype.kind == "f" else found[at]
+    found[at] = np.ma.masked
+    return found
+
+
+POINTS = np.random.default_rng(2).normal(size=(30, 2))
+COUNTS = np.arange(30) % 4
+FIXED = {"kernel": RBF(), "optimize": False}
+
+
+@every_case(
+    "model, y, given, name",
+    [
+        (GPClassifier(**FIXED), hidden(COUNTS % 2), {}, "y"),
+        (GPOrdinal(**FIXED), hidden(COUNTS), {}, "y"),
+        (GPPoissonRegressor(**FIXED), hidden(COUNTS), {}, "y"),
+        (GPRegressor(**FIXED), hidden(POINTS[:, 0]), {}, "y"),
+        (GPRegressor(**FIXED), [np.ma.masked, *POINTS[1:, 0]], {}, "y"),
+        (GPRobustRegressor(**FIXED), hidden(POINTS[:, 0]), {}, "y"),
+        (GPSurvival(**FIXED), hidden(np.exp(POINTS[:, 0])), {}, "y"),
+        (GPSurvival(**FIXED), np.exp(POINTS[:, 0]), {"event": hidden(COUNTS > 1)}, "event"),
+        (GPPoissonRegressor(**FIXED), COUNTS, {"exposure": hidden(np.ones(30))}, "exposure"),
+        (GPRegressor(**FIXED), COUNTS, {"sample_weight": hidden(np.ones(30))}, "sample_weight"),
+        (GPRegressor(**FIXED), COUNTS, {"groups": hidden(COUNTS)}, "groups"),
+    ],
+)
+def test_masked_entries_are_never_data(model, y, given, name):
+    with pytest.raises(InputError, match=f"{name} .*masked entries"):
+        model.fit(POINTS, y, **given)
+
+
+@every_case("model", [GPClassifier(optimize=False), GPRegressor(optimize=False)])
+def test_masked_features_are_missing_ones(model):
+    """As NaN in fits and predictions, whatever lies under the mask."""
+    mask = np.zeros((30, 2), dtype=bool)
+    mask[4, 1] = True
+    masked = np.ma.array(np.where(mask, 1e6, POINTS), mask=mask)
+    missing = np.where(mask, np.nan, POINTS)
+    method = "predict_proba" if isinstance(model, GPClassifier) else "predict"
+    one, two = (clone(model).fit(own, COUNTS % 2) for own in (masked, missing))
+    np.testing.assert_array_equal(getattr(one, method)(masked), getattr(two, method)(missing))
+
+
+@every_case(
+    "labels",
+    [
+        pd.Series(["a"] * 29 + [pd.NA], dtype="string"),
+        pd.array([True] * 29 + [None], dtype="boolean"),
+        pd.Series(["a"] * 29 + [None], dtype="category"),
+    ],
+)
+def test_missing_labels_are_named_by_row(labels):
+    for model in (GPClassifier(), GPOrdinal()):
+        with pytest.raises(InputError, match=r"y has no label in row 29.*leave the 1 rows"):
+            model.fit(POINTS, labels)
+
+
+def test_nullable_booleans_are_booleans():
+    model = GPClassifier(**FIXED).fit(POINTS, pd.array(COUNTS > 1, dtype="boolean"))
+    assert model.classes_.tolist() == [False, True]
+
+
+def test_groups_are_labels_of_any_type_that_compares_by_value():
+    want = [0, 1, 0]
+    days = np.array(["2020", "2021", "2020"], dtype="datetime64[Y]")
+    for groups in (["a", "b", "a"], [b"a", "b", "a"], days, pd.array([1, 2, 1], dtype="Int64")):
+        assert group_codes(groups, 3).tolist() == want
+    for missing in (["a", None, "a"], pd.array([1, None, 1], dtype="Int64"), [1.0, np.nan, 1.0]):
+        with pytest.raises(InputError, match="groups has missing labels"):
+            group_codes(missing, 3)
+
+
+@every_case("odd", [{"city": "Lima"}, {"size": 1e6}, {"size": np.nan}, {"city": None}])
+def test_rows_of_weight_0_teach_nothing(odd):
+    """Neither levels, nor medians, nor what was missing: the fit is that of the other rows."""
+    frame, y = raw()
+    frame["city"] = frame["city"].astype(object)
+    for name, value in odd.items():
+        frame.loc[5, name] = value
+    weights = np.ones(len(y))
+    weights[5] = 0.0
+    y[5] = 1e6
+    rest = np.arange(len(y)) != 5
+    model = GPRegressor(method="ep").fit(frame, y, sample_weight=weights)
+    alone = GPRegressor(method="ep").fit(frame[rest], y[rest])
+    assert model.columns_.levels == alone.columns_.levels
+    assert model.columns_.gaps == alone.columns_.gaps == ()
+    np.testing.assert_array_equal(model.columns_.middle, alone.columns_.middle)
+    assert model.log_marginal_likelihood_value_ == alone.log_marginal_likelihood_value_
+    np.testing.assert_array_equal(model.predict(frame[rest]), alone.predict(frame[rest]))

@@ -1,5 +1,7 @@
 """Choices of one among several: the product of probits, integrated over the noise they share."""
 
+import datetime
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
@@ -8,7 +10,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 import qpruntime
 from qpruntime import GPPreference, infer
 from qpruntime.errors import InputError
-from qpruntime.estimators.pairwise_data import choice_operator, probabilities_of
+from qpruntime.estimators.pairwise_data import (
+    choice_operator,
+    items_of,
+    pairs_of,
+    probabilities_of,
+    times_of,
+)
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.learning.train_operator import AlongFamily, with_units
 from tests.tools.cases import every_case
@@ -161,3 +169,45 @@ def test_items_that_are_alike():
     model = GPPreference(KERNEL, optimize=False).fit(X, drawn(3, 10))
     with pytest.raises(InputError, match=r"shape \(P, 2\)"):
         model.predict_interval([[0, 1, 2]])
+
+
+PAIRS = [["b", "a"], ["b", "c"], ["a", "c"]]
+
+
+@every_case(
+    "pairs",
+    [
+        np.array(PAIRS, dtype=bytes),
+        np.array(PAIRS, dtype=object),
+        [[np.str_(one) for one in row] for row in PAIRS],
+    ],
+)
+def test_items_are_known_by_value(pairs):
+    items = items_of(None, pairs_of(PAIRS))
+    assert items.numbers(pairs, "pairs").tolist() == [[1, 0], [1, 2], [0, 2]]
+    assert items_of(None, pairs_of(pairs)).names.tolist() == ["a", "b", "c"]
+
+
+@every_case(
+    "pairs, words",
+    [
+        ([[1, 2]], "pairs has levels that are text in the fit and numbers now"),
+        ([["a", None]], "pairs have missing names"),
+        ([["a", "z"]], "pairs have the item 'z', which"),
+        (np.ma.array(PAIRS, mask=[[0, 1], [0, 0], [0, 0]]), "pairs has masked entries"),
+    ],
+)
+def test_other_items_are_refused(pairs, words):
+    items = items_of(None, pairs_of(PAIRS))
+    with pytest.raises(InputError, match=words):
+        items.numbers(pairs, "pairs")
+
+
+def test_days_are_days_in_every_type():
+    days = [datetime.date(2020, 1, 2), datetime.date(2020, 1, 1)]
+    wanted = [18263.0, 18262.0]
+    for times in (days, np.array(days, dtype="datetime64[ns]"), np.array(wanted)):
+        assert times_of(times, 2).tolist() == wanted
+    for wrong in (np.ma.array(wanted, mask=[0, 1]), np.array(["2020", "NaT"], dtype="M8[D]")):
+        with pytest.raises(InputError, match="times"):
+            times_of(wrong, 2)

@@ -8,6 +8,7 @@ from scipy import stats
 from sklearn.base import clone
 
 from qpruntime import InputError, load
+from qpruntime.dataframes.levels import level_key
 from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from qpruntime.forecasting.long_table import LongTable
 from qpruntime.forecasting.structure import Learnt, Structure
@@ -168,3 +169,51 @@ def test_on_a_cluster(panel):
         far = GPPanelForecaster(SINGLE, sample=6, scheduler=there.scheduler_address)
         far.fit(Y[:, :N].ravel(), by=BY)
     np.testing.assert_array_equal(far.predict(3), panel.predict(3))
+
+
+DAY = [np.datetime64("2020-01-01"), np.datetime64("2021-01-01")]
+NIGHTS = tuple(day.astype("datetime64[us]").item() for day in DAY)
+
+
+@pytest.mark.parametrize(
+    ("by", "labels", "again"),
+    [
+        (np.repeat(["b", "a"], 2), ("a", "b"), np.array([b"a", b"b", b"a", b"b"])),
+        (
+            np.repeat(DAY, 2).astype("M8[ns]"),
+            tuple(d.astype("M8[us]").item() for d in DAY),
+            np.tile(DAY, 2),
+        ),
+        (np.repeat([2, 1], 2), (1, 2), np.array([1.0, 2.0, 1.0, 2.0], dtype=np.float32)),
+        ([("x", 2), ("x", 2), ("x", 1), ("x", 1)], (("x", 1), ("x", 2)), None),
+    ],
+)
+def test_labels_of_series_are_levels(by, labels, again):
+    """Sorted, as Python writes them, and the same in other types of the same value."""
+    if isinstance(by, list):
+        rows = np.empty(len(by), dtype=object)
+        rows[:] = by
+        by = rows
+    table = LongTable.of(np.arange(4.0), None, by, None, None, None)
+    assert table.labels == labels
+    if again is not None:
+        found = LongTable.of(np.arange(4.0), None, again, None, None, None).labels
+        assert [level_key(one) for one in found] == [level_key(one) for one in labels]
+
+
+def test_series_of_a_categorical_keep_its_order_and_missing_ones_are_named():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"y": range(4), "shop": pd.Categorical(list("abab"), ["b", "a"])})
+    table = LongTable.of("y", None, "shop", None, None, frame)
+    assert table.labels == ("b", "a")
+    assert [rows.tolist() for rows in table.rows] == [[1, 3], [0, 2]]
+    for missing in (None, pd.NA):
+        by = np.array(["a", missing, "b", "b"], dtype=object)
+        with pytest.raises(InputError, match="has no level in row 1"):
+            LongTable.of(np.arange(4.0), None, by, None, None, None)
+
+
+def test_a_series_is_found_by_the_value_of_its_label(panel):
+    assert panel.model(b"shop 3") is panel.model("shop 3")
+    with pytest.raises(InputError, match="there is no series 3"):
+        panel.model(3)

@@ -128,3 +128,22 @@ def test_results_are_copies():
     post = infer(K, Y)
     post.loo()[:] = 0.0
     assert np.all(post.loo() < 0.0)
+
+
+@every_case(
+    "arguments",
+    [
+        (np.ma.array(K, mask=K == 0.1), Y),
+        (K, np.ma.array(Y, mask=[0, 1, 0])),
+        (K, [1.0, np.ma.masked, 1.0]),
+    ],
+)
+def test_masked_entries_are_refused(arguments):
+    with pytest.raises(InputError, match="masked entries"):
+        infer(*arguments)
+
+
+@every_case("name", ["mean", "weights"])
+def test_masked_options_are_refused(name):
+    with pytest.raises(InputError, match=f"{name} .*masked entries"):
+        infer(K, Y, **{name: np.ma.array(np.ones(3), mask=[0, 1, 0])})

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import real
+from qpruntime._validation import real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.projection.open import shipped
 from qpruntime.projection.projector import Projector
@@ -36,7 +36,7 @@ class Clock:
     @classmethod
     def of(cls, t: ArrayLike) -> Clock:
         """Count from the first of these times if they are dates or whole numbers, else from 0."""
-        given = np.asarray(t)
+        given = np.asarray(unmasked(t, "t"))
         if given.dtype.kind == "M":
             if given.size == 0 or np.isnat(given).any():
                 raise InputError("t has no time (NaT), or is empty: leave such rows out")
@@ -48,7 +48,7 @@ class Clock:
 
     def read(self, t: ArrayLike, name: str = "t") -> Array:
         """Return times as floats of shape (N,), or raise `InputError`."""
-        given = np.asarray(t)
+        given = np.asarray(unmasked(t, name))
         if (given.dtype.kind == "M") != self.dates:
             other = "dates" if self.dates else "numbers"
             raise InputError(f"{name} must be {other}, like the times of the data")

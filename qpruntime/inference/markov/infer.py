@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime._validation import finite, no_kernel, number, real, whole
+from qpruntime._validation import finite, no_kernel, number, real, unmasked, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
@@ -127,6 +127,7 @@ def infer_series(
     n = times.size
     if n == 0:
         raise InputError("the series is empty: t has no times")
+    y = unmasked(y, "y", missing=True)
     given = np.asarray(y)
     observed = np.ones(n, dtype=bool)
     if given.shape == (n,):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import finite, real
+from qpruntime._validation import finite, real, unmasked
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.fixed_point.convergence import HELD, Limits, Trace
 from qpruntime.inference.fixed_point.convergence import Ended as HowEnded
@@ -96,6 +96,7 @@ def read_more(
             "this posterior was pickled without its likelihood or table: call infer_series "
             "with all rows, and sites=post.sites for those it had"
         )
+    y = unmasked(y, "y", missing=True)
     new, given = clock.read(t), np.asarray(y)
     offset = finite(mean, "mean")
     if given.shape != new.shape or offset.shape not in ((), new.shape):

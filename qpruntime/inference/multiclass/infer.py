@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime._memory import require, squares
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, number, shown, whole
+from qpruntime._validation import choice, finite, number, shown, unmasked, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.dense.solution import outcome_of
@@ -154,7 +154,7 @@ def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | N
     InputError
         If there are no such labels.
     """
-    given = np.asarray(labels)
+    given = np.asarray(unmasked(labels, "labels"))
     if given.shape != (n,):
         raise InputError(f"labels must have shape ({n},), one for each row, got {given.shape}")
     if given.dtype.kind not in "iu":

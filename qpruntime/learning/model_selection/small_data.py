@@ -162,6 +162,11 @@ _CLIMB = (1e-3, 20)
 _SCREENED_CLASSES, _SCREENED_ROWS = 3, 500
 
 
+def log_choices(d: int, k: int) -> float:
+    """Return the log of the number of ways to choose k of d features."""
+    return float(gammaln(d + 1) - gammaln(k + 1) - gammaln(d - k + 1))
+
+
 def screened(
     processes: Sequence[Data], X: Any, units: Units, settings: Settings, latent_scale: float
 ) -> tuple[Units, tuple[Stage, ...]] | None:
@@ -197,8 +202,7 @@ def screened(
         spread = np.zeros_like(units.spread)
         spread[order[:k]] = units.spread[order[:k]]
         kept = replace(units, spread=spread)
-        price = float(gammaln(d + 1) - gammaln(k + 1) - gammaln(d - k + 1))
-        found = score(kept, f"{k} of {d} features, at their price", price)
+        found = score(kept, f"{k} of {d} features, at their price", log_choices(d, k))
         if found > best:
             best, chosen = found, kept
     return None if chosen is None else (chosen, tuple(stages))

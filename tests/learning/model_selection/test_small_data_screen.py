@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.stats import spearmanr
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from qpruntime.learning.model_selection import small_data
-from qpruntime.learning.model_selection.small_data import _correlation
+from qpruntime.learning.model_selection.small_data import _correlation, log_choices
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)
@@ -71,6 +72,12 @@ def test_the_price_is_the_log_of_the_number_of_choices(monkeypatch):
     # One of 400; the climb of a stage ends at 1e-3.
     expected = single.log_marginal_likelihood_value_ - np.log(400.0)
     assert float(some[0].candidate.split()[-1]) == pytest.approx(expected, abs=0.2)
+
+
+def test_choices_are_counted():
+    """Against exact whole numbers, also where several features are chosen."""
+    for d, k in ((400, 1), (400, 2), (400, 13), (9, 3), (5, 5)):
+        assert log_choices(d, k) == pytest.approx(math.log(math.comb(d, k)), rel=1e-12, abs=1e-12)
 
 
 def test_few_features_are_not_looked_at(monkeypatch):
