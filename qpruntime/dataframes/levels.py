@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -177,7 +177,7 @@ def level_values(values: Any, name: str) -> NDArray[Any]:
     return found
 
 
-def sorted_levels(values: Any, declared: Sequence[Any] | None = None) -> NDArray[Any]:
+def sorted_levels(values: Any, declared: Any = None) -> NDArray[Any]:
     """Return the different values: declared ones in their order, others sorted by kind and value.
 
     Values that cannot be sorted keep the order in which they come.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qpruntime._formatting import meant
 from qpruntime._typing import Array
-from qpruntime._validation import real, shown, unmasked
+from qpruntime._validation import floats, shown, unmasked
 from qpruntime.dataframes.levels import (
     Instant,
     is_missing,
@@ -133,8 +133,8 @@ class Frame:
             column.dtype.kind in "mM" or any(isinstance(one, (date, timedelta)) for one in column)
         ):
             raise InputError(
-                f"column {shown(name)} holds times, and must hold numbers: give these, such as a "
-                "duration in days"
+                f"column {shown(name)} holds times, and must be a column of numbers: give these, "
+                "such as a duration in days"
             )
         if column.dtype.kind == "O":
             column = _with_gaps(column)
@@ -143,7 +143,12 @@ class Frame:
             days = column.astype("datetime64[us]").astype(np.int64) / 86_400e6
             found = np.where(missing, np.nan, days)
         else:
-            found = real(column, f"column {shown(name)}")
+            try:
+                found = floats(column)
+            except TypeError as error:
+                raise InputError(
+                    f"column {shown(name)} must be a column of numbers, and has {error}"
+                ) from error
         bad = ~(np.isfinite(found) | (infinite & np.isneginf(found)))
         if bad.any():
             raise InputError(

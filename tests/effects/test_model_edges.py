@@ -297,8 +297,8 @@ def test_categories_of_numbers_are_levels_and_the_first_declared_is_the_referenc
 @every_case(
     "option, column, words",
     [
-        ("offset", ["0"] * 40, "column 'o' must be an array of real numbers"),
-        ("exposure", ["1"] * 40, "column 'o' must be an array of real numbers"),
+        ("offset", ["0"] * 40, "column 'o' must be a column of numbers, and has"),
+        ("exposure", ["1"] * 40, "column 'o' must be a column of numbers, and has"),
         ("offset", np.full(40, "2020", dtype="M8[D]"), "column 'o' holds times"),
         ("exposure", [datetime.date(2020, 1, 1)] * 40, "column 'o' holds times"),
         ("exposure", np.ma.array(np.ones(40), mask=np.arange(40) == 2), "masked entries"),
