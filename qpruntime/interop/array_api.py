@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +42,8 @@ class PortableFunctions:
     """Functions of one likelihood of the package in plain operations of an array library.
 
     Methods take ``mu``, ``sigma`` and ``y``, which broadcast; sigma is a standard deviation.
-    Arguments are not checked, for they may be traced: sigma has to be positive, y observations.
+    Arguments are not checked, for they may be traced: y have to be observations, and what follows
+    from a sigma that is not positive is NaN.
     With ``derivatives=True`` they return `Derivatives` in mu and sigma; what the library derives
     itself, to any order, is the same.
 
@@ -126,6 +128,8 @@ class PortableFunctions:
             [y] = self._ops.arrays(y)
         parts = [y] if columns == 1 else [y[..., k] for k in range(columns)]
         m, s, *parts = self._ops.arrays(mu, sigma, *parts)
+        # A width that is not positive makes everything NaN, derivatives too.
+        s = s * self._ops.where(s > 0.0, 1.0 + 0.0 * m, math.nan + 0.0 * m)
         label = parts[0] if columns == 1 else tuple(parts)
         if not flag(derivatives, "derivatives"):
             return function(m, s, label)

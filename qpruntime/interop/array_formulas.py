@@ -13,6 +13,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 
 __all__ = [
+    "MARGIN",
     "Bend",
     "Binomial",
     "Form",
@@ -297,7 +298,8 @@ class Heaviside(Form):
         return Sums(self.normal.log_ndtr(z), mean, sigma * sigma * v)
 
     def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
-        return 0.0 * mu - math.inf
+        # It has no derivatives: they are NaN.
+        return self.ops.log(0.0 * mu) + self.ops.log(0.0 * sigma)
 
     def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
         ops = self.ops
@@ -330,16 +332,21 @@ class Step(Form):
 
 
 class Laplace(Form):
+    def _side(self, z: Any, a: Any, d: Any) -> Any:
+        """Log of one side's mass, log Phi(z) + a d + a^2/2 with z = -d - a."""
+        ops, normal = self.ops, self.normal
+        out = normal.log_ndtr(ops.maximum(z, 0.0)) + a * (d + 0.5 * a)
+        return ops.where(z < 0.0, normal.log_scaled(ops.minimum(z, 0.0)) - 0.5 * d * d, out)
+
     def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
         ops, normal, scale = self.ops, self.normal, self.parameters["scale"]
         a, d = sigma / scale, (mu - y) / sigma
         above, below = d - a, -d - a
-        # Logs of both sides' masses without the factor of the normal that both have.
-        left, right = normal.log_ndtr(below) + a * d, normal.log_ndtr(above) - a * d
+        left, right = self._side(below, a, d), self._side(above, a, -d)
         top = ops.maximum(left, right)
         total = ops.exp(right - top) + ops.exp(left - top)
         share, other = ops.exp(right - top) / total, ops.exp(left - top) / total
-        log_z = 0.5 * a * a + top + ops.log(total) - math.log(2.0 * scale)
+        log_z = top + ops.log(total) - math.log(2.0 * scale)
         up, down = normal.s(above), normal.s(below)
         v = share * normal.v(above) + other * normal.v(below) + share * other * (up + down) ** 2
         far_above, far_below = (other == 0.0) & (above > 0.0), (share == 0.0) & (below > 0.0)
@@ -487,8 +494,6 @@ _HALVINGS, _STEPS = 60, 3
 _NARROW, _CURVED, _NEAR = 1.5, 0.5, 9.5
 #: Standard deviation beyond which a bend is narrow beside the normal.
 _WIDE = 3.0
-#: Exponents are held below this; what is beyond has no mass.
-_LARGE = 80.0
 
 
 class Bend(NamedTuple):
@@ -524,20 +529,43 @@ def bend_log_prob(ops: Operations, shape: Bend, u: Any) -> Any:
 def _fall(ops: Operations, shape: Bend, d: Any) -> Any:
     """n log(1 + e^(u + offset)/n), or less its value at the maximum, d from there."""
     _, a, inverse, _, _, _ = shape
-    near = ops.minimum(d, _LARGE)
+    large = ops.exponent(d)
+    near = ops.minimum(d, large)
     grown = ops.where(a > 0.0, ops.expm1(near), ops.exp(near))
     k = ops.where(a > 0.0, a, 1.0 + 0.0 * a)
-    some = ops.where(inverse > 0.0, inverse, 1.0 + 0.0 * inverse)
-    far = ops.log(k * some) + d
-    bent = ops.where(d > _LARGE, far, ops.log1p(k * some * grown)) / some
-    return ops.where(inverse > 0.0, bent, k * grown)
+    # Branches that are not taken stay within their domains: what is derived there may be NaN, and
+    # 0 times NaN is NaN. Without a bend k need not be below n.
+    bends = inverse > 0.0
+    part = ops.where(bends, k * ops.where(bends, inverse, 1.0 + 0.0 * inverse), 0.5 + 0.0 * a)
+    some = ops.where(bends, inverse, 1.0 + 0.0 * inverse)
+    bent = ops.where(d > large, ops.log(part) + d, ops.log1p(part * grown)) / some
+    return ops.where(bends, bent, k * grown)
 
 
 def _slopes(ops: Operations, shape: Bend, u: Any) -> tuple[Any, Any]:
     """Rate and curvature: the slope is a - rate."""
-    e = ops.exp(ops.minimum(ops.maximum(-u - shape.offset, -_LARGE), _LARGE))
+    large = ops.exponent(u)
+    e = ops.exp(ops.minimum(ops.maximum(-u - shape.offset, -large), large))
     rate = 1.0 / (e + shape.inverse)
     return rate, rate * rate * e
+
+
+def _fall_from(ops: Operations, shape: Bend, u: Any, d: Any) -> Any:
+    """n log(1 + e^(u + offset)/n) at u + d less that at u, of which nothing cancels.
+
+    It is n log(1 + q (e^d - 1)), q = rate/n, or that mirrored where q is near 1.
+    """
+    large = ops.exponent(d)
+    rate, curvature = _slopes(ops, shape, u)
+    share, rest = rate * shape.inverse, curvature / rate
+    up, down = ops.expm1(ops.minimum(d, large)), ops.expm1(ops.minimum(-d, large))
+    left = ops.log1p(ops.minimum(share, 0.5) * up)
+    left = ops.where(d > large, ops.log(ops.maximum(share, math.exp(-large))) + d, left)
+    right = d + ops.log1p(ops.minimum(rest, 0.5) * down)
+    right = ops.where(-d > large, ops.log(ops.maximum(rest, math.exp(-large))), right)
+    bends = shape.inverse > 0.0
+    some = ops.where(bends, shape.inverse, 1.0 + 0.0 * shape.inverse)
+    return ops.where(bends, ops.where(share <= 0.5, left, right) / some, rate * up)
 
 
 def _peak(ops: Operations, shape: Bend, m: Any, sigma: Any) -> tuple[Any, Any]:
@@ -598,16 +626,20 @@ def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Any, sigma: Any)
     v = _last(reach) * unit
     up = ops.exp(v)
     d = 0.5 * _last(width) * (up - 1.0 / up)
-    gap = _last(centre - m) + d
-    e = bend_log_prob(ops, Bend(*(_last(x) for x in shape)), _last(centre) + d)
-    e = e - 0.5 * (gap / _last(sigma)) ** 2 + ops.log(0.5 * (up + 1.0 / up))
+    # Relative to the centre: f is rounded too coarsely for narrow densities of steep log p.
+    gap = (centre - m) / sigma
+    part = d / _last(sigma)
+    fall = _fall_from(ops, Bend(*(_last(x) for x in shape)), _last(centre), d)
+    e = _last(shape.a) * d - fall - part * (_last(gap) + 0.5 * part)
+    e = e + ops.log(0.5 * (up + 1.0 / up))
     best = ops.held(ops.largest(e))
     mass = ops.exp(e - _last(best))
     total = ops.total(mass)
     p = mass / _last(total)
     shift = ops.total(p * d)
     step = 2.0 * reach / (_NODES - 1)
-    log_z = shape.peak + best + ops.log(total * step * width / sigma) - _HALF_LOG_2PI
+    log_z = shape.peak + bend_log_prob(ops, shape, centre) - 0.5 * gap * gap
+    log_z = log_z + best + ops.log(total * step * width / sigma) - _HALF_LOG_2PI
     variance = ops.total(p * (d - _last(shift)) ** 2)
     return Sums(log_z, shape.sign * (centre + shift), variance)
 
@@ -619,9 +651,9 @@ def bend_expected(ops: Operations, shape: Bend, mu: Any, sigma: Any) -> Any:
     mean = shape.sign * mu - ops.where(peaked, shape.top, -shape.offset)
     # e^d grows without a bend: closed.
     factor = ops.where(peaked, shape.a, one)
-    grown = ops.exp(ops.minimum(mean + 0.5 * sigma * sigma, 700.0))
+    grown = ops.exp(ops.where(finite, zero, mean + 0.5 * sigma * sigma))
     closed = factor * (grown - ops.where(peaked, one, zero))
-    some = ops.where(finite, shape.inverse, one)
+    some = ops.where(finite, shape.inverse, 0.5 / factor)
     own = Bend(*(_last(x) for x in shape))._replace(inverse=_last(some))
     bend = -ops.log(factor * some)
     bent = normal_expected(ops, lambda d: _fall(ops, own, d), mean, sigma, bend)
@@ -700,12 +732,17 @@ class Normal:
     ----------
     log_ndtr, r, s, v : callable
         Functions of an array z.
+    log_scaled : callable
+        log Phi(z) + z^2/2, for z <= 0.
     """
 
     def __init__(self, ops: Operations) -> None:
         self._ops = ops
         # Each names the others in its derivative, and they exist when that is asked for.
         self.log_ndtr = ops.derived(self._log_ndtr, lambda z: self.r(z))
+        self.log_scaled = ops.derived(
+            lambda z: ops.log(0.5 * self.erfcx(-z * _SQRT1_2)), lambda z: self.s(z)
+        )
         self.r = ops.derived(lambda z: self._series(z)[0], lambda z: -self.r(z) * self.s(z))
         self.s = ops.derived(lambda z: self._series(z)[1], lambda z: self.v(z))
         self.v = ops.derived(
@@ -763,6 +800,10 @@ class Normal:
 # `NumPy` is the reference, without derivatives; `qpruntime.jax` and `qpruntime.torch` bring theirs.
 
 
+#: Of exponents to the largest that there is.
+MARGIN = 8.0
+
+
 class Operations:
     """Element-wise functions and reductions of one library.
 
@@ -790,6 +831,10 @@ class Operations:
 
     def constant(self, value: Any, like: Any) -> Any:
         """A constant array of the type and place of `like`."""
+        raise NotImplementedError
+
+    def exponent(self, like: Any) -> float:
+        """Exponent whose exponential and its inverse are far within the type of `like`."""
         raise NotImplementedError
 
     def held(self, x: Any) -> Any:
@@ -835,6 +880,9 @@ class NumPy(Operations):
 
     def constant(self, value: Any, like: Any) -> Any:
         return np.asarray(value, like.dtype)
+
+    def exponent(self, like: Any) -> float:
+        return math.log(np.finfo(like.dtype).max) - MARGIN
 
     def held(self, x: Any) -> Any:
         return x

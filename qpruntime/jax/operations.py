@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import erfc, gammaln
 
-from qpruntime.interop.array_formulas import Operations
+from qpruntime.interop.array_formulas import MARGIN, Operations
 
 __all__ = ["JAX"]
 
@@ -34,13 +35,16 @@ class JAX(Operations):
 
     def arrays(self, *values: Any) -> list[Any]:
         found = [jnp.asarray(v) for v in values]
-        kind = jnp.result_type(*found, jnp.float32)
-        if not any(jnp.issubdtype(a.dtype, jnp.floating) for a in found):
-            kind = jnp.result_type(float)
+        # Numbers of Python have JAX's own type, single or double, and arrays say theirs.
+        own = [a.dtype for a in found if jnp.issubdtype(a.dtype, jnp.floating) and not a.weak_type]
+        kind = jnp.result_type(*own, jnp.float32) if own else jnp.result_type(float)
         return list(jnp.broadcast_arrays(*(a.astype(kind) for a in found)))
 
     def constant(self, value: Any, like: Any) -> Any:
         return jnp.asarray(value, like.dtype)
+
+    def exponent(self, like: Any) -> float:
+        return math.log(float(jnp.finfo(like.dtype).max)) - MARGIN
 
     def take(self, table: Any, index: Any) -> Any:
         return table[index.astype(jnp.int32)]

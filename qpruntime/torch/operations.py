@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from qpruntime.interop.array_formulas import Operations
+from qpruntime.interop.array_formulas import MARGIN, Operations
 
 __all__ = ["Torch"]
 
@@ -47,6 +48,9 @@ class Torch(Operations):
 
     def constant(self, value: Any, like: Any) -> Any:
         return torch.as_tensor(value, dtype=like.dtype, device=like.device)
+
+    def exponent(self, like: Any) -> float:
+        return math.log(torch.finfo(like.dtype).max) - MARGIN
 
     def held(self, x: Any) -> Any:
         return x.detach()

@@ -301,3 +301,12 @@ EXPECTATIONS = [
 @every_case("name, mu, sigma, y, want", EXPECTATIONS)
 def test_expectations_at_extremes_are_right(name, mu, sigma, y, want):
     assert functions(name).expected_log_prob(mu, sigma, y) == pytest.approx(want, rel=1e-11)
+
+
+def test_expectations_reach_far_into_the_tails():
+    """E f^20 = 19!! of a unit normal, of which 2e-4 are beyond 7 standard deviations."""
+    own = functions(Likelihood.from_log_prob(lambda f, y: -((f - y) ** 20), name="own-steep"))
+    found = own.expected_log_prob(0.5, 1.0, 0.5, derivatives=True)
+    double_factorial = math.prod(range(1, 20, 2))
+    assert found.value == pytest.approx(-double_factorial, rel=1e-11)
+    assert found.d_sigma == pytest.approx(-20.0 * double_factorial, rel=1e-10)
