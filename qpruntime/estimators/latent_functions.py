@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Product, Sum
 
@@ -15,6 +15,7 @@ from qpruntime._memory import require, squares
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
+from qpruntime.estimators.averaging import is_integrated, nodes_of
 from qpruntime.estimators.process import Process
 from qpruntime.inference.posterior import solution_of
 from qpruntime.kernels.random_features import PriorDraws
@@ -156,6 +157,7 @@ class LatentPaths:
     that of 2000 random cosines and sines in place of the prior, whose covariances are right to
     some hundredths of the variance. They have few fast waves: between rows of nearly no noise the
     functions of a rough kernel agree more than they should, by 1e-5 of its standard deviation.
+    If hyper-parameters were integrated, each function has those of one node, drawn by its weight.
 
     Examples
     --------
@@ -171,8 +173,21 @@ class LatentPaths:
     def __init__(self, model: Any, n: int, rng: np.random.Generator) -> None:
         # As it is now: a later fit sets other attributes.
         self._model = copy.copy(model)
-        self._draws = [_Draw(one, n, rng) for one in model._separate()]
         self._count = n
+        #: For each process models, which of the functions they have, and these.
+        self._parts: list[list[tuple[Any, NDArray[np.intp], _Draw]]] = []
+        if not is_integrated(model):
+            every = np.arange(n)
+            self._parts = [[(self._model, every, _Draw(o, n, rng))] for o in model._separate()]
+            return
+        for weights, models in nodes_of(self._model):
+            node = rng.choice(len(weights), size=n, p=weights)
+            part = []
+            for j in np.unique(node):
+                some = np.flatnonzero(node == j)
+                (process,) = models[j]._separate()
+                part.append((models[j], some, _Draw(process, some.size, rng)))
+            self._parts.append(part)
 
     def __len__(self) -> int:
         """How many functions there are."""
@@ -188,9 +203,11 @@ class LatentPaths:
         inputs, priors = model._warped(points), model._prior_at(points)
         centre, unit = model._units()
         found = []
-        for draw, prior in zip(self._draws, priors, strict=True):
-            f = draw(inputs) + np.reshape(np.broadcast_to(prior, (len(points),)), (-1, 1))
-            found.append(centre + unit * f.T)
+        for part, prior in zip(self._parts, priors, strict=True):
+            f = np.empty((self._count, len(points)))
+            for _, some, draw in part:
+                f[some] = draw(inputs).T
+            found.append(centre + unit * (f + prior))
         return found[0] if len(found) == 1 else np.stack(found, axis=2)
 
 

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from qpruntime._typing import Array
-from qpruntime._validation import whole
+from qpruntime._validation import real, whole
 from qpruntime.dataframes.readers import Frame
 from qpruntime.errors import InputError
-from qpruntime.forecasting.calendar import index_of
+from qpruntime.forecasting.calendar import Clock, index_of
 from qpruntime.forecasting.families import values_of
 from qpruntime.forecasting.forecaster import GPForecaster
+from qpruntime.forecasting.long_table import part_of
 
 __all__ = ["Backtest", "backtest"]
 
@@ -30,7 +31,7 @@ class Backtest:
     Attributes
     ----------
     starts : ndarray of int, shape (W,)
-        Number of the first row that was left out.
+        Number of the first row that was left out, in the order of time.
     nlpd : ndarray, shape (W,)
         Mean of -log p(y) of the window.
     crps : ndarray, shape (W,)
@@ -68,7 +69,7 @@ def backtest(
     model : GPForecaster
         Its parameters; it need not be fitted, and stays as it is.
     y, X, index, exposure
-        As for `GPForecaster.fit`. Missing ones are not scored.
+        As for `GPForecaster.fit`, also in any order of times. Missing ones are not scored.
     horizon : int
         Rows of a window.
     windows : int
@@ -81,38 +82,41 @@ def backtest(
     """
     ahead, count = whole(horizon, "horizon", 1), whole(windows, "windows", 1)
     given = index_of(y, index)
-    times = given.to_numpy() if hasattr(given, "to_numpy") else np.asarray(given)
-    n = len(times)
+    n = len(given)
     values = values_of(y, n)
     if n < 2 * ahead * count:
         raise InputError(
             f"{count} windows of {ahead} rows take {2 * ahead * count} rows, got {n}: ask for fewer"
         )
+    order = np.argsort(Clock.of(given).steps(given), kind="stable")
     frame = None if X is None else Frame(X)
-    size = np.ones(n) if exposure is None else np.broadcast_to(exposure, (n,))
+    if frame is not None and frame.rows != n:
+        raise InputError(f"X must have {n} rows, one a time, got {frame.rows}")
+    size = None if exposure is None else np.broadcast_to(real(exposure, "exposure"), (n,))
 
-    def part(some: slice) -> Any:
-        if frame is None:
-            return None
-        return {name: frame.column(name)[some] for name in frame.names}
+    def part(rows: NDArray[np.intp]) -> dict[str, Any]:
+        """Arguments of these rows, of the kinds that they were given in."""
+        columns = None
+        if frame is not None:
+            columns = {name: frame.column(name)[rows] for name in frame.names}
+        own = None if size is None else size[rows]
+        return {"X": columns, "index": part_of(given, rows), "exposure": own}
 
     scores = []
     starts = n - ahead * np.arange(count, 0, -1)
     for start in starts:
-        before, after = slice(0, start), slice(start, start + ahead)
-        own = clone(model).fit(
-            values[before], part(before), index=times[before], exposure=size[before]
-        )
-        where = {"index": times[after], "exposure": size[after]}
+        before, after = order[:start], order[start : start + ahead]
+        own = clone(model).fit(values[before], **part(before))
+        where = part(after)
         known = np.isfinite(values[after])
         if not known.any():
             raise InputError(f"rows {start} to {start + ahead - 1} have no observations to score")
         seen = values[after][known]
-        log_p = own.predict_log_density(values[after], X=part(after), **where)[known]
-        at = own.predict_quantiles(X=part(after), q=_LEVELS, **where)[known]
+        log_p = own.predict_log_density(values[after], **where)[known]
+        at = own.predict_quantiles(q=_LEVELS, **where)[known]
         gap = seen[:, None] - at
         pinball = np.where(gap > 0.0, _LEVELS * gap, (_LEVELS - 1.0) * gap)
-        ends = own.predict_interval(X=part(after), **where)[known]
+        ends = own.predict_interval(**where)[known]
         inside = (seen >= ends[:, 0]) & (seen <= ends[:, 1])
         scores.append((-log_p.mean(), 2.0 * pinball.mean(), inside.mean()))
     return Backtest(starts, *np.array(scores, dtype=float).T)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import finite, shown
+from qpruntime._validation import finite, shown, unmasked
 from qpruntime.errors import InputError
 
 __all__ = [
@@ -55,6 +55,8 @@ class Clock:
         Time zone of the dates.
     utc : bool
         Whether steps are of UTC, not of the zone's clock.
+    time : float
+        Time of day that months and working days have in common, in microseconds.
     """
 
     origin: float
@@ -64,6 +66,7 @@ class Clock:
     day: int = 0
     zone: str | None = None
     utc: bool = False
+    time: float = 0.0
 
     @classmethod
     def of(cls, index: Any) -> Clock:
@@ -72,7 +75,10 @@ class Clock:
         A step is the least gap if all gaps are whole numbers of it, as of series with missing
         stretches; if not, times are irregular and a step is their median gap. Dates on one day of
         months, or on their last, have months as steps, or quarters, or years; days without any
-        Saturday and Sunday have working days.
+        Saturday and Sunday have working days. Both may have one time of the day.
+
+        Dates with a time zone are steps of the zone's clock. They are steps of UTC if the clock
+        shows a time twice, or if its gaps are not whole steps and those of UTC are.
 
         Raises
         ------
@@ -98,34 +104,67 @@ class Clock:
         if dates and (months := whole_months(values)) is not None:
             numbers, day = months
             step = float(np.gcd.reduce(np.round(np.diff(numbers)).astype(np.int64)))
-            return cls(float(numbers[0]), step, True, "months", day, zone, utc)
+            time = float(np.mod(values[0], _DAY_LENGTH))
+            return cls(float(numbers[0]), step, True, "months", day, zone, utc, time)
         if dates and are_working(values):
-            first = float(working_days(values[:1])[0])
-            return cls(first, 1.0, True, "working days", 0, zone, utc)
-        gaps = np.diff(values)
-        step = float(gaps.min())
-        parts = gaps / step
-        if (np.abs(parts - np.round(parts)) > _CLOSE * parts).any():
-            step = float(np.median(gaps))
+            first, time = float(working_days(values[:1])[0]), float(np.mod(values[0], _DAY_LENGTH))
+            return cls(first, 1.0, True, "working days", 0, zone, utc, time)
+        step = _whole_step(values)
+        if step is None and zone is not None and not utc:
+            instants = np.sort(times_of(index, utc=True)[0])
+            step = _whole_step(instants)
+            if step is not None:
+                values, utc = instants, True
+        if step is None:
+            step = float(np.median(np.diff(values)))
         return cls(float(values[0]), step, dates, zone=zone, utc=utc)
 
     def steps(self, index: Any) -> Array:
-        """Steps since the origin, shape (N,); whole where they are nearly so."""
-        values, dates = times_of(index, utc=self.utc)
+        """Steps since the origin, shape (N,); whole where they are nearly so.
+
+        Dates of another time zone are brought to that of the clock. Dates without one are read as
+        the clock of its zone shows them.
+        """
+        if self.dates and self.zone is None and (zone := zone_of(index)) is not None:
+            raise InputError(
+                f"times have the time zone {zone}, and those of the fit have none: give them by "
+                "the same clock, as by tz_convert(...).tz_localize(None) of pandas"
+            )
+        values, dates = times_of(index, utc=self.utc, zone=self.zone)
         if dates != self.dates:
             wanted = "dates" if self.dates else "numbers"
             raise InputError(f"times must be {wanted}, as those of the fit, got {shown(index)}")
         if self.kind == "months":
-            values = in_months(values, self.day)
+            values = in_months(values - self.time, self.day)
         elif self.kind == "working days":
             values = working_days(values)
         found = (values - self.origin) / self.step
         near = np.round(found)
         return np.where(np.abs(found - near) <= _CLOSE * np.maximum(1.0, np.abs(near)), near, found)
 
+    def steps_after(self, last: float, count: int) -> Array:
+        """Steps of the times of `after`, shape (count,)."""
+        if self._elapses:
+            return self.steps(self.after(last, count))
+        return last + np.arange(1.0, count + 1.0)
+
     def after(self, last: float, count: int) -> Any:
-        """The times of `count` steps after step `last`, with a time zone an index of pandas."""
-        found = self._after(last, count)
+        """The times of `count` steps after step `last`, with a time zone an index of pandas.
+
+        Steps of an hour or less elapse: where clocks are put forward or back, none is left out or
+        repeated. Longer ones keep the time that the clock shows.
+        """
+        if not self._elapses:
+            return self.at(last + np.arange(1.0, count + 1.0))
+        import pandas as pd
+
+        elapsed = np.round(self.step * np.arange(1.0, count + 1.0)).astype("timedelta64[us]")
+        begun = self.at(np.array([last])).tz_convert("UTC")[0]
+        return (begun + pd.TimedeltaIndex(elapsed)).tz_convert(self.zone)
+
+    def at(self, steps: Array) -> Any:
+        """The times of these steps, with a time zone an index of pandas."""
+        found = self._plain(self.origin + self.step * steps)
         if self.zone is None:
             return found
         import pandas as pd
@@ -133,17 +172,25 @@ class Clock:
         own = pd.DatetimeIndex(found)
         if self.utc:
             return own.tz_localize("UTC").tz_convert(self.zone)
+        # Of an hour that comes twice in autumn this is the first, in summer time.
         return own.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
 
-    def _after(self, last: float, count: int) -> NDArray[Any]:
-        found = self.origin + self.step * (last + np.arange(1.0, count + 1.0))
+    @property
+    def _elapses(self) -> bool:
+        """Whether steps are so short that they have to be those of UTC where clocks change."""
+        short = self.kind == "even" and self.step <= _HOUR * _SECOND
+        return short and self.zone is not None and not self.utc
+
+    def _plain(self, numbers: Array) -> NDArray[Any]:
+        """Numbers, or the dates that they stand for."""
         if not self.dates:
-            return found
+            return numbers
+        time = np.timedelta64(round(self.time), "us")
         if self.kind == "months":
-            return of_months(found, self.day)
+            return of_months(numbers, self.day) + time
         if self.kind == "working days":
-            return of_working_days(found)
-        return np.round(found).astype(np.int64).astype(MICROSECOND)
+            return of_working_days(numbers) + time
+        return np.round(numbers).astype(np.int64).astype(MICROSECOND)
 
     @property
     def seconds(self) -> float:
@@ -162,6 +209,14 @@ class Clock:
         lengths = (_YEAR,) if self.kind == "months" else (_HOUR, _DAY, _WEEK, _YEAR)
         found = [length / self.seconds for length in lengths]
         return tuple(p for p in found if p > 2.5)
+
+
+def _whole_step(values: Array) -> float | None:
+    """Return the least gap between rising values if all gaps are whole numbers of it."""
+    gaps = np.diff(values)
+    step = float(gaps.min())
+    parts = gaps / step
+    return None if (np.abs(parts - np.round(parts)) > _CLOSE * parts).any() else step
 
 
 def _said(value: float, dates: bool) -> str:
@@ -191,9 +246,10 @@ def _lengths(month: NDArray[Any]) -> NDArray[np.int64]:
 def whole_months(values: Array) -> tuple[Array, int] | None:
     """Numbers of months since 1970 and their day, if dates, rising, are of whole months.
 
-    Day 31 stands for the last of each; None where dates are others.
+    Day 31 stands for the last of each; None where dates are others, or not at one time of the day.
     """
-    if np.diff(values).min() < _SHORTEST_MONTH * _DAY_LENGTH or np.mod(values, _DAY_LENGTH).any():
+    time = np.mod(values, _DAY_LENGTH)
+    if np.diff(values).min() < _SHORTEST_MONTH * _DAY_LENGTH or (time != time[0]).any():
         return None
     days = _dates(values).astype("datetime64[D]")
     month = days.astype("datetime64[M]")
@@ -250,27 +306,39 @@ def of_working_days(numbers: Array) -> NDArray[Any]:
 MICROSECOND = "datetime64[us]"
 
 
-def times_of(index: Any, utc: bool = False) -> tuple[Array, bool]:
+def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Array, bool]:
     """Times as numbers (N,), of dates microseconds since 1970, and whether they are dates.
 
     Dates with a time zone are those of the clock on its walls, so that days begin at midnight, or
     of UTC, where no hour is repeated in autumn.
+
+    Parameters
+    ----------
+    index : array-like, shape (N,)
+    utc : bool
+        Whether dates with a time zone are those of UTC.
+    zone : str, optional
+        Time zone whose clock is meant: of dates with a time zone by default their own. Dates
+        without one are of this clock.
 
     Raises
     ------
     InputError
         If they are neither, or some are missing.
     """
-    own = getattr(index, "dt", index)
-    if str(getattr(index, "dtype", "")).startswith("period"):  # of pandas
-        index = own = own.to_timestamp()
-    if zone_of(index) is not None:
-        index = own.tz_convert(None) if utc else own.tz_localize(None)
-    found = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
+    found = _read(index)
+    own = getattr(found, "tz", None)
+    if zone is not None and own is not None:
+        found = found.tz_convert(zone)
+    elif zone is not None and utc and found.dtype.kind == "M":
+        import pandas as pd
+
+        found = pd.DatetimeIndex(found)
+        found = found.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+    if getattr(found, "tz", None) is not None:
+        found = (found.tz_convert(None) if utc else found.tz_localize(None)).to_numpy()
     if found.ndim != 1:
         raise InputError(f"times must have shape (N,), got {found.shape}")
-    if found.dtype.kind == "O" and found.size and all(hasattr(t, "isoformat") for t in found):
-        found = _of_objects(found)
     if found.dtype.kind == "M":
         if np.isnat(found).any():
             raise InputError(f"time number {int(np.argmax(np.isnat(found)))} is missing")
@@ -284,17 +352,50 @@ def times_of(index: Any, utc: bool = False) -> tuple[Array, bool]:
     return numbers, False
 
 
-def _of_objects(found: NDArray[Any]) -> NDArray[Any]:
-    """Dates and times of Python or pandas, by the clock on the wall."""
-    plain = [t.replace(tzinfo=None) if getattr(t, "tzinfo", None) else t for t in found]
-    return np.array([np.datetime64(t.isoformat(), "us") for t in plain])
-
-
 def zone_of(index: Any) -> str | None:
-    """Name of the time zone of an index or a column of pandas."""
+    """Name of the time zone of an index, a column of any library, or a list of dates."""
+    zone = getattr(_read(index), "tz", None)
+    return None if zone is None else str(zone)
+
+
+def _read(index: Any) -> Any:
+    """An array of numbers or dates, or with a time zone an index of pandas."""
+    index = unmasked(index, "times")
+    dtype = getattr(index, "dtype", None)
+    if str(dtype).startswith("period"):  # of pandas
+        index = getattr(index, "dt", index).to_timestamp()
+    elif getattr(dtype, "time_zone", None) is not None:  # of polars
+        index = index.to_list()
     own = getattr(index, "dt", index)
-    zone = getattr(own, "tz", None)
-    return None if zone is None or not hasattr(own, "tz_localize") else str(zone)
+    if getattr(own, "tz", None) is not None and hasattr(own, "tz_localize"):
+        import pandas as pd
+
+        return pd.DatetimeIndex(index)
+    found = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
+    if found.dtype.kind == "O" and found.ndim == 1 and found.size:
+        if all(hasattr(t, "isoformat") for t in found):
+            return _of_objects(found)
+        if all(hasattr(t, "to_timestamp") for t in found):  # periods of pandas
+            return np.array([t.to_timestamp().to_datetime64() for t in found])
+    return found
+
+
+def _of_objects(found: NDArray[Any]) -> Any:
+    """Dates and times of Python or pandas."""
+    zones = [getattr(t, "tzinfo", None) for t in found]
+    without = [zone is None for zone in zones]
+    if all(without):
+        return np.array([np.datetime64(t.isoformat(), "us") for t in found])
+    if any(without):
+        raise InputError(
+            f"time number {without.index(True)} has no time zone, and others have one: give all "
+            "times one time zone"
+        )
+    import pandas as pd
+
+    # Offsets that differ, as of times read from text, name no clock: these are instants of UTC.
+    same = len({str(zone) for zone in zones}) == 1
+    return pd.to_datetime(found, utc=True).tz_convert(zones[0] if same else "UTC")
 
 
 def index_of(y: Any, index: ArrayLike | None) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import shown
+from qpruntime._validation import shown, unmasked
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 
@@ -158,13 +158,14 @@ def reals_scale(y: Array, log: bool) -> Scale:
 
 
 def values_of(y: Any, n: int) -> Array:
-    """Observations with NaN for those that are missing, shape (N,).
+    """Observations with NaN for those that are missing or masked, shape (N,).
 
     Raises
     ------
     InputError
         If they are no numbers, infinite, or not one a time.
     """
+    y = unmasked(y, "y", missing=True)
     try:
         if hasattr(y, "isna"):  # of pandas, whose missing values are no floats
             found = np.array(y.to_numpy(dtype=float, na_value=np.nan))

@@ -203,7 +203,7 @@ class GPForecaster(Savable, BaseEstimator):
     def outliers_(self) -> list[Any]:
         """Times of observations with an effect of their own."""
         check_is_fitted(self, "structure_")
-        found = [self.clock_.after(step - 1.0, 1)[0] for step in self.structure_.outliers]
+        found = list(self.clock_.at(np.array(self.structure_.outliers, dtype=float)))
         return [float(one) if isinstance(one, np.floating) else one for one in found]
 
     def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
@@ -212,7 +212,7 @@ class GPForecaster(Savable, BaseEstimator):
         if (horizon is None) == (index is None):
             raise InputError("say either how many steps, horizon, or at which times, index=")
         if index is None:
-            steps = self.last_ + np.arange(1.0, whole(horizon, "horizon", 1) + 1.0)
+            steps = self.clock_.steps_after(self.last_, whole(horizon, "horizon", 1))
         else:
             steps = self.clock_.steps(index)
         if self.regressors_ is None and X is not None:

@@ -237,7 +237,8 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
     hyperparameters : {"auto", "shared", "prior", "own"}
         "shared" ones are those of the sample; "prior" learns them for each series, with a prior
         whose centre and spread the sample has taught; "own" fits each series as if it were alone,
-        its parts too. "auto" shares from 10 series on.
+        its parts, its steps and the nodes of its hyper-parameters too. "auto" shares from 10 series
+        on.
     sample : int
         Series that common parts and hyper-parameters are learnt from, at most; they are spread
         evenly over those of at least median length.
@@ -388,12 +389,15 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
                     "are not: round their times"
                 )
             return
-        ends = np.array([one.last_ for one in self.models_.values()])
-        last = float(ends.max())
-        same = float(np.mean(ends == last)) > 0.5 if isinstance(together, str) else bool(together)
-        if same:
-            for one in self.models_.values():
-                one.last_ = last
+        models = list(self.models_.values())
+        each = [one.clock_.at(np.array([one.last_])) for one in models]
+        ends = np.array([clock.steps(time)[0] for time in each])
+        k = int(np.argmax(ends))
+        alike = float(np.mean(ends == ends[k])) > 0.5
+        if alike if isinstance(together, str) else bool(together):
+            # Series that were fitted as if they were alone have clocks of their own.
+            for one in models:
+                one.last_ = float(one.clock_.steps(each[k])[0])
 
     def model(self, label: Hashable) -> GPForecaster:
         """The forecaster of one series.

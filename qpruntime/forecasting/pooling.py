@@ -82,11 +82,11 @@ def _fitted(
     options: GPForecaster, structure: Structure | None, clock: Clock | None, series: dict[str, Any]
 ) -> GPForecaster:
     own: GPForecaster = clone(options)
+    if structure is None:
+        return own.fit(**series)  # as if it were alone: its clock and its nodes too
     if own.integrate == "auto":
         own.integrate = "mode"  # of thousands of series, nodes would take hours
     known = own._read(**series, clock=clock)
-    if structure is None:
-        return own._taken(choose(own, known))
     found = fitted(like(structure, known), known, own.integrate)
     # What was learnt from the others stays with the panel.
     return own._taken(replace(found, structure=replace(found.structure, learnt=None)))
@@ -200,6 +200,8 @@ def _learnt(parts: list[Chosen], spread: bool) -> Learnt:
 
 def _pooled(objectives: list[Objective], start: Array) -> Array:
     """Mode of the sum of log evidences and one log prior."""
+    if not start.size:
+        return start
     bounds = objectives[0].bounds
 
     def lost(theta: Array) -> tuple[float, Array]:
@@ -227,6 +229,8 @@ def _pooled(objectives: list[Objective], start: Array) -> Array:
 def _spread(objectives: list[Objective], start: Array) -> tuple[Array, Array]:
     """Centres and spreads of normal hyper-parameters, by EM with Laplace's approximation."""
     centres, spread = start, np.full(start.size, _SPREAD)
+    if not start.size:
+        return centres, spread
     each = np.tile(start, (len(objectives), 1))
     for _ in range(_ROUNDS):
         variances = np.empty(each.shape)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
 import numpy as np
 import pytest
 
@@ -61,3 +64,107 @@ def test_times_that_are_refused():
         Clock.of([1.0, 2.0])
     with pytest.raises(InputError, match="of text make dates"):
         Clock.of(["a", "b", "c"])
+
+
+def zoned(start, count, step):
+    """Times `step` apart of UTC, by the clock in Berlin, from the standard library alone."""
+    begun = datetime.fromisoformat(start).replace(tzinfo=ZoneInfo(ZONE)).astimezone(UTC)
+    return [(begun + k * step).astimezone(ZoneInfo(ZONE)) for k in range(count)]
+
+
+@every_case(
+    "start, step",
+    [
+        # Clocks are put forward on 2024-03-31 and back on 2024-10-27.
+        ("2024-03-29T00:00", timedelta(hours=1)),
+        ("2024-03-29T00:00", timedelta(minutes=15)),
+        ("2024-10-25T00:00", timedelta(hours=1)),
+        ("2024-10-25T00:00", timedelta(minutes=30)),
+        ("2024-03-30T00:00", timedelta(hours=6)),
+    ],
+)
+def test_times_ahead_elapse_where_clocks_change(start, step):
+    times = zoned(start, 400, step)
+    for known in range(10, 390, 19):
+        clock = Clock.of(times[:known])
+        last = clock.steps(times[:known]).max()
+        ahead = clock.after(last, 10)
+        # Before a change six hours are taken for steps of the clock on the wall.
+        if step <= timedelta(hours=1) or clock.utc:
+            assert [t.to_pydatetime() for t in ahead] == times[known : known + 10]
+            assert ahead.is_unique
+        np.testing.assert_array_equal(clock.steps_after(last, 10), clock.steps(ahead))
+
+
+def test_the_first_of_two_equal_hours_is_of_summer_time():
+    # The last time of the fit is 02:00 in summer time; an hour later it is 02:00 again.
+    times = zoned("2024-10-25T00:00", 60, timedelta(hours=1))
+    known = next(k for k, t in enumerate(times) if (t.day, t.hour) == (27, 2)) + 1
+    clock = Clock.of(times[:known])
+    assert not clock.utc
+    last = clock.steps(times[:known]).max()
+    assert [t.to_pydatetime() for t in clock.after(last, 3)] == times[known : known + 3]
+    assert clock.at(np.array([last]))[0].utcoffset() == timedelta(hours=2)
+    assert clock.steps_after(last, 3).tolist() == [last, last + 1.0, last + 2.0]
+
+
+def test_seasons_of_the_day_follow_the_clock_on_the_wall():
+    times = zoned("2024-03-29T00:00", 200, timedelta(hours=1))
+    clock = Clock.of(times[:40])
+    steps = clock.steps_after(clock.steps(times[:40]).max(), 100)
+    np.testing.assert_array_equal(steps % 24.0, [t.hour for t in times[40:140]])
+
+
+@every_case("start", ["2024-03-29T00:00", "2024-10-25T00:00"])
+def test_times_of_another_zone_are_the_same_instants(start):
+    times = zoned(start, 80, timedelta(hours=1))
+    local = pandas.DatetimeIndex(times)
+    clock = Clock.of(local)
+    wanted = clock.steps(local)
+    for other in ("UTC", "America/New_York"):
+        moved = local.tz_convert(other)
+        np.testing.assert_array_equal(clock.steps(moved), wanted)
+        np.testing.assert_array_equal(clock.steps(pandas.Series(moved)), wanted)
+        np.testing.assert_array_equal(clock.steps(moved.to_pydatetime().tolist()), wanted)
+    # Without a zone they are what the clock shows.
+    np.testing.assert_array_equal(clock.steps(local[:20].tz_localize(None)), wanted[:20])
+    with pytest.raises(InputError, match="have the time zone UTC, and those of the fit have none"):
+        Clock.of(local[:20].tz_localize(None)).steps(local[:20].tz_convert("UTC"))
+
+
+def test_lists_of_zoned_times_keep_their_zone():
+    times = zoned("2024-03-29T00:00", 30, timedelta(days=1))
+    for given in (times, np.array(times, dtype=object), [pandas.Timestamp(t) for t in times]):
+        assert Clock.of(given).zone == ZONE
+        assert Clock.of(given) == Clock.of(pandas.DatetimeIndex(times))
+    # Offsets that differ are no clock, but instants.
+    fixed = [t.astimezone(timezone(t.utcoffset())) for t in times]
+    assert Clock.of(fixed).zone == "UTC"
+    with pytest.raises(InputError, match="time number 1 has no time zone"):
+        Clock.of([times[0], times[1].replace(tzinfo=None), times[2]])
+
+
+def test_times_of_polars_keep_their_zone():
+    polars = pytest.importorskip("polars")
+    times = zoned("2024-03-29T00:00", 30, timedelta(hours=1))
+    column = polars.Series(times, dtype=polars.Datetime("us", ZONE))
+    assert Clock.of(column) == Clock.of(pandas.DatetimeIndex(times))
+
+
+@every_case("time", ["12:00", "23:59:59", "23:59:59.999999"])
+@every_case("freq", ["ME", "QE", "MS", "B"])
+def test_months_and_working_days_keep_their_time_of_day(time, freq):
+    index = pandas.date_range("2015-01-31", periods=40, freq=freq) + pandas.Timedelta(
+        time if time.count(":") == 2 else f"{time}:00"
+    )
+    clock = Clock.of(index[:30])
+    assert clock.kind == ("working days" if freq == "B" else "months")
+    np.testing.assert_array_equal(clock.steps(index), np.arange(40.0))
+    assert list(pandas.Index(clock.after(29.0, 10))) == list(index[30:])
+
+
+def test_lists_of_periods_and_masked_times():
+    periods = pandas.period_range("2015-01", periods=30, freq="M")
+    assert Clock.of(list(periods)) == Clock.of(periods)
+    with pytest.raises(InputError, match="times has masked entries .1 of 4, the first at 2"):
+        Clock.of(np.ma.array([0.0, 1.0, 99.0, 3.0], mask=[0, 0, 1, 0]))
