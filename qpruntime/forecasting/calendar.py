@@ -405,4 +405,4 @@ def index_of(y: Any, index: ArrayLike | None) -> Any:
     own = getattr(y, "index", None)
     if own is not None and not callable(own):
         return own
-    return np.arange(len(np.asarray(y)))
+    return np.arange(len(np.asarray(unmasked(y, "y", missing=True))))

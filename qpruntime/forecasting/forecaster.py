@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import levels, number, real, whole
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import EffectsModel, Table
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
 from qpruntime.forecasting.calendar import Clock, index_of
@@ -32,6 +32,9 @@ __all__ = ["GPForecaster"]
 
 #: Observations of a series at least.
 _LEAST = 8
+# The mean of a log-normal rate is above its 99 % quantile if the log rate has more than this
+# variance, (2 * 2.326)^2; nodes of hyper-parameters may differ, and quantiles are costly.
+_WIDE = 4.0
 
 
 @restorable("gp-forecaster/1", root=True)
@@ -248,8 +251,16 @@ class GPForecaster(Savable, BaseEstimator):
         exposure : array-like, shape (T,), optional
         index : array-like, shape (T,), optional
             Times instead of a horizon, also those of the fit.
+
+        Warns
+        -----
+        UserWarning
+            If an expected observation is above the 99 % quantile of the same distribution.
         """
-        return self._ahead(horizon, X, exposure, index).mean()
+        ahead = self._ahead(horizon, X, exposure, index)
+        mean = ahead.mean()
+        _warn_of_tails(ahead, mean)
+        return mean
 
     @alone
     def predict_quantiles(
@@ -319,3 +330,22 @@ class GPForecaster(Savable, BaseEstimator):
         check_is_fitted(self, "model_")
         found: EffectsModel = self.model_
         return found
+
+
+def _warn_of_tails(ahead: Ahead, mean: Array) -> None:
+    """Warn where an expectation is made by a tail of less than 1 %."""
+    if not (ahead.discrete or ahead.scale.log):
+        return
+    rows = np.flatnonzero((ahead.mixture.variance > _WIDE).any(axis=0))
+    if not rows.size:
+        return
+    high = ahead.only(rows).quantiles(np.array([0.99]))[:, 0]
+    above = np.flatnonzero(mean[rows] > high)
+    if above.size:
+        k = int(above[0])
+        warn(
+            f"the expected observation is {mean[rows[k]]:.3g} at forecast number {int(rows[k])}, "
+            f"and 99 % of the distribution are below {high[k]:.3g}: so little is known of the log "
+            "rate that its far tail makes the mean; use predict_quantiles, or fewer steps",
+            UserWarning,
+        )

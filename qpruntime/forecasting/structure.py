@@ -36,9 +36,14 @@ __all__ = [
 _SPACING, _KNOTS = 4, 100
 #: Knots of a season at most: of a longer one a knot has several steps.
 _PHASES = 200
-#: Below so many observations a trend's deviation is hardly known: its prior, (limit, probability),
-#: keeps expected counts finite, which are means of e^f.
+#: Below so many observations, or so many events, deviations are hardly known: their prior,
+#: (limit, probability), keeps expected counts finite, which are means of e^f.
 _SHORT, _SHORT_PRIOR = 40, (1.0, 0.01)
+# Prior standard deviation of what a regressor adds to a log rate where it is farthest from its
+# mean: of labels and of columns of two values, and of other numbers. In units of the spread a
+# column that is rarely 1 would have a prior so wide that the mean of e^f is astronomic where all
+# its counts are 0.
+_CONTRAST, _NUMBERS = 2.0, 5.0
 # Prior standard deviation of a straight line's rise over the spread of the times.
 _LINE = 1.0
 # And that of an outlier's effect: of counts on the log rate, else in units of the spread.
@@ -145,12 +150,14 @@ class Structure:
             raise InputError(f"exposure must be above 0 for family {self.family!r}")
         return np.array(np.broadcast_to(size, steps.shape))
 
-    def model(self, data: Any, integrate: Any) -> EffectsModel:
-        """The model of effects, not fitted."""
+    def model(self, data: Any, integrate: Any, y: Array | None = None) -> EffectsModel:
+        """The model of effects, not fitted, for observations `y` if they are known."""
         steps = data[TREND]
-        terms: list[Any] = []
-        if self.regressors:
-            terms.append(Fixed(*self.regressors))
+        known = len(steps)
+        if self.scale.whole and y is not None:
+            known = min(known, int(min(y.sum(), known)))
+        prior = _SHORT_PRIOR if known < _SHORT else DEVIATION
+        terms = self._effects(data)
         if self.outliers:
             own = [f"outlier at {step:g}" for step in self.outliers]
             terms.append(Fixed(*own, std=_OUTLIER, standardise=False))
@@ -160,16 +167,17 @@ class Structure:
             span = steps.max() - steps.min()
             knots = int(np.clip(min(len(steps), span) // _SPACING, 5, _KNOTS))
             order = 2 if self.trend == "slope" else 1
-            prior = _SHORT_PRIOR if len(steps) < _SHORT else DEVIATION
             terms.append(Walk(TREND, order, knots=knots, prior=prior))
+        # Parts that come back are seen more often than a trend: what counts is how many events.
+        prior = DEVIATION if known == len(steps) else prior
         for period in self.seasons:
-            terms.append(Walk(f"season {period:g}", 2, cyclic=phases(period)))
+            terms.append(Walk(f"season {period:g}", 2, cyclic=phases(period), prior=prior))
         for period in self.drifting:
-            terms.append(Series(f"drift {period:g}", step=1.0))
+            terms.append(Series(f"drift {period:g}", step=1.0, prior=prior))
         if self.cycle:
-            terms.append(Cycle(NOISE, self.cycle))
+            terms.append(Cycle(NOISE, self.cycle, prior=prior))
         if self.noise:
-            terms.append(Series(NOISE, step=1.0))
+            terms.append(Series(NOISE, step=1.0, prior=prior))
         family: Any = self.family
         bounds = None
         if self.learnt is not None:
@@ -185,6 +193,23 @@ class Structure:
         return EffectsModel(
             terms, family, family_bounds=bounds, integrate=integrate, standardise=False, **exposed
         )
+
+    def _effects(self, data: Any) -> list[Any]:
+        """Terms of the regressors, with priors of their effects on a log rate if y are counts."""
+        if not self.regressors:
+            return []
+        if not self.scale.whole:
+            return [Fixed(*self.regressors)]
+        terms = []
+        for name in self.regressors:
+            column = np.asarray(data[name])
+            if column.dtype.kind not in "iuf":
+                terms.append(Fixed(name, std=_CONTRAST, standardise=False))
+                continue
+            reach = float(np.abs(column - column.mean()).max())
+            most = _CONTRAST if np.unique(column).size == 2 else _NUMBERS
+            terms.append(Fixed(name, std=most * float(column.std()) / reach))
+        return terms
 
 
 def phases(period: float) -> int:

@@ -66,7 +66,7 @@ class Chosen:
 def fitted(structure: Structure, known: Known, integrate: Any) -> Chosen:
     """Fit one structure."""
     data = structure.columns(known.steps, known.X, known.exposure)
-    model = structure.model(data, integrate)
+    model = structure.model(data, integrate, known.y)
     return Chosen(structure, model.fit(data, structure.scale.into(known.y)))
 
 

@@ -158,3 +158,25 @@ def test_columns_of_a_data_frame():
     assert (np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(variance / 1000)).all()
     np.testing.assert_allclose(f.std(axis=0)[:3], np.sqrt(variance[:3]), rtol=0.2)
     np.testing.assert_array_equal(f[:, 1], f[:, 2])
+
+
+@every_case("K", [1, 3])
+def test_paths_of_integrated_hyperparameters_have_the_variance_of_the_mixture(K):
+    few = X[::5] if K == 1 else X
+    if K == 1:
+        model, y = GPRegressor(hyperparameters="integrate", random_state=0), F[::5]
+    else:
+        model = GPClassifier(hyperparameters="integrate", random_state=0)
+        y = np.digitize(F, [-0.4, 0.4])
+    model.fit(few, y)
+    nodes = model.integrated_ if K > 1 else (model.integrated_,)
+    assert all(len(one.weights) > 1 for one in nodes)
+    f = model.sample_paths(4000, random_state=1)(NEW)
+    # By the law of total variance from the single nodes.
+    mean, variance = model.latent(NEW)
+    assert f.shape == ((4000, 4) if K == 1 else (4000, 4, 3))
+    assert (np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(variance / 4000)).all()
+    np.testing.assert_allclose(f.std(axis=0), np.sqrt(variance), rtol=0.1)
+    # Functions: the same in pieces.
+    paths = model.sample_paths(20, random_state=1)
+    np.testing.assert_allclose(paths(NEW)[:, 2], paths(NEW[2:3])[:, 0], rtol=0.0, atol=1e-10)

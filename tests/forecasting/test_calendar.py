@@ -166,5 +166,5 @@ def test_months_and_working_days_keep_their_time_of_day(time, freq):
 def test_lists_of_periods_and_masked_times():
     periods = pandas.period_range("2015-01", periods=30, freq="M")
     assert Clock.of(list(periods)) == Clock.of(periods)
-    with pytest.raises(InputError, match="times has masked entries .1 of 4, the first at 2"):
+    with pytest.raises(InputError, match="times has masked entries"):
         Clock.of(np.ma.array([0.0, 1.0, 99.0, 3.0], mask=[0, 0, 1, 0]))

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError
-from qpruntime.forecasting import GPForecaster
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(8)
+RNG_MASK = np.random.default_rng(9)
 DAYS = np.datetime64("2024-01-01") + np.arange(100)
 
 
@@ -120,3 +121,30 @@ def test_families_that_are_asked_for_and_are_not_there():
         GPForecaster(family="log-normal").fit(np.zeros(20))
     with pytest.raises(InputError, match="exposure is for counts"):
         GPForecaster(family="gaussian").fit(np.ones(20), exposure=np.ones(20))
+
+
+def test_masked_observations_are_missing():
+    y = np.array(RNG_MASK.poisson(6.0, 40), dtype=float)
+    mask = np.arange(40) % 9 == 4
+    spoilt = np.where(mask, 9999.0, y)
+    bare = {"trend": "level", "noise": False, "family": "poisson", "integrate": "mode"}
+    wanted = GPForecaster((), **bare).fit(np.where(mask, np.nan, y)).predict(3)
+    for given in (
+        np.ma.array(spoilt, mask=mask),
+        np.ma.array(spoilt.astype(int), mask=mask),
+        [np.ma.masked if m else v for m, v in zip(mask, y, strict=True)],
+    ):
+        got = GPForecaster((), **bare).fit(given).predict(3)
+        np.testing.assert_array_equal(got, wanted)
+    panel = GPPanelForecaster(GPForecaster((), **bare), hyperparameters="own")
+    by = np.repeat(["a", "b"], 20)
+    got = panel.fit(np.ma.array(spoilt, mask=mask), by=by).predict(3)
+    wanted = panel.fit(np.where(mask, np.nan, y), by=by).predict(3)
+    np.testing.assert_array_equal(got, wanted)
+    model = GPForecaster((), **bare).fit(y)
+    scored = model.predict_log_density(np.ma.array([5.0, 9999.0], mask=[0, 1]), 2)
+    assert np.isnan(scored).tolist() == [False, True]
+    with pytest.raises(InputError, match="masked"):
+        GPForecaster((), **bare).fit(y, exposure=np.ma.array(spoilt + 1.0, mask=mask))
+    with pytest.raises(InputError, match="masked"):
+        GPForecaster((), **bare).fit(y, {"x": np.ma.array(spoilt, mask=mask)})
