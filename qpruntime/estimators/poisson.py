@@ -363,9 +363,10 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
 BOUNDS = (1e-2, 1e6)
 # Rows that are fitted to, and among how many their neighbours are.
 _ROWS, _POOL = 500, 5000
-# Standard deviations that neighbours differ by beyond Poisson counts. With 50 counts of mean 8 and
-# dispersion 5 they are 2.5 to 18, with 30 counts .5 to 18; one Poisson set in six has more than 1.
-_ODD = 1.0
+# Standard deviations that 500 neighbours differ by beyond Poisson counts. Fewer rows tell less, and
+# fits to them cost less, so that they are judged for a share of it: with 50 counts of dispersion 5
+# neighbours differ by 2.5 to 18 at a mean of 8, and by less than 1 in a fifth of sets of mean 3.
+_ODD = 3.0
 # By what the log evidence has to be higher: strong evidence, and the price of a parameter.
 _BETTER = 3.0
 # The judges' fits end early.
@@ -549,7 +550,7 @@ def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> fl
     # The fourth moment of a binomial variable less the square of the second.
     spread = math.sqrt(float((expected * (1.0 + (2.0 * both - 6.0) * mass)).sum()))
     beyond = float((square - expected).sum())
-    if not beyond > _ODD * spread:
+    if not beyond > _ODD * len(rows) / _ROWS * spread:
         return None
     # In excess of Poisson counts the squares have the variances of two rates m/sqrt(r).
     rate = (both / (a + b))[:, None] * np.column_stack([a, b])

