@@ -134,3 +134,29 @@ def test_searches_ask_once_and_end_right():
     x = normal_quantiles(mean, variance, weights, levels)[0]
     mass = 0.3 * stats.norm.cdf(x) + 0.7 * stats.norm.cdf(x, 5.0, 0.1)
     np.testing.assert_allclose(mass, levels, atol=1e-9)
+
+
+@every_case(
+    "name, parameters, mass",
+    [
+        ("poisson-exp", {}, poisson),
+        ("negative-binomial", {"dispersion": 2.0}, dispersed),
+    ],
+)
+def test_residuals_of_counts_are_in_deviations_given_the_rate(name, parameters, mass):
+    own = ahead(name, Scale(), **parameters)
+    mean = COUNTS @ np.array([mass(y) for y in COUNTS])
+    # That of the first node: a Poisson count has the variance of its mean, others more.
+    variance = mean if name == "poisson-exp" else mean + mean**2 / 2.0
+    y = np.array([9.0, 0.0])
+    np.testing.assert_allclose(own.residuals(y), (y - mean) / np.sqrt(variance), rtol=1e-5)
+
+
+@every_case("log", [False, True])
+def test_residuals_of_reals_are_in_deviations_of_the_noise(log):
+    own = ahead("gaussian", Scale(3.0, 2.0, log, False), scale=0.5)
+    z = np.array([1.0, 2.0])
+    y = 3.0 + 2.0 * z
+    found = own.residuals(np.exp(y) if log else y)
+    mean = MIXTURE.weights @ MIXTURE.mean
+    np.testing.assert_allclose(found, (z - mean) / 0.5, rtol=1e-12)
