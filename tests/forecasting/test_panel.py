@@ -117,7 +117,8 @@ def test_series_of_their_own_and_with_regressors():
     by = np.repeat([0, 1, 2], N)
     promotion = (np.arange(3 * N) * 7 % 11 < 3).astype(float)
     found = GPPanelForecaster(SINGLE, hyperparameters="own").fit(y, {"p": promotion}, by=by)
-    alone = clone(SINGLE).set_params(integrate="mode").fit(y[by == 1], {"p": promotion[by == 1]})
+    alone = clone(SINGLE).fit(y[by == 1], {"p": promotion[by == 1]})
+    assert alone.model_.state_.count > 1
     ahead = {"p": [1.0, 0.0] * 3}
     at = np.repeat([0, 1, 2], 2)
     wanted = alone.predict(2, {"p": [1.0, 0.0]})
@@ -144,6 +145,33 @@ def test_forecasts_begin_together_or_each_after_its_own_end():
         y, by=by, index=index
     )
     assert many.index_ahead(1)[:, 0].tolist() == [58.0, 60.0, 60.0]
+
+
+def test_series_of_their_own_have_their_own_steps():
+    # One series has a count every second time: alone these are its steps.
+    single = clone(SINGLE).set_params(seasons=(), integrate="mode")
+    index = np.concatenate([np.arange(N), 100.0 + 2.0 * np.arange(N)])
+    y, by = Y[:2, :N].ravel(), np.repeat([0, 1], N)
+    many = GPPanelForecaster(single, hyperparameters="own", together=False)
+    many.fit(y, by=by, index=index)
+    assert many.model(1).clock_.step == 2.0
+    alone = clone(single).fit(y[by == 1], index=index[by == 1])
+    np.testing.assert_allclose(many.predict(3)[1], alone.predict(3), rtol=1e-12)
+    # Together all begin after the last time of all, by their own steps.
+    many = clone(many).set_params(together=True).fit(y, by=by, index=index)
+    assert many.index_ahead(2).tolist() == [[219.0, 220.0], [220.0, 222.0]]
+    wanted = clone(single).fit(y[by == 0], index=index[by == 0]).predict(index=[219.0, 220.0])
+    np.testing.assert_allclose(many.predict(2)[0], wanted, rtol=1e-12)
+
+
+def test_rows_without_a_series_are_refused():
+    pandas = pytest.importorskip("pandas")
+    y = np.ones(30)
+    text = [None if k == 4 else "a" for k in range(30)]
+    numbers = pandas.array([pandas.NA if k == 4 else 1 for k in range(30)], dtype="Int64")
+    for by in (text, numbers, pandas.Series(text, dtype="string"), pandas.Categorical(text)):
+        with pytest.raises(InputError, match="no level in row 4"):
+            GPPanelForecaster().fit(y, by=by)
 
 
 @pytest.mark.slow
