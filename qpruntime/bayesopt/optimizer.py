@@ -424,7 +424,7 @@ class Optimizer:
                 "kernels": [spelt(k) for k in self._models.kernels],
                 "noise": self._models.noises,
                 "method": self.method,
-                **({} if self.acquisition == "pesc" else {"acquisition": named(self.acquisition)}),
+                "acquisition": named(self.acquisition),
                 "n_samples": self.n_samples,
                 "n_initial": self.n_initial,
                 "hyper": self.hyper,
@@ -470,7 +470,7 @@ class Optimizer:
                 f"{path} was begun with acquisition={saved.acquisition}: pass the same acquisition"
             )
         kernels = kernels_of(kernel, saved.constraints + 1)
-        if [spelt(k) if saved.exact else repr(k) for k in kernels] != saved.kernels:
+        if [spelt(k) for k in kernels] != saved.kernels:
             raise InputError(f"{path} was begun with kernel={saved.kernels}: pass the same kernel")
         space, names = saved.space, saved.space.names
         with damage(path):

@@ -22,8 +22,6 @@ from qpruntime.errors import InputError
 __all__ = ["Saved", "damage", "read_json", "read_saved", "write_json"]
 
 _FORMAT = "qpruntime-bayesopt-2"
-#: Had boxes only, no failures and no fits, and no seal.
-_BEFORE = "qpruntime-bayesopt-1"
 
 
 class Saved(NamedTuple):
@@ -44,7 +42,6 @@ class Saved(NamedTuple):
     unsettled: int
     models: dict[str, Any]
     evaluations: list[dict[str, Any]]
-    exact: bool
     acquisition: str
 
 
@@ -69,7 +66,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InputError(f"{source}: not a saved optimisation: nesting without end") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{source}: not a saved optimisation: {error}") from error
-    if not isinstance(state, dict) or state.get("format") not in (_FORMAT, _BEFORE):
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise InputError(f"{source}: not a saved optimisation of this version")
     return state
 
@@ -78,9 +75,8 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     """Read a file and check it, or raise `InputError`, which names it."""
     state = read_json(path)
     with damage(path):
-        exact = state["format"] == _FORMAT
-        found = _saved(state if exact else _of_before(state), exact)
-        if exact and "seal" in state and state["seal"] != _seal(state):
+        found = _saved(state)
+        if "seal" in state and state["seal"] != _seal(state):
             raise ValueError(
                 "its seal is of other contents; if they were meant to be edited, take out 'seal'"
             )
@@ -114,22 +110,7 @@ def _seal(state: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _of_before(state: dict[str, Any]) -> dict[str, Any]:
-    """A file of the first format in the terms of this one."""
-    ends = [{"kind": "real", "low": a, "high": b, "log": False} for a, b in state["bounds"]]
-    last = _listed(state["last"], "last", len(state["noise"]))
-    return {
-        **state,
-        "space": {"names": None, "variables": ends},
-        "maximise": False,
-        "infeasible_draws": 0,
-        "unsettled": 0,
-        "models": {"last": [*last, *[None] * len(last)], "fitted": [None] * 2 * len(last)},
-        "evaluations": [{**_object(row), "failed": []} for row in state["evaluations"]],
-    }
-
-
-def _saved(state: dict[str, Any], exact: bool) -> Saved:
+def _saved(state: dict[str, Any]) -> Saved:
     constraints = whole(state["constraints"], "constraints", 0)
     outputs = constraints + 1
     space = Space.from_state(_object(state["space"]))
@@ -156,8 +137,7 @@ def _saved(state: dict[str, Any], exact: bool) -> Saved:
         whole(state["unsettled"], "unsettled", 0),
         _object(state["models"]),
         [_evaluation(_object(row), space, outputs, seen) for row in rows],
-        exact,
-        _text(state.get("acquisition", "pesc"), "acquisition"),
+        _text(state["acquisition"], "acquisition"),
     )
 
 

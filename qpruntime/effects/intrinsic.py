@@ -199,6 +199,3 @@ class ShiftedDeterminant:
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_places": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update({"_last": None, **state})

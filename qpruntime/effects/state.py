@@ -224,9 +224,6 @@ class State:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_nodes": {}, "_pattern": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({"site": None, **state})
-
 
 def _sites_of_rows(one: Evaluation) -> NDArray[np.int32] | None:
     """Number of the site of every row: equal rows share one. None where none do."""

@@ -425,7 +425,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         and b the `coupling_` that was learnt; jointly those of one model of all classes, to the
         power `exponent_` and scaled to sum to 1, but for ``correction="ratio"``, which has none.
         """
-        points, b = self._new_data(X), getattr(self, "coupling_", 0.0)
+        points, b = self._new_data(X), self.coupling_
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
 

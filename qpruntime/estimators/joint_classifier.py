@@ -316,9 +316,7 @@ class JointClasses:
     def log_probabilities(self, points: Array, correction: Any) -> Array:
         """Log class probabilities, shape (T, C)."""
         if correction is None:
-            # Models of before, unpickled, have no exponent.
-            a = getattr(self.model, "exponent_", 1.0)
-            return tempered(log_probabilities(*self.latent(points)), a)
+            return tempered(log_probabilities(*self.latent(points)), self.model.exponent_)
         found: Array = self._whole().predict_log_proba(*self.crossed(points), correction=correction)
         return found
 

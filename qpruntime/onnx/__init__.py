@@ -82,7 +82,7 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
     score = graph.add("Concat", *scores, axis=1)
     logs = log_cdf(graph, score)
     # p_c/(1 - p_c)^b of several classes, each against the rest.
-    b = getattr(model, "coupling_", 0.0) if len(model.classes_) > 2 else 0.0
+    b = model.coupling_ if len(model.classes_) > 2 else 0.0
     if b:
         others = log_cdf(graph, graph.add("Neg", score))
         logs = graph.add("Sub", logs, graph.add("Mul", others, b))
