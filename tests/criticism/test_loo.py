@@ -9,7 +9,9 @@ import pytest
 from scipy.special import logsumexp
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, compare
-from qpruntime.criticism import leave_one_out
+from qpruntime.criticism import leave_one_out, pit
+from qpruntime.criticism.loo import left_out_moments
+from qpruntime.predictive.density import log_density
 from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, NUMBERS, X
 
 pytest.importorskip("pandas")
@@ -90,3 +92,25 @@ def test_what_does_not_compare(labels, counts, numbers):
     thinned.fit(X, COUNTS, EXPOSURE)
     found = compare({"all": counts, "few": thinned}, evidence=True)["corrected"]
     assert list(np.isnan(found[["all", "few"]])) == [False, True]
+
+
+def test_counts_lie_between_the_sums_of_probabilities_below_and_up_to_them(counts):
+    """Of the smallest counts, by the probabilities of all counts up to each."""
+    for seen in (0, 1, 2):
+        rows = np.flatnonzero(seen == COUNTS)[:3]
+        assert rows.size
+        mean, variance = left_out_moments(counts.posterior_, rows)
+        each = np.exp(
+            [
+                log_density("poisson-exp", mean, variance, np.full(rows.size, k))
+                for k in (0.0, 1.0, 2.0)
+            ]
+        )
+        below, upto = each[:seen].sum(axis=0), each[: seen + 1].sum(axis=0)
+        drawn = np.array([pit(counts, rows=rows, random_state=seed) for seed in range(60)])
+        assert (drawn >= below - 1e-9).all()
+        assert (drawn <= upto + 1e-9).all()
+        # Sixty uniform draws miss an end by so much once in ten thousand sets.
+        width = upto - below
+        assert (drawn.min(axis=0) < below + 0.15 * width).all()
+        assert (drawn.max(axis=0) > upto - 0.15 * width).all()
