@@ -148,9 +148,9 @@ class AreasBlock(Block):
         codes = numbers_of(found, self.levels, f"column {shown(self.column)}")
         if (codes < 0).any():
             raise InputError(
-                f"area {shown(found[int(np.argmin(codes))])} of column {self.column!r} is not in "
-                f"the graph, which has {len(self.levels)} areas such as {shown(self.levels[0])}: "
-                "add it, with its neighbours or as an island"
+                f"area {shown(found[int(np.argmin(codes))])} of column {shown(self.column)} is not "
+                f"in the graph, which has {len(self.levels)} areas such as "
+                f"{shown(self.levels[0])}: add it, with its neighbours or as an island"
             )
         return codes
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import choice, number
+from qpruntime._validation import choice, number, shown
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.term import (
     DEVIATION,
@@ -83,7 +83,7 @@ class SeriesBlock(Block):
         self.times = np.unique(data.numbers(term.column))
         K = len(self.times)
         if K < 2:
-            raise InputError(f"column {term.column!r} of a series has one time: leave it out")
+            raise InputError(f"column {shown(term.column)} of a series has one time: leave it out")
         gaps = np.diff(self.times)
         self.step = float(gaps.min())
         if term.step is not None:
@@ -91,8 +91,8 @@ class SeriesBlock(Block):
         self.gaps = gaps / self.step
         if (self.gaps < 1e-9).any() or (self.gaps > 1e9).any():
             raise InputError(
-                f"gaps of column {term.column!r} reach from {gaps.min():g} to {gaps.max():g}: give "
-                "times in another unit, or step="
+                f"gaps of column {shown(term.column)} reach from {gaps.min():g} to {gaps.max():g}: "
+                "give times in another unit, or step="
             )
         # What rounding of the times may do to a gap, in steps.
         rounding = 4.0 * float(np.spacing(np.abs(self.times).max())) / self.step

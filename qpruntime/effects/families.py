@@ -121,7 +121,7 @@ class Family:
         given = np.asarray(y)
         unknown = ~np.isin(given, self.classes)
         if unknown.any():
-            raise InputError(f"label {given[unknown][0]!r} is none of {self.classes.tolist()}")
+            raise InputError(f"label {shown(given[unknown][0])} is none of {self.classes.tolist()}")
         return np.where(given == self.classes[1], 1.0, -1.0)
 
     def mean(self, likelihood: Likelihood, centre: Array, variance: Array) -> Array:

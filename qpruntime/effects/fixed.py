@@ -92,7 +92,9 @@ class FixedBlock(Block):
                     self.known[column] = data.distinct_levels(column)
                 for label, level in _parts(column, data):
                     if label in labels:
-                        raise InputError(f"column {label!r} is a fixed effect twice: name it once")
+                        raise InputError(
+                            f"column {shown(label)} is a fixed effect twice: name it once"
+                        )
                     labels.append(label)
                     self.sources.append((column, level))
                     std.append(own)
@@ -105,8 +107,8 @@ class FixedBlock(Block):
         if constant.any():
             which = labels[int(self.intercept) + int(np.argmax(constant))]
             raise InputError(
-                f"column {which!r} of Fixed has one value in all rows: leave it out, the intercept "
-                "is that column"
+                f"column {shown(which)} of Fixed has one value in all rows: leave it out, the "
+                "intercept is that column"
             )
         wanted_here = np.array(standardised, dtype=bool)
         self.centre = np.where(wanted_here & self.intercept, values.mean(axis=0), 0.0)
@@ -195,7 +197,7 @@ def _parts(column: Any, data: Frame) -> list[tuple[str, Any]]:
     levels = data.distinct_levels(column)
     if len(levels) < 2:
         raise InputError(
-            f"column {column!r} of Fixed has one level, {shown(levels[0])}: leave it out, the "
+            f"column {shown(column)} of Fixed has one level, {shown(levels[0])}: leave it out, the "
             "intercept is that column"
         )
     return [(f"{column}[{level}]", level) for level in levels[1:]]

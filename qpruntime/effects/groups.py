@@ -9,7 +9,7 @@ from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import flag
+from qpruntime._validation import flag, shown
 from qpruntime.dataframes.encoding import Coding, indicator_rows
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.term import (
@@ -233,5 +233,5 @@ def _units(values: Array, name: Any, centred: bool) -> tuple[float, float]:
     spread = float(np.sqrt(np.mean((values - centre) ** 2)))
     if not spread > 1e-12 * float(np.abs(values).max(initial=0.0)):
         what = f"is {values[0]:g} in all rows" if centred else "is 0 in all rows"
-        raise InputError(f"column {name!r}, which has slopes, {what}: leave it out")
+        raise InputError(f"column {shown(name)}, which has slopes, {what}: leave it out")
     return centre, spread

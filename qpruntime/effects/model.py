@@ -240,7 +240,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         if (found < 0.0).any():
             i = int(np.argmax(found < 0.0))
             raise InputError(
-                f"exposure {self.exposure!r} is {found[i]:g} in row {i}: it must be at least 0"
+                f"exposure {shown(self.exposure)} is {found[i]:g} in row {i}: it must be at least 0"
             )
         return family.shift(found)
 
@@ -269,7 +269,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         names = [one.name for one in blocks]
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"two terms are {name!r}: leave one out")
+                raise InputError(f"two terms are {shown(name)}: leave one out")
         if not blocks:
             raise InputError("the model has no terms and no intercept")
         return blocks

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import flag, whole
+from qpruntime._validation import flag, shown, whole
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.intrinsic import Structure, scaled, stiffened
 from qpruntime.effects.state import forecasts
@@ -87,7 +87,7 @@ class WalkBlock(Block):
     def __init__(self, term: Walk, data: Frame) -> None:
         self.name, self.column = term.name, term.column
         if term.order not in (1, 2):
-            raise InputError(f"order of Walk must be 1 or 2, got {term.order!r}")
+            raise InputError(f"order of Walk must be 1 or 2, got {shown(term.order)}")
         cycle = None
         if not isinstance(term.cyclic, bool | np.bool_):
             cycle = whole(term.cyclic, "cyclic", 3)
@@ -102,7 +102,7 @@ class WalkBlock(Block):
         least = len(self.filter) + 1
         if count < least:
             raise InputError(
-                f"{self.name} needs at least {least} knots, and column {term.column!r} has "
+                f"{self.name} needs at least {least} knots, and column {shown(term.column)} has "
                 f"{count}: make it a term Groups, or give knots="
             )
         R = _squares(self.filter, count, cyclic)
@@ -213,7 +213,9 @@ def _knots(values: Array, term: Walk) -> tuple[float, float, int]:
     """Origin, spacing and number of the knots."""
     low, high = float(values.min()), float(values.max())
     if low == high:
-        raise InputError(f"column {term.column!r} of a walk has one value, {low:g}: leave it out")
+        raise InputError(
+            f"column {shown(term.column)} of a walk has one value, {low:g}: leave it out"
+        )
     if term.knots is not None:
         count = whole(term.knots, "knots", 2)
         return low, (high - low) / (count - 1), count

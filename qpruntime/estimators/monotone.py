@@ -194,22 +194,26 @@ def _directions(model: Any, asked: Mapping[Any, Any], units: Units) -> dict[int,
         if not number or float(value) not in (1.0, -1.0):
             raise InputError(
                 f"monotone must be +1 for a feature along which the function rises, or -1; got "
-                f"{shown(value)} for {key!r}"
+                f"{shown(value)} for {shown(key)}"
             )
         if isinstance(key, str):
             if key not in names:
                 have = f"it has {shown(names)}" if names else "X had no names, use numbers"
-                raise InputError(f"monotone names the feature {key!r}, which X has not: {have}")
+                raise InputError(
+                    f"monotone names the feature {shown(key)}, which X has not: {have}"
+                )
             k = names.index(key)
         elif isinstance(key, (int, np.integer)) and not isinstance(key, bool) and 0 <= key < count:
             k = int(key)
         else:
             raise InputError(
-                f"monotone must name features, or number them from 0 to {count - 1}; got {key!r}"
+                f"monotone must name features, or number them from 0 to {count - 1}; "
+                f"got {shown(key)}"
             )
         if not units.spread[k] > 0.0:
             raise InputError(
-                f"monotone names the feature {key!r}, which is the same in every row: leave it out"
+                f"monotone names the feature {shown(key)}, which is the same in every row: "
+                "leave it out"
             )
         if found.setdefault(k, float(value)) != float(value):
             raise InputError(f"monotone has two directions for feature {k}: leave one out")

@@ -258,10 +258,12 @@ class CalibrationDisplay:
         if classes is None or not hasattr(estimator, "predict_proba"):
             raise InputError(f"a fitted classifier with predict_proba is needed, got {estimator}")
         if positive is None and len(classes) > 2:
-            raise InputError(f"of {len(classes)} classes name one: positive={classes[0]!r}")
+            raise InputError(f"of {len(classes)} classes name one: positive={shown(classes[0])}")
         label = classes[-1] if positive is None else positive
         if label not in list(classes):
-            raise InputError(f"positive={label!r} is not among the classes {shown(list(classes))}")
+            raise InputError(
+                f"positive={shown(label)} is not among the classes {shown(list(classes))}"
+            )
         p = estimator.predict_proba(X)[:, list(classes).index(label)]
         words = type(estimator).__name__ if name is None else name
         # Foreign probabilities may be 1 + 1e-16.

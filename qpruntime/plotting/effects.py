@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, number
+from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREY, axes_of
 
@@ -96,8 +96,8 @@ class EffectMapDisplay:
             missing = [name for name in table.names if own is None or name not in own]
             if missing:
                 raise InputError(
-                    f"a map of {term!r} takes shapes=, the corners of every area; {missing[0]!r} "
-                    "has none"
+                    f"a map of {term!r} takes shapes=, the corners of every area; "
+                    f"{shown(missing[0])} has none"
                 )
         column = {"exceedance": table.columns[-1]}.get(what, what)
         found = cls(

@@ -261,7 +261,7 @@ class Rows:
         """Return the number of a column that is given by number or name."""
         if isinstance(feature, str):
             if feature not in self.names:
-                raise InputError(f"X has no column {feature!r}, but {shown(self.names)}")
+                raise InputError(f"X has no column {shown(feature)}, but {shown(self.names)}")
             return self.names.index(feature)
         found = whole(feature, "feature", 0)
         if found >= len(self.names):
