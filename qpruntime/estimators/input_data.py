@@ -492,7 +492,8 @@ def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
         weights = floats(sample_weight)
     except TypeError:  # of which `weighed` complains
         return None
-    if weights.shape != (len(X),) or not (weights > 0.0).any() or (weights > 0.0).all():
+    rows = len(X) if hasattr(X, "__len__") else len(np.asarray(X))
+    if weights.shape != (rows,) or not (weights > 0.0).any() or (weights > 0.0).all():
         return None
     return np.flatnonzero(weights > 0.0)
 
