@@ -82,8 +82,9 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     dispersion : float or "auto"
         Of negative binomial counts, from 1e-3 to 1e9; ``numpy.inf`` for Poisson ones. "auto" finds
         out, where the link is "exp" or can be: if counts differ from those of the nearest rows by
-        more than Poisson counts do, both are fitted to 500 rows at most, and where the evidence of
-        the negative binomial is higher by 3, its dispersion is learnt. Counts are Poisson in the
+        more than Poisson counts do, of few rows by a little more, both are fitted to 500 rows at
+        most, and where the evidence of the negative binomial is higher by 3, its dispersion is
+        learnt. Counts are Poisson in the
         square link, with a `table`, and where nothing is learnt.
     method : {"qp", "ep", "vb"}
         How the final posterior is computed. Hyper-parameters come from EP's evidence; those of

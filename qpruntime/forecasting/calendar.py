@@ -103,9 +103,9 @@ class Clock:
             )
         if dates and (months := whole_months(values)) is not None:
             numbers, day = months
-            step = float(np.gcd.reduce(np.round(np.diff(numbers)).astype(np.int64)))
+            months_apart = float(np.gcd.reduce(np.round(np.diff(numbers)).astype(np.int64)))
             time = float(np.mod(values[0], _DAY_LENGTH))
-            return cls(float(numbers[0]), step, True, "months", day, zone, utc, time)
+            return cls(float(numbers[0]), months_apart, True, "months", day, zone, utc, time)
         if dates and are_working(values):
             first, time = float(working_days(values[:1])[0]), float(np.mod(values[0], _DAY_LENGTH))
             return cls(first, 1.0, True, "working days", 0, zone, utc, time)
