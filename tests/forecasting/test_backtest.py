@@ -35,6 +35,10 @@ def by_hand(model, y, **known):
 def test_real_series_and_large_smooth_counts_have_no_exposure():
     found = backtest(bare(family="gaussian"), REALS, horizon=10, windows=1)
     assert found.nlpd[0] == pytest.approx(by_hand(bare(family="gaussian"), REALS), rel=1e-9)
+    # The share of the window within the interval of the same forecast.
+    ends = bare(family="gaussian").fit(REALS[:50]).predict_interval(10)
+    seen = REALS[50:]
+    assert found.coverage[0] == np.mean((seen >= ends[:, 0]) & (seen <= ends[:, 1])) > 0.5
     # Counts that are far smoother than events are real numbers to a forecaster left to choose.
     large = np.round(50_000.0 + 300.0 * REALS)
     found = backtest(bare(), large, horizon=10, windows=1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from qpruntime.forecasting import GPForecaster, GPPanelForecaster
+from qpruntime.forecasting.families import Scale
+from qpruntime.forecasting.structure import Structure
 from tests.tools.cases import every_case
 
 N = 120
@@ -92,3 +95,24 @@ def test_means_beyond_the_quantiles_are_told():
     first = int(np.argmax(mean > high))
     assert mean[first] > high[first]
     assert f"forecast number {first}," in str(told[0].message)
+
+
+@every_case(
+    "column, farthest",
+    [
+        (HOLIDAY, 2.0),
+        (7.0 - 3.0 * HOLIDAY, 2.0),
+        (np.where(HOLIDAY == 1.0, np.arange(N), 0.0), 5.0),
+        (1e6 * np.random.default_rng(2).normal(size=N), 5.0),
+    ],
+)
+def test_priors_of_effects_are_those_where_columns_are_farthest_from_their_mean(column, farthest):
+    structure = Structure((), ("x",), "none", False, "poisson", Scale())
+    (term,) = structure._effects({"x": column})
+    # In units of the column: by how much it changes the log rate where it is farthest.
+    each = term.std / column.std()
+    assert each * np.abs(column - column.mean()).max() == pytest.approx(farthest, rel=1e-12)
+    # Real numbers are known by their noise, and keep the prior in units of the spread.
+    structure = replace(structure, family="gaussian", scale=Scale(whole=False))
+    (term,) = structure._effects({"x": column})
+    assert (term.std, term.standardise) == (10.0, True)
