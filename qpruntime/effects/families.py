@@ -15,6 +15,7 @@ from qpruntime import likelihoods
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
+from qpruntime.dataframes.levels import is_missing, level_values, sorted_levels
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.density import count_quantiles, log_density, wide
@@ -118,7 +119,7 @@ class Family:
         """Observations as the likelihood takes them."""
         if self.classes is None:
             return self.likelihood.validate(y)
-        given = np.asarray(y)
+        given = level_values(y, "y")
         unknown = ~np.isin(given, self.classes)
         if unknown.any():
             raise InputError(f"label {shown(given[unknown][0])} is none of {self.classes.tolist()}")
@@ -260,9 +261,10 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
     given = np.asarray(y)
     if given.ndim != 1:
         raise InputError(f"y must have one label a row, got shape {given.shape}")
-    if given.dtype.kind in "fc" and np.isnan(given).any():
+    if any(map(is_missing, given)):
         raise InputError("y has labels that are nan: leave these rows out")
-    found = np.unique(given)
+    given = level_values(given, "y")
+    found = sorted_levels(given)
     for pair in ([-1, 1], [0, 1], [False, True]):
         same_kind = (given.dtype.kind == "b") == isinstance(pair[0], bool)
         if same_kind and given.dtype.kind in "biuf" and set(found.tolist()) <= set(pair):

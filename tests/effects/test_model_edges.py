@@ -315,3 +315,21 @@ def test_masked_observations_are_refused():
     y = np.ma.array(LABELS, mask=np.arange(40) == 3)
     with pytest.raises(InputError, match=r"y has masked entries \(1 of 40, the first at 3\)"):
         model(Fixed("x")).fit(DATA, y)
+
+
+@every_case("kind", ["text", "bytes", "boolean"])
+def test_labels_are_known_by_value_and_missing_ones_refused(kind):
+    pd = pytest.importorskip("pandas")
+    words = np.where(LABELS > 0, "yes", "no")
+    y = {
+        "text": pd.Series(words, dtype="string"),
+        "bytes": words.astype(bytes),
+        "boolean": pd.Series(LABELS > 0, dtype="boolean"),
+    }[kind]
+    wanted = model(Fixed("x")).fit(DATA, LABELS).log_evidence_
+    assert model(Fixed("x")).fit(DATA, y).log_evidence_ == pytest.approx(wanted, rel=1e-9)
+    gone = pd.Series(y).astype(object)
+    gone[3] = pd.NA
+    for missing in (gone, gone.where(gone.notna(), None)):
+        with pytest.raises(InputError, match="y has labels that are nan"):
+            model(Fixed("x")).fit(DATA, missing)

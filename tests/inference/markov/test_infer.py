@@ -311,3 +311,15 @@ def covariance(space, x):
     term = space.terms[0]
     factor = term.factors[0]
     return term.variance * (expm(factor.generator * x) @ factor.stationary)[0, 0]
+
+
+def test_masked_observations_are_missing_and_masked_times_refused():
+    t, y = np.arange(5.0), np.array([0.3, -0.2, 1e6, 0.1, 0.4])
+    hidden = np.array([False, False, True, False, False])
+    kernel, own = 1.0 * Matern(1.5, nu=0.5), "gaussian(scale=0.5)"
+    masked = infer_series(t, np.ma.array(y, mask=hidden), kernel, own)
+    missing = infer_series(t, np.where(hidden, np.nan, y), kernel, own)
+    assert masked.log_evidence == missing.log_evidence
+    np.testing.assert_array_equal(masked.predict(t)[0], missing.predict(t)[0])
+    with pytest.raises(InputError, match="t has masked entries"):
+        infer_series(np.ma.array(t, mask=hidden), np.where(hidden, np.nan, y), kernel, own)
