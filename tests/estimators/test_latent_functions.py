@@ -18,6 +18,7 @@ from sklearn.gaussian_process.kernels import (
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, GPRobustRegressor, InputError
 from qpruntime.estimators.latent_functions import dense_weights, inducing_weights
 from qpruntime.inference.posterior import solution_of
+from qpruntime.learning.options import Integrate
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)
@@ -164,9 +165,9 @@ def test_columns_of_a_data_frame():
 def test_paths_of_integrated_hyperparameters_have_the_variance_of_the_mixture(K):
     few = X[::5] if K == 1 else X
     if K == 1:
-        model, y = GPRegressor(hyperparameters="integrate", random_state=0), F[::5]
+        model, y = GPRegressor(hyperparameters=Integrate("composite")), F[::5]
     else:
-        model = GPClassifier(hyperparameters="integrate", random_state=0)
+        model = GPClassifier(hyperparameters=Integrate("composite"))
         y = np.digitize(F, [-0.4, 0.4])
     model.fit(few, y)
     nodes = model.integrated_ if K > 1 else (model.integrated_,)
