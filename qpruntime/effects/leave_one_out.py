@@ -104,11 +104,17 @@ def findings(objective: Objective, mode: Evaluation) -> list[str]:
                     "divides the effect among them; leave it out"
                 )
             kept = np.sqrt(variance[place]) / block.std
-            wide = (kept > _KEPT) & (np.abs(latent[place]) > 2.0 * np.sqrt(variance[place]))
-            if objective.family.kind in ("labels", "pairs"):
+            # A density that is cut off on one side has a mean of 1.3 of its standard deviations.
+            wide = (kept > _KEPT) & (np.abs(latent[place]) > np.sqrt(variance[place]))
+            words = {"labels": "the labels are", "pairs": "the successes are"}
+            if objective.family.kind in ("labels", "pairs", "counts"):
+                what = words.get(objective.family.kind, "zero counts are")
                 for label in block.labels[wide]:
+                    hint = "give it a smaller std=, or leave the column out"
+                    if label == "intercept":
+                        hint = "all observations may be alike; give a smaller intercept="
                     said.append(
-                        f"the labels are separated by {label}: its coefficient is held by its prior"
+                        f"{what} separated by {label}: its coefficient is held by its prior; {hint}"
                     )
         if single_rows(block, A[:, place], objective.family):
             said.append(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import CubicSpline, PchipInterpolator
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
@@ -89,10 +89,10 @@ class PrecisionPosterior(Posterior):
     def coefficient(self, column: int, *, corrected: bool = True, nodes: int = 11) -> Profile:
         """Marginal density of x at one column, by profiling the evidence.
 
-        The column is moved into the offset, at `nodes` values over 5 of EP's standard deviations on
-        either side, and the sites settle anew at each: truer than EP's normal where many rows that
-        are not normal see the column. For columns whose prior knows no other column, as those of
-        fixed effects.
+        The column is moved into the offset, at values over 5 of EP's standard deviations on either
+        side and as far as the density reaches, and the sites settle anew at each: truer than EP's
+        normal where many rows that are not normal see the column. For columns whose prior knows no
+        other column, as those of fixed effects.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class PrecisionPosterior(Posterior):
         corrected : bool
             Whether evidences are corrected by pairs of rows.
         nodes : int
-            At least 5; 9 to 13 do.
+            Values to begin with, at least 5; 9 to 13 do. More follow where the density changes.
 
         Returns
         -------
@@ -179,8 +179,17 @@ class PrecisionPosterior(Posterior):
 # coefficient.
 
 _LIMITS = Limits(1e-8, 200)
-#: Values reach so many of EP's standard deviations; the density is drawn at so many points.
-_REACH, _POINTS = 5.0, 2001
+#: Values begin over so many of EP's standard deviations, and go on by steps that grow until the log
+#: density is so far below its top; an end that is not is where no sites settle.
+_REACH, _GROWTH, _EXTENSIONS, _DEPTH, _CUT = 5.0, 1.3, 24, 16.0, 4.6
+#: Intervals near the top in which the interpolated part changes by more are halved, so often.
+_CHANGE, _ROUNDS, _MOST_VALUES, _LEAST = 0.25, 6, 60, 4
+#: How far a log density may be from its shape-preserving interpolation.
+_OVERSHOOT = 0.05
+#: Standard deviation of a latent value that stands for none.
+_NEGLIGIBLE = 1e-4
+#: Points at which the density is drawn between two values.
+_POINTS = 48
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,44 +254,113 @@ def profile(
     A = sparse.csc_array(solution.given_rows())
     seen = A[:, [column]].toarray()[:, 0]
     others, inner = sparse.csr_array(A[:, rest]), sparse.csr_array(Q[rest][:, rest])
+    if not rest.size:
+        # Without other latent values the rows stand on one that hardly varies.
+        others = sparse.csr_array(np.full((A.shape[0], 1), _NEGLIGIBLE))
+        inner = sparse.csr_array(np.ones((1, 1)))
     pattern = Pattern(others, inner)
     rows, q = pattern.rows(others), pattern.halves(inner)
     C = None if prior.constraint is None else np.ascontiguousarray(prior.constraint[:, rest])
-    mean, std = (float(part[column]) for part in solution.latent())
-    std = std**0.5
-    values = mean + std * np.linspace(-_REACH, _REACH, nodes)
-    logs = np.empty(nodes)
+    sites: dict[float, Any] = {}
+
+    def log_density(value: float) -> float:
+        """Log density at a value, from the sites of the nearest one; -inf where none settle."""
+        near = min(sites, key=lambda one: abs(one - value), default=None)
+        part = PrecisionPrior(pattern, rows, q, prior.offset + value * seen, C, 0.0)
+        problem = replace(solution.problem, prior=part)
+        try:
+            end = settle(problem, _LIMITS, solution.sites_held if near is None else sites[near])
+        except NumericalError:
+            return -np.inf
+        assert isinstance(end.factor, PrecisionSolved)
+        found = log_evidence(problem, end)[0]
+        if corrected:
+            sums = pair_sums(problem, end.factor, end.marginals, end.sites)
+            # Terms of fourth order that are large are those of a series that diverges.
+            found += sums.third + 0.5 * sums.fourth / (1.0 + (0.5 * sums.fourth) ** 8)
+        sites[value] = end.sites
+        return float(found) - 0.5 * float(Q[column, column]) * value**2
+
+    mean, variance = (float(part[column]) for part in solution.latent())
+    return _traced(log_density, mean, variance**0.5, nodes)
+
+
+def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
+    """Return a density by its log at values that reach as far as it does, and are dense in it.
+
+    Parameters
+    ----------
+    log_density : callable
+        Of one value.
+    mean, std : float
+        Of a normal density near it.
+    nodes : int
+        Values to begin with.
+    """
+    known: dict[float, float] = {}
+
+    def add(value: float) -> float:
+        found = log_density(value)
+        if np.isfinite(found):
+            known[value] = found
+        return found
+
     # From the middle outwards, each from the sites of the one before.
-    middle = nodes // 2
-    for path in (range(middle, nodes), range(middle - 1, -1, -1)):
-        sites = solution.sites_held
-        for k in path:
-            offset = prior.offset + values[k] * seen
-            part = PrecisionPrior(pattern, rows, q, offset, C, 0.0)
-            problem = replace(solution.problem, prior=part)
-            end = settle(problem, _LIMITS, sites)
-            assert isinstance(end.factor, PrecisionSolved)
-            logs[k] = log_evidence(problem, end)[0]
-            if corrected:
-                sums = pair_sums(problem, end.factor, end.marginals, end.sites)
-                logs[k] += sums.third + 0.5 * sums.fourth
-            sites = end.sites
-    logs -= 0.5 * float(Q[column, column]) * values**2
-    return _normalised(values, logs - logs.max())
-
-
-def _normalised(values: Array, logs: Array) -> Profile:
-    grid = np.linspace(values[0], values[-1], _POINTS)
-    density = np.exp(CubicSpline(values, logs)(grid))
-    if not max(density[0], density[-1]) < 1e-2:
+    start = mean + std * np.linspace(-_REACH, _REACH, nodes)
+    for value in sorted(start.tolist(), key=lambda one: abs(one - mean)):
+        add(value)
+    if len(known) < _LEAST:
         raise NumericalError(
-            f"the density of the coefficient is still {max(density[0], density[-1]):.2g} of its "
-            f"top {_REACH:g} standard deviations away: give its prior a smaller scale"
+            "the sites settle at hardly any value of the coefficient: give its prior a smaller "
+            "scale"
         )
-    step = grid[1] - grid[0]
-    cells = 0.5 * step * (density[1:] + density[:-1])
+    for sign in (-1.0, 1.0):
+        step = start[1] - start[0]
+        for _ in range(_EXTENSIONS):
+            end = max(known, key=lambda one: sign * one)
+            if known[end] < max(known.values()) - _DEPTH:
+                break
+            step *= _GROWTH
+            if not np.isfinite(add(end + sign * step)):
+                break
+    for _ in range(_ROUNDS):
+        values = np.array(sorted(known))
+        logs = np.array([known[one] for one in values])
+        rough = _density_of(values, logs, None)
+        found = _density_of(values, logs, (rough.mean, rough.std))
+        # The interpolated part is the log density less that of a normal of these moments.
+        rest = logs + 0.5 * ((values - rough.mean) / rough.std) ** 2
+        near = np.maximum(logs[1:], logs[:-1]) > logs.max() - 0.5 * _DEPTH
+        wide = near & (np.abs(np.diff(rest)) > _CHANGE)
+        if not wide.any() or len(values) > _MOST_VALUES:
+            break
+        for value in (0.5 * (values[1:] + values[:-1]))[wide].tolist():
+            add(value)
+    top = logs.max()
+    if not max(logs[0], logs[-1]) < top - _CUT:
+        raise NumericalError(
+            f"the density of the coefficient is still {np.exp(max(logs[0], logs[-1]) - top):.2g} "
+            f"of its top at {values[0]:.4g} and {values[-1]:.4g}, beyond which no sites settle: "
+            "give its prior a smaller scale"
+        )
+    return found
+
+
+def _density_of(values: Array, logs: Array, normal: tuple[float, float] | None) -> Profile:
+    """Interpolate a log density, or what it has beside a normal one, without overshoot."""
+    mean, std = (0.0, np.inf) if normal is None else normal
+    rest = logs + 0.5 * ((values - mean) / std) ** 2
+    share = np.arange(_POINTS) / _POINTS
+    grid = np.append((values[:-1, None] + np.diff(values)[:, None] * share).ravel(), values[-1])
+    # A cubic spline is more accurate where the density is smooth, and overshoots at a cliff.
+    shape = PchipInterpolator(values, rest)(grid)
+    smooth = np.clip(CubicSpline(values, rest)(grid), shape - _OVERSHOOT, shape + _OVERSHOOT)
+    raised = smooth - 0.5 * ((grid - mean) / std) ** 2
+    density = np.exp(raised - raised.max())
+    cells = 0.5 * np.diff(grid) * (density[1:] + density[:-1])
     mass = np.concatenate([[0.0], np.cumsum(cells)])
     total = mass[-1]
-    mean = float((grid * density).sum() * step / total)
-    square = float(((grid - mean) ** 2 * density).sum() * step / total)
-    return Profile(values, logs, mean, square**0.5, grid, mass / total)
+    weights = 0.5 * (np.append(cells, 0.0) + np.append(0.0, cells)) / total
+    centre = float(weights @ grid)
+    variance = float(weights @ (grid - centre) ** 2)
+    return Profile(values, logs - logs.max(), centre, variance**0.5, grid, mass / total)
