@@ -40,6 +40,8 @@ __all__ = [
 _USUAL = (0.025, 0.5, 0.975)
 #: Rows up to which coefficients are profiled by default.
 _FEW = 2000
+#: Variance of the logarithm of a rate above which its mean is not that of a normal density.
+_WIDE = 1.0
 
 
 class Predictions:
@@ -213,6 +215,12 @@ class Predictions:
             state.family.mean(state.likelihood(k), mean + offset, variance)
             for k, (mean, variance) in enumerate(pairs)
         ]
+        if state.family.kind == "counts" and state.rows <= _FEW:
+            wide_rows = np.flatnonzero((mixture.variance > _WIDE).any(axis=0))
+            if wide_rows.size:
+                rates = corrected_rates(state, Frame(X).take(wide_rows), offset[wide_rows])
+                for own, rate in zip(each, rates, strict=True):
+                    own[wide_rows] = np.fmin(own[wide_rows], rate)
         return np.asarray(mixture.weights @ np.array(each))
 
     @alone
@@ -454,6 +462,23 @@ def corrected_effects(
         inner = posterior.marginals(A, mean=0.0, correction=correction)
         parts.append(inner.scaled(state.family.unit, state.shifts(block, rows)))
     return MarginalMixture(tuple(parts), state.nodes.weights)
+
+
+def corrected_rates(state: State, data: Frame, offset: Array) -> list[Array]:
+    """Expected counts of rows at every node, each (T,), by corrected densities.
+
+    The mean of e^f under a wide normal is that of its upper tail, which counts of zero rule out.
+    """
+    objective, found = state.objective(), []
+    designs = state.assembly.ahead(data, [state.split(theta)[0] for theta in state.nodes.theta])
+    for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
+        A, unknown = next(designs)
+        marginals = objective.posterior(theta, sites=sites).marginals(
+            A, mean=0.0, correction="fact"
+        )
+        with np.errstate(over="ignore"):
+            found.append(marginals.expect(np.exp) * np.exp(offset + 0.5 * unknown))
+    return found
 
 
 # --- Coefficients whose densities are profiled, with hyper-parameters integrated.

@@ -56,3 +56,24 @@ def test_labels_that_are_all_alike():
     assert row["sd"] == pytest.approx(std, rel=5e-3)
     assert row["2.5%"] == pytest.approx(np.interp(0.025, np.cumsum(w), a), abs=0.01 * std)
     assert any("separated by intercept" in one for one in model.check())
+
+
+def test_expected_counts_where_all_are_zero():
+    model = EffectsModel([], "poisson").fit({"x": N}, np.zeros(30))
+    a = np.linspace(-600.0, 20.0, 400_001)
+    w = np.exp(-0.5 * (a / 100.0) ** 2 - 30.0 * np.exp(a))
+    assert model.predict({"x": [0]})[0] == pytest.approx(w @ np.exp(a) / w.sum(), rel=0.1)
+
+
+def test_expected_counts_of_a_level_of_zeros():
+    cell = np.where(N < 20, "a", "b")
+    y = np.where(N < 20, 3.0 + N % 2, 0.0)
+    model = EffectsModel([Fixed("cell")], "poisson").fit({"cell": cell}, y)
+    z = ((N >= 20) - 1.0 / 3.0) / np.std(N >= 20)
+    a, b = np.meshgrid(np.linspace(-60, 20, 2001), np.linspace(-60, 20, 2001), indexing="ij")
+    first, second = a + z[0] * b, a + z[-1] * b
+    logs = -0.5 * (a / 100.0) ** 2 - 0.5 * (b / 10.0) ** 2
+    logs += y.sum() * first - 20.0 * np.exp(first) - 10.0 * np.exp(second)
+    w = np.exp(logs - logs.max())
+    known = [(w * np.exp(f)).sum() / w.sum() for f in (first, second)]
+    np.testing.assert_allclose(model.predict({"cell": ["a", "b"]}), known, rtol=0.15)
