@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,19 +97,22 @@ def class_of(name: str) -> type | None:
     """Return the class of a stable name, None if there is none."""
     if name in _SKLEARN:
         kernels = importlib.import_module("sklearn.gaussian_process.kernels")
-        return getattr(kernels, _SKLEARN[name])  # type: ignore[no-any-return]
-    return _sought(_CLASSES, name)  # type: ignore[no-any-return]
+        found: type = getattr(kernels, _SKLEARN[name])
+        return found
+    _import_home(_CLASSES, name)
+    return _CLASSES.get(name)
 
 
 def call_of(name: str) -> Callable[..., Any] | None:
     """Return the function of a stable name, None if there is none."""
-    return _sought(_CALLS, name)  # type: ignore[no-any-return]
+    _import_home(_CALLS, name)
+    return _CALLS.get(name)
 
 
-def _sought(registry: dict[str, Any], name: str) -> Any:
+def _import_home(registry: Mapping[str, Any], name: str) -> None:
+    """Import the module that defines a name, if there is one and it is not imported yet."""
     if name not in registry and (module := _homes().get(name)):
         importlib.import_module(module)
-    return registry.get(name)
 
 
 @cache

@@ -146,26 +146,33 @@ def by_sum(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
     peak = ops.held(0.5 * (b + ops.sqrt(b * b + 4.0 * n)))
     h = 0.6 / ops.sqrt(1.0 + n / (peak * peak))
     d = _last(h) * ops.constant(np.arange(-_SQUARE_TERMS, _SQUARE_TERMS + 1.0), mu)
-    g = _last(peak) + d
-    x = _last(b) * g
-    e = (
-        _last(n) * ops.log(g / _last(peak))
-        - 0.5 * (g - _last(b)) ** 2
-        + ops.log1p(ops.exp(-2.0 * x))
-    )
+    x = _last(b) * (_last(peak) + d)
+    # peak - b = n/peak without cancelling, whose slope is that of -b. All that follows is relative
+    # to the peak: b is 1e9 for narrow cavities.
+    gap = n / peak + (ops.held(b) - b)
+    e = _last(n) * ops.log1p(d / _last(peak)) - d * (_last(gap) + 0.5 * d)
+    e = e + ops.log1p(ops.exp(-2.0 * x))
     best = ops.held(ops.largest(e))
     mass = ops.exp(e - _last(best))
     total = ops.total(mass)
     p = mass / _last(total)
-    lean = ops.tanh(x)
-    first = ops.total(p * g * lean)
-    spread = ops.total(p * (g * lean - _last(first)) ** 2)
-    folded = ops.total(p * g * g * 4.0 * ops.exp(-2.0 * x) / (1.0 + ops.exp(-2.0 * x)) ** 2)
+    g, small = _last(peak) + d, ops.exp(-2.0 * x)
+    # g tanh(x) less the peak.
+    shift = d - g * 2.0 * small / (1.0 + small)
+    first = ops.total(p * shift)
+    spread = ops.total(p * (shift - _last(first)) ** 2)
+    folded = ops.total(p * g * g * 4.0 * small / (1.0 + small) ** 2)
     # The cavity's exponent is that of b, and log g^n that of f^2y.
-    log_z = best + ops.log(h * total) - _HALF_LOG_2PI + n * ops.log(peak * s / ops.sqrt(y))
+    log_z = (
+        best
+        - 0.5 * gap * gap
+        + ops.log(h * total)
+        - _HALF_LOG_2PI
+        + n * ops.log(peak * s / ops.sqrt(y))
+    )
     log_z = log_z + y + log_peak(ops, y) - 0.5 * ops.log1p(2.0 * sigma * sigma)
     log_z = log_z - mu * mu / (root * root)
-    return Sums(log_z, sign * s * first, s * s * (spread + folded))
+    return Sums(log_z, sign * s * (peak + first), s * s * (spread + folded))
 
 
 def one_peak(ops: Operations, n: Any, b: Any) -> Any:

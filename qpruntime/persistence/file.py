@@ -330,11 +330,10 @@ class _Writer:
         function, arguments = made[:2]
         state = made[2] if len(made) > 2 else None
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]
-            kind, known, arguments = "object", class_of, arguments[1:]
-            name = name_of(type(x))
+            kind, name, arguments = "object", name_of(type(x)), arguments[1:]
         else:
-            kind, known, name = "call", call_of, name_of(function)
-        if name is None or known(name) is None:
+            kind, name = "call", name_of(function)
+        if name is None or (class_of if kind == "object" else call_of)(name) is None:
             raise _unknown(x, place)
         head = {kind: name}
         return head | {
