@@ -18,6 +18,7 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import only_mode
 from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.joint_classifier import is_joint
 from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.posterior import SparseSolution
@@ -52,7 +53,7 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
     ----------
     model : GPClassifier
         Fitted by the dense engine or by inducing points, for "probit" or "heaviside", without
-        `correction`, `prior_mean` and nearest rows.
+        `correction`, `prior_mean`, `monotone` and nearest rows; classes one against the rest.
     path : path, optional
         A file to write, whole or not at all.
 
@@ -107,6 +108,16 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
 
 def _checked(model: GPClassifier) -> float:
     """Return the variance that the likelihood adds, or raise `InputError`."""
+    if is_joint(model):
+        raise InputError(
+            "probabilities of joint classes are an integral, which no ONNX graph has: fit with "
+            'multi_class="one_vs_rest"'
+        )
+    if model.slopes_ is not None:
+        raise InputError(
+            "monotone features are observed slopes of the latent function, whose covariances have "
+            "no ONNX graph here: fit with monotone=None"
+        )
     own = model._likelihood_
     name = "a table of surfaces" if own is None else own.name
     if name not in _NOISE:

@@ -127,6 +127,15 @@ def test_what_has_no_graph(tmp_path):
     for model, said in cases:
         with pytest.raises(InputError, match=said):
             to_onnx(model.fit(X, y), tmp_path / "model.onnx")
+    rising = GPClassifier(kernel=RBF([1.0, 30.0, 0.1]), monotone={0: 1}, **fixed).fit(X, y)
+    with pytest.raises(InputError, match=r"monotone features .* monotone=None"):
+        to_onnx(rising, tmp_path / "model.onnx")
+    three, labels = rows(classes=3)
+    joint = GPClassifier(kernel=RBF([1.0, 30.0, 0.1]), multi_class="joint", **fixed).fit(
+        three, labels
+    )
+    with pytest.raises(InputError, match=r'joint classes .* multi_class="one_vs_rest"'):
+        to_onnx(joint, tmp_path / "model.onnx")
     gaps = np.where(np.arange(len(X))[:, None] == 0, np.nan, X)
     with pytest.raises(InputError, match="levels and missing values have no formula"):
         to_onnx(GPClassifier(RBF(), **fixed).fit(gaps, y), tmp_path / "model.onnx")
