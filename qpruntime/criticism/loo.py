@@ -18,7 +18,8 @@ from qpruntime.estimators.averaging import is_integrated, left_out
 from qpruntime.estimators.classifier import GPClassifier, coupled, statements
 from qpruntime.estimators.process import all_of
 from qpruntime.inference.multiclass.posterior import ClassPosterior
-from qpruntime.inference.posterior import Posterior, row_numbers, solution_of
+from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.solution_protocol import row_numbers
 from qpruntime.learning.settings import generator
 from qpruntime.predictive.distribution import Predicted
 from qpruntime.predictive.expectation import cdf

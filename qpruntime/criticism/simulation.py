@@ -19,7 +19,7 @@ from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.estimators.averaging import only_mode
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.inference.infer import infer
-from qpruntime.inference.posterior import draws
+from qpruntime.inference.solution_protocol import draws
 from qpruntime.learning.settings import generator
 from qpruntime.predictive.counts import LINKS
 from qpruntime.predictive.density import log_density

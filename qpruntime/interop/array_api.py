@@ -17,7 +17,6 @@ from qpruntime.interop.array_formulas import (
     Laplace,
     Logistic,
     NegativeBinomial,
-    Operations,
     Poisson,
     PoissonExp,
     Probit,
@@ -25,6 +24,7 @@ from qpruntime.interop.array_formulas import (
     Step,
     StudentT,
 )
+from qpruntime.interop.array_operations import Operations
 from qpruntime.interop.functions import Derivatives, Moments
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector

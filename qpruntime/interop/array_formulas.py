@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpruntime import _special, likelihoods
+from qpruntime.interop.array_operations import SQRT1_2, SQRT_2_PI, Normal, Operations
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 
 __all__ = [
-    "MARGIN",
     "Bend",
     "Binomial",
     "Form",
@@ -21,9 +21,6 @@ __all__ = [
     "Laplace",
     "Logistic",
     "NegativeBinomial",
-    "Normal",
-    "NumPy",
-    "Operations",
     "Poisson",
     "PoissonExp",
     "Probit",
@@ -273,8 +270,6 @@ class NegativeBinomial(_Bent):
 #
 # Formulas are those of `qpruntime.likelihoods`, where their sources stand.
 
-_SQRT1_2, _SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
-
 
 class Probit(Form):
     def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
@@ -335,7 +330,7 @@ class Step(Form):
     def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
         ops = self.ops
         side = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
-        return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * _SQRT1_2)
+        return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * SQRT1_2)
 
 
 class Laplace(Form):
@@ -365,8 +360,8 @@ class Laplace(Form):
     def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
         ops, scale = self.ops, self.parameters["scale"]
         d = (mu - y) / sigma
-        density = _SQRT_2_PI * ops.exp(-0.5 * d * d)
-        lean = 1.0 - ops.erfc(d * _SQRT1_2)
+        density = SQRT_2_PI * ops.exp(-0.5 * d * d)
+        lean = 1.0 - ops.erfc(d * SQRT1_2)
         return -math.log(2.0 * scale) - sigma * (density + d * lean) / scale
 
 
@@ -697,211 +692,3 @@ def _asinh(ops: Operations, x: Any) -> Any:
     size = ops.abs(x)
     value = ops.log(size + ops.sqrt(size * size + 1.0))
     return ops.where(x < 0.0, -value, value)
-
-
-# --- The normal distribution in plain operations: log Phi, and r = phi/Phi with what follows it.
-#
-# With s = r + z and v = 1 - r s, which is the variance of a unit normal cut off at -z,
-#
-#     (log Phi)' = r,    r' = -r s,    s' = v,    v' = r (s^2 - v),
-#
-# so that derivatives of any order are these functions again. None is formed by cancellation.
-
-_INV_SQRT_PI, _INV_SQRT_2PI = 1.0 / math.sqrt(math.pi), 1.0 / math.sqrt(2.0 * math.pi)
-#: W. J. Cody's rational forms of erfc (1969), up to 4 and beyond.
-_NEAR_ZERO = (
-    (2.15311535474403846e-8, 1.0),
-    (5.64188496988670089e-1, 1.57449261107098347e1),
-    (8.88314979438837594e0, 1.17693950891312499e2),
-    (6.61191906371416295e1, 5.37181101862009858e2),
-    (2.98635138197400131e2, 1.62138957456669019e3),
-    (8.81952221241769090e2, 3.29079923573345963e3),
-    (1.71204761263407058e3, 4.36261909014324716e3),
-    (2.05107837782607147e3, 3.43936767414372164e3),
-    (1.23033935479799725e3, 1.23033935480374942e3),
-)
-_FAR = (
-    (1.63153871373020978e-2, 1.0),
-    (3.05326634961232344e-1, 2.56852019228982242e0),
-    (3.60344899949804439e-1, 1.87295284992346725e0),
-    (1.25781726111229246e-1, 5.27905102951428412e-1),
-    (1.60837851487422766e-2, 6.05183413124413191e-2),
-    (6.58749161529837803e-4, 2.33520497626869185e-3),
-)
-#: Below this z Laplace's continued fraction, of so many terms.
-_LAPLACE, _TERMS = -5.0, 32
-
-
-class Normal:
-    """log Phi, r, s and v for one library, each with its derivative.
-
-    Attributes
-    ----------
-    log_ndtr, r, s, v : callable
-        Functions of an array z.
-    log_scaled : callable
-        log Phi(z) + z^2/2, for z <= 0.
-    """
-
-    def __init__(self, ops: Operations) -> None:
-        self._ops = ops
-        # Each names the others in its derivative, and they exist when that is asked for.
-        self.log_ndtr = ops.derived(self._log_ndtr, lambda z: self.r(z))
-        self.log_scaled = ops.derived(
-            lambda z: ops.log(0.5 * self.erfcx(-z * _SQRT1_2)), lambda z: self.s(z)
-        )
-        self.r = ops.derived(lambda z: self._series(z)[0], lambda z: -self.r(z) * self.s(z))
-        self.s = ops.derived(lambda z: self._series(z)[1], lambda z: self.v(z))
-        self.v = ops.derived(
-            lambda z: self._series(z)[2],
-            lambda z: self.r(z) * (self.s(z) * self.s(z) - self.v(z)),
-        )
-
-    def erfcx(self, x: Any) -> Any:
-        """exp(x^2) erfc(x) for x >= 0."""
-        ops = self._ops
-        small, middle = ops.minimum(x, 0.46875), ops.minimum(x, 4.0)
-        p, q = 0.0 * x, 0.0 * x
-        for a, b in _NEAR_ZERO:
-            p, q = p * middle + a, q * middle + b
-        near = p / q
-        far = ops.maximum(x, 4.0)
-        s = 1.0 / far / far
-        p, q = 0.0 * x, 0.0 * x
-        for a, b in _FAR:
-            p, q = p * s + a, q * s + b
-        beyond = (_INV_SQRT_PI - s * p / q) / far
-        level = ops.exp(small * small) * ops.erfc(small)
-        return ops.where(x < 0.46875, level, ops.where(x <= 4.0, near, beyond))
-
-    def _log_ndtr(self, z: Any) -> Any:
-        ops = self._ops
-        above = ops.log1p(-0.5 * ops.erfc(ops.maximum(z, 0.0) * _SQRT1_2))
-        left = ops.minimum(z, 0.0)
-        below = ops.log(0.5 * self.erfcx(-left * _SQRT1_2)) - 0.5 * left * left
-        return ops.where(z > 0.0, above, below)
-
-    def _series(self, z: Any) -> tuple[Any, Any, Any]:
-        """r, s and v."""
-        ops = self._ops
-        up, down = ops.maximum(z, 0.0), ops.minimum(z, 0.0)
-        right = _INV_SQRT_2PI * ops.exp(-0.5 * up * up) / (1.0 - 0.5 * ops.erfc(up * _SQRT1_2))
-        r = ops.where(z > 0.0, right, _SQRT_2_PI / self.erfcx(-down * _SQRT1_2))
-        x = ops.maximum(-z, -_LAPLACE)
-        t = x
-        for n in range(_TERMS, 2, -1):
-            t = x + n / t
-        e = 2.0 / t
-        d = 1.0 / (x + e)
-        far = z < _LAPLACE
-        s = ops.where(far, d, r + z)
-        return (
-            ops.where(far, x + d, r),
-            s,
-            ops.where(far, (e - d) / (x + e), 1.0 - r * s),
-        )
-
-
-# --- What an array library has to provide, by the names that the formulas here use.
-#
-# `NumPy` is the reference, without derivatives; `qpruntime.jax` and `qpruntime.torch` bring theirs.
-
-
-#: Of exponents to the largest that there is.
-MARGIN = 8.0
-
-
-class Operations:
-    """Element-wise functions and reductions of one library.
-
-    Attributes are functions of arrays: ``exp log log1p expm1 sqrt abs tanh floor erfc lgamma``,
-    ``where maximum minimum``.
-    """
-
-    exp: Any
-    log: Any
-    log1p: Any
-    expm1: Any
-    sqrt: Any
-    abs: Any
-    tanh: Any
-    floor: Any
-    erfc: Any
-    lgamma: Any
-    where: Any
-    maximum: Any
-    minimum: Any
-
-    def arrays(self, *values: Any) -> list[Any]:
-        """Arrays of one floating type, broadcast against each other."""
-        raise NotImplementedError
-
-    def constant(self, value: Any, like: Any) -> Any:
-        """A constant array of the type and place of `like`."""
-        raise NotImplementedError
-
-    def exponent(self, like: Any) -> float:
-        """Exponent whose exponential and its inverse are far within the type of `like`."""
-        raise NotImplementedError
-
-    def held(self, x: Any) -> Any:
-        """The same numbers, through which nothing is derived."""
-        raise NotImplementedError
-
-    def take(self, table: Any, index: Any) -> Any:
-        """Entries of a flat array at floating whole numbers."""
-        raise NotImplementedError
-
-    def total(self, x: Any) -> Any:
-        """Sum over the last axis."""
-        raise NotImplementedError
-
-    def largest(self, x: Any) -> Any:
-        """Maximum over the last axis."""
-        raise NotImplementedError
-
-    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
-        """A function of one array whose derivative is another such function."""
-        raise NotImplementedError
-
-    def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-        """An element-wise function at x, and its derivative, of the same structure."""
-        raise NotImplementedError
-
-
-class NumPy(Operations):
-    """By NumPy and SciPy."""
-
-    exp, log, log1p, expm1, sqrt = np.exp, np.log, np.log1p, np.expm1, np.sqrt
-    abs, tanh, floor = np.abs, np.tanh, np.floor
-    where = staticmethod(np.where)  # the others do not bind
-    maximum, minimum = np.maximum, np.minimum
-
-    def __init__(self) -> None:
-        from scipy.special import erfc, gammaln
-
-        self.erfc, self.lgamma = erfc, gammaln
-
-    def arrays(self, *values: Any) -> list[Any]:
-        return list(np.broadcast_arrays(*(np.asarray(v, float) for v in values)))
-
-    def constant(self, value: Any, like: Any) -> Any:
-        return np.asarray(value, like.dtype)
-
-    def exponent(self, like: Any) -> float:
-        return math.log(np.finfo(like.dtype).max) - MARGIN
-
-    def held(self, x: Any) -> Any:
-        return x
-
-    def take(self, table: Any, index: Any) -> Any:
-        return table[index.astype(np.int64)]
-
-    def total(self, x: Any) -> Any:
-        return x.sum(axis=-1)
-
-    def largest(self, x: Any) -> Any:
-        return x.max(axis=-1)
-
-    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
-        return value

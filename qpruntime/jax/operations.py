@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import erfc, gammaln
 
-from qpruntime.interop.array_formulas import MARGIN, Operations
+from qpruntime.interop.array_operations import MARGIN, Operations
 
 __all__ = ["JAX"]
 

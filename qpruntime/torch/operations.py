@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from qpruntime.interop.array_formulas import MARGIN, Operations
+from qpruntime.interop.array_operations import MARGIN, Operations
 
 __all__ = ["Torch"]
 

@@ -13,8 +13,9 @@ from qpruntime import ConvergenceWarning, InputError, infer, infer_series, infer
 from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import settle
-from qpruntime.inference.posterior import Posterior, Solution, solution_of
+from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Problem
+from qpruntime.inference.solution_protocol import Solution
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
 from tests.tools.diagonal import DiagonalPrior

@@ -7,7 +7,8 @@ import pytest
 
 from qpruntime import InputError, Likelihood, functions, likelihoods
 from qpruntime.interop.array_api import FORMS, PortableFunctions
-from qpruntime.interop.array_formulas import NumPy, _weights
+from qpruntime.interop.array_formulas import _weights
+from qpruntime.interop.array_operations import NumPy
 from qpruntime.projection.interpolation import quintic_weights
 from tests.tools.cases import every_case
 from tests.tools.half_plane import NAMES, cavities

@@ -18,17 +18,10 @@ from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.dense.solver import Kept
 from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.fixed_point.schedules import Settled
-from qpruntime.inference.posterior import (
-    Crossed,
-    Lookups,
-    Outcome,
-    Posterior,
-    draws,
-    given_mean,
-    prior_mean,
-)
+from qpruntime.inference.posterior import Lookups, Outcome, Posterior
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.solution_protocol import Crossed, draws, given_mean, prior_mean
 from qpruntime.inference.solver_protocol import Kept as AnyKept
 
 __all__ = [

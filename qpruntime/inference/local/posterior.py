@@ -18,9 +18,9 @@ from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.local.blocks import Ground, Known, check_rows
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
-from qpruntime.inference.posterior import Crossed
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.solution_protocol import Crossed
 from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import seen_by_likelihood
 from qpruntime.inference.sparse.passes import Block, Cavities, project

@@ -41,9 +41,10 @@ from qpruntime.inference.markov.streaming import (
     settle,
     with_times,
 )
-from qpruntime.inference.posterior import Crossed, Lookups, Outcome, prior_mean
+from qpruntime.inference.posterior import Lookups, Outcome
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.solution_protocol import Crossed, prior_mean
 from qpruntime.kernels.state_space import StateSpace, state_space
 from qpruntime.kernels.transition_kernels import fill
 

@@ -18,9 +18,10 @@ from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solver import LatentKept, LatentPrior, RowsKept
-from qpruntime.inference.posterior import Crossed, Posterior, draws, prior_mean, solution_of
+from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Observed, covariance
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
 
 __all__ = [
     "OperatorSolution",

@@ -19,7 +19,6 @@ from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import log_evidence, settle
-from qpruntime.inference.posterior import Crossed, prior_mean
 from qpruntime.inference.precision.aggregation import SeenRows, left_out_rows, slopes_of_rows
 from qpruntime.inference.precision.corrections import PairSums, pair_sums
 from qpruntime.inference.precision.pattern import as_precision, as_rows
@@ -28,6 +27,7 @@ from qpruntime.inference.precision.solver import PrecisionSolved
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.solution_protocol import Crossed, prior_mean
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [

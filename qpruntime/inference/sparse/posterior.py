@@ -20,9 +20,10 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.corrected import Points
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, warn_unsettled
-from qpruntime.inference.posterior import Crossed, Lookups, Outcome, Posterior, draws, prior_mean
+from qpruntime.inference.posterior import Lookups, Outcome, Posterior
 from qpruntime.inference.problem import Observed, check_powers
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
 from qpruntime.inference.sparse.data import Rows, as_array, inputs_of, rows_of
 from qpruntime.inference.sparse.engine import Engine, leave_out, without_site
 from qpruntime.inference.sparse.features import Inducing, divide

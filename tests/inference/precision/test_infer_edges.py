@@ -7,9 +7,10 @@ import pytest
 from scipy import sparse
 
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision
-from qpruntime.inference.posterior import Solution, solution_of
+from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision import solver
 from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.solution_protocol import Solution
 from tests.tools.cases import every_case
 
 X = np.linspace(-1.0, 1.0, 60)
