@@ -165,7 +165,7 @@ def mean_and_spread(
     places = _places(projector, seen if np.ndim(shift) == 0 else seen / np.exp(besides))
     tried = [np.array([mu, math.log(s)]) for mu in places for s in _SPREADS]
     spread = _spread(projector, seen)
-    if spread > 0.0:
+    if spread > 0.0 and not projector.likelihood.scale_family:
         tried += [np.array([float(np.median(seen)), math.log(spread)])]
     begin = min(tried, key=loss)
     simplex = begin + np.array([[0.0, 0.0], [0.5 * math.exp(begin[1]), 0.0], [0.0, 0.5]])
@@ -181,6 +181,9 @@ def _places(projector: Projector, y: Array) -> list[float]:
     values = y if rows is None else rows[y.astype(int)][:, 0]
     values = values[np.isfinite(values)]
     middle = float(np.median(values)) if values.size else 0.0
+    if projector.likelihood.scale_family and middle > 0.0:
+        # Alone of all it moves with the unit of y as f does.
+        return [math.log(middle)]
     found = [0.0, middle]
     if middle > 0.0:
         found += [math.log(middle), math.sqrt(middle)]

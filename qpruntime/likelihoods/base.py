@@ -181,6 +181,9 @@ class Likelihood:
     log_link : bool
         Whether the mean of an observation, but for zeros of their own, is e^f: an exposure, which
         multiplies it, then adds its logarithm to f.
+    scale_family : bool
+        Whether a factor of y only adds its logarithm to f: p(c y | f + log c) = p(y|f)/c. What a
+        fit begins with then does not depend on the unit of y.
     """
 
     name: str
@@ -211,6 +214,7 @@ class Likelihood:
     columns: int = 1
     rows: Array | None = None
     log_link: bool = False
+    scale_family: bool = False
 
     def __post_init__(self) -> None:
         if self.parameters:

@@ -71,4 +71,5 @@ likelihood = Likelihood(
     derive=_constants,
     given=_given,
     log_link=True,
+    scale_family=True,
 )

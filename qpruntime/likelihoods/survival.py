@@ -108,6 +108,7 @@ def time_likelihood(
         limits={"scale": (1e-4, 1e4)},
         derive=lambda scale: (math.log(scale),),
         given=given,
+        scale_family=True,
     )
 
 
@@ -509,6 +510,7 @@ log_normal_likelihood = Likelihood(
     limits={"scale": (1e-4, 1e4)},
     derive=_constants,
     given=_given,
+    scale_family=True,
 )
 
 

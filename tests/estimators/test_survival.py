@@ -53,13 +53,17 @@ def test_times_as_people_have_them_are_one(model):
         assert again.score(X, y) == model.score(X, TIME, SEEN)
 
 
-def test_another_unit_of_time_changes_nothing(model):
-    # But for the prior mean, which is found to 1e-3.
-    days = GPSurvival(KERNEL, method="ep").fit(X, 365.0 * TIME, SEEN)
-    np.testing.assert_allclose(days.predict(NEW), 365.0 * model.predict(NEW), rtol=2e-3)
-    shift = SEEN.sum() * np.log(365.0)
-    gap = model.log_marginal_likelihood_value_ - days.log_marginal_likelihood_value_
-    assert gap == pytest.approx(shift, abs=1e-2)
+@every_case("likelihood", ["weibull", "log-normal", "log-logistic"])
+def test_another_unit_of_time_changes_nothing(likelihood):
+    first = GPSurvival(KERNEL, likelihood=likelihood, method="ep").fit(X, TIME, SEEN)
+    # Sites settle to 1e-6.
+    for unit in (1e-6, 365.0, 1e9):
+        other = GPSurvival(KERNEL, likelihood=likelihood, method="ep").fit(X, unit * TIME, SEEN)
+        assert other.mean_ - first.mean_ == pytest.approx(np.log(unit), abs=1e-8)
+        np.testing.assert_allclose(other.predict(NEW), unit * first.predict(NEW), rtol=1e-5)
+        # A density of times, so that each event has the unit; censoring is a probability.
+        gap = first.log_marginal_likelihood_value_ - other.log_marginal_likelihood_value_
+        assert gap == pytest.approx(SEEN.sum() * np.log(unit), abs=1e-5)
 
 
 def test_events_without_censoring_are_those_of_a_regression():
