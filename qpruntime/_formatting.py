@@ -22,6 +22,7 @@ __all__ = [
     "ending",
     "file_stem",
     "from_stem",
+    "install_hint",
     "is_file_name",
     "meant",
     "nearest",
@@ -154,6 +155,11 @@ def meant(word: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'probit'?)"`` if a known word is close to this one, else nothing."""
     found = nearest(word, known)
     return f" (did you mean {found!r}?)" if found else ""
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an extra, and where it runs: a checkout of the project."""
+    return f"run pip install {shlex.quote(f'.[{extra}]')} in a checkout of qpruntime"
 
 
 def command(*words: object) -> str:

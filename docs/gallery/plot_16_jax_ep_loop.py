@@ -21,7 +21,7 @@ try:
     from jax.scipy.stats import norm
 except ImportError:
     jax = None
-    print('JAX is not installed: pip install "qpruntime[deep]" runs the loop, too')
+    print("JAX is not installed: pip install '.[deep]' in a checkout runs the loop, too")
 
 rng = np.random.default_rng(0)
 x = np.sort(rng.uniform(-3.0, 3.0, 80))

@@ -1,6 +1,6 @@
 """PESC as a sampler of Optuna: all variables that every trial has, by predictive entropy search.
 
-Needs Optuna: ``pip install "qpruntime[optuna]"``. Nothing else of the package imports it.
+Needs Optuna, the extra ``optuna``. Nothing else of the package imports it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from qpruntime._formatting import install_hint
 from qpruntime._validation import whole
 from qpruntime.bayesopt.optimizer import Optimizer
 from qpruntime.bayesopt.space import Category, Integer, Real
@@ -24,9 +25,7 @@ try:
     from optuna.samplers import BaseSampler, RandomSampler
     from optuna.trial import FrozenTrial, TrialState
 except ImportError as error:  # pragma: no cover
-    raise ImportError(
-        'this module is a sampler of Optuna: pip install "qpruntime[optuna]"'
-    ) from error
+    raise ImportError(f"this module is a sampler of Optuna: {install_hint('optuna')}") from error
 
 __all__ = ["PESCSampler"]
 

@@ -6,12 +6,14 @@ the energy is stationary where moments match, which QP's projection does not do.
 
 from __future__ import annotations
 
+from qpruntime._formatting import install_hint
+
 try:
     import jax  # noqa: F401
     import optax  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'deep Gaussian processes need JAX and optax: pip install "qpruntime[deep]" ({error})'
+        f"deep Gaussian processes need JAX and optax: {install_hint('deep')} ({error})"
     ) from error
 
 from qpruntime.deep.classifier import DeepGPClassifier

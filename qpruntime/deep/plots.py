@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from qpruntime._formatting import install_hint
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 
@@ -84,5 +85,5 @@ def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from error
+        raise InputError(f"plotting needs matplotlib: {install_hint('plot')}") from error
     return plt

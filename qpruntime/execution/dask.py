@@ -27,6 +27,7 @@ from distributed import Client, Future, get_worker
 from distributed.client import ClosedClientError
 from distributed.scheduler import KilledWorker
 
+from qpruntime._formatting import install_hint
 from qpruntime.errors import InputError, QPError
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.executors import Call, Divided, Executor, ExecutorError
@@ -197,7 +198,7 @@ class Cluster(Executor):
         if isinstance(error, (ImportError, AttributeError)):
             raise ExecutorError(
                 f"a worker at {self.address} cannot load what it has to call ({error}); "
-                "install the same packages there as here, with qpruntime[cluster]"
+                f"install the same packages there as here: {install_hint('cluster')}"
             ) from error
         if isinstance(error, KilledWorker):
             raise ExecutorError(
@@ -268,7 +269,7 @@ class Cluster(Executor):
                 if error is not None:
                     raise ExecutorError(
                         f"worker {name} cannot import {module} ({error}); install the "
-                        "same packages there as here, with qpruntime[cluster]"
+                        f"same packages there as here: {install_hint('cluster')}"
                     ) from error
 
     def _disconnect(self) -> None:

@@ -1,6 +1,6 @@
 """The forecaster as one of sktime's: pipelines, evaluation and search of that package take it.
 
-Needs sktime: ``pip install "qpruntime[sktime]"``. Nothing else of the package imports it.
+Needs sktime, the extra ``sktime``. Nothing else of the package imports it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from qpruntime._formatting import install_hint
 from qpruntime.forecasting.forecaster import GPForecaster
 
 try:
     import pandas as pd
     from sktime.forecasting.base import BaseForecaster
 except ImportError as error:  # pragma: no cover
-    raise ImportError(
-        'this module is a forecaster of sktime: pip install "qpruntime[sktime]"'
-    ) from error
+    raise ImportError(f"this module is a forecaster of sktime: {install_hint('sktime')}") from error
 
 __all__ = ["GPSktimeForecaster"]
 

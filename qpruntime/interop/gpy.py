@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from qpruntime._formatting import install_hint
+
 try:
     from GPy import likelihoods as of_gpy
 except ImportError as error:
-    raise ImportError(
-        f'these likelihoods need GPy: pip install "qpruntime[gpy]" ({error})'
-    ) from error
+    raise ImportError(f"these likelihoods need GPy: {install_hint('gpy')} ({error})") from error
 
 from qpruntime._validation import choice
 from qpruntime.interop.functions import functions

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from qpruntime._formatting import install_hint
+
 try:
     import jax  # noqa: F401
 except ImportError as error:
-    raise ImportError(f'qpruntime.jax needs JAX: pip install "qpruntime[jax]" ({error})') from error
+    raise ImportError(f"qpruntime.jax needs JAX: {install_hint('jax')} ({error})") from error
 
 from qpruntime.interop.array_api import PortableFunctions
 from qpruntime.jax.operations import JAX

@@ -6,12 +6,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from qpruntime._formatting import install_hint
+
 try:
     from gpjax.integrators import AbstractIntegrator
 except ImportError as error:
-    raise ImportError(
-        f'this integrator needs GPJax: pip install "qpruntime[gpjax]" ({error})'
-    ) from error
+    raise ImportError(f"this integrator needs GPJax: {install_hint('gpjax')} ({error})") from error
 
 from qpruntime._validation import shown
 from qpruntime.errors import InputError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from qpruntime._formatting import install_hint
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
 
@@ -30,7 +31,7 @@ def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
     try:
         from matplotlib.axes import Axes
     except ImportError as error:
-        raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from error
+        raise InputError(f"plotting needs matplotlib: {install_hint('plot')}") from error
     if isinstance(ax, Axes):
         return ax
     if ax is not None:

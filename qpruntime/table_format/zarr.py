@@ -23,6 +23,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from qpruntime._formatting import install_hint
 from qpruntime.errors import TableError, warn
 from qpruntime.table_format import container
 from qpruntime.table_format.metadata import DATASET, Axis, Metadata
@@ -250,7 +251,7 @@ def _decompress(content: bytes, array: Stored, source: Path) -> bytes:
         from numcodecs.blosc import decompress
     except ModuleNotFoundError as error:
         raise TableError(
-            f"{source}: zarr tables need {error.name}: pip install 'qpruntime[zarr]'"
+            f"{source}: zarr tables need {error.name}: {install_hint('zarr')}"
         ) from error
     packed, check = content[:-4], content[-4:]
     if len(packed) < _HEADER.size or crc32c(packed) != int.from_bytes(check, "little"):

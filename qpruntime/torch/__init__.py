@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from qpruntime._formatting import install_hint
+
 try:
     import torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'qpruntime.torch needs PyTorch: pip install "qpruntime[torch]" ({error})'
+        f"qpruntime.torch needs PyTorch: {install_hint('torch')} ({error})"
     ) from error
 
 from qpruntime.interop.array_api import PortableFunctions

@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 
+from qpruntime._formatting import install_hint
+
 try:
     from gpytorch.likelihoods import Likelihood
 except ImportError as error:
     raise ImportError(
-        f'this likelihood needs GPyTorch: pip install "qpruntime[gpytorch]" ({error})'
+        f"this likelihood needs GPyTorch: {install_hint('gpytorch')} ({error})"
     ) from error
 
 from qpruntime.errors import InputError

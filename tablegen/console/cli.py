@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from qpruntime._formatting import command, printable, size
+from qpruntime._formatting import command, install_hint, printable, size
 from qpruntime.errors import InputError, QPError
 from tablegen import memory
 from tablegen.console.arguments import USAGE, parser
@@ -68,7 +68,7 @@ def _run(argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name != "shtab":
             raise
-        return _fail("--print-completion needs shtab: pip install 'qpruntime[build]'", FAILED)
+        return _fail(f"--print-completion needs shtab: {install_hint('build')}", FAILED)
     commands = {
         "build": _build,
         "info": _info,
@@ -97,9 +97,7 @@ def _run(argv: Sequence[str]) -> int:
         if package not in EXTRAS:
             raise
         extra = EXTRAS[package]
-        return _fail(
-            f"{arguments.command} needs {package}: pip install 'qpruntime[{extra}]'", FAILED
-        )
+        return _fail(f"{arguments.command} needs {package}: {install_hint(extra)}", FAILED)
     except (MemoryError, ImportError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _is_scarce(error):
             raise

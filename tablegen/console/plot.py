@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from qpruntime._formatting import install_hint
 from qpruntime._typing import Array
 from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
@@ -71,7 +72,7 @@ def plot(
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
-        raise InputError("plotting needs matplotlib: pip install 'qpruntime[plot]'") from missing
+        raise InputError(f"plotting needs matplotlib: {install_hint('plot')}") from missing
     opened = open_table(table)
     if opened.metadata.order is not None:
         raise InputError(f"{opened.path} holds L_p projections: no sigma* to draw")

@@ -142,5 +142,5 @@ def test_tables_and_optimisers(closed):
 def test_without_matplotlib(line, monkeypatch):
     for name in ("matplotlib", "matplotlib.axes", "matplotlib.pyplot"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InputError, match=r"pip install 'qpruntime\[plot\]'"):
+    with pytest.raises(InputError, match=r"run pip install '\.\[plot\]' in a checkout"):
         FunctionDisplay.from_estimator(*line, grid=5)

@@ -139,4 +139,4 @@ def test_without_distributed_the_extra_is_named(command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     run = command("build", "--output", tmp_path / "t.h5", "--scheduler", "tcp://h:1")
     assert run.code == 1
-    assert "build needs distributed: pip install 'qpruntime[cluster]'" in run.err
+    assert "build needs distributed: run pip install '.[cluster]' in a checkout" in run.err

@@ -120,7 +120,7 @@ def test_a_missing_package_is_named_with_its_extra(command, tables, monkeypatch,
     monkeypatch.setitem(sys.modules, package, None)
     run = command("export", "probit-compact")
     assert (run.code, run.err.count("\n")) == (1, 1)
-    assert "pip install 'qpruntime[zarr]'" in run.err
+    assert "run pip install '.[zarr]' in a checkout of qpruntime" in run.err
     assert names(tables) == []
 
 
