@@ -12,14 +12,14 @@ _NAMES = ("dense", "sparse", "series", "corrections", "functions", "optimiser", 
 _REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written, here and where the kernels are used"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 if what was compiled could not be kept."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
     words = "versions, paths, threads, kept kernels and installed tables, for reports of problems"
-    parser = argparse.ArgumentParser(
+    made = argparse.ArgumentParser(
         "python -m qpruntime", description=f"Print {words}; or prepare qpruntime by a command."
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    commands = parser.add_subparsers(dest="command")
+    made.add_argument("--json", action="store_true", help="print one JSON document")
+    commands = made.add_subparsers(dest="command")
     words = "compile all kernels now, so that nobody waits for them later"
     warm = commands.add_parser("warmup", help=words, description=f"{words.capitalize()}.")
     warm.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(_NAMES)}; or all")
@@ -32,12 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "or processor is ignored",
     )
     warm.add_argument("-q", "--quiet", action="store_true", help="print errors only")
-    given = parser.parse_args(arguments)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 if what was compiled could not be kept."""
+    asked = parser()
+    given = asked.parse_args(arguments)
     if given.command is None:
         return _about(given.json)
     for name in given.groups:
         if name not in _NAMES:
-            warm.error(f"no group {name!r}: there are {', '.join(_NAMES)}")
+            asked.error(f"no group {name!r}: there are {', '.join(_NAMES)}")
     if given.load:
         return _load(given.load, given.quiet)
     status = _warmup(given.groups, given.quiet)
