@@ -148,6 +148,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     verbose : int
         If not 0, print every evaluation of the objective to stderr, with parameters by their names
         in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
+        Where kernel and engine are chosen, from 1500 rows on, print stages and the time left.
 
     multi_class : {"one_vs_rest", "joint"} or Joint
         What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose

@@ -17,15 +17,33 @@ import numpy as np
 from qpruntime._duration import announce, expected_seconds
 from qpruntime._typing import Array
 
-__all__ = ["both", "drawn_bar", "expect", "named", "names_of", "reporting", "time_left"]
+__all__ = [
+    "Say",
+    "both",
+    "drawn_bar",
+    "expect",
+    "expect_selection",
+    "named",
+    "names_of",
+    "reporting",
+    "telling",
+    "time_left",
+]
 
 Report = Callable[..., Any]
+#: Takes the share of the work that is done, and words.
+Say = Callable[[float, str], Any]
 
 #: Evaluations of the objective that a run of the optimiser takes; 15 to 60 are common.
 USUAL_EVALUATIONS = 30
 # Time of an evaluation in Cholesky factorisations, about six iterations and the slope, of many
 # rows; and at how many rows what grows with their square takes as long. Measured from 1000 on.
 _PER_EVALUATION, _AS_LONG_AGAIN = 8.3, 800
+# Steps of a bar whose work is no number of evaluations.
+_STEPS = 1000
+# Rows from which on model selection uses its whole budget; rows of its steps; and operations that
+# the budget counts for a Cholesky factorisation, over the cube of its rows.
+_WHOLE_BUDGET, _STEP_ROWS, _OPERATIONS = 8000, 1000, 1.0 / 3.0
 # As many times that where sites have to be damped.
 _DAMPED = 7.0
 
@@ -39,6 +57,20 @@ def expect(n: int, evaluations: float, fewer: str, log_concave: bool = True) -> 
         expected_seconds(n, work),
         f"{fewer} fits in time that grows with N alone; or lower "
         "restarts or max_iter of Search(...); verbose=1 shows how far it is",
+    )
+
+
+def expect_selection(n: int, operations: float) -> None:
+    """Say how long kernel selection and a fit take within a budget of operations, if that is long.
+
+    Measured at 1600 and 3000 rows, fits end within about a quarter of the budget; at 6000 and more
+    they use most of it.
+    """
+    used = operations * min(1.0, n / _WHOLE_BUDGET)
+    announce(
+        f"a fit of N = {n} points",
+        expected_seconds(_STEP_ROWS, used / (_OPERATIONS * float(_STEP_ROWS) ** 3)),
+        "Inducing(budget=...) limits it in seconds; verbose=1 shows how far it is",
     )
 
 
@@ -139,6 +171,23 @@ def drawn_bar(total: int) -> Iterator[Callable[[int, str], None] | None]:
             drawn.update(task, completed=done, words=words)
 
         yield update
+
+
+@contextlib.contextmanager
+def telling(verbose: int) -> Iterator[Say | None]:
+    """Yield what shows the share done and words: on a bar, or as lines; None if silent.
+
+    With ``verbose=1`` on a terminal that is a bar, if rich is installed, otherwise lines on stderr.
+    """
+
+    def line(_: float, words: str) -> None:
+        print(words, file=sys.stderr)
+
+    if verbose != 1:
+        yield line if verbose else None
+        return
+    with drawn_bar(_STEPS) as update:
+        yield line if update is None else lambda share, words: update(int(_STEPS * share), words)
 
 
 def _best(objective: str, runs: int, update: Callable[[int, str], None]) -> Report:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
+from qpruntime.learning.progress import time_left
 from qpruntime.learning.settings import Data, Settings
 
 __all__ = [
@@ -17,7 +20,9 @@ __all__ = [
     "FEWEST",
     "RUNGS",
     "Budget",
+    "Rest",
     "Stage",
+    "StageReport",
     "Subsets",
     "acts",
     "acts_on_few",
@@ -26,6 +31,7 @@ __all__ = [
     "dense_inference",
     "drawn",
     "local_density",
+    "strata_of",
     "sweeps_of",
     "why_never",
 ]
@@ -99,6 +105,44 @@ class Budget:
     def allows(self, operations: float, share: float = 1.0) -> bool:
         """Whether so many more stay within a share of the budget."""
         return self.taken + operations <= share * self.most
+
+
+class StageReport(list[Stage]):
+    """Stages of a fit in their order, each of which is told as soon as it has ended.
+
+    Parameters
+    ----------
+    budget : Budget
+        The time left is estimated from what it still allows; a fit may end sooner.
+    say : callable or None
+        Takes the share of the budget that is used, and words. Nothing is told without it.
+    """
+
+    def __init__(self, budget: Budget, say: Callable[[float, str], object] | None) -> None:
+        super().__init__()
+        self._budget, self._say, self._phase = budget, say, ""
+        self._begun = time.perf_counter()
+
+    def begin(self, phase: str, operations: float | None = None) -> None:
+        """Enter a phase; `operations` are left then, if not all that the budget allows."""
+        self._phase = phase
+        self._tell(f"{phase} begins", operations)
+
+    def append(self, stage: Stage) -> None:
+        """Add a stage that has ended."""
+        super().append(stage)
+        judged = "" if math.isnan(stage.density) else f", log density {stage.density:.4f} a row"
+        self._tell(f"{self._phase}: {stage.candidate} on {stage.rows} rows{judged}")
+
+    def _tell(self, words: str, operations: float | None = None) -> None:
+        if self._say is None:
+            return
+        most, taken = self._budget.most, self._budget.taken
+        elapsed = time.perf_counter() - self._begun
+        allowed = max(most - taken, 0.0) if operations is None else operations
+        left = time_left(elapsed / taken * allowed) if taken else ""
+        at_most = f"{left} at most" if left else ""
+        self._say(min(taken / most, 1.0), f"{words}; {elapsed:.0f} s elapsed{at_most}")
 
 
 def dense_evaluation(n: int, features: int = 1) -> float:
@@ -209,6 +253,33 @@ class Subsets:
     rungs: tuple[int, ...]
     judged: slice
     judging: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """Rows of stages, what the user asked for, what is left, and of how many processes."""
+
+    subsets: Subsets
+    settings: Settings
+    budget: Budget
+    stages: StageReport
+    rng: np.random.Generator
+    processes: int
+
+    def named(self, number: int) -> str:
+        """Return words for a process in messages; nothing if there is one alone."""
+        return f", process {number + 1} of {self.processes}" if self.processes > 1 else ""
+
+
+def strata_of(processes: Sequence[Data]) -> Array | None:
+    """Return the class of each row, None for observations that are no labels."""
+    first = processes[0]
+    if not first.discrete or len(np.unique(first.y[:1000])) > 2:
+        return None
+    if len(processes) == 1:
+        return first.y
+    strata: Array = np.argmax([data.y for data in processes], axis=0)
+    return strata
 
 
 def drawn(

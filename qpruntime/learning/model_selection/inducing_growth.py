@@ -33,6 +33,7 @@ from qpruntime.projection.projector import Projector
 
 __all__ = [
     "FURTHER",
+    "LAST",
     "LEFT_OUT",
     "NEAREST",
     "Ground",
@@ -54,7 +55,7 @@ _TOL = 1e-3
 # What doubling has to gain, in log density a row.
 _GAIN = 1e-3
 #: Sweeps of those that go on, and of the end.
-FURTHER, _LAST = 5, 6
+FURTHER, LAST = 5, 6
 # Rows that inducing points are chosen from.
 _SAMPLE = 20_000
 #: Rows that are left out: a gain of .003 a row is seen among so many.
@@ -162,7 +163,7 @@ class Ground:
         n, now = len(self.data.y), begun
         while True:
             m = 2 * now.m
-            cost = sweeps_of(FURTHER, n, m) + sweeps_of(_LAST, n, m)
+            cost = sweeps_of(FURTHER, n, m) + sweeps_of(LAST, n, m)
             if m > min(_MOST, n // 2) or not self.budget.allows(cost):
                 return now
             further = self.settle(kernel, projector, m, "", now)

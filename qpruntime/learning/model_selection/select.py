@@ -24,13 +24,15 @@ from qpruntime.learning.model_selection.budget import (
     RATE,
     RUNGS,
     Budget,
+    Rest,
     Stage,
-    Subsets,
+    StageReport,
     better,
     dense_evaluation,
     dense_inference,
     drawn,
     local_density,
+    strata_of,
     sweeps_of,
 )
 from qpruntime.learning.model_selection.candidates import (
@@ -46,6 +48,7 @@ from qpruntime.learning.model_selection.candidates import (
 )
 from qpruntime.learning.model_selection.inducing_growth import (
     FURTHER,
+    LAST,
     LEFT_OUT,
     NEAREST,
     Ground,
@@ -53,6 +56,7 @@ from qpruntime.learning.model_selection.inducing_growth import (
 )
 from qpruntime.learning.model_selection.kernel_selection import choose
 from qpruntime.learning.model_selection.small_data import View
+from qpruntime.learning.progress import Say, expect_selection, telling
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.finish import advise
@@ -65,7 +69,6 @@ __all__ = [
     "Case",
     "Choice",
     "Ended",
-    "Rest",
     "contest",
     "end_dense",
     "end_inducing",
@@ -118,21 +121,31 @@ def fitted(
             "kernel there, rows held out do; give their number, inducing=200, or "
             "inducing=None for the dense engine"
         )
-    found = _drawn(processes, settings, rng, latent_scale)
-    choice, taken = found.choice, found.taken
-    if found.short:
-        other = _drawn(processes, settings, rng, latent_scale)
-        if other.score > found.score:
-            found = other
-        stages = (*choice.stages, *other.choice.stages)
-        choice = replace(found.choice, stages=stages, again=found.score)
-        taken += other.taken
+    assert settings.auto is not None
+    n = len(processes[0].y)
+    expect_selection(n, Budget(settings.auto.budget, n).most)
+    with telling(settings.verbose) as say:
+        found = _drawn(processes, settings, rng, latent_scale, say)
+        choice, taken = found.choice, found.taken
+        if found.short:
+            if say is not None:
+                say(0.0, "all rows predict worse than some of them: other rows are drawn")
+            other = _drawn(processes, settings, rng, latent_scale, say)
+            if other.score > found.score:
+                found = other
+            stages = (*choice.stages, *other.choice.stages)
+            choice = replace(found.choice, stages=stages, again=found.score)
+            taken += other.taken
     tell(choice, taken)
     return found.fits, choice
 
 
 def _drawn(
-    processes: Sequence[Data], settings: Settings, rng: np.random.Generator, latent_scale: float
+    processes: Sequence[Data],
+    settings: Settings,
+    rng: np.random.Generator,
+    latent_scale: float,
+    say: Say | None,
 ) -> _Drawn:
     """Fit by rows that are drawn."""
     assert settings.auto is not None
@@ -147,8 +160,8 @@ def _drawn(
     concave = processes[0].projector.likelihood.log_concave
     groups = processes[0].groups
     codes = groups.codes if groups is not None and groups.repeat else None
-    subsets = drawn(n, _strata(processes), rng, RUNGS[-1] if concave else _FEWER, codes)
-    stages: list[Stage] = []
+    subsets = drawn(n, strata_of(processes), rng, RUNGS[-1] if concave else _FEWER, codes)
+    stages = StageReport(budget, say)
     views: dict[bool, View] = {}
     starts: dict[Shape, Start] = {}
     trials: dict[Shape, Sequence[Trial]] = {}
@@ -167,6 +180,8 @@ def _drawn(
             Trial(some_of(data, scaled, subsets.order), settings, budget, subsets.judged)
             for data in processes
         ]
+    phases = 2 if dense else 3
+    stages.begin(f"stage 1 of {phases}, comparison of kernels on some of {n} rows")
     with one_blas_thread():
         chosen = choose(trials, starts, subsets, stages, others=not dense)
     rest = Rest(subsets, settings, budget, stages, rng, len(processes))
@@ -175,6 +190,7 @@ def _drawn(
     for number, data in enumerate(processes):
         candidates = chosen.processes[number]
         if dense:
+            stages.begin(f"stage 2 of 2{rest.named(number)}, dense fit of all {n} rows")
             own = replace(data, X=views[ranks].scaled)
             with blas_threads(n):
                 fit, best = end_dense(
@@ -182,7 +198,7 @@ def _drawn(
                 )
         else:
             each = {shape: trials[shape][number] for shape in trials}
-            ended = end_inducing(rest, data, views, each, candidates, chosen.rows)
+            ended = end_inducing(rest, data, views, each, candidates, chosen.rows, number)
             fit, best = ended.fit, ended.best
             nearest, ranks = max(nearest, ended.nearest), best.shape.ranks
             score, short = score + ended.score, short or ended.short
@@ -208,17 +224,6 @@ def _unscaled(fit: Fit, view: View) -> Fit:
         return own, moved_to(posterior, own, view.features, view.units.unscaled)
 
     return fit.moved(change)
-
-
-def _strata(processes: Sequence[Data]) -> Array | None:
-    """Return the class of each row, None for observations that are no labels."""
-    first = processes[0]
-    if not first.discrete or len(np.unique(first.y[:1000])) > 2:
-        return None
-    if len(processes) == 1:
-        return first.y
-    strata: Array = np.argmax([data.y for data in processes], axis=0)
-    return strata
 
 
 # --- Inducing-point fit of all rows
@@ -253,9 +258,14 @@ def end_inducing(
     trials: dict[Shape, Trial],
     given: Sequence[Candidate],
     rows: int,
+    number: int,
 ) -> Ended:
-    """All rows by inducing points, given candidates that were learnt from so many rows."""
+    """All rows by inducing points, given candidates that were learnt from so many rows.
+
+    It is process `number`, counted from 0.
+    """
     n = len(data.y)
+    rest.stages.begin(f"stage 2 of 3{rest.named(number)}, growth of inducing points")
     some = sample(n, ROWS, rest.rng) if n > ROWS else None
     left_out = sample(min(n, ROWS), LEFT_OUT, rest.rng)
     seed = int(rest.rng.integers(2**31))
@@ -278,8 +288,8 @@ def end_inducing(
         return case_of(further)
 
     cases = [case_of(one) for one in given]
-    number, kernel, settled = contest(cases, both)
-    best, case = candidates[number], cases[number]
+    winner, kernel, settled = contest(cases, both)
+    best, case = candidates[winner], cases[winner]
     with one_blas_thread():
         further = last_rung(trials[best.shape], best, rest.subsets, rest.processes)
     if further is not None:
@@ -300,6 +310,11 @@ def end_inducing(
         ground = replace(ground, data=replace(data, X=X), left_out=left_out)
         settled = ground.settle(kernel, projector, settled.m, "", None)
     settled = ground.grow(kernel, projector, settled)
+    last_one = number + 1 == rest.processes
+    rest.stages.begin(
+        f"stage 3 of 3{rest.named(number)}, final fit of all {n} rows",
+        sweeps_of(LAST, n, settled.m) if last_one else None,
+    )
     posterior, nearest = ground.end(settled, projector)
     advise(kernel, trials[best.shape].data.X)
     fit = Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,))
@@ -491,21 +506,6 @@ def _by_feature(rest: Rest, trial: Trial, candidate: Candidate, last: Climbed) -
     price = count if candidate.by_feature else _CLEAR * count
     clear = each.optimum.value - one.optimum.value > price
     return each if clear and each.optimum.value > last.optimum.value else None
-
-
-# --- Inputs of the final fit
-
-
-@dataclass(frozen=True, eq=False)
-class Rest:
-    """Rows of stages, what the user asked for, what is left, and of how many processes."""
-
-    subsets: Subsets
-    settings: Settings
-    budget: Budget
-    stages: list[Stage]
-    rng: np.random.Generator
-    processes: int
 
 
 # --- Summary of the choice

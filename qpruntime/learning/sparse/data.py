@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inducing_points import rows_at
 from qpruntime.learning.objective import reparametrised
 from qpruntime.learning.optimise import Optimum, all_bounds
-from qpruntime.learning.progress import both, drawn_bar, time_left
+from qpruntime.learning.progress import Say, both, telling, time_left
 from qpruntime.learning.settings import Data, Settings, Sparse
 from qpruntime.learning.sparse.finish import optimum_of
 from qpruntime.learning.sparse.objective import Place, Search, climb
@@ -251,9 +250,6 @@ class Ground:
 
 # --- Progress
 
-# Steps of the bar.
-_TOTAL = 1000
-
 
 class Stage(NamedTuple):
     """One stage: its words, rows, inducing inputs, and how many evaluations it usually takes."""
@@ -283,7 +279,7 @@ def planned(sizes: Sequence[int], m: int, moving: bool) -> list[Stage]:
 class Stages:
     """Called with theta and value after every evaluation; `say` takes the share done, and words."""
 
-    def __init__(self, stages: Sequence[Stage], say: Callable[[int, str], Any] | None) -> None:
+    def __init__(self, stages: Sequence[Stage], say: Say | None) -> None:
         self.stages, self._say = tuple(stages), say
         self._now, self._done, self._spent = 0, 0, 0.0
         self._begun = time.perf_counter()
@@ -303,7 +299,7 @@ class Stages:
         left += sum(later.usual * later.cost for later in self.stages[self._now + 1 :])
         seconds = (time.perf_counter() - self._begun) / self._spent * left
         self._say(
-            int(_TOTAL * self._spent / (self._spent + left)),
+            self._spent / (self._spent + left),
             f"stage {self._now + 1} of {len(self.stages)}, {stage.words}: {self._done} "
             f"evaluations, evidence per row {value / stage.rows:.5f}{time_left(seconds)}",
         )
@@ -312,12 +308,5 @@ class Stages:
 @contextlib.contextmanager
 def staged(verbose: int, stages: Sequence[Stage]) -> Iterator[Stages]:
     """Yield what is to be told of every evaluation; silent unless `verbose`."""
-
-    def line(_: int, words: str) -> None:
-        print(words, file=sys.stderr)
-
-    if verbose != 1:
-        yield Stages(stages, line if verbose else None)
-    else:
-        with drawn_bar(_TOTAL) as update:
-            yield Stages(stages, update or line)
+    with telling(verbose) as say:
+        yield Stages(stages, say)
