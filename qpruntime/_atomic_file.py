@@ -8,8 +8,10 @@ killed, and the next write to the same place removes it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,7 +25,7 @@ fcntl: Any = None
 with contextlib.suppress(ImportError):  # not there on Windows
     import fcntl
 
-__all__ = ["remove_parts", "write_whole"]
+__all__ = ["open_regular", "remove_parts", "write_whole"]
 
 _SUFFIX = ".part"
 # Where files cannot be locked, one that was not written to for so many seconds has no writer.
@@ -32,6 +34,25 @@ _STALE = 3600.0
 _BEGINNING = 60
 # Tries to make a file that another process does not take for one without a writer.
 _TRIES = 20
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; a pipe is not waited for.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is a directory, a pipe, a device or a socket.
+    """
+    more = getattr(os, "O_NONBLOCK", 0)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(
+            open(path, "rb", opener=lambda name, flags: os.open(name, flags | more))
+        )
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file; give one", os.fspath(path))
+        stack.pop_all()
+        return file
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._atomic_file import write_whole
+from qpruntime._atomic_file import open_regular, write_whole
 from qpruntime._formatting import printable
 from qpruntime._memory import require
 from qpruntime._restorable import call_of, class_of, is_root, name_of
@@ -158,13 +158,15 @@ def load(path: str | os.PathLike[str]) -> Any:
         If it is no such file, was changed or cut short, is of a newer format, or its table is not
         there; the message says which.
     InputError
-        If it cannot be read.
+        If it cannot be read, is no regular file, or is larger than the memory there is.
     """
     source = path_of(path, "path")
     try:
-        nbytes = source.stat().st_size
-        require(2.0 * nbytes, f"the model of {source.name}", "load it where there is more memory")
-        data = source.read_bytes()
+        with open_regular(source) as file:
+            nbytes = os.fstat(file.fileno()).st_size
+            what, remedy = f"the model of {source.name}", "load it where there is more memory"
+            require(2.0 * nbytes, what, remedy)
+            data = file.read(nbytes)
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror or error}") from error
     try:

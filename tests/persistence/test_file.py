@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import warnings
 import zipfile
 
@@ -182,6 +183,8 @@ HOSTILE = {
     "no JSON": (lambda m: m.update({"model.json": b"{"}), "JSONDecodeError"),
     "nested without end": (deep, "no saved model"),
     "more arrays": (in_document(arrays=99), "and a document of 99"),
+    "fewer arrays": (in_document(arrays=0), "and a document of 0"),
+    "compressed, and not larger": (lambda _: zipfile.ZIP_DEFLATED, "compressed, or larger"),
     "compressed": (compressed, "compressed, or larger"),
     "a huge array": (
         array_of("{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000,)}"), "in 0 bytes"
@@ -261,6 +264,23 @@ def test_a_file_that_is_made_again_is_read(written, tmp_path):
     """The forger of the tests above makes files that are good but for what it changes."""
     (tmp_path / "good").write_bytes(forged(written, lambda _: None))
     assert qpruntime.load(tmp_path / "good").n == 12
+
+
+@every_case("what", ["a pipe", "a device"])
+def test_only_regular_files_are_read(what, tmp_path):
+    """A pipe would be waited for, and a device has no end."""
+    path = tmp_path / "pipe" if what == "a pipe" else "/dev/zero"
+    if what == "a pipe":
+        os.mkfifo(path)
+    with pytest.raises(InputError, match="cannot be read: it is no regular file"):
+        qpruntime.load(path)
+
+
+def test_a_file_larger_than_memory_is_refused_unread(tmp_path):
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(InputError, match=r"the model of sparse takes .* of memory at least"):
+        qpruntime.load(tmp_path / "sparse")
 
 
 class Own(RBF):
