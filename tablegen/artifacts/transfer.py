@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from qpruntime._atomic_file import open_regular
 from qpruntime._formatting import printable, size
 from qpruntime.errors import TableError
 
@@ -118,7 +121,16 @@ class Transfer:
         os.replace(self._partial, output_file)
 
     def _there(self) -> int:
-        return self._partial.stat().st_size if self._partial.exists() else 0
+        try:
+            status = self._partial.lstat()
+        except FileNotFoundError:
+            return 0
+        if not stat.S_ISREG(status.st_mode):
+            raise TableError(
+                f"{self._partial} is a link or a special file, and the bytes that come are kept in "
+                "a regular file of that name: remove it"
+            )
+        return status.st_size
 
     def _refuse(self, words: str) -> None:
         self._partial.unlink(missing_ok=True)
@@ -128,13 +140,23 @@ class Transfer:
         """Append what is missing to the partial file, by one connection."""
         start = self._there()
         source = _opened(url, start, self._limits.silence)
-        with closing(source.pieces), self._partial.open("ab") as file:
+        with closing(source.pieces), _appended(self._partial) as file:
             if source.start != start:
                 file.truncate(source.start)
             there, total = source.start, source.total
             if self._nbytes is not None and total is not None and total != self._nbytes:
                 self._refuse(f"{url} says it has {total} bytes, {self._nbytes} were announced")
-            most = self._nbytes or total or self._limits.largest
+            largest = self._limits.largest if self._nbytes is None else self._nbytes
+            if total is not None and total > largest:
+                self._refuse(f"{url} says it has {total} bytes, more than the {largest} allowed")
+            free = shutil.disk_usage(self._partial.parent).free
+            expected = self._nbytes if total is None else total
+            if expected is not None and expected - there > free:
+                self._refuse(
+                    f"{url} has {expected} bytes, and {self._partial.parent} has {free} free: "
+                    "make room, or give another output"
+                )
+            most = largest if total is None else total
             began, marked = time.monotonic(), there
             for piece in source.pieces:
                 there += len(piece)
@@ -155,10 +177,16 @@ class Transfer:
                 raise Cut(f"the connection ended at {there} of {total} bytes")
 
 
+def _appended(path: Path) -> BinaryIO:
+    """Open a file to append to; a link of that name is not followed, a pipe not waited for."""
+    more = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags | more, 0o666))
+
+
 @contextlib.contextmanager
 def _held(lock: Path, url: str) -> Iterator[None]:
     """Hold a lock that the system takes back when the process ends; its file goes with it."""
-    with lock.open("ab") as file:
+    with _appended(lock) as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,7 +229,11 @@ def _by_http(url: str, start: int, silence: float) -> _Source:
         ) from error
     if answer.status_code == 416:  # what is there is longer than what they have
         answer.close()
-        return _by_http(url, 0, silence)
+        if start:
+            return _by_http(url, 0, silence)
+        raise TableError(
+            f"{printable(url)}: the server answers 416 to a request for the whole file"
+        )
     if answer.status_code >= 500:
         answer.close()
         raise Cut(f"the server answers {answer.status_code}")
@@ -215,7 +247,7 @@ def _by_http(url: str, start: int, silence: float) -> _Source:
         answer.close()
         return _by_http(url, 0, silence) if start else _unusable(url, span)
     begin = start if answer.status_code == 206 else 0
-    total = begin + int(length) if plain and length.isdecimal() else None
+    total = begin + int(length) if plain and length.isdecimal() and len(length) < 20 else None
 
     def pieces() -> Iterator[bytes]:
         try:
@@ -258,9 +290,9 @@ def _by_file_system(url: str, start: int) -> _Source:
 
 def _file(url: str) -> tuple[Any, int]:
     """Return an open file and its size."""
-    if urlsplit(url).scheme == "file":
-        path = Path(unquote(urlsplit(url).path))
-        return path.open("rb"), path.stat().st_size
+    if urlsplit(url).scheme in ("file", "local"):
+        file = open_regular(Path(unquote(urlsplit(url).path)))
+        return file, os.fstat(file.fileno()).st_size
     import fsspec
 
     system, inside = fsspec.core.url_to_fs(url)

@@ -19,7 +19,7 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(data, str):
             self.answer(302, 0, ("Location", data))
             return
-        if data is None or manner in ("404", "503"):
+        if data is None or manner in ("404", "416", "503"):
             self.answer(int(manner) if data is not None and manner != "plain" else 404, 0)
             return
         begin = 0
@@ -31,7 +31,8 @@ class Handler(BaseHTTPRequestHandler):
                 return
         left = data[begin:]
         more = [("Content-Range", f"bytes {begin}-{len(data) - 1}/{len(data)}")] if begin else []
-        length = {"too small": len(left) // 2, "too large": 2 * len(left)}.get(manner, len(left))
+        lies = {"too small": len(left) // 2, "too large": 2 * len(left), "enormous": 10**15}
+        length = lies.get(manner, len(left))
         if manner == "no length":
             self.send_response(200)
             self.send_header("Connection", "close")
@@ -55,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
                     return
         else:
             self.wfile.write(left)
-        if manner == "too large":
+        if manner in ("too large", "enormous"):
             self.close_connection = True
 
     def answer(self, status, length, *headers):

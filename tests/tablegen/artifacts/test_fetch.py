@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import pickle
 import re
 import shlex
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ import tablegen
 from qpruntime import GPClassifier, InputError, TableError, open_table
 from qpruntime.projection import open
 from qpruntime.projection.open import shipped_path
-from tablegen.artifacts import registry
+from tablegen.artifacts import registry, transfer
 from tablegen.artifacts.transfer import Limits
 from tablegen.console.cli import main
 from tests.tools.cases import every_case
@@ -146,6 +148,84 @@ def test_a_later_call_goes_on(shelf, installed):
     assert left(installed) == ["probit-compact.h5"]
 
 
+def partial_of(url, installed):
+    """Place of the bytes of a table that is fetched by its URL and its file's hash."""
+    return installed / f"{url.rpartition('/')[2]}.{HASH[:16]}.part"
+
+
+def test_a_range_that_is_refused_is_asked_for_once_more_from_the_start(shelf, installed):
+    installed.mkdir()
+    with on_a_server(shelf) as server:
+        url = f"{server.url}/t/probit-compact.h5"
+        partial_of(url, installed).write_bytes(BYTES[:100])
+        server.manners = ["416"] * 50
+        with pytest.raises(TableError, match="answers 416 to a request for the whole file"):
+            tablegen.fetch(url, sha256=HASH)
+        assert [span for _, span in server.asked] == ["bytes=100-", None]
+        server.manners = ["416"]
+        assert tablegen.fetch(url, sha256=HASH)[0].read_bytes() == BYTES
+
+
+def test_a_size_beyond_what_is_expected_is_refused_before_a_byte_is_kept(
+    shelf, installed, monkeypatch
+):
+    with on_a_server(shelf) as server:
+        url = f"{server.url}/t/probit-compact.h5"
+        server.manners = ["enormous"]
+        with pytest.raises(
+            TableError, match=f"has {10**15} bytes, more than the {1 << 34} allowed"
+        ):
+            tablegen.fetch(url)
+        server.manners = ["plain", "enormous"]
+        words = f"says it has {10**15} bytes, {len(BYTES)} were announced"
+        with pytest.raises(TableError, match=words):
+            tablegen.fetch("probit-compact", source=f"{server.url}/t")
+        monkeypatch.setattr(
+            transfer.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(BYTES) - 1)
+        )
+        with pytest.raises(
+            TableError, match=f"{len(BYTES)} bytes, and .* has {len(BYTES) - 1} free"
+        ):
+            tablegen.fetch(url)
+        assert left(installed) == []
+        monkeypatch.setattr(
+            transfer.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(BYTES))
+        )
+        assert tablegen.fetch(url)[0].read_bytes() == BYTES
+
+
+@every_case("scheme", ["file", "local"])
+def test_a_source_that_is_a_pipe_is_not_waited_for(scheme, tmp_path):
+    os.mkfifo(tmp_path / f"{scheme}.h5")
+    with pytest.raises(TableError, match="cannot be read: it is no regular file"):
+        tablegen.fetch(f"{scheme}://{tmp_path}/{scheme}.h5")
+
+
+def test_a_pipe_at_the_place_is_not_opened(shelf, tmp_path):
+    os.mkfifo(tmp_path / "place.h5")
+    with pytest.raises(TableError, match="is a FIFO, not a regular file"):
+        tablegen.fetch("probit-compact", source=shelf, output=tmp_path / "place.h5")
+
+
+@every_case("what", ["link", "link to all of it", "link to nothing", "pipe"])
+def test_a_link_or_pipe_where_the_bytes_are_kept_is_refused(what, shelf, installed, tmp_path):
+    installed.mkdir(exist_ok=True)
+    url = f"file://{shelf}/probit-compact.h5"
+    partial, other = partial_of(url, installed), tmp_path / what
+    if what == "pipe":
+        os.mkfifo(partial)
+    else:
+        partial.symlink_to(other)
+    if what in ("link", "link to all of it"):
+        other.write_bytes(BYTES if what == "link to all of it" else b"precious")
+    before = other.read_bytes() if other.exists() else None
+    with pytest.raises(TableError, match="a link or a special file"):
+        tablegen.fetch("probit-compact", source=shelf)
+    assert (other.read_bytes() if other.exists() else None) == before
+    assert left(installed) == [partial.name]
+    partial.unlink()
+
+
 def test_one_process_at_a_time_and_what_a_killed_one_has_left(shelf, installed):
     installed.mkdir()
     with on_a_server(shelf) as server:
@@ -201,7 +281,8 @@ def test_what_is_not_the_table_is_not_kept(what, tmp_path, monkeypatch):
     data, manners, digest, words = REFUSED[what]
     with serving({"/x.h5": data} if data is not None else {}) as server:
         server.manners, server.endless = list(manners), what == "endless"
-        limits = replace(IMPATIENT, largest=len(BYTES) + 10)
+        largest = (2 if what == "says more" else 1) * len(BYTES) + 10
+        limits = replace(IMPATIENT, largest=largest)
         with pytest.raises(TableError, match=words):
             tablegen.fetch(f"{server.url}/x.h5", sha256=digest, limits=limits)
     # Nothing has the table's name; of a cut connection the bytes are kept, under another.
