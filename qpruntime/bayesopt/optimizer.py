@@ -386,8 +386,14 @@ class Optimizer:
     def recommend(self, confidence: float = 0.95) -> Any:
         """Return the point of best mean objective whose constraints hold with this probability.
 
-        If there is none, the point where they hold most probably. If evaluations have failed, that
-        one succeeds is a constraint too.
+        The point need not have been evaluated. `confidence` is the probability, under the models,
+        that all constraints hold there together. A constraint that is active at the optimum keeps
+        the recommendation away from the boundary, by a distance that shrinks with the model's
+        uncertainty. An evaluated point that met its constraints may therefore have a better
+        objective; `best_evaluated` returns it. A lower `confidence` comes closer to the boundary.
+
+        If no point reaches `confidence`, the point where the constraints hold most probably is
+        returned. If evaluations have failed, success is a constraint too.
         """
         wanted = number(confidence, "confidence", above=0.0, most=1.0)
         data, surrogates = self._modelled()
@@ -395,6 +401,28 @@ class Optimizer:
         known = np.vstack([U for _, U, _ in data])
         u = recommended(surrogates, known, wanted, rng, self._space)
         return self._space.give(self._space.from_unit(u[None])[0])
+
+    def best_evaluated(self) -> tuple[Any, float] | None:
+        """Return the evaluated point of best observed objective that met all constraints.
+
+        Observed values are compared as they were told, with their noise and without the models.
+
+        Returns
+        -------
+        tuple of point and float, or None
+            The point as `ask` gives it and its objective. None if no evaluation has told the
+            objective and all constraints, each of which was at least 0.
+        """
+        feasible = [
+            r
+            for r in self._history.records
+            if not r.failed and r.known(0) and all(c >= 0.0 for c in r.values[1:])
+        ]
+        if not feasible:
+            return None
+        sign = -1.0 if self.maximise else 1.0
+        best = min(feasible, key=lambda r: sign * r.values[0])
+        return self._space.give(np.array(best.x)), best.values[0]
 
     # Keeping
 

@@ -313,3 +313,20 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="no evaluation"):
         opt.forget("x")
     assert opt.columns()["id"] == []
+
+
+@pytest.mark.parametrize("maximise", [False, True])
+def test_the_best_evaluated_point_met_its_constraints(maximise):
+    sign = -1.0 if maximise else 1.0
+    opt = Optimizer([(0, 4)], constraints=2, maximise=maximise, random_state=0)
+    assert opt.best_evaluated() is None
+    opt.tell([0.5], f=sign * -9.0, c=[1.0, -1e-9])
+    opt.tell([1.0], f=sign * -8.0, c=[1.0, None])
+    opt.tell([1.2], c=[1.0, 1.0])
+    assert opt.best_evaluated() is None
+    opt.tell([1.5], f=sign * 0.3, c=[1.0, 1.0])
+    opt.tell([2.0], f=sign * 0.1, c=[0.0, 0.0])
+    opt.tell([3.0], f=sign * 0.2, c=[1.0, 1.0])
+    point, value = opt.best_evaluated()
+    np.testing.assert_array_equal(point, [2.0])
+    assert value == sign * 0.1
