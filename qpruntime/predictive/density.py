@@ -284,6 +284,8 @@ _NODES, _FEWEST, _MOST, _CLOSE = 10, 12, 768, 1e-8
 # Reach of the coordinate v: y = centre + unit sinh(v), low + unit e^v, or a logistic function of v.
 _ENDS = {"line": (-16.0, 16.0), "half": (-45.0, 30.0), "span": (-40.0, 40.0)}
 _HALVINGS = 60
+# Reaches are narrowed by this factor, down to this share.
+_NARROWER, _LEAST_REACH = 0.75, 0.1
 _X, _W = legendre.leggauss(_NODES)
 # Coefficients of the polynomial through the nodes, from its values.
 _FIT = np.linalg.inv(legendre.legvander(_X, _NODES - 1))
@@ -398,18 +400,35 @@ def _of_one(
         mass = np.exp(log_density(likelihood, m, v, places.values))
         _complete(likelihood, float(mass.sum()), 1e-6)
         return _Sums(places.values, mass / mass.sum())
-    count, low, high = _FEWEST, *_ENDS[places.shape]
-    before = np.inf
+    reach = 1.0
+    while True:
+        try:
+            edges, density, total = _integrated(likelihood, places, m, v, reach)
+            break
+        except NumericalError:
+            # Light tails cannot be integrated over f where y is far away; the mass within is
+            # checked below.
+            if reach < _LEAST_REACH:
+                raise
+            reach *= _NARROWER
+    _complete(likelihood, total, 1e-5)
+    return _Panels(places, edges, density)
+
+
+def _integrated(
+    likelihood: Likelihood, places: Places, m: Array, v: Array, reach: float
+) -> tuple[Array, Array, float]:
+    """Return edges of panels, densities at their nodes, and the mass, on a share of the line."""
+    low, high = (reach * end for end in _ENDS[places.shape])
+    count, before = _FEWEST, np.inf
     while True:
         edges = np.linspace(low, high, count + 1)
         y, slope = places.at(_nodes(edges))
         density = np.exp(log_density(likelihood, m, v, y.reshape(-1))).reshape(y.shape)
         total = float(((density * slope) @ _W) @ (0.5 * np.diff(edges)))
         if abs(total - before) <= _CLOSE * total or 2 * count > _MOST:
-            break
+            return edges, density, total
         before, count = total, 2 * count
-    _complete(likelihood, total, 1e-5)
-    return _Panels(places, edges, density)
 
 
 def _complete(likelihood: Likelihood, total: float, off: float) -> None:

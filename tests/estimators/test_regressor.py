@@ -146,6 +146,20 @@ def test_a_density_of_ones_own_is_learnt():
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+def test_light_tails_of_ones_own_have_intervals():
+    """Normal noise, written by hand: an observation is normal with both variances."""
+    own = Likelihood.from_log_prob(
+        lambda f, y, theta: -0.5 * ((y - f) / 0.3) ** 2 - math.log(0.3 * math.sqrt(2.0 * math.pi)),
+        name="normal", outcomes=(-math.inf, math.inf), log_concave=True,
+    )  # fmt: skip
+    few = slice(0, 20)
+    model = GPRegressor(RBF(1.5, "fixed"), likelihood=own, method="ep", optimize=False)
+    model.fit(X[few], F[few])
+    mean, variance = model.latent(NEW[:2])
+    expected = mean[:, None] + np.sqrt(variance + 0.09)[:, None] * stats.norm.ppf([[0.05, 0.95]])
+    np.testing.assert_allclose(model.predict_interval(NEW[:2]), expected, rtol=1e-4)
+
+
 @every_case(
     ("options", "y", "words"),
     [
