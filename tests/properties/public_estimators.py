@@ -1,0 +1,371 @@
+"""The public estimators, each with small data: add a name here to try all properties on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from qpruntime import (
+    GPClassifier,
+    GPOrdinal,
+    GPPoissonRegressor,
+    GPPreference,
+    GPRegressor,
+    GPRobustRegressor,
+    GPSurvival,
+)
+from qpruntime.effects import EffectsModel, Fixed, Groups
+from qpruntime.forecasting import GPForecaster
+
+__all__ = ["CASES", "ELSEWHERE", "Case", "Data"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Arguments of `fit`, and the features at which to predict.
+
+    `rows` are arguments with one entry for each observation, `rest` all others. Features are a
+    frame wherever they are. Its numbers are multiples of 1/8, which single precision and integers
+    (after multiplication by 8) hold exactly.
+    """
+
+    rows: dict[str, Any]
+    new: pd.DataFrame
+    rest: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.rows.values())))
+
+    @property
+    def X(self) -> Any:
+        return self.arguments()["X"]
+
+    def arguments(self) -> dict[str, Any]:
+        return self.rows | self.rest
+
+    def take(self, rows: Any) -> Data:
+        """Return some observations, in the order given."""
+        taken = {
+            name: value.iloc[rows].reset_index(drop=True) if hasattr(value, "iloc") else value[rows]
+            for name, value in self.rows.items()
+        }
+        return replace(self, rows=taken)
+
+    def given(self, **changed: Any) -> Data:
+        """Return the data with some arguments replaced, or added to those of observations."""
+        rest = {name: changed.pop(name) for name in list(changed) if name in self.rest}
+        return replace(self, rows=self.rows | changed, rest=self.rest | rest)
+
+    def on_features(self, change: Callable[[Any], Any]) -> Data:
+        """Return the data with features changed, both those of the fit and the new ones."""
+        return replace(self.given(X=change(self.X)), new=change(self.new))
+
+
+def _predict_proba(model: Any, X: Any) -> Any:
+    return model.predict_proba(X)
+
+
+def _distribution(model: Any, X: Any) -> Any:
+    return np.column_stack([model.predict(X), model.predict_quantiles(X)])
+
+
+def _rates(model: Any, X: Any) -> Any:
+    counts = np.full(len(X), 2)
+    return np.column_stack([model.predict(X), model.predict_log_pmf(X, counts)])
+
+
+def _utilities(model: Any, X: Any) -> Any:
+    return np.column_stack(model.utility(X))
+
+
+def _forecasts(model: Any, X: Any) -> Any:
+    return np.column_stack([model.predict(len(X), X), model.predict_quantiles(len(X), X=X)])
+
+
+def _reverse_columns(found: Any) -> Any:
+    return found[:, ::-1]
+
+
+def _same(found: Any) -> Any:
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """One estimator, how it is made, its data, and which properties it does not have.
+
+    Parameters
+    ----------
+    make
+        Return an estimator that is not fitted.
+    data
+        Return its data.
+    predict
+        Return numbers of a fitted model at new features, one row for each.
+    target
+        Argument of `fit` that holds observations.
+    renamed
+        Return pairs of data with other labels, and how its predictions become those of before.
+    unit_of_target
+        Powers of ten and shifts, in spreads, that observations may have.
+    scaled
+        How numbers that `predict` returns follow y * unit + shift.
+    lacks
+        Properties that do not apply, each with the reason.
+    broken
+        Properties that fail, each with what is wrong.
+    rtol
+        Between fits that should agree: how far solutions of the same tolerance may differ.
+    """
+
+    name: str
+    make: Callable[[], Any]
+    data: Callable[[], Data]
+    predict: Callable[[Any, Any], Any]
+    target: str = "y"
+    renamed: Callable[[Data], list[tuple[Data, Callable[[Any], Any]]]] | None = None
+    lacks: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    rtol: float = 1e-7
+
+    def fit(self, data: Data) -> Any:
+        return self.make().fit(**data.arguments())
+
+    def numbers(self, data: Data) -> Any:
+        """Fit, and return what is predicted at the new features."""
+        return self.predict(self.fit(data), data.new)
+
+
+# --- Data: two features in eighths, and observations of every kind from one smooth function.
+
+ROWS = 32
+
+
+def _features(rows: int, seed: int) -> pd.DataFrame:
+    X = np.random.default_rng(seed).normal(size=(rows, 2)) * [1.0, 2.0]
+    return pd.DataFrame(np.round(8.0 * X) / 8.0, columns=["a", "b"])
+
+
+@cache
+def _plain() -> tuple[pd.DataFrame, Any, pd.DataFrame]:
+    X = _features(ROWS, 0)
+    noise = np.random.default_rng(1).normal(size=ROWS)
+    return X, np.sin(X["a"].to_numpy()) + 0.3 * X["b"].to_numpy() + 0.3 * noise, _features(5, 2)
+
+
+def _observed(observe: Callable[[Any], Any]) -> Callable[[], Data]:
+    def data() -> Data:
+        X, f, new = _plain()
+        return Data({"X": X, "y": observe(f)}, new)
+
+    return data
+
+
+def _survival() -> Data:
+    X, f, new = _plain()
+    return Data({"X": X, "y": np.exp(f), "event": np.arange(ROWS) % 4 != 0}, new)
+
+
+def _comparisons() -> Data:
+    items, _, new = _plain()
+    items = items[:8]
+    rng = np.random.default_rng(3)
+    pairs = np.array([rng.choice(8, 2, replace=False) for _ in range(ROWS)])
+    gain = np.diff(-items["a"].to_numpy()[pairs], axis=1)[:, 0] + rng.normal(size=ROWS)
+    return Data({"pairs": pairs, "scores": (gain > 0.0).astype(float)}, new, {"X": items})
+
+
+def _grouped(observe: Callable[[Any], Any]) -> Callable[[], Data]:
+    def data() -> Data:
+        X, f, new = _plain()
+        groups = np.arange(ROWS) % 4
+        X = X.assign(g=groups)
+        y = observe(f + np.array([0.6, -0.5, 0.1, -0.4])[groups])
+        return Data({"X": X, "y": y}, new.assign(g=np.arange(5) % 4))
+
+    return data
+
+
+def _series(observe: Callable[[Any], Any]) -> Callable[[], Data]:
+    def data() -> Data:
+        X, f, new = _plain()
+        return Data({"y": observe(f), "X": X, "index": np.arange(ROWS)}, new)
+
+    return data
+
+
+def _counts(f: Any) -> Any:
+    return np.random.default_rng(4).poisson(np.exp(0.5 + 0.7 * f))
+
+
+# --- Labels of another name.
+
+
+def _relabelled(data: Data, words: list[str]) -> Data:
+    y = data.rows["y"]
+    return data.given(y=np.array(words)[np.searchsorted(np.unique(y), y)])
+
+
+def _renamed_classes(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
+    words = ["ant", "bee", "cat"][: np.unique(data.rows["y"]).size]
+    return [
+        (_relabelled(data, words), _same),
+        (_relabelled(data, words[::-1]), _reverse_columns),
+        (data.given(y=-7 * data.rows["y"]), _reverse_columns),
+    ]
+
+
+def _renamed_items(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
+    order = np.random.default_rng(5).permutation(len(data.X))
+    items = data.X.iloc[order].reset_index(drop=True)
+    pairs = np.argsort(order)[data.rows["pairs"]]
+    swapped = data.given(pairs=data.rows["pairs"][:, ::-1], scores=1.0 - data.rows["scores"])
+    return [(data.given(X=items, pairs=pairs), _same), (swapped, _same)]
+
+
+def _renamed_groups(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
+    def named(names: list[Any]) -> Data:
+        return data.on_features(lambda X: X.assign(g=np.array(names)[X["g"]]))
+
+    return [(named(["d", "b", "a", "c"]), _same), (named([50, 10, 40, -20]), _same)]
+
+
+# --- The table.
+
+_OPTIONS = {"optimize": False, "tol": 1e-11, "max_sweeps": 400}
+_NO_LABELS = {"labels": "observations are numbers, not labels"}
+_BY_NAME = {"arrays": "terms name their columns"}
+#: Searches end within a tolerance of their own, and two of them at points that differ by it.
+_LEARNT = 1e-4
+
+CASES = [
+    Case(
+        "classifier",
+        lambda: GPClassifier(**_OPTIONS),
+        _observed(lambda f: (f > 0.0).astype(int)),
+        _predict_proba,
+        renamed=_renamed_classes,
+    ),
+    Case(
+        "classifier-one-vs-rest",
+        lambda: GPClassifier(**_OPTIONS),
+        _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
+        _predict_proba,
+        renamed=_renamed_classes,
+    ),
+    Case(
+        "classifier-joint",
+        lambda: GPClassifier(multi_class="joint", **_OPTIONS),
+        _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
+        _predict_proba,
+        renamed=_renamed_classes,
+    ),
+    Case(
+        "regressor-gaussian",
+        lambda: GPRegressor(**_OPTIONS),
+        _observed(lambda f: f),
+        _distribution,
+        lacks=_NO_LABELS,
+    ),
+    Case(
+        "regressor-gamma",
+        lambda: GPRegressor(likelihood="gamma", **_OPTIONS),
+        _observed(np.exp),
+        _distribution,
+        lacks=_NO_LABELS,
+    ),
+    Case(
+        "robust",
+        lambda: GPRobustRegressor(**_OPTIONS),
+        _observed(lambda f: f),
+        _distribution,
+        lacks=_NO_LABELS,
+    ),
+    Case(
+        "poisson",
+        lambda: GPPoissonRegressor(**_OPTIONS),
+        _observed(_counts),
+        _rates,
+        lacks=_NO_LABELS,
+    ),
+    Case(
+        "ordinal",
+        lambda: GPOrdinal(**_OPTIONS),
+        _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
+        _predict_proba,
+        renamed=_renamed_classes,
+    ),
+    Case(
+        "survival",
+        lambda: GPSurvival(**_OPTIONS),
+        _survival,
+        _distribution,
+        lacks=_NO_LABELS,
+    ),
+    Case(
+        "preference",
+        lambda: GPPreference(**_OPTIONS),
+        _comparisons,
+        _utilities,
+        target="scores",
+        renamed=_renamed_items,
+    ),
+    Case(
+        "effects-gaussian",
+        lambda: EffectsModel(
+            [Fixed("a"), Fixed("b"), Groups("g")], "gaussian", integrate="mode", correction=None
+        ),
+        _grouped(lambda f: f),
+        _distribution,
+        renamed=_renamed_groups,
+        lacks=_BY_NAME,
+        rtol=_LEARNT,
+    ),
+    Case(
+        "effects-poisson",
+        lambda: EffectsModel(
+            [Fixed("a"), Fixed("b"), Groups("g")], "poisson", integrate="mode", correction=None
+        ),
+        _grouped(_counts),
+        _distribution,
+        renamed=_renamed_groups,
+        lacks=_BY_NAME,
+        rtol=_LEARNT,
+    ),
+    Case(
+        "forecaster-gaussian",
+        lambda: _forecaster("gaussian"),
+        _series(lambda f: f),
+        _forecasts,
+        lacks=_NO_LABELS,
+        rtol=_LEARNT,
+    ),
+    Case(
+        "forecaster-poisson",
+        lambda: _forecaster("poisson"),
+        _series(_counts),
+        _forecasts,
+        lacks=_NO_LABELS,
+        rtol=_LEARNT,
+    ),
+]
+
+
+def _forecaster(family: str) -> GPForecaster:
+    return GPForecaster(
+        (), trend="level", noise=False, family=family, integrate="mode", cycle=False,
+        drift=False, outliers=False,
+    )  # fmt: skip
+
+
+#: Public estimators without properties here, and why.
+ELSEWHERE = {
+    "GPPanelForecaster": "a panel fits a GPForecaster to each series, and has tests of its own",
+    "DeepGPClassifier": "needs an extra; its fit is by stochastic gradients",
+    "DeepGPRegressor": "needs an extra; its fit is by stochastic gradients",
+}
