@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -136,8 +138,7 @@ def test_files_name_the_acquisition(tmp_path):
     again = Optimizer.load(tmp_path / "own", acquisition=distance)
     np.testing.assert_array_equal(again.ask(), own.ask())
     searched("pesc", 2).save(tmp_path / "pesc")
-    # Files of the default are what they were.
-    assert "acquisition" not in (tmp_path / "pesc").read_text()
+    assert json.loads((tmp_path / "pesc").read_text())["acquisition"] == "pesc"
     with pytest.raises(InputError, match="begun with acquisition=pesc"):
         Optimizer.load(tmp_path / "pesc", acquisition=distance)
 

@@ -102,7 +102,7 @@ def _polars(X):
 
 
 def _narrow(X):
-    return X.astype({name: np.float32 for name in ("a", "b")})
+    return X.astype(dict.fromkeys(("a", "b"), np.float32))
 
 
 def _columns(X):

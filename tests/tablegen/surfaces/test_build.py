@@ -189,9 +189,9 @@ def test_no_tolerance_is_offered_that_is_none(worst):
         ("probit", {"limit": 10}, "size limit must be at least"),
         ("probit", {"mu_step": 0.1}, "a table of surfaces has no such options: mu_step"),
         ("no.such.module:x", {}, "no module 'no.such.module'"),
-        ("surface_models:nothing", {}, "has no 'nothing'"),
-        ("surface_models:math", {}, "is a module, not a qpruntime Likelihood"),
-        ("surface_models:", {}, "must be NAME or package.module:name"),
+        ("tests.tools.surface_models:nothing", {}, "has no 'nothing'"),
+        ("tests.tools.surface_models:math", {}, "is a module, not a qpruntime Likelihood"),
+        ("tests.tools.surface_models:", {}, "must be NAME or package.module:name"),
     ],
 )
 def test_options_that_make_no_sense(tmp_path, likelihood, options, message):
@@ -215,7 +215,7 @@ def test_presets_of_ones_own(tmp_path):
 def test_command_line(tmp_path, monkeypatch, command):
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     (tmp_path / "my_model.py").write_text(
-        "from surface_models import ordinal\n\n"
+        "from tests.tools.surface_models import ordinal\n\n"
         "def make() -> 'Likelihood':\n    return ordinal(high=2.0)\n"
     )
     monkeypatch.chdir(tmp_path)
