@@ -197,18 +197,19 @@ def _targets(y: Any) -> Any:
     Raises
     ------
     InputError
-        If entries are masked, or labels are missing.
+        If entries are masked or missing.
     """
     if is_lazy(y):
         return y
     if hasattr(y, "to_pylist") or (hasattr(y, "to_numpy") and hasattr(y, "dtype")):
         y = array_of(y, "y")
     y = unmasked(y, "y")
-    if isinstance(y, np.ndarray) and y.dtype.kind == "O" and y.ndim == 1:
-        missing = [is_missing(one) for one in y]
-        if any(missing) and any(isinstance(one, (str, bool)) for one in y):
+    if isinstance(y, np.ndarray) and y.dtype.kind in "fO" and y.ndim == 1:
+        missing = np.isnan(y) if y.dtype.kind == "f" else np.array([is_missing(one) for one in y])
+        if missing.any():
+            kind = "label" if any(isinstance(one, (str, bool)) for one in y) else "value"
             raise InputError(
-                f"y has no label in row {missing.index(True)}, NaN: leave the {sum(missing)} rows "
+                f"y has no {kind} in row {np.argmax(missing)}, NaN: leave the {missing.sum()} rows "
                 "without one out"
             )
     return y

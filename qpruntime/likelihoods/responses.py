@@ -85,6 +85,8 @@ def spans(y: ArrayLike) -> Array:
         remedy = "an event at 0 has no logarithm: give it half the shortest time"
         if values.ndim == 2 and np.isin(last, (0.0, 1.0)).all():
             remedy = "of times and whether the event was seen: fit(X, times, event=seen)"
+        if np.isnan(bad).any():
+            remedy = "leave out rows without a time"
         raise InputError(
             f"times must be 0 <= first <= last with something known of them, got {bad[0]:g} to "
             f"{bad[1]:g}; {remedy}"
@@ -149,7 +151,9 @@ def counts(y: ArrayLike) -> Array:
         raise InputError(f"counts must be numbers 0, 1, 2, ..., got {error}") from error
     wrong = ~((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values))
     if wrong.any():
-        raise InputError(f"counts must be 0, 1, 2, ..., got {values[wrong].flat[0]:g}")
+        bad = values[wrong].flat[0]
+        remedy = ": leave out rows without one" if np.isnan(bad) else ""
+        raise InputError(f"counts must be 0, 1, 2, ..., got {bad:g}{remedy}")
     if (values > LARGEST_COUNT).any():
         raise InputError(
             f"counts up to {LARGEST_COUNT} are supported, got {values.max():.0f}; counts that "
@@ -166,9 +170,10 @@ def reals(y: ArrayLike) -> Array:
         raise InputError(f"observations must be real numbers, got {error}") from error
     wrong = ~(np.abs(values) <= LARGEST_REAL)
     if wrong.any():
+        bad = values[wrong].flat[0]
+        remedy = "leave out rows without one" if np.isnan(bad) else "rescale them"
         raise InputError(
-            f"observations must be finite and within {LARGEST_REAL:g}, got "
-            f"{values[wrong].flat[0]:g}; rescale them"
+            f"observations must be finite and within {LARGEST_REAL:g}, got {bad:g}; {remedy}"
         )
     return values
 

@@ -111,10 +111,17 @@ class Case:
         Argument of `fit` that holds observations.
     renamed
         Return pairs of data with other labels, and how its predictions become those of before.
-    unit_of_target
-        Powers of ten and shifts, in spreads, that observations may have.
-    scaled
-        How numbers that `predict` returns follow y * unit + shift.
+    shifts
+        Origins that observations may have, beside units: (0,) for positive ones, which have none.
+    missing
+        Whether observations that are missing are "refused" or "left out".
+    gaps
+        Whether features may be missing; else they are refused.
+    alike
+        What a fit to observations that are all equal does, by their value: "refused", or how far
+        expectations at the features of the fit may be from it, which a prior may pull away.
+    doubled
+        How far a weight of 2 may be from the row twice, as `rtol`.
     lacks
         Properties that do not apply, each with the reason.
     broken
@@ -129,9 +136,14 @@ class Case:
     predict: Callable[[Any, Any], Any]
     target: str = "y"
     renamed: Callable[[Data], list[tuple[Data, Callable[[Any], Any]]]] | None = None
+    shifts: tuple[float, ...] = ()
+    missing: str = "refused"
+    gaps: bool = True
+    alike: dict[float, float | str] = field(default_factory=dict)
+    doubled: float = 1e-9
     lacks: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    rtol: float = 1e-7
+    rtol: float = 1e-9
 
     def fit(self, data: Data) -> Any:
         return self.make().fit(**data.arguments())
@@ -240,8 +252,23 @@ def _renamed_groups(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
 _OPTIONS = {"optimize": False, "tol": 1e-11, "max_sweeps": 400}
 _NO_LABELS = {"labels": "observations are numbers, not labels"}
 _BY_NAME = {"arrays": "terms name their columns"}
-#: Searches end within a tolerance of their own, and two of them at points that differ by it.
-_LEARNT = 1e-4
+_NO_UNIT = {"unit of y": "observations are labels or counts, which have no unit"}
+_NO_WEIGHTS = {
+    "weights": "fit takes no weights: a step is observed once",
+    "weight 0": "fit takes no weights: a step is observed once",
+}
+_WEIGHTED_SPREAD = {
+    "weights": "y and columns are brought to unit spread over rows, whatever weights these have, "
+    "so that priors are those of another unit where weights differ"
+}
+#: A rate that 32 zeros leave plausible is about three events in them, 3 / 32.
+_COUNTS_ALIKE = {0: 0.1, 1: 0.2}
+#: Searches that round differently end within their own tolerance of the maximum.
+_LEARNT = 1e-6
+#: EP approximates the square of a likelihood by one site and two equal likelihoods by two, which
+#: differ by EP's own error where the likelihood is not Gaussian: 2e-4 to 4e-3 here. Weights that
+#: are ignored differ by 5e-2 at least.
+_TWO_SITES = 8e-3
 
 CASES = [
     Case(
@@ -250,6 +277,9 @@ CASES = [
         _observed(lambda f: (f > 0.0).astype(int)),
         _predict_proba,
         renamed=_renamed_classes,
+        alike={0: "refused", 1: "refused"},
+        doubled=_TWO_SITES,
+        lacks=_NO_UNIT,
     ),
     Case(
         "classifier-one-vs-rest",
@@ -257,6 +287,9 @@ CASES = [
         _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
         _predict_proba,
         renamed=_renamed_classes,
+        alike={0: "refused", 1: "refused"},
+        doubled=_TWO_SITES,
+        lacks=_NO_UNIT,
     ),
     Case(
         "classifier-joint",
@@ -264,12 +297,16 @@ CASES = [
         _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
         _predict_proba,
         renamed=_renamed_classes,
+        alike={0: "refused", 1: "refused"},
+        lacks=_NO_UNIT | {"weights": "joint classes take weights of 0 and 1 alone, and say so"},
     ),
     Case(
         "regressor-gaussian",
         lambda: GPRegressor(**_OPTIONS),
         _observed(lambda f: f),
         _distribution,
+        shifts=(0.0, 1e6),
+        alike={0: 1e-12, 3.5: 1e-9},
         lacks=_NO_LABELS,
     ),
     Case(
@@ -277,6 +314,9 @@ CASES = [
         lambda: GPRegressor(likelihood="gamma", **_OPTIONS),
         _observed(np.exp),
         _distribution,
+        shifts=(0.0,),
+        alike={0: "refused", 3.5: 0.2},
+        doubled=_TWO_SITES,
         lacks=_NO_LABELS,
     ),
     Case(
@@ -284,6 +324,9 @@ CASES = [
         lambda: GPRobustRegressor(**_OPTIONS),
         _observed(lambda f: f),
         _distribution,
+        shifts=(0.0, 1e6),
+        alike={0: 1e-12, 3.5: 1e-9},
+        doubled=_TWO_SITES,
         lacks=_NO_LABELS,
     ),
     Case(
@@ -291,7 +334,9 @@ CASES = [
         lambda: GPPoissonRegressor(**_OPTIONS),
         _observed(_counts),
         _rates,
-        lacks=_NO_LABELS,
+        alike=_COUNTS_ALIKE,
+        doubled=_TWO_SITES,
+        lacks=_NO_LABELS | _NO_UNIT,
     ),
     Case(
         "ordinal",
@@ -299,12 +344,18 @@ CASES = [
         _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
         _predict_proba,
         renamed=_renamed_classes,
+        alike={0: "refused", 1: "refused"},
+        doubled=_TWO_SITES,
+        lacks=_NO_UNIT,
     ),
     Case(
         "survival",
         lambda: GPSurvival(**_OPTIONS),
         _survival,
         _distribution,
+        shifts=(0.0,),
+        alike={0: "refused", 3.5: 1.0},
+        doubled=_TWO_SITES,
         lacks=_NO_LABELS,
     ),
     Case(
@@ -314,6 +365,10 @@ CASES = [
         _utilities,
         target="scores",
         renamed=_renamed_items,
+        alike={},
+        doubled=_TWO_SITES,
+        gaps=False,
+        lacks=_NO_UNIT | {"all equal": "scores that are all equal still say which items won"},
     ),
     Case(
         "effects-gaussian",
@@ -323,7 +378,11 @@ CASES = [
         _grouped(lambda f: f),
         _distribution,
         renamed=_renamed_groups,
+        shifts=(0.0, 1e6),
+        alike={0: 1e-9, 3.5: 1e-6},
+        broken=_WEIGHTED_SPREAD,
         lacks=_BY_NAME,
+        gaps=False,
         rtol=_LEARNT,
     ),
     Case(
@@ -334,7 +393,10 @@ CASES = [
         _grouped(_counts),
         _distribution,
         renamed=_renamed_groups,
-        lacks=_BY_NAME,
+        alike=_COUNTS_ALIKE,
+        broken=_WEIGHTED_SPREAD,
+        lacks=_BY_NAME | _NO_UNIT,
+        gaps=False,
         rtol=_LEARNT,
     ),
     Case(
@@ -342,7 +404,11 @@ CASES = [
         lambda: _forecaster("gaussian"),
         _series(lambda f: f),
         _forecasts,
-        lacks=_NO_LABELS,
+        shifts=(0.0, 1e6),
+        missing="left out",
+        alike={0: 1e-9, 3.5: 1e-6},
+        lacks=_NO_LABELS | _NO_WEIGHTS,
+        gaps=False,
         rtol=_LEARNT,
     ),
     Case(
@@ -350,7 +416,10 @@ CASES = [
         lambda: _forecaster("poisson"),
         _series(_counts),
         _forecasts,
-        lacks=_NO_LABELS,
+        missing="left out",
+        alike=_COUNTS_ALIKE,
+        lacks=_NO_LABELS | _NO_UNIT | _NO_WEIGHTS,
+        gaps=False,
         rtol=_LEARNT,
     ),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,10 +13,16 @@ import pytest
 import qpruntime
 import qpruntime.effects
 import qpruntime.forecasting
+from qpruntime import CorrectionWarning, InputError
 from tests.properties.public_estimators import CASES, ELSEWHERE
 
 #: Properties that a case may lack or break, by the names that it says so with.
-PROPERTIES = {"arrays", "columns", "labels", "rows", "types"}
+PROPERTIES = {
+    "all equal", "arrays", "columns", "constant feature", "labels", "missing features",
+    "missing y", "rows", "types", "unit of X", "unit of y", "weight 0", "weights",
+}  # fmt: skip
+#: A row with nothing in it, or with what would move everything if it counted.
+ROW = 3
 
 
 def having(prop):
@@ -147,3 +155,152 @@ def test_observations_in_single_precision(case):
     narrow = np.asarray(data.rows[case.target]).astype(np.float32)
     wide = case.numbers(data.given(**{case.target: narrow.astype(float)}))
     same(case, case.numbers(data.given(**{case.target: narrow})), wide, rtol=1e-12)
+
+
+# --- Units and origins.
+
+
+@having("unit of X")
+@pytest.mark.parametrize(("unit", "shift"), [(1e-6, 0.0), (1e9, 0.0), (1.0, 1e6), (1e3, -1e8)])
+def test_unit_and_origin_of_features(case, unit, shift):
+    def moved(X):
+        return X.assign(a=X["a"] * unit + shift, b=X["b"] * unit - shift)
+
+    same(case, case.numbers(case.data().on_features(moved)))
+
+
+@having("unit of X")
+def test_unit_and_origin_of_times(case):
+    data = case.data()
+    if "index" in data.rows:
+        same(case, case.numbers(data.given(index=3600 * data.rows["index"] + 10**6)))
+
+
+@having("unit of y")
+@pytest.mark.parametrize("unit", [1e-6, 1e3, 1e9])
+def test_unit_and_origin_of_observations(case, unit):
+    data = case.data()
+    assert case.shifts, "observations with a unit have an origin, or none: (0.0,)"
+    for shift in case.shifts:
+        found = case.numbers(data.given(y=unit * (data.rows["y"] + shift)))
+        same(case, found / unit - shift)
+
+
+# --- Weights.
+
+
+@having("weights")
+def test_whole_weights_are_equal_rows(case):
+    data = case.data()
+    weights = 1 + np.arange(len(data)) % 3
+    repeated = case.numbers(data.take(np.repeat(np.arange(len(data)), weights)))
+    weighted = case.numbers(data.given(sample_weight=weights.astype(float)))
+    same(case, weighted, repeated, rtol=max(case.doubled, case.rtol))
+    unit = np.abs(repeated).max(axis=0)
+    ignored = np.abs((_numbers_by_name(case.name) - repeated) / unit).max()
+    assert ignored > 5.0 * case.doubled
+
+
+@having("weight 0")
+def test_rows_of_weight_0_teach_nothing(case):
+    data = case.data()
+    more = data.take(np.r_[np.arange(len(data)), 0])
+    changed = {}
+    if "X" in more.rows:
+        odd = {"a": 1e6, "b": -1e6, "g": 99}
+        changed["X"] = more.X.copy()
+        for name in changed["X"]:
+            changed["X"].loc[len(data), name] = odd[name]
+    if case.renamed is None or case.name.startswith("effects"):
+        changed["y"] = more.rows["y"].copy()
+        changed["y"][-1] = 10**6
+    weights = np.r_[np.ones(len(data)), 0.0]
+    same(case, case.numbers(more.given(sample_weight=weights, **changed)))
+
+
+# --- Missing values.
+
+
+def _masked(y):
+    return np.ma.array(y, mask=np.arange(len(y)) == ROW)
+
+
+def _nan(y):
+    return np.where(np.arange(len(y)) == ROW, np.nan, y)
+
+
+def _none(y):
+    return np.array([None if i == ROW else one for i, one in enumerate(y.tolist())], dtype=object)
+
+
+def _nullable(y):
+    return pd.Series(_nan(y)).convert_dtypes()
+
+
+@having("missing y")
+@pytest.mark.parametrize("hide", [_masked, _nan, _none, _nullable])
+def test_missing_observations(case, hide):
+    data = case.data()
+    gappy = data.given(**{case.target: hide(data.rows[case.target])})
+    if case.missing == "refused":
+        with pytest.raises(InputError, match=r"mask|(?i:nan|none).*(leave|finite)"):
+            case.fit(gappy)
+    else:
+        kept = np.delete(np.arange(len(data)), ROW)
+        same(case, case.numbers(gappy), case.numbers(data.take(kept)))
+
+
+@having("missing features")
+def test_masked_features_are_missing_ones(case):
+    data = case.data()
+    hidden = np.zeros(data.X.shape, dtype=bool)
+    hidden[ROW, 0] = True
+    gappy = data.given(X=data.X.mask(hidden))
+    if "arrays" in case.lacks:
+        columns = enumerate(data.X)
+        masked = {name: np.ma.array(data.X[name], mask=hidden[:, i]) for i, name in columns}
+        masked = data.given(X=masked)
+    else:
+        masked = data.on_features(pd.DataFrame.to_numpy)
+        masked = masked.given(X=np.ma.array(masked.X, mask=hidden))
+    if case.gaps:
+        same(case, case.numbers(masked), case.numbers(gappy))
+        return
+    for refused in (gappy, masked):
+        with pytest.raises(InputError, match=r"mask|nan"):
+            case.fit(refused)
+
+
+# --- Data that say little.
+
+
+@having("all equal")
+def test_observations_that_are_all_equal(case):
+    data = case.data()
+    assert case.alike
+    for value, reach in case.alike.items():
+        level = data.given(y=np.full(len(data), value))
+        if reach == "refused":
+            with pytest.raises(InputError, match=r"one class|got 1|positive|half the shortest"):
+                case.fit(level)
+            continue
+        with warnings.catch_warnings():
+            # Counts that are all 0 have no smallest log rate, and corrections may say so.
+            warnings.simplefilter("ignore", CorrectionWarning)
+            found = case.numbers(replace(level, new=data.X[:5]))
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found[:, 0], value, rtol=0.0, atol=reach)
+
+
+@having("constant feature")
+def test_a_constant_feature_says_nothing(case):
+    constant = case.data().on_features(lambda X: X.assign(b=3.0))
+    if case.name.startswith("effects"):
+        with pytest.raises(InputError, match=r"'b' .* one value in all rows"):
+            case.fit(constant)
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = case.numbers(constant)
+    assert all("'b' has one value" in str(warning.message) for warning in caught)
+    same(case, found, case.numbers(constant.on_features(lambda X: X[["a"]])))
