@@ -259,5 +259,5 @@ def test_times_are_columns_of_any_kind():
     np.testing.assert_array_equal(found[0], found[2])
     back = model.predict_proba(new[::-1])
     np.testing.assert_allclose(found[::-1], back, rtol=1e-12)
-    with pytest.raises(InputError, match="y has no value in row .*, NaN"):
+    with pytest.raises(InputError, match=r"y has no value in row .*, NaN"):
         model.fit(days[:, None], np.where(days == 3, np.nan, 1.0))
