@@ -121,9 +121,9 @@ def test_copies_leave_coupling_and_exponent(seed):
 def test_every_estimator_takes_groups():
     X, y, rng = noise(40, 5, 2)
     groups = np.repeat([f"subject {k}" for k in range(20)], 2)
-    tree = DecisionTreeRegressor(max_depth=2)
+    tree = DecisionTreeRegressor(max_depth=2, random_state=0)
     for model, seen in (
-        (GPClassifier(prior_mean=RandomForestClassifier(5)), y),
+        (GPClassifier(prior_mean=RandomForestClassifier(5, random_state=0)), y),
         (GPRegressor(prior_mean=tree), rng.normal(size=40)),
         (GPRobustRegressor(prior_mean=tree), rng.normal(size=40)),
         (GPPoissonRegressor(prior_mean=tree), rng.poisson(3.0, 40)),
