@@ -57,6 +57,7 @@ __all__ = [
     "call_wp_rule",
     "contracted",
     "inlined",
+    "inlined_by_numba",
     "kernel",
     "summed",
 ]
@@ -251,11 +252,22 @@ def summed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`kernel` that LLVM copies into its callers: handing over arrays can cost more than the work.
+    """`contracted` that LLVM copies into its callers, as handing over arrays can cost a lot."""
+    options = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract"},
+        "forceinline": True,
+    }
+    return _compiled(function, options)
 
-    numba's own inlining (``inline="always"``) lowers the function again in each caller.
+
+def inlined_by_numba(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`inlined` before types are known, which lowers the function again in each caller.
+
+    It saves counting references to arrays in tuples: 15 % of corrected marginals.
     """
-    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, "inline": "always"}
     return _compiled(function, options)
 
 

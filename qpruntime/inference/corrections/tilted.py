@@ -19,7 +19,7 @@ from qpruntime._numba import (
     call_moments,
     call_raised_moments,
     call_split,
-    inlined,
+    inlined_by_numba,
     kernel,
 )
 from qpruntime._typing import Array, IntArray
@@ -116,7 +116,7 @@ def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
     )
 
 
-@inlined
+@inlined_by_numba
 def log_factor(rule: Rule, fixed: Fixed, j: int, f: float) -> float:
     """log e_j at f, but for a constant: measured from the site at its mean.
 
@@ -130,7 +130,7 @@ def log_factor(rule: Rule, fixed: Fixed, j: int, f: float) -> float:
     return w * level + d * (0.5 * fixed.tau[j] * d - tilt)
 
 
-@inlined
+@inlined_by_numba
 def closed_mean(rule: Rule, fixed: Fixed, j: int, mean: float, variance: float) -> float:
     """log E e_j under N(mean, variance) by the moments at the cavity that this is; NaN if none."""
     tau, w = fixed.tau[j], fixed.weights[j]
@@ -149,7 +149,7 @@ def closed_mean(rule: Rule, fixed: Fixed, j: int, mean: float, variance: float) 
     return log_z - 0.5 * math.log(kept) + d * (0.5 * tau * d - tilt) + 0.5 * v * g * g
 
 
-@inlined
+@inlined_by_numba
 def log_mean(
     rule: Rule, fixed: Fixed, tilted: Tilted, j: int, mean: float, variance: float
 ) -> float:
