@@ -29,6 +29,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "executed_pages",
     "files_outside",
     "formulas",
     "help_of_commands",
@@ -120,6 +121,8 @@ sphinx_gallery_conf = {
     "reference_url": {"qpruntime": None, "tablegen": None},
     "plot_gallery": True,
     "min_reported_time": 1,
+    # Each example starts with the style of all figures.
+    "reset_modules": ("matplotlib", "seaborn", "figure_style.set_style"),
     # That page would load scripts from elsewhere.
     "write_computation_times": False,
 }

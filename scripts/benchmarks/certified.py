@@ -3,7 +3,7 @@
 Costs are the best of many runs over 1000 cavities, nanoseconds a cavity; what is not installed is
 left out. Errors are those of log Z, of the tilted deviation and of the bound's slope by 20 points,
 against `qpruntime.functions`. Results go to ``tables/results/certified.json``, the picture beside
-it; tables on docs/other-libraries.md are made of them.
+it; tables on docs/models-measured.md are made of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables and the picture of docs/other-libraries.md, of ``tables/results/certified.json``."""
+"""Tables and the picture of docs/models-measured.md, of ``tables/results/certified.json``."""
 
 from __future__ import annotations
 

@@ -44,19 +44,24 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gaps": bayesopt.gaps,
         "times": bayesopt.times,
     },
-    "data-frames.md": {"peers": frames.peers, "forms": frames.forms, "gaps": frames.gaps},
     "forecasts-measured.md": {
         "peers": forecasts.seen,
         "others": forecasts.others,
         "zeros": forecasts.zeros,
         "panels": forecasts.panels,
     },
-    "kinds-of-y.md": {"kinds": kinds.kinds},
-    "survival-times.md": {"kernels": kinds.kernels, "cover": kinds.cover},
-    "uncertain-hyperparameters.md": {
+    "models-measured.md": {
+        "kinds": kinds.kinds,
+        "kernels": kinds.kernels,
+        "cover": kinds.cover,
+        "peers": frames.peers,
+        "forms": frames.forms,
+        "gaps": frames.gaps,
         "designs": integrated.designs,
         "sets": integrated.sets,
         "few": integrated.few_rows,
+        "failures": certified.failures,
+        "costs": certified.costs,
     },
     "series-measured.md": {"times": speed.series},
     "deep-measured.md": {
@@ -100,7 +105,6 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "wrong": truth.wrong,
         "said": truth.by_word,
     },
-    "other-libraries.md": {"failures": certified.failures, "costs": certified.costs},
     "corrections.md": {
         "weights": weights.by_group,
         "held out": weights.held_out,
