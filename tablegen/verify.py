@@ -53,8 +53,11 @@ class Report:
     certificate: dict[str, Any]
 
     @property
-    def ok(self) -> bool:
-        return not self.problems
+    def ok(self) -> bool | None:
+        """True if the table is sound, None if nothing is wrong but the accuracy was not checked."""
+        if self.problems:
+            return False
+        return True if self.certificate else None
 
 
 class _Kind(NamedTuple):

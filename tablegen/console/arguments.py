@@ -270,6 +270,11 @@ def _fetch(fetch: argparse.ArgumentParser) -> None:
 
 def _verify(verify: argparse.ArgumentParser) -> None:
     _table(verify)
+    verify.description = (
+        "Hash a table and integrate random points again. The exit status is 0 if the table is "
+        "sound, 1 if it is not, and 3 if its bytes are right but its accuracy was not checked, "
+        "because the code of its likelihood was not given (--likelihood)."
+    )
     verify.add_argument(
         "--likelihood", metavar="NAME", help="package.module:name of your own table of surfaces"
     )

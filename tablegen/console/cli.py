@@ -27,7 +27,7 @@ from tablegen.files.workspace import BuildStopped
 
 __all__ = ["main"]
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+DONE, FAILED, UNCHECKED, INTERRUPTED = 0, 1, 3, 130
 
 #: Packages that only some commands need, and the extra that brings them.
 EXTRAS = {
@@ -206,6 +206,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     _print(document, describe.text(document), arguments.json)
     for problem in report.problems:
         print(f"tablegen: error: {report.path}: {problem}", file=sys.stderr)
+    if report.ok is None:
+        return UNCHECKED
     return DONE if report.ok else FAILED
 
 

@@ -45,11 +45,15 @@ def table(path: Path, metadata: Metadata) -> Document:
     }
 
 
+_UNCHECKED = "not checked: give the table's likelihood, --likelihood package.module:name"
+
+
 def report(found: Report) -> Document:
     """Describe the result of `tablegen.verify.verify`."""
     return {
         "path": str(found.path),
         "ok": found.ok,
+        "accuracy": "checked" if found.certificate else _UNCHECKED,
         "problems": list(found.problems),
         "seed": found.seed,
         "points": found.points,

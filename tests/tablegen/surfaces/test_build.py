@@ -237,8 +237,11 @@ def test_command_line(tmp_path, monkeypatch, command):
     assert info.out == command("info", "graded(low=-1, high=2)-surfaces").out
     assert "graded,low=-1,high=2-surfaces" in command("list").out
     hashed = command("verify", "graded-surfaces")
-    assert hashed.code == 0
+    assert hashed.code == 3
     assert "not measured" in hashed.out
+    assert "accuracy           not checked: give the table's likelihood" in hashed.out
+    assert "ok   " not in hashed.out
+    assert json.loads(command("verify", "graded-surfaces", "--json").out)["ok"] is None
     plotted = command("plot", "graded-surfaces", "--output", tmp_path / "a.svg", "--outcome", 2)
     assert plotted.code == 0, plotted.err
     assert "log Z" in (tmp_path / "a.svg").read_text()
