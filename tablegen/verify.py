@@ -42,7 +42,7 @@ class Report:
         Largest relative error allowed at nodes.
     certificate : dict
         The errors measured now, as `grid.errors.certify` returns them; empty if the data are
-        too damaged to measure.
+        too damaged to measure, or the likelihood was not given.
     """
 
     path: Path
@@ -93,8 +93,8 @@ def verify(
     table : str or path
         A file, or the name of an installed table.
     likelihood : Likelihood, optional
-        The code of a table of surfaces that is not of a registered one; without it, such a table
-        is hashed and nothing is integrated again.
+        The code of a table of surfaces whose likelihood is not registered. Without it, such a table
+        is hashed, but its accuracy is not checked and the report's ``ok`` is None.
     points : int
         Random points to integrate again: nodes of a grid, points in each region of a compact
         table. Edges, corners, and the nodes that fit their neighbours worst come on top; small

@@ -45,21 +45,26 @@ def table(path: Path, metadata: Metadata) -> Document:
     }
 
 
-_UNCHECKED = "not checked: give the table's likelihood, --likelihood package.module:name"
-
-
 def report(found: Report) -> Document:
     """Describe the result of `tablegen.verify.verify`."""
     return {
         "path": str(found.path),
         "ok": found.ok,
-        "accuracy": "checked" if found.certificate else _UNCHECKED,
+        "accuracy": _accuracy(found),
         "problems": list(found.problems),
         "seed": found.seed,
         "points": found.points,
         "tolerance": found.tolerance,
         "certificate": found.certificate,
     }
+
+
+def _accuracy(found: Report) -> str:
+    if found.certificate:
+        return "checked"
+    if found.ok is None:
+        return "not checked: give the table's likelihood, --likelihood package.module:name"
+    return "not checked: the data are damaged"
 
 
 def installed() -> Document:

@@ -242,6 +242,13 @@ def test_command_line(tmp_path, monkeypatch, command):
     assert "accuracy           not checked: give the table's likelihood" in hashed.out
     assert "ok   " not in hashed.out
     assert json.loads(command("verify", "graded-surfaces", "--json").out)["ok"] is None
+    damaged = tmp_path / "damaged.h5"
+    data = bytearray((tmp_path / "graded,low=-1,high=2-surfaces.h5").read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    refused = command("verify", damaged)
+    assert refused.code == 1
+    assert "accuracy           not checked: the data are damaged" in refused.out
     plotted = command("plot", "graded-surfaces", "--output", tmp_path / "a.svg", "--outcome", 2)
     assert plotted.code == 0, plotted.err
     assert "log Z" in (tmp_path / "a.svg").read_text()
@@ -253,7 +260,9 @@ def test_command_line(tmp_path, monkeypatch, command):
 def test_verify_with_the_code(tmp_path):
     path = tmp_path / "gumbel.h5"
     build(gumbel(), path, **SMALL)
-    assert verify(path, points=200, seed=1).certificate == {}
+    hashed = verify(path, points=200, seed=1)
+    assert hashed.certificate == {}
+    assert hashed.ok is None
     report = verify(path, likelihood=gumbel(), points=200, seed=1, workers=1)
     assert report.ok
     assert 0.0 < report.certificate["mean"]["max_relative_error"] < 1e-4
