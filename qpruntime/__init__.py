@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from qpruntime.inference.sparse.infer import infer_sparse
     from qpruntime.inference.sparse.posterior import SparsePosterior
     from qpruntime.interop.functions import LikelihoodFunctions, functions
-    from qpruntime.learning.options import Inducing, Integrate, Joint, Search, Series
+    from qpruntime.learning.options import Inducing, Integrate, Search, Series
     from qpruntime.likelihoods import Likelihood
     from qpruntime.persistence.file import load
     from qpruntime.projection.open import open_table
@@ -64,7 +64,6 @@ _HOME = {
     "Inducing": "learning.options",
     "InputError": "errors",
     "Integrate": "learning.options",
-    "Joint": "learning.options",
     "Likelihood": "likelihoods",
     "LikelihoodFunctions": "interop.functions",
     "NumericalError": "errors",
@@ -111,7 +110,6 @@ __all__ = [
     "Inducing",
     "InputError",
     "Integrate",
-    "Joint",
     "Likelihood",
     "LikelihoodFunctions",
     "LocalPosterior",

@@ -27,7 +27,7 @@ MODELS = [GPClassifier, GPPoissonRegressor, GPRobustRegressor]
 #: What users call. Results are made by functions, and likelihoods have a contract of their own.
 CALLED = re.compile(
     r"infer|project|open_table|condition|gains|sample_minimisers|Optimizer|GP\w+$|GP\w+\.(fit|pre)|"
-    r"Deep|Inducing|Integrate|Joint|Search|Series$|PESC"
+    r"Deep|Inducing|Integrate|Search|Series$|PESC"
 )
 #: Words whose types differ from place to place, and why each is one thing all the same.
 KINDS = {

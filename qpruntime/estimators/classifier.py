@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import flag, number, shown
+from qpruntime._validation import choice, flag, number, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.averaging import is_integrated, mixed_normals, mixed_probabilities
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
@@ -48,7 +48,7 @@ from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.data import is_lazy
 from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.options import Integrate, Joint, joint_of
+from qpruntime.learning.options import Integrate
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.likelihoods import Likelihood
@@ -150,13 +150,12 @@ class GPClassifier(ClassifierMixin, _Fitted):
         in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
         Where kernel and engine are chosen, from 1500 rows on, print stages and the time left.
 
-    multi_class : {"one_vs_rest", "joint"} or Joint
+    multi_class : {"one_vs_rest", "joint"}
         What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
         latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
         probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
         and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
-        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``. With
-        `qpruntime.Joint` each class may have a kernel of its own.
+        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``.
     hyperparameters : {"mode", "integrate"} or Integrate
         "integrate" averages predictions over what hyper-parameters may be, weighted by evidence and
         prior, in place of the most probable ones: see ``docs/uncertain-hyperparameters.md``.
@@ -169,7 +168,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         The labels; of two, the second is the positive class.
     kernel_, posterior_ : scikit-learn kernel and Posterior
         With the fitted parameters, and at the training points; K-tuples for K > 2 classes. Jointly
-        one kernel, or with a kernel for each class a K-tuple, and one `ClassPosterior`.
+        one kernel and one `ClassPosterior`.
     parameters_ : dict
         Of the likelihood, by name, with what was learnt.
     coupling_ : float
@@ -182,8 +181,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     optimum_ : Optimum or None
         The best optimiser run; a K-tuple for K > 2 classes, one if joint.
     optima_ : tuple of Optimum
-        Every optimiser run, best first; a K-tuple of such for K > 2 classes, one if joint; that of
-        a kernel for each class first.
+        Every optimiser run, best first; a K-tuple of such for K > 2 classes, one if joint.
     log_marginal_likelihood_value_ : float
         Log evidence of the posterior, or its bound for "vb"; for K > 2 classes the mean of K, as
         in scikit-learn, or the joint evidence.
@@ -228,7 +226,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
     method: Inference = "qp"
     p: float | None = None
     monotone: Mapping[str | int, int] | None = None
-    multi_class: Literal["one_vs_rest", "joint"] | Joint = "one_vs_rest"
+    multi_class: Literal["one_vs_rest", "joint"] = "one_vs_rest"
     hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
     def fit(
@@ -269,7 +267,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
             change with them, or a bound holds one back. Without restarts one more run then starts
             from the distances between rows; both are in ``optima_``.
         """
-        jointly = joint_of(self.multi_class) is not None
+        jointly = choice(self.multi_class, "multi_class", ("one_vs_rest", "joint")) == "joint"
         # Options that cannot act are refused before data are looked at; of joint fits, later.
         settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,6 @@ from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import kernel_of_table
 from qpruntime.estimators.input_data import levels_of as levels_of_inputs
-from qpruntime.estimators.process import all_of
 from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.fixed_point.convergence import Limits
@@ -31,13 +29,11 @@ from qpruntime.inference.multiclass.posterior import (
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
 from qpruntime.inference.sparse.features import Inducing as Points
-from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.scaling import Units
-from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
+from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
 from qpruntime.learning.model_selection.budget import DENSE
-from qpruntime.learning.multiclass_solver import Joint, each_its_own
-from qpruntime.learning.options import Inducing, Series, integrate_of, joint_of
+from qpruntime.learning.options import Inducing, Series, integrate_of
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
@@ -237,43 +233,27 @@ def fit_joint(
         few = Layout(layout.own[some], layout.classes)
     data = Data(own[some], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
     fit = train(data, begin, settings, rng)
-    kernels, posterior, optima = (fit.kernel,), fit.posterior, fit.optima
-    jointly = joint_of(draft.multi_class)
-    each = jointly is not None and jointly.kernel_per_class
-    if each:
-        prior = _prior_of(begin, fit.kernel)
-        joint = Joint(settings, few)
-        kernels, posterior, last = each_its_own(joint, data, prior, fit.kernel)
-        optima = last + optima
+    kernel, posterior, optima = fit.kernel, fit.posterior, fit.optima
     if wanted is not None:
         asked = wanted
         if isinstance(wanted, np.ndarray) and units is not None:
             asked = units.scaled(same_columns(wanted, X))
-        posterior = by_points(own, layout, kernels, asked, projector, settings, rng)
+        posterior = by_points(own, layout, kernel, asked, projector, settings, rng)
     if units is not None:
-        kernels = tuple(units.kernel_of_features(kernel) for kernel in kernels)
+        kernel = units.kernel_of_features(kernel)
         if wanted is not None:
-            posterior = posterior.on(kernels, units.unscaled)
+            posterior = posterior.on((kernel,), units.unscaled)
     remember(draft, projector.table)
     draft.warp_, draft.stages_, draft.prior_mean_ = None, (), None
     draft.engine_, draft.nearest_, draft.X_train_ = "dense", 0, X
     if wanted is not None:
         draft.engine_, draft.X_train_ = "inducing", np.empty((0, X.shape[1]))
         draft.inducing_points_ = posterior.Z
-    draft.kernel_ = kernels if each else kernels[0]
-    draft.posterior_, draft.optima_ = posterior, optima
+    draft.kernel_, draft.posterior_, draft.optima_ = kernel, posterior, optima
     draft.exponent_ = exponent_of(posterior, layout.own, groups)
     draft.optimum_ = optima[0] if optima else None
     draft.log_marginal_likelihood_value_ = float(posterior.log_evidence)
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)
-
-
-def _prior_of(begin: Start, kernel: Kernel) -> Any:
-    """The log prior of a kernel that has come of this start; length-scales by feature have none."""
-    prior = begin.log_prior
-    if not isinstance(prior, LogNormal) or kernel.n_dims == prior.mean.size:
-        return prior
-    return LogNormal(prior.mean[:-1], prior.deviation[:-1])
 
 
 def _rows(asked: JointClasses, *_: Any) -> int:
@@ -292,13 +272,11 @@ class JointClasses:
 
     def __init__(self, model: Any) -> None:
         self.model, self.posterior = model, model.posterior_
-        self.kernels, self.X = all_of(model.kernel_), model.X_train_
+        self.kernel, self.X = model.kernel_, model.X_train_
 
     def crossed(self, points: Array) -> tuple[Array, Array]:
-        """Prior covariances with the rows, (C, T, N) or (1, T, N), and prior variances."""
-        K_star = np.array([kernel(points, self.X) for kernel in self.kernels])
-        diagonal = np.array([kernel.diag(points) for kernel in self.kernels])
-        return (K_star, diagonal) if len(K_star) > 1 else (K_star[0], diagonal[0])
+        """Return prior covariances with the rows (T, N), and prior variances (T,)."""
+        return np.asarray(self.kernel(points, self.X)), np.asarray(self.kernel.diag(points))
 
     @sized(_rows)
     def latent(self, points: Array) -> tuple[Array, Array]:
@@ -310,7 +288,7 @@ class JointClasses:
             found: tuple[Array, Array] = self.posterior.predict(*self.crossed(points[some]))
             return found
 
-        mean, covariance = in_blocks(one, len(points), self.posterior.n * len(self.kernels))
+        mean, covariance = in_blocks(one, len(points), self.posterior.n)
         return mean, covariance
 
     def log_probabilities(self, points: Array, correction: Any) -> Array:
@@ -346,8 +324,7 @@ class JointClasses:
     def _whole(self) -> ClassPosterior:
         """The posterior with its prior covariances, which a pickle leaves out."""
         if not self.posterior.knows_covariance:
-            K = np.array([kernel(self.X) for kernel in self.kernels])
-            self.posterior = self.posterior.with_covariance(K if len(K) > 1 else K[0])
+            self.posterior = self.posterior.with_covariance(self.kernel(self.X))
             self.model.posterior_ = self.posterior
         found: ClassPosterior = self.posterior
         return found
@@ -408,7 +385,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
 
 def no_parts(model: Any, y: Any) -> None:
     """Raise `InputError` if rows in parts are asked of more than two classes jointly."""
-    if joint_of(model.multi_class) and np.unique(np.asarray(y)).size > 2:
+    if model.multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
         raise InputError(
             'multi_class="joint" takes all rows at once: use fit, or multi_class="one_vs_rest"'
         )
@@ -429,18 +406,17 @@ def rows_to_learn(n: int, classes: int, rng: np.random.Generator) -> NDArray[np.
 def by_points(
     X: Array,
     layout: Layout,
-    kernels: Sequence[Kernel],
+    kernel: Kernel,
     points: int | Array,
     projector: Projector,
     settings: Settings,
     rng: np.random.Generator,
 ) -> SparseClassPosterior:
-    """Return the posterior of all rows under kernels as they are; X and points in their units."""
+    """Return the posterior of all rows under a kernel as it is; X and points in their units."""
     if isinstance(points, np.ndarray):
         Z = same_columns(points, X)
     else:
-        measured = units(kernels[0], X.std(axis=0))
-        Z = clusters(X, min(points, len(X)), rng, measured, levels_of(kernels[0]))
-    inducing = tuple(Points(kernel, Z) for kernel in kernels)
+        measured = units(kernel, X.std(axis=0))
+        Z = clusters(X, min(points, len(X)), rng, measured, levels_of(kernel))
     limits = Limits(settings.tol, settings.max_sweeps, 1.0)
-    return settled_by_points(X, layout, inducing, projector, limits, of_estimator=True)
+    return settled_by_points(X, layout, (Points(kernel, Z),), projector, limits, of_estimator=True)

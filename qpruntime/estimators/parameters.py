@@ -23,7 +23,6 @@ from qpruntime.learning.options import (
     Search,
     Series,
     integrate_of,
-    joint_of,
 )
 from qpruntime.learning.settings import SOLVERS, inducing_of, search_of
 from qpruntime.persistence.file import Savable
@@ -44,7 +43,6 @@ _OPTIONS_FROM: dict[str, Callable[[Any], Options | None]] = {
     "optimize": search_of,
     "inducing": inducing_of,
     "solver": _series_of,
-    "multi_class": joint_of,
     "hyperparameters": integrate_of,
 }
 

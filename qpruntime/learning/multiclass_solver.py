@@ -1,8 +1,8 @@
-"""Fits of classes jointly: one kernel for all classes, or one for each, by their joint evidence."""
+"""Joint fits of all classes: one kernel for all of them, by their joint evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,54 +19,47 @@ from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.multiclass.solver import ClassPrior
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function, quickest
-from qpruntime.learning.objective import Family, LogPrior, settle_fast
-from qpruntime.learning.optimise import Objective, Optimum, maximise
+from qpruntime.learning.objective import Family, settle_fast
+from qpruntime.learning.optimise import Objective
 from qpruntime.learning.progress import expect
 from qpruntime.learning.settings import Data, Settings
 
-__all__ = ["Joint", "JointFamily", "each_its_own"]
+__all__ = ["Joint", "JointFamily"]
 
 # N x N arrays for each class: precisions, what they are multiplied by, and the covariance.
 _BY_CLASS, _SHARED = 3.0, 4.0
 
 
 class JointFamily(Family):
-    """Priors of all classes, whose covariances are those of one kernel, or of one for each.
+    """Priors of all classes, whose covariances are those of one kernel.
 
     Parameters
     ----------
-    kernels : sequence of scikit-learn kernels
-        One, or C. Theta are the log parameters of one after the other.
+    kernel : scikit-learn kernel
     X : ndarray, shape (N, d)
     layout : Layout
     """
 
-    def __init__(self, kernels: Sequence[Any], X: Array, layout: Layout) -> None:
-        self._kernels, self._layout = kernels, layout
-        self._covariances = [covariance_function(kernel, X) for kernel in kernels]
+    def __init__(self, kernel: Any, X: Array, layout: Layout) -> None:
+        self._kernel, self._layout = kernel, layout
+        self._covariance = covariance_function(kernel, X)
 
     @property
     def theta(self) -> Array:
-        return np.concatenate([kernel.theta for kernel in self._kernels])
+        return np.asarray(self._kernel.theta)
 
     @property
     def bounds(self) -> Array:
-        return np.vstack([kernel.bounds.reshape(-1, 2) for kernel in self._kernels])
+        return np.asarray(self._kernel.bounds.reshape(-1, 2))
 
     def at(self, theta: Array) -> ClassPrior:
-        parts = np.split(theta, len(self._kernels))
-        pairs = zip(self._covariances, parts, strict=True)
-        K = [covariance.at(part) for covariance, part in pairs]
-        return ClassPrior(K[0][None] if len(K) == 1 else np.array(K), self._layout)
+        return ClassPrior(self._covariance.at(theta)[None], self._layout)
 
     def contract(self, slope: Iterable[Array]) -> Array:
-        if len(self._covariances) > 1:
-            pairs = zip(self._covariances, slope, strict=True)
-            return np.concatenate([covariance.contract(one) for covariance, one in pairs])
         total: Any = 0.0
         for one in slope:
             total = total + one
-        return self._covariances[0].contract(total)
+        return self._covariance.contract(total)
 
 
 @dataclass(frozen=True)
@@ -95,19 +88,12 @@ class Joint:
 
     def family(self, kernel: Kernel, data: Data) -> JointFamily:
         """Return the priors of one kernel for all classes."""
-        return JointFamily([kernel], data.X, self.layout)
+        return JointFamily(kernel, data.X, self.layout)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> ClassPosterior:
-        """Return the posterior under one kernel for all classes."""
-        return self.posterior([kernel], data, sites)
-
-    def posterior(
-        self, kernels: Sequence[Kernel], data: Data, sites: Sites | None
-    ) -> ClassPosterior:
-        """Return the posterior under kernels as they are; warn if it has not settled."""
+        """Return the posterior under one kernel for all classes; warn if it has not settled."""
         settings, words = self.settings, self.layout.words
-        K = np.array([kernel(data.X) for kernel in kernels])
-        problem = problem_of(K, self.layout, data.projector)
+        problem = problem_of(kernel(data.X)[None], self.layout, data.projector)
         try:
             end = settle_fast(
                 problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites
@@ -116,41 +102,3 @@ class Joint:
             return concluded(problem, end)
         except NumericalError as error:
             raise NumericalError(words(str(error))) from error
-
-
-def each_its_own(
-    joint: Joint, data: Data, log_prior: LogPrior | None, kernel: Kernel
-) -> tuple[tuple[Kernel, ...], ClassPosterior, tuple[Optimum, ...]]:
-    """Give each class a kernel, from the one for all: kernels, posterior, and the optimiser's run.
-
-    `log_prior` is that of the parameters of one kernel, if there is one.
-    """
-    C, settings = joint.layout.classes, joint.settings
-    kernels: tuple[Kernel, ...] = (kernel,) * C
-    optima: tuple[Optimum, ...] = ()
-    sites: Sites | None = None
-    if settings.optimize and kernel.n_dims:
-        optimum, sites = maximise(
-            JointFamily(kernels, data.X, joint.layout),
-            data.y,
-            data.projector.for_evidence(),
-            max_iterations=settings.max_iter,
-            ftol=settings.ftol,
-            tol=settings.tol,
-            max_sweeps=settings.max_sweeps,
-            callback=settings.callback,
-            log_prior=None if log_prior is None else _of_each(log_prior, C),
-        )
-        parts = np.split(optimum.theta, C)
-        kernels, optima = tuple(kernel.clone_with_theta(part) for part in parts), (optimum,)
-    return kernels, joint.posterior(kernels, data, sites), optima
-
-
-def _of_each(log_prior: LogPrior, C: int) -> LogPrior:
-    """The log prior of C kernels, of that of one."""
-
-    def joined(theta: Array) -> tuple[float, Array]:
-        found = [log_prior(part) for part in np.split(theta, C)]
-        return sum(value for value, _ in found), np.concatenate([slope for _, slope in found])
-
-    return joined

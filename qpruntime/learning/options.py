@@ -28,12 +28,10 @@ __all__ = [
     "Callback",
     "Inducing",
     "Integrate",
-    "Joint",
     "Options",
     "Search",
     "Series",
     "integrate_of",
-    "joint_of",
 ]
 
 Callback = Callable[[Array, float], Any]
@@ -192,50 +190,12 @@ def _hashable(value: Any) -> Any:
     return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
-# --- `Joint`
-
-
-@restorable("joint-options/1")
-@dataclass(frozen=True, eq=False, repr=False)
-class Joint(Options):
-    """How K > 2 classes are fitted by one model: ``multi_class="joint"`` is `Joint` as by default.
-
-    Parameters
-    ----------
-    kernel_per_class : bool
-        A kernel for each class, learnt from the one for all. More often worse than better.
-
-    Raises
-    ------
-    InputError
-        If an option is not usable.
-
-    Examples
-    --------
-    >>> from qpruntime import Joint
-    >>> Joint(kernel_per_class=True)
-    Joint(True)
-    """
-
-    kernel_per_class: bool = False
-
-    def __post_init__(self) -> None:
-        self._set(kernel_per_class=flag(self.kernel_per_class, "kernel_per_class"))
-
-
-def joint_of(given: Any) -> Joint | None:
-    """Return what a classifier was given as ``multi_class=``; None is each class by itself."""
-    if isinstance(given, Joint):
-        return given
-    return Joint() if choice(given, "multi_class", ("one_vs_rest", "joint")) == "joint" else None
-
-
 # --- `Integrate`
 
-DESIGNS = ("auto", "grid", "composite", "importance", "nuts")
+DESIGNS = ("auto", "grid", "composite", "importance")
 _EVIDENCES = ("ep", "corrected")
 #: Designs of which the number of nodes is asked for, and its limits.
-_DRAWN, _FEWEST, _MOST = ("auto", "importance", "nuts"), 8, 10_000
+_DRAWN, _FEWEST, _MOST = ("auto", "importance"), 8, 10_000
 
 
 @restorable("integrate-options/1")
@@ -245,15 +205,14 @@ class Integrate(Options):
 
     Parameters
     ----------
-    design : {"auto", "grid", "composite", "importance", "nuts"}
+    design : {"auto", "grid", "composite", "importance"}
         Where the density of the log parameters is looked at. "grid" is a lattice around its mode,
         for three parameters at most; "composite" a central composite design, for eight at most;
-        "importance" draws of a Student t around the mode, weighted; "nuts" a chain by the slope of
-        the evidence. "auto" is a grid for two parameters at most, then importance, and a chain
-        where that fails.
+        "importance" draws of a Student t around the mode, weighted. "auto" is a grid for two
+        parameters at most, else importance.
     n : int, optional
-        Draws of "importance", a power of 2 spreads them best, or of "nuts" after its warm-up. By
-        default 64. Without a ``random_state`` of the estimator every fit has the same draws.
+        Draws of "importance"; a power of 2 spreads them best. By default 64. Without a
+        ``random_state`` of the estimator every fit has the same draws.
     evidence : {"ep", "corrected"}
         What weighs nodes, beside the prior: that of EP, or `Posterior.corrected_evidence`, of the
         dense engine alone.
@@ -270,7 +229,7 @@ class Integrate(Options):
     Integrate('importance', n=128)
     """
 
-    design: Literal["auto", "grid", "composite", "importance", "nuts"] = "auto"
+    design: Literal["auto", "grid", "composite", "importance"] = "auto"
     _: KW_ONLY
     n: int | None = None
     evidence: Literal["ep", "corrected"] = "ep"

@@ -139,9 +139,7 @@ designs = Table(
         "problem": "{problem}",
         "rows": of("way", "truth", "{rows}"),
         "parameters": of("way", "truth", "{parameters}"),
-        **across(
-            "way", ("grid", "composite", "importance", "importance, 256", "nuts", "slice"), _draws
-        ),
+        **across("way", ("grid", "composite", "importance", "importance, 256"), _draws),
         "k": _pareto,
         "effective, truth": of("way", "truth", "{effective:.0f}"),
     },

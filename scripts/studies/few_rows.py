@@ -125,7 +125,7 @@ def beside_numpyro(rows: int = 30, draws: int = 4000) -> str:
     means = np.array([_mean(square, cross, y, *theta) for theta in theirs[::4]])
     kernel = ConstantKernel(1.0, (1e-9, 1e9)) * RBF(1.0, (1e-6, 1e6))
     lines = [f"NumPyro: {_words(theirs, None)}; predictions {_shown(means.mean(axis=0))}"]
-    for design in ("grid", "importance", "nuts"):
+    for design in ("grid", "importance"):
         n = None if design == "grid" else 512
         own = GPRegressor(
             kernel,

@@ -25,7 +25,7 @@ from scipy.stats import multivariate_normal
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.model_selection import StratifiedKFold
 
-from qpruntime import GPClassifier, Joint, infer_classes
+from qpruntime import GPClassifier, infer_classes
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from scripts.benchmarks.data.files import raw_path
 from scripts.benchmarks.metrics import calibration_error
@@ -36,7 +36,6 @@ PARTS = ("chains", "orthants", "iterations", "seconds", "scores")
 SETS = ("iris", "wine", "crabs", "glass", "digits")
 MODELS: dict[str, dict[str, Any]] = {
     "joint": {"multi_class": "joint"},
-    "joint, kernel per class": {"multi_class": Joint(kernel_per_class=True)},
     "one vs rest": {},
 }
 _REFERENCE = Path(__file__).resolve().parents[2] / "tests" / "reference" / "operators.json"

@@ -189,19 +189,6 @@ def test_other_designs_come_near(design, off):
     assert found.pareto_k < 0.7 + 0.2 * (design.design == "importance")
 
 
-@pytest.mark.slow
-def test_a_chain_has_the_posterior():
-    own = known()
-    model = regressor(hyperparameters=Integrate("nuts", n=300)).fit(X, Y)
-    mean, std = own.average(own.mean), np.sqrt(own.average(own.variance) + NOISE**2)
-    found = model.integrated_
-    theta = np.average(found.theta, axis=0, weights=found.weights)
-    truth = own.average(np.stack(np.meshgrid(A, B, indexing="ij"), axis=-1))
-    spread = np.sqrt(own.average(np.meshgrid(A, B, indexing="ij")[0] ** 2) - truth[0] ** 2)
-    assert abs(theta[0] - truth[0]) < 5.0 * spread / np.sqrt(found.effective)
-    np.testing.assert_allclose(model.predict(NEW)[:2], mean[:2], atol=0.15 * std[:2].max())
-
-
 def test_classes_are_averaged():
     """Weights by evidences of `infer` and priors by hand; probabilities by the node's normals."""
     model = GPClassifier(KERNEL, hyperparameters="integrate", method="ep", tol=1e-9).fit(X, LABELS)

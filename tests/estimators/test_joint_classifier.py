@@ -14,7 +14,6 @@ from qpruntime import (
     GPClassifier,
     Inducing,
     InputError,
-    Joint,
     Series,
     infer_classes,
     infer_sparse_classes,
@@ -91,12 +90,11 @@ class Exact(Objective):
         return 1e-11
 
 
-@pytest.mark.parametrize("each", [False, True])
-def test_slopes_by_parameters_are_those_of_differences(each):
-    """One kernel for all, and one for each, with a length-scale for each feature."""
+def test_slopes_by_parameters_are_those_of_differences():
+    """One kernel for all classes, with a length-scale for each feature."""
     kernel = ConstantKernel(0.5) + ConstantKernel(4.0) * Matern([1.0, 1.4], nu=2.5)
     layout = Layout(Y, 3)
-    family = JointFamily([kernel] * (3 if each else 1), X, layout)
+    family = JointFamily(kernel, X, layout)
     ep, y = Projector("probit", "ep", None, None), np.ones(layout.sites)
     theta = family.theta + 0.1 * np.sin(np.arange(family.theta.size))
 
@@ -109,26 +107,10 @@ def test_slopes_by_parameters_are_those_of_differences(each):
         assert abs(found[k] - slope) < 1e-6
 
 
-def test_a_kernel_for_each_class():
-    """It begins at the one for all, whose evidence it exceeds; K kernels, one posterior."""
-    one, each = fitted(method="ep"), fitted(method="ep", multi_class=Joint(kernel_per_class=True))
-    assert isinstance(each.kernel_, tuple)
-    assert len(each.kernel_) == 3
-    assert each.log_marginal_likelihood_value_ > one.log_marginal_likelihood_value_ + 1e-3
-    K = np.array([kernel(X) for kernel in each.kernel_])
-    assert abs(infer_classes(K, Y, "ep").log_evidence - each.log_marginal_likelihood_value_) < 1e-6
-    post = infer_classes(K, Y, "ep", tol=1e-9)
-    K_star = np.array([kernel(NEW, X) for kernel in each.kernel_])
-    diagonal = np.array([kernel.diag(NEW) for kernel in each.kernel_])
-    known = post.predict_log_proba(K_star, diagonal)
-    np.testing.assert_allclose(each.predict_log_proba(NEW), known, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(each.optima_[0].start, np.tile(one.optimum_.theta, 3), atol=1e-12)
-
-
 def test_two_classes_ignore_both():
     y = Y > 0
     plain = GPClassifier(KERNEL).fit(X, y)
-    other = GPClassifier(KERNEL, multi_class=Joint(True), solver="dense")
+    other = GPClassifier(KERNEL, multi_class="joint", solver="dense")
     other.fit(X, y)
     np.testing.assert_array_equal(other.predict_proba(NEW), plain.predict_proba(NEW))
     corrected = clone(other).set_params(correction="blend").fit(X, y)
@@ -295,7 +277,7 @@ def test_what_does_not_fit_into_memory():
 def test_inducing_points(tmp_path):
     """Where all rows induce it is the dense model, in whatever units; few points are near it."""
     given = {"kernel": ConstantKernel(4.0) * RBF(50.0), "optimize": False}
-    for options in ({"optimize": False}, given, given | {"multi_class": Joint(True)}):
+    for options in ({"optimize": False}, given):
         dense = GPClassifier(**{"multi_class": "joint", "method": "ep"} | options).fit(X * 50.0, Y)
         model = clone(dense).set_params(inducing=X * 50.0).fit(X * 50.0, Y)
         assert (dense.engine_, model.engine_) == ("dense", "inducing")

@@ -107,7 +107,7 @@ class Integrated:
 
     Attributes
     ----------
-    design : {"grid", "composite", "importance", "nuts"}
+    design : {"grid", "composite", "importance"}
         How nodes were found.
     names : tuple of str, length p
         Of the parameters: those of the kernel, then those of the likelihood.
@@ -116,13 +116,12 @@ class Integrated:
     weights : ndarray, shape (J,)
         They sum to 1.
     log_evidence : float
-        Log of the evidence integrated over the prior of the parameters; NaN of a chain.
+        Log of the evidence integrated over the prior of the parameters.
     effective : float
-        Effective number of nodes: 1 over the sum of squared weights; of a chain by its
-        autocorrelations.
+        Effective number of nodes: 1 over the sum of squared weights.
     pareto_k : float
         Shape of the tail of importance weights of a Student t around the mode, by which the
-        density is far from it: above 0.7 such weights are not relied on. NaN of a chain.
+        density is far from it: above 0.7 such weights are not relied on.
     evaluations : int
         How often the evidence was computed.
     kernels, likelihoods, posteriors : tuple, length J

@@ -34,7 +34,6 @@ from qpruntime.learning.hyper_integration.designs import (
     sides,
     stretched,
 )
-from qpruntime.learning.hyper_integration.nuts import effective, nuts
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, maximise
 from qpruntime.learning.progress import names_of
@@ -61,8 +60,6 @@ NOTHING = (
 )
 # The lightest nodes are left out, so much in all: each costs a product in every prediction.
 _LIGHT = 1e-4
-# Fewer independent draws of a chain than this say little.
-_FEW = 10.0
 
 
 def integrated(
@@ -93,7 +90,7 @@ def integrated(
     Warns
     -----
     SamplingWarning
-        If importance weights are not to be relied on, or a chain is short.
+        If importance weights are not to be relied on.
     """
     assert settings.integrate is not None
     judge = data.projector if data.projector.method == "vb" else data.projector.for_evidence()
@@ -145,7 +142,6 @@ def integrated(
         )
         ends = [_at(data, data.projector, solver, kernel, node) for node in nodes]
     weights = weights[kept] / weights[kept].sum()
-    independent = found.effective if found.design == "nuts" else 1.0 / float(weights @ weights)
     kernels, likelihoods, posteriors = zip(*ends, strict=True)
     return Integrated(
         design=found.design,
@@ -153,7 +149,7 @@ def integrated(
         theta=np.array([node.theta for node in nodes]),
         weights=weights,
         log_evidence=found.log_evidence + shift,
-        effective=independent,
+        effective=1.0 / float(weights @ weights),
         pareto_k=found.pareto_k,
         evaluations=mode.n_evaluations + density.evaluations,
         kernels=kernels,
@@ -209,19 +205,14 @@ def _rise(data: Data, judge: Projector, solver: Any, kernel: Kernel, node: Any) 
 
 
 def complain(found: Found) -> None:
-    """Warn of weights that are not to be relied on, and of short chains."""
+    """Warn about importance weights that are not to be relied on."""
     if found.design in ("importance", "composite") and not found.trusted:
         warn(
             f"hyper-parameters are far from a Student t around their mode: Pareto k is "
             f"{found.pareto_k:.2f}, to be {TRUSTED} at most, and {found.share:.0%} of draws are "
             f"effective, to be {LEAST_SHARE:.0%} at least; weights of "
-            f'design="{found.design}" are not to be relied on: use Integrate("nuts", n=512)',
-            SamplingWarning,
-        )
-    if found.design == "nuts" and found.effective < _FEW:
-        warn(
-            f"the chain of hyper-parameters has {found.effective:.0f} independent draws only: "
-            f'raise n, Integrate("nuts", n={4 * len(found.nodes)})',
+            f'design="{found.design}" are not to be relied on: use Integrate("importance", n=512), '
+            "or priors that bound the parameters",
             SamplingWarning,
         )
 
@@ -236,10 +227,8 @@ LEAST_SHARE = 0.3
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 7.0
 #: Up to so many parameters "auto" is a grid.
 _GRID = 2
-# Draws where none are asked for, those that judge a composite design, and warm-up of a chain.
-_DRAWS, _JUDGES, _WARM = 64, 32, 32
-# A chain with fewer effective draws is stuck.
-_MOVES = 4.0
+# Draws by default, and draws that judge a composite design.
+_DRAWS, _JUDGES = 64, 32
 # Draws at which the density between the nodes of a grid is looked at.
 _BETWEEN = 1024
 
@@ -269,7 +258,6 @@ class _Around:
 
     def __init__(self, density: Density, mode: Array, V: Array) -> None:
         self.density, self.V = density, V
-        self.known: dict[bytes, Evaluated] = {}
         centre = density.at(mode)
         if centre is None:
             raise InputError("the mode of the hyper-parameters is out of bounds")
@@ -278,14 +266,6 @@ class _Around:
     def __call__(self, z: Array) -> tuple[Evaluated, float] | None:
         one = self.density.at(self.centre.theta + self.V @ z)
         return None if one is None else (one, one.value - self.centre.value)
-
-    def slope(self, z: Array) -> tuple[float, Array] | None:
-        """Log density and its slope by z."""
-        one = self.density.at(self.centre.theta + self.V @ z)
-        if one is None:
-            return None
-        self.known[z.tobytes()] = one
-        return one.value - self.centre.value, self.V.T @ one.slope
 
 
 def find(
@@ -302,7 +282,7 @@ def find(
     if p > _MOST.get(design, p):
         raise InputError(
             f'design="{design}" is for {_MOST[design]} hyper-parameters at most, and these are '
-            f'{p}: use design="importance" or "nuts"'
+            f'{p}: use design="importance"'
         )
     at = _Around(density, mode, density.directions(mode))
     volume = float(np.linalg.slogdet(at.V)[1])
@@ -311,14 +291,7 @@ def find(
         return _by_grid(at, p, volume)
     if design == "composite":
         return _by_composite(at, p, volume, int(rng.integers(2**31)))
-    if design == "nuts":
-        return _by_chain(at, p, count, rng)
-    found = _by_importance(at, p, volume, count, int(rng.integers(2**31)))
-    if design == "importance" or found.trusted:
-        return found
-    chain = _by_chain(at, p, count, rng)
-    # A chain that does not move says less than weights that are poor.
-    return chain if chain.effective >= _MOVES else found
+    return _by_importance(at, p, volume, count, int(rng.integers(2**31)))
 
 
 def _by_grid(at: _Around, p: int, volume: float) -> Found:
@@ -347,13 +320,6 @@ def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> Fou
     total = at.centre.value + float(logsumexp(inside)) - math.log(n) + volume
     size = _kish(inside)
     return Found("importance", kept, inside, total, size, pareto_k(logs), size / n)
-
-
-def _by_chain(at: _Around, p: int, n: int, rng: np.random.Generator) -> Found:
-    chain = nuts(at.slope, np.zeros(p), n, _WARM, rng)
-    kept = [at.known[z.tobytes()] for z in chain.z]
-    independent = effective(np.array([one.theta for one in kept]))
-    return Found("nuts", kept, np.zeros(len(kept)), math.nan, independent, math.nan)
 
 
 def _kish(log_weights: Array) -> float:

@@ -137,14 +137,13 @@ def integrated_by_points(
             post = posterior_of(engine, projector, settings, prior_mean, lambda _: None)
             ends.append((own, projector.likelihood, post))
     kernels, likelihoods, posteriors = zip(*ends, strict=True)
-    independent = found.effective if found.design == "nuts" else 1.0 / float(weights @ weights)
     return Integrated(
         design=found.design,
         names=names_of(kernel, data.learn),
         theta=np.array([node.theta for node in nodes]),
         weights=weights,
         log_evidence=found.log_evidence,
-        effective=independent,
+        effective=1.0 / float(weights @ weights),
         pareto_k=found.pareto_k,
         evaluations=density.evaluations,
         kernels=kernels,

@@ -1,4 +1,4 @@
-"""Nodes of densities that are known: designs, importance, chains, Pareto's k, and proper priors."""
+"""Nodes of densities that are known: designs, importance, Pareto's k, and proper priors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from scipy.special import logsumexp
 from scipy.stats import genpareto, multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, SamplingWarning
 from qpruntime.kernels.default import LogNormal
-from qpruntime.learning.hyper_integration import integrate as found_module
-from qpruntime.learning.hyper_integration import nuts as nuts_module
 from qpruntime.learning.hyper_integration.density import Density, proper_prior
 from qpruntime.learning.hyper_integration.designs import draws, pareto_k, pareto_shape
-from qpruntime.learning.hyper_integration.integrate import find
-from qpruntime.learning.hyper_integration.nuts import effective, nuts
+from qpruntime.learning.hyper_integration.integrate import complain, find
 from qpruntime.learning.hyperpriors import priors_of
 from tests.tools.cases import every_case
 
@@ -101,30 +98,6 @@ def test_importance_of_a_skewed_density():
     assert len(found.nodes) == 4096
 
 
-def test_a_chain_has_the_moments():
-    """Of 4000 draws, within 5 standard errors of as many effective ones as it says."""
-    found = nuts(skewed, np.zeros(2), 4000, 200, np.random.default_rng(2))
-    known = np.array([np.euler_gamma, (np.euler_gamma**2 + math.pi**2 / 6.0) / 8.0])
-    spread = np.array([math.pi / math.sqrt(6.0), found.z[:, 1].std()])
-    independent = effective(found.z)
-    assert 400.0 < independent <= 4000.0
-    assert found.diverged < 40
-    gap = np.abs(found.z.mean(axis=0) - known) / (spread / math.sqrt(independent))
-    assert (gap < 5.0).all()
-    assert found.z[:, 0].std() == pytest.approx(spread[0], rel=0.15)
-
-
-def test_effective_draws_of_an_autoregression():
-    """n (1 - a)/(1 + a) of them."""
-    rng = np.random.default_rng(0)
-    x = np.zeros((20000, 1))
-    for k in range(1, len(x)):
-        x[k] = 0.6 * x[k - 1] + rng.standard_normal()
-    assert effective(x) == pytest.approx(20000 * 0.25, rel=0.15)
-    assert effective(rng.standard_normal((5000, 2))) > 4000.0
-    assert effective(np.ones((50, 1))) == 1.0
-
-
 @every_case("k", [-0.2, 0.3, 0.7, 1.2])
 def test_pareto_shapes(k):
     """Beside SciPy's maximum of the likelihood, and the truth."""
@@ -160,19 +133,20 @@ def test_auto_is_a_grid_of_two_and_draws_of_more():
         find(density(normal(3), 4), np.zeros(4), "grid", None, rng)
 
 
-def test_auto_becomes_a_chain_where_weights_are_poor():
+def test_auto_warns_where_weights_are_poor():
     """Of a density with a heavy tail in each of four coordinates."""
 
     def heavy(t):
         return -float(np.log1p(t * t).sum()), -2.0 * t / (1.0 + t * t)
 
     found = find(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
-    assert found.design == "nuts"
-    assert math.isnan(found.log_evidence)
+    assert (found.design, found.trusted) == ("importance", False)
+    with pytest.warns(SamplingWarning, match=r'use Integrate\("importance", n=512\)'):
+        complain(found)
 
 
 def test_two_modes_leave_few_effective_draws():
-    """A second mode of twice the mass: the first one's draws hardly see it, and "auto" goes on."""
+    """A second mode of twice the mass: the first one's draws hardly see it."""
 
     def two(t):
         gaps = np.array([t / 0.4, (t - 1.2) / 0.8])
@@ -186,24 +160,7 @@ def test_two_modes_leave_few_effective_draws():
     near = find(density(normal(3), 3), MEAN, "importance", 128, np.random.default_rng(0))
     assert near.trusted
     assert near.share == pytest.approx(near.effective / 128, rel=1e-12)
-    assert find(density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)).design == (
-        "nuts"
-    )
-
-
-def test_a_chain_that_is_stuck_is_not_taken(monkeypatch):
-    def heavy(t):
-        return -float(np.log1p(t * t).sum()), -2.0 * t / (1.0 + t * t)
-
-    def stuck(slope, z, n, warm, rng):
-        slope(z)
-        return nuts_module.Chain(np.tile(z, (n, 1)), n, 1e-7)
-
-    monkeypatch.setattr(found_module, "nuts", stuck)
-    found = find(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
-    assert (found.design, found.trusted) == ("importance", False)
-    alone = find(density(heavy, 4), np.zeros(4), "nuts", None, np.random.default_rng(0))
-    assert (alone.design, alone.effective) == ("nuts", 1.0)
+    assert not find(density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)).trusted
 
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 3.0])
