@@ -39,7 +39,7 @@ from qpruntime.errors import InputError
 from qpruntime.inference.sparse.data import as_array, inputs_of, is_lazy
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 from qpruntime.kernels.mixed_inputs import Categories, On, Same
-from qpruntime.learning.model_selection.budget import DENSE
+from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.settings import Data, Settings, left_open
 from qpruntime.likelihoods import Likelihood
 
@@ -306,7 +306,7 @@ def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
 def _whole(model: Any, X: Any) -> bool:
     """Whether rows that could be read in parts are taken at once: for the dense engine."""
     if left_open(model.inducing):
-        return len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE
+        return len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE_ROW_LIMIT
     return model.inducing is None
 
 

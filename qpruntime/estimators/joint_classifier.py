@@ -32,7 +32,7 @@ from qpruntime.inference.sparse.features import Inducing as Points
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
-from qpruntime.learning.model_selection.budget import DENSE
+from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.options import Inducing, Series, integrate_of
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
@@ -368,7 +368,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
             "takes a number of points or points: use inducing=200"
         )
     if settings.sparse is None:
-        few = n <= DENSE or settings.auto is None or model.correction is not None
+        few = n <= DENSE_ROW_LIMIT or settings.auto is None or model.correction is not None
         return None if few else int(np.clip(_TOGETHER // classes, _FEWEST, _MOST))
     wanted = settings.sparse.inducing
     if isinstance(wanted, str):

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.kernels.state_space import approximates
-from qpruntime.learning.model_selection.budget import why_never
+from qpruntime.learning.model_selection.budget import selection_blocker
 from qpruntime.learning.options import Inducing, Options, Search, Series
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.projection.table import Table
@@ -67,7 +67,7 @@ def _inducing(given: Any, settings: Settings, data: Data) -> None:
         return
     if settings.auto is None and settings.sparse is None:
         why, remedy = "corrections take the dense engine", "use correction=None"
-    elif settings.auto is not None and (why := why_never(data, settings)):
+    elif settings.auto is not None and (why := selection_blocker(data, settings)):
         remedy = "give their number, inducing=200, or leave it out"
     else:
         return

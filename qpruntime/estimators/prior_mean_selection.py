@@ -27,8 +27,8 @@ from qpruntime.estimators.prior_mean import (
 from qpruntime.estimators.train import whole
 from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import sample
-from qpruntime.learning.model_selection.budget import better
-from qpruntime.learning.model_selection.candidates import some_of
+from qpruntime.learning.model_selection.budget import gains_significantly
+from qpruntime.learning.model_selection.candidates import subset_data
 from qpruntime.learning.model_selection.select import Choice
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings
@@ -139,7 +139,7 @@ def with_mean(
     if weights is not None:
         gain = gain * (weights[judges] / weights[judges].mean())
     gain = groups.pooled(gain, judges)
-    taken = better(gain)
+    taken = gains_significantly(gain)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d",
         "" if taken else " not taken",
@@ -225,7 +225,7 @@ def beside_a_process(
     known = np.broadcast_to(besides, n)[rows]
     slope, shift = mean.slope.copy(), mean.shift.copy()
     for k, process in enumerate(processes):
-        data, score = some_of(process, X[rows], rows), scores[rows, k]
+        data, score = subset_data(process, X[rows], rows), scores[rows, k]
         centre, most = float(score.mean()), _WIDEST * mean.slope[k]
         level = shift[k] + slope[k] * centre
         if not most > 0.0:

@@ -24,9 +24,9 @@ from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
-from qpruntime.learning.model_selection.budget import acts, acts_on_few
-from qpruntime.learning.model_selection.select import Choice, fitted, looked_at
-from qpruntime.learning.model_selection.small_data import look, screened
+from qpruntime.learning.model_selection.budget import rank_screening_applies, selection_applies
+from qpruntime.learning.model_selection.select import Choice, fit_with_selection, screened_choice
+from qpruntime.learning.model_selection.small_data import screen_features, screen_ranks
 from qpruntime.learning.settings import Data, Settings, left_open, numbered
 from qpruntime.learning.sparse.checkpoint import remove_checkpoints
 from qpruntime.learning.train import Fit, train
@@ -195,8 +195,8 @@ def train_all(
     X = processes[0].X
     if processes[0].slopes is not None:
         return train_monotone(processes, settings, rng, latent_scale, theta), None
-    if acts(processes[0], settings):
-        return fitted(processes, settings, rng, latent_scale)
+    if selection_applies(processes[0], settings):
+        return fit_with_selection(processes, settings, rng, latent_scale)
     if settings.sparse is None and is_lazy(X):
         X = whole(X)
         # As they are where X is held: kernels would compile once more for small integers.
@@ -204,12 +204,12 @@ def train_all(
     if isinstance(settings.kernel, Kernel):
         begin = given_start(settings.kernel, settings.priors, processes[0].learn)
         return _trained(processes, [begin] * len(processes), settings, rng), None
-    few = acts_on_few(processes[0], settings) and not is_lazy(X)
-    looked = look(processes, settings, latent_scale) if few else None
+    few = rank_screening_applies(processes[0], settings) and not is_lazy(X)
+    looked = screen_ranks(processes, settings, latent_scale) if few else None
     if looked is not None and looked.warp is not None:
         X = looked.warp(X)
     units = _units(X, processes[0].weights, rng, processes[0].levels)
-    some = screened(processes, X, units, settings, latent_scale) if few else None
+    some = screen_features(processes, X, units, settings, latent_scale) if few else None
     if some is not None:
         units = some[0]
     scaled = mapped(X, units.scaled, units.width)
@@ -234,7 +234,7 @@ def train_all(
         return fits, None
     warp = looked.warp if looked is not None else None
     stages = (looked.stages if looked is not None else ()) + (some[1] if some is not None else ())
-    return fits, looked_at(len(X), len(fits), warp, units.count, stages)
+    return fits, screened_choice(len(X), len(fits), warp, units.count, stages)
 
 
 def whole(X: Any) -> Array:

@@ -301,7 +301,7 @@ def test_inducing_points(tmp_path):
 
 
 def test_many_rows_have_points(monkeypatch):
-    monkeypatch.setattr(joint_classifier, "DENSE", 29)
+    monkeypatch.setattr(joint_classifier, "DENSE_ROW_LIMIT", 29)
     monkeypatch.setattr(joint_classifier, "_WORK", 3.0 * 21.0**3)
     monkeypatch.setattr(joint_classifier, "_FEWEST", 9)
     monkeypatch.setattr(joint_classifier, "_TOGETHER", 30)

@@ -5,7 +5,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import GPClassifier
-from qpruntime.learning.model_selection.budget import better, drawn
+from qpruntime.learning.model_selection.budget import gains_significantly, split_rows
 from qpruntime.learning.row_groups import RowGroups, equal_rows
 
 
@@ -35,8 +35,8 @@ def test_a_group_counts_once():
     three = RowGroups(None, np.tile(np.arange(200), 3))
     pooled = three.pooled(np.tile(gain, 3))
     np.testing.assert_allclose(pooled, gain, rtol=1e-12)
-    assert better(np.tile(gain, 3), 1.6)
-    assert not better(pooled, 1.6)
+    assert gains_significantly(np.tile(gain, 3), 1.6)
+    assert not gains_significantly(pooled, 1.6)
     some = np.array([5, 205, 7])
     np.testing.assert_allclose(
         three.pooled(np.tile(gain, 3)[some], some), np.array([2.0 * gain[5], gain[7]]) * 2 / 3
@@ -48,10 +48,10 @@ def test_judges_share_no_group_with_what_is_learnt(classes):
     rng = np.random.default_rng(3)
     groups = rng.permutation(np.repeat(np.arange(400), 7))
     strata = (groups % 3 == 0).astype(float) if classes else None
-    subsets = drawn(2800, strata, rng, groups=groups)
-    order, judged = subsets.order, subsets.judged
+    subsets = split_rows(2800, strata, rng, groups=groups)
+    order, judged = subsets.order, subsets.holdout
     learnt = order[: max(rung for rung in subsets.rungs if rung <= judged.start)]
-    assert subsets.judging
+    assert subsets.has_holdout
     assert judged.stop - judged.start > 1000
     assert np.intersect1d(groups[learnt], groups[order[judged]]).size == 0
     assert np.unique(order).size == order.size

@@ -16,43 +16,41 @@ from qpruntime.learning.progress import time_left
 from qpruntime.learning.settings import Data, Settings
 
 __all__ = [
-    "DENSE",
-    "FEWEST",
-    "RUNGS",
+    "DENSE_ROW_LIMIT",
+    "MIN_SELECTION_ROWS",
+    "RUNG_ROWS",
     "Budget",
-    "Rest",
+    "SelectionContext",
     "Stage",
     "StageReport",
     "Subsets",
-    "acts",
-    "acts_on_few",
-    "better",
-    "dense_evaluation",
-    "dense_inference",
-    "drawn",
-    "local_density",
-    "strata_of",
-    "sweeps_of",
-    "why_never",
+    "class_strata",
+    "dense_evaluation_cost",
+    "dense_inference_cost",
+    "gains_significantly",
+    "local_density_cost",
+    "rank_screening_applies",
+    "selection_applies",
+    "selection_blocker",
+    "split_rows",
+    "sweep_cost",
 ]
-
-# --- Hold-out log and significant gains
 
 
 @restorable("stage/1")
 @dataclass(frozen=True)
 class Stage:
-    """A step of a fit.
+    """One stage of a fit.
 
     Attributes
     ----------
     rows : int
-        That it learnt from, or that were settled.
+        Number of training rows, or of rows whose sites were updated.
     candidate : str
     density : float
-        Mean log predictive density of the rows that judged, NaN if none did.
+        Mean log predictive density of the hold-out rows, NaN if the stage has none.
     operations : float
-        That the fit had taken after it.
+        Operations that the fit had used when the stage ended.
     """
 
     rows: int
@@ -61,61 +59,64 @@ class Stage:
     operations: float
 
 
-def better(gain: Array, errors: float = 1.0) -> bool:
-    """Whether judges gain more than so many standard errors of their mean gain."""
-    if not np.isfinite(gain).all():
+def gains_significantly(gains: Array, standard_errors: float = 1.0) -> bool:
+    """Decide whether the mean gain exceeds its standard error by the given factor."""
+    if not np.isfinite(gains).all():
         return False
-    error = float(np.std(gain)) / math.sqrt(gain.size)
-    return float(np.mean(gain)) > errors * error
+    error = float(np.std(gains)) / math.sqrt(gains.size)
+    return float(np.mean(gains)) > standard_errors * error
 
 
 # --- Cost in floating-point operations
 #
-# A budget is counted and is no clock: the same seed gives the same bits on any machine, however
-# busy.
+# The budget counts operations instead of reading a clock, so that the same seed gives the same bits
+# on any machine, however busy.
 
-#: Operations that stand for a second of one core.
-RATE = 2e10
-# Seconds of a fit of so many rows, and the factor for ten times as many.
-_SECONDS, _ROWS, _DECADE = 30.0, 10_000, 4.0
+#: Operations that count as one second of one core.
+OPERATIONS_PER_SECOND = 2e10
+# The default budget in seconds, the number of rows it holds for, and its factor for ten times as
+# many rows.
+_DEFAULT_SECONDS, _DEFAULT_SECONDS_ROWS, _SECONDS_FACTOR_PER_DECADE = 30.0, 10_000, 4.0
 
 
 class Budget:
-    """Operations that a fit may take, and those that it has taken.
+    """Number of operations that a fit may use, and that it has used.
 
     Parameters
     ----------
     seconds : float or None
-        Of one core that does 2e10 operations a second; None is 30 up to 10 000 rows, and four times
-        as many for ten times as many rows.
+        Seconds of one core that does 2e10 operations a second. None gives 30 seconds up to 10 000
+        rows, and four times as much for ten times as many rows.
     rows : int
     """
 
     def __init__(self, seconds: float | None, rows: int) -> None:
         if seconds is None:
-            seconds = _SECONDS * _DECADE ** max(0.0, math.log10(rows / _ROWS))
+            seconds = _DEFAULT_SECONDS * _SECONDS_FACTOR_PER_DECADE ** max(
+                0.0, math.log10(rows / _DEFAULT_SECONDS_ROWS)
+            )
         self.seconds = seconds
-        self.most = seconds * RATE
-        self.taken = 0.0
+        self.limit = seconds * OPERATIONS_PER_SECOND
+        self.used = 0.0
 
-    def take(self, operations: float) -> None:
-        """Count what has been done."""
-        self.taken += operations
+    def spend(self, operations: float) -> None:
+        """Count operations that have been done."""
+        self.used += operations
 
     def allows(self, operations: float, share: float = 1.0) -> bool:
-        """Whether so many more stay within a share of the budget."""
-        return self.taken + operations <= share * self.most
+        """Decide whether this many more operations stay within a share of the budget."""
+        return self.used + operations <= share * self.limit
 
 
 class StageReport(list[Stage]):
-    """Stages of a fit in their order, each of which is told as soon as it has ended.
+    """Stages of a fit in order, each reported as soon as it ends.
 
     Parameters
     ----------
     budget : Budget
-        The time left is estimated from what it still allows; a fit may end sooner.
+        The remaining time is estimated from the operations left; a fit may end sooner.
     say : callable or None
-        Takes the share of the budget that is used, and words. Nothing is told without it.
+        Takes the used share of the budget and a message. Nothing is reported without it.
     """
 
     def __init__(self, budget: Budget, say: Callable[[float, str], object] | None) -> None:
@@ -124,76 +125,81 @@ class StageReport(list[Stage]):
         self._begun = time.perf_counter()
 
     def begin(self, phase: str, operations: float | None = None) -> None:
-        """Enter a phase; `operations` are left then, if not all that the budget allows."""
+        """Enter a phase that may use this many operations, by default all that are left."""
         self._phase = phase
         self._tell(f"{phase} begins", operations)
 
     def append(self, stage: Stage) -> None:
-        """Add a stage that has ended."""
+        """Add and report a stage that has ended."""
         super().append(stage)
-        judged = "" if math.isnan(stage.density) else f", log density {stage.density:.4f} a row"
-        self._tell(f"{self._phase}: {stage.candidate} on {stage.rows} rows{judged}")
+        density = "" if math.isnan(stage.density) else f", log density {stage.density:.4f} a row"
+        self._tell(f"{self._phase}: {stage.candidate} on {stage.rows} rows{density}")
 
     def _tell(self, words: str, operations: float | None = None) -> None:
         if self._say is None:
             return
-        most, taken = self._budget.most, self._budget.taken
+        limit, used = self._budget.limit, self._budget.used
         elapsed = time.perf_counter() - self._begun
-        allowed = max(most - taken, 0.0) if operations is None else operations
-        left = time_left(elapsed / taken * allowed) if taken else ""
-        at_most = f"{left} at most" if left else ""
-        self._say(min(taken / most, 1.0), f"{words}; {elapsed:.0f} s elapsed{at_most}")
+        allowed = max(limit - used, 0.0) if operations is None else operations
+        remaining = time_left(elapsed / used * allowed) if used else ""
+        at_most = f"{remaining} at most" if remaining else ""
+        self._say(min(used / limit, 1.0), f"{words}; {elapsed:.0f} s elapsed{at_most}")
 
 
-def dense_evaluation(n: int, features: int = 1) -> float:
-    """One evidence of n rows and its gradient, with so many length-scales."""
+def dense_evaluation_cost(n: int, features: int = 1) -> float:
+    """Return the operations of one evidence and gradient of n rows with that many length-scales."""
     return 4.5 * float(n) ** 3 + 20.0 * float(n) ** 2 * features
 
 
-def dense_inference(n: int) -> float:
-    """Settle n rows under a kernel that is known."""
+def dense_inference_cost(n: int) -> float:
+    """Return the operations of one EP run on n rows with a known kernel."""
     return 8.0 * float(n) ** 3
 
 
-def sweeps_of(sweeps: int, n: int, m: int) -> float:
-    """Sweeps over n rows with m inducing inputs; the first also computes the features."""
+def sweep_cost(sweeps: int, n: int, m: int) -> float:
+    """Return the operations of sweeps over n rows with m inducing points.
+
+    The first sweep also computes the features.
+    """
     return sweeps * 3.0 * float(n) * m * m + 40.0 * float(n) * m
 
 
-def local_density(rows: int, k: int, m: int) -> float:
-    """Leave-one-out densities of so many rows with their k nearest."""
+def local_density_cost(rows: int, k: int, m: int) -> float:
+    """Return the operations of leave-one-out densities of rows with their k nearest rows."""
     return rows * (4.0 * k * k * m + 10.0 * float(k) ** 3)
 
 
 # --- Conditions for automatic model selection
 
-#: More rows than this are not fitted densely.
-DENSE = 1500
+#: Largest number of rows that is fitted densely.
+DENSE_ROW_LIMIT = 1500
 
 
-def acts(data: Data, settings: Settings) -> bool:
-    """Whether kernel and engine are chosen for the rows there are.
+def selection_applies(data: Data, settings: Settings) -> bool:
+    """Decide whether automatic model selection applies to this fit.
 
-    For more rows than are fitted densely; ``inducing="judged"`` asks for it from 60 rows on.
+    It applies above `DENSE_ROW_LIMIT` rows, with ``inducing="judged"`` from 60 rows on.
     """
     auto = settings.auto
-    fewest = FEWEST if auto is not None and auto.few else DENSE + 1
-    return len(data.y) >= fewest and _free(data, settings)
+    fewest = MIN_SELECTION_ROWS if auto is not None and auto.few else DENSE_ROW_LIMIT + 1
+    return len(data.y) >= fewest and _is_unconstrained(data, settings)
 
 
-def acts_on_few(data: Data, settings: Settings) -> bool:
-    """Whether the features of few rows may be taken as their ranks."""
-    return FEWEST <= len(data.y) <= DENSE and _free(data, settings)
+def rank_screening_applies(data: Data, settings: Settings) -> bool:
+    """Decide whether a small data set may have its features replaced by their ranks."""
+    return MIN_SELECTION_ROWS <= len(data.y) <= DENSE_ROW_LIMIT and _is_unconstrained(
+        data, settings
+    )
 
 
-def why_never(data: Data, settings: Settings) -> str:
-    """Say why nothing is chosen, however many rows there are; nothing if it may be.
+def selection_blocker(data: Data, settings: Settings) -> str:
+    """Return the setting that rules out model selection for any number of rows, or "" if none does.
 
-    Not where the user gives the kernel, its start or what is maximised. Nor where method "vb" asks
-    for the dense engine, nor for one column: that is a series.
+    A given kernel, start or objective rules it out. So do method "vb", which needs the dense
+    engine, and a single column, which is a series.
     """
     method = data.projector.method
-    for why, holds in (
+    for reason, holds in (
         ("X has one column, which is a series", int(data.X.shape[1]) <= 1 and not data.levels),
         ("the kernel is given", settings.kernel is not None),
         ("optimize=False learns no kernel", not settings.optimize),
@@ -203,61 +209,63 @@ def why_never(data: Data, settings: Settings) -> str:
         (f'method "{method}" is of the dense engine', method not in ("ep", "qp")),
     ):
         if holds:
-            return why
+            return reason
     return ""
 
 
-def _free(data: Data, settings: Settings) -> bool:
-    """Not where the user asks for something else, nor where corrections ask for the dense engine.
+def _is_unconstrained(data: Data, settings: Settings) -> bool:
+    """Decide whether the user's settings leave the kernel and the engine open.
 
-    A scheduler computes passes over all rows, of which few need none.
+    A scheduler distributes passes over all rows, which a small data set does not need.
     """
     return (
         settings.auto is not None
-        and not why_never(data, settings)
-        and (settings.scheduler is None or len(data.y) > DENSE)
+        and not selection_blocker(data, settings)
+        and (settings.scheduler is None or len(data.y) > DENSE_ROW_LIMIT)
     )
 
 
 # --- Training and hold-out rows
 
-#: Below this many rows none are held out.
-FEWEST = 60
-#: Rows of dense fits, one after the other, where at least twice as many are there.
-RUNGS = (500, 1000, 2000)
-# Rows that judge, at most, and how many rows are learnt from before those.
-_JUDGES, _FIRST = 2000, 1000
-# The rarer class has so many rows in the first rung, if that takes at most this many rows.
-_RARE, _MOST_ROWS = 25, 2000
-# Judges hold so many rows of it, or do not judge; of few judges this share is enough.
-_RARE_JUDGES, _SHARE = 50, 0.1
+#: Smallest number of rows of which some are held out.
+MIN_SELECTION_ROWS = 60
+#: Training rows of successive dense fits, each used if there are at least twice as many rows.
+RUNG_ROWS = (500, 1000, 2000)
+# Largest number of hold-out rows, and the number of training rows that precede them.
+_MAX_HOLDOUT_ROWS, _FIRST_TRAIN_ROWS = 2000, 1000
+# The first rung has this many rows of the rarest class, if that takes at most
+# _MAX_FIRST_RUNG_ROWS rows.
+_MIN_RARE_TRAIN_ROWS, _MAX_FIRST_RUNG_ROWS = 25, 2000
+# The hold-out rows are used only if they have this many rows of the rarest class, or this share of
+# all hold-out rows if that is less.
+_MIN_RARE_HOLDOUT_ROWS, _MIN_RARE_HOLDOUT_SHARE = 50, 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Subsets:
-    """Rows in the order in which they are taken.
+    """Split of the rows into training and hold-out rows.
 
     Attributes
     ----------
     order : ndarray of int
-        Numbers of the rows that stages may see, each class evenly spread over them.
+        Indices of the rows that stages may use, each class evenly spread over them.
     rungs : tuple of int
-        Sizes of the first parts of `order` that kernels are learnt from.
-    judged : slice
-        Which of `order` judge.
-    judging : bool
-        Whether they can: every class has enough rows among them.
+        Numbers of leading rows of `order` that kernels are learnt from.
+    holdout : slice
+        The hold-out part of `order`.
+    has_holdout : bool
+        True if every class has enough hold-out rows to compare kernels.
     """
 
     order: NDArray[np.intp]
     rungs: tuple[int, ...]
-    judged: slice
-    judging: bool
+    holdout: slice
+    has_holdout: bool
 
 
 @dataclass(frozen=True, eq=False)
-class Rest:
-    """Rows of stages, what the user asked for, what is left, and of how many processes."""
+class SelectionContext:
+    """Split, settings, budget and number of processes that all stages of a fit share."""
 
     subsets: Subsets
     settings: Settings
@@ -266,93 +274,96 @@ class Rest:
     rng: np.random.Generator
     processes: int
 
-    def named(self, number: int) -> str:
-        """Return words for a process in messages; nothing if there is one alone."""
+    def process_label(self, number: int) -> str:
+        """Return the part of a message that names a process, or "" for a single process."""
         return f", process {number + 1} of {self.processes}" if self.processes > 1 else ""
 
 
-def strata_of(processes: Sequence[Data]) -> Array | None:
-    """Return the class of each row, None for observations that are no labels."""
+def class_strata(processes: Sequence[Data]) -> Array | None:
+    """Return the class of each row, or None for observations that are not labels."""
     first = processes[0]
     if not first.discrete or len(np.unique(first.y[:1000])) > 2:
         return None
     if len(processes) == 1:
         return first.y
-    strata: Array = np.argmax([data.y for data in processes], axis=0)
-    return strata
+    return np.asarray(np.argmax([data.y for data in processes], axis=0))
 
 
-def drawn(
+def split_rows(
     n: int,
     strata: Array | None,
     rng: np.random.Generator,
-    most: int = RUNGS[-1],
+    max_rows: int = RUNG_ROWS[-1],
     groups: NDArray[np.intp] | None = None,
 ) -> Subsets:
-    """Draw the rows of stages.
+    """Split the rows at random into training and hold-out rows.
 
     Parameters
     ----------
     n : int
-        Rows there are, at least `FEWEST`.
+        Number of rows, at least `MIN_SELECTION_ROWS`.
     strata : ndarray, shape (n,), or None
-        The class of each row; proportions are kept, never balanced.
+        Class of each row. The split keeps the proportions of the classes.
     rng : Generator
-    most : int
-        Rows of a dense fit.
+    max_rows : int
+        Largest number of training rows.
     groups : ndarray of int, shape (n,), or None
-        Rows of one group follow each other, and judges have none of those learnt from.
+        Group of each row. No group has both training and hold-out rows.
     """
-    first = min(_FIRST, n // 2, most)
-    rungs = [size for size in RUNGS if size <= min(most, n // 2)] or [n // 2]
-    if n // 2 < _FIRST and rungs[-1] < 0.8 * first:
+    first = min(_FIRST_TRAIN_ROWS, n // 2, max_rows)
+    rungs = [size for size in RUNG_ROWS if size <= min(max_rows, n // 2)] or [n // 2]
+    if n // 2 < _FIRST_TRAIN_ROWS and rungs[-1] < 0.8 * first:
         rungs.append(first)  # between 500 and 1000 rows
-    judged = slice(first, min(first + _JUDGES, n))
+    holdout = slice(first, min(first + _MAX_HOLDOUT_ROWS, n))
     if strata is None:
-        order = rng.permutation(n) if groups is None else _together(groups, None, rng)
-        judged = _apart(order, groups, judged)
-        order = order[: max(judged.stop, rungs[-1])]
-        return Subsets(order, tuple(rungs), judged, judged.stop > judged.start)
-    order = _spread(strata, rng) if groups is None else _together(groups, strata, rng)
+        order = rng.permutation(n) if groups is None else _group_order(groups, None, rng)
+        holdout = _drop_shared_group(order, groups, holdout)
+        order = order[: max(holdout.stop, rungs[-1])]
+        return Subsets(order, tuple(rungs), holdout, holdout.stop > holdout.start)
+    order = _stratified_order(strata, rng) if groups is None else _group_order(groups, strata, rng)
     codes = np.unique(strata, return_inverse=True)[1]
-    rare = int(np.bincount(codes).min())
-    needed = -(-_RARE * n // max(rare, 1))
-    while rungs[0] < min(needed, n // 2) and 2 * rungs[0] <= _MOST_ROWS:
-        rungs = sorted({min(2 * size, n // 2, _MOST_ROWS) for size in rungs})
-    if rungs[0] > judged.start:
-        judged = slice(rungs[0], min(rungs[0] + _JUDGES, n))
-    judged = _apart(order, groups, judged)
-    judges = codes[order[judged]]
-    held = int(np.bincount(judges, minlength=int(codes.max()) + 1).min())
-    enough = held >= max(1.0, min(_RARE_JUDGES, _SHARE * judges.size))
-    last = max(judged.stop, rungs[-1])
-    return Subsets(order[:last], tuple(rungs), judged, enough)
+    rarest_count = int(np.bincount(codes).min())
+    needed_rows = -(-_MIN_RARE_TRAIN_ROWS * n // max(rarest_count, 1))
+    while rungs[0] < min(needed_rows, n // 2) and 2 * rungs[0] <= _MAX_FIRST_RUNG_ROWS:
+        rungs = sorted({min(2 * size, n // 2, _MAX_FIRST_RUNG_ROWS) for size in rungs})
+    if rungs[0] > holdout.start:
+        holdout = slice(rungs[0], min(rungs[0] + _MAX_HOLDOUT_ROWS, n))
+    holdout = _drop_shared_group(order, groups, holdout)
+    holdout_codes = codes[order[holdout]]
+    rarest_holdout = int(np.bincount(holdout_codes, minlength=int(codes.max()) + 1).min())
+    is_usable = rarest_holdout >= max(
+        1.0, min(_MIN_RARE_HOLDOUT_ROWS, _MIN_RARE_HOLDOUT_SHARE * holdout_codes.size)
+    )
+    last = max(holdout.stop, rungs[-1])
+    return Subsets(order[:last], tuple(rungs), holdout, is_usable)
 
 
-def _together(
+def _group_order(
     groups: NDArray[np.intp], strata: Array | None, rng: np.random.Generator
 ) -> NDArray[np.intp]:
-    """Numbers of rows, group by group, with groups by the class of their first rows spread."""
+    """Return row indices group by group, with the classes of the groups' first rows spread."""
     first = np.unique(groups, return_index=True)[1]
-    order = rng.permutation(first.size) if strata is None else _spread(strata[first], rng)
-    place = np.empty(first.size)
-    place[order] = np.arange(first.size)
-    return np.argsort(place[groups], kind="stable")
+    order = rng.permutation(first.size) if strata is None else _stratified_order(strata[first], rng)
+    position = np.empty(first.size)
+    position[order] = np.arange(first.size)
+    return np.argsort(position[groups], kind="stable")
 
 
-def _apart(order: NDArray[np.intp], groups: NDArray[np.intp] | None, judged: slice) -> slice:
-    """Judges without the rest of a group that is learnt from."""
+def _drop_shared_group(
+    order: NDArray[np.intp], groups: NDArray[np.intp] | None, holdout: slice
+) -> slice:
+    """Return the hold-out slice without rows of the group that the training rows end with."""
     if groups is None:
-        return judged
+        return holdout
     codes = groups[order]
-    rest = codes[judged] == codes[judged.start - 1]
-    return slice(min(judged.start + int(rest.sum()), judged.stop), judged.stop)
+    shared = codes[holdout] == codes[holdout.start - 1]
+    return slice(min(holdout.start + int(shared.sum()), holdout.stop), holdout.stop)
 
 
-def _spread(strata: Array, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Numbers of rows in an order whose first parts have all classes in proportion."""
-    place = np.empty(len(strata))
+def _stratified_order(strata: Array, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return row indices in an order whose leading parts have all classes in proportion."""
+    position = np.empty(len(strata))
     for label in np.unique(strata):
         rows = np.flatnonzero(strata == label)
-        place[rng.permutation(rows)] = (np.arange(rows.size) + rng.random()) / rows.size
-    return np.argsort(place, kind="stable")
+        position[rng.permutation(rows)] = (np.arange(rows.size) + rng.random()) / rows.size
+    return np.argsort(position, kind="stable")

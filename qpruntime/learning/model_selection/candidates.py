@@ -1,4 +1,4 @@
-"""Kernels of a process that have been climbed: of a shape, by one length-scale or one a feature."""
+"""Candidate kernels of a process, optimised on few rows and scored on hold-out rows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from qpruntime.learning.model_selection.budget import (
     Budget,
     Stage,
     Subsets,
-    better,
-    dense_evaluation,
-    dense_inference,
+    dense_evaluation_cost,
+    dense_inference_cost,
+    gains_significantly,
 )
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum
@@ -33,201 +33,225 @@ from qpruntime.learning.settings import Data, Settings
 from qpruntime.projection.projector import Projector, project_arrays
 
 __all__ = [
-    "ON",
-    "ROOM",
-    "SHARE",
-    "SURE",
-    "WIDE",
+    "CONFIDENT_ERRORS",
+    "CONTINUED_SEARCH",
+    "LAST_RUNG_END_SHARE",
+    "LAST_RUNG_START_SHARE",
+    "MAX_ARD_FEATURES",
     "Candidate",
-    "Climbed",
+    "FittedKernel",
     "Shape",
     "Trial",
-    "alike",
-    "combined",
-    "last_rung",
-    "lengths",
-    "some_of",
-    "staged",
+    "combine_candidates",
+    "fit_last_rung",
+    "make_stage",
+    "rival_candidate",
+    "select_length_scales",
+    "subset_data",
 ]
 
 # --- Optimised kernels
 
-#: Relative tolerance and iterations of a climb that goes on.
-ON = (1e-3, 10)
-# Of the first one by single length-scales, of that without their prior, and on the last rung.
-_FIRST_LENGTHS, _FREE, _LAST = (1e-3, 15), (1e-3, 10), (1e-3, 5)
-# Log length-scales of single features are normal about the common one, of this deviation.
-_SHRINK = 1.0
-#: With more features single length-scales are learnt on the first rung alone.
-WIDE = 200
-#: The last rung begins within this share of the budget, and leaves as much as the second says.
-SHARE, ROOM = 0.5, 0.85
-#: Judges are sure of a loss of so many standard errors.
-SURE = 2.0
+#: Relative tolerance and iterations of a search that continues an earlier one.
+CONTINUED_SEARCH = (1e-3, 10)
+# The same of the first search with one length-scale per feature, of one without their prior, and of
+# the last rung.
+_ARD_SEARCH, _ARD_SEARCH_WITHOUT_PRIOR, _LAST_RUNG_SEARCH = (1e-3, 15), (1e-3, 10), (1e-3, 5)
+# The log length-scales of single features have a normal prior about the shared one, with this
+# standard deviation.
+_LOG_LENGTH_SCALE_DEVIATION = 1.0
+#: With more features than this, length-scales of single features are learnt on the first rung only.
+MAX_ARD_FEATURES = 200
+#: The last rung starts if at most the first share of the budget is used, and if at most the second
+#: share will be used when it ends.
+LAST_RUNG_START_SHARE, LAST_RUNG_END_SHARE = 0.5, 0.85
+#: A loss counts as certain if it exceeds this many standard errors.
+CONFIDENT_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a common length-scale is tried with: ranks of features, and a kernel's roughness."""
+    """Kernel family to try: features or their ranks, and the smoothness of the Matérn kernel."""
 
     ranks: bool
     nu: float
 
     @property
-    def words(self) -> str:
-        """How messages name it."""
+    def label(self) -> str:
+        """Short description used in messages."""
         return f"{'ranks of features, ' if self.ranks else ''}Matérn {self.nu:g}"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel of a process that has been climbed, and whether by single features.
+    """Optimised kernel of a process, with one shared length-scale or one per feature.
 
     Attributes
     ----------
-    climbed : Climbed
+    fitted : Climbed
     shape : Shape
     by_feature : bool
     common : Climbed or None
-        With one length-scale for all features, unless judges are sure that more lose.
-    judged : ndarray or None
-        Densities of the judges, where they have been asked.
+        The kernel with one shared length-scale, None if hold-out rows rule it out.
+    holdout_densities : ndarray or None
+        Log densities of the hold-out rows, if computed.
     """
 
-    climbed: Climbed
+    fitted: FittedKernel
     shape: Shape
     by_feature: bool
-    common: Climbed | None = None
-    judged: Array | None = None
+    common: FittedKernel | None = None
+    holdout_densities: Array | None = None
 
     @property
-    def words(self) -> str:
-        """How messages name it."""
-        return by_feature(self.shape) if self.by_feature else self.shape.words
+    def label(self) -> str:
+        """Short description used in messages."""
+        return ard_label(self.shape) if self.by_feature else self.shape.label
 
 
-def by_feature(shape: Shape) -> str:
-    """A shape with one length-scale a feature, in words."""
-    return f"{shape.words}, one length-scale a feature"
+def ard_label(shape: Shape) -> str:
+    """Describe a shape with one length-scale per feature."""
+    return f"{shape.label}, one length-scale a feature"
 
 
-def last_rung(trial: Trial, candidate: Candidate, subsets: Subsets, share: int) -> Candidate | None:
-    """Climb on with more rows, if there are any and the budget of `share` processes has it."""
-    done = subsets.judged.start
-    further = [rung for rung in subsets.rungs if rung > done]
-    if not further:
+def fit_last_rung(
+    trial: Trial, candidate: Candidate, subsets: Subsets, n_processes: int
+) -> Candidate | None:
+    """Optimise on the last rung if there is one and the budget of all processes allows it."""
+    used_rows = subsets.holdout.start
+    larger_rungs = [rung for rung in subsets.rungs if rung > used_rows]
+    if not larger_rungs:
         return None
-    rows = further[-1]
-    cost = share * (_LAST[1] + 2) * dense_evaluation(rows)
-    if not (trial.budget.allows(0.0, SHARE) and trial.budget.allows(cost, ROOM)):
+    rows = larger_rungs[-1]
+    cost = n_processes * (_LAST_RUNG_SEARCH[1] + 2) * dense_evaluation_cost(rows)
+    if not (
+        trial.budget.allows(0.0, LAST_RUNG_START_SHARE)
+        and trial.budget.allows(cost, LAST_RUNG_END_SHARE)
+    ):
         return None
-    own = candidate.climbed
-    return replace(candidate, climbed=trial.climb(own.start, rows, *_LAST, own.theta))
+    fitted = candidate.fitted
+    return replace(
+        candidate, fitted=trial.optimise(fitted.start, rows, *_LAST_RUNG_SEARCH, fitted.theta)
+    )
 
 
-def staged(rows: int, words: str, densities: Array, taken: float) -> Stage:
-    """A stage after so many operations, whose density is NaN where nobody judged."""
-    known = densities.size > 1
-    return Stage(rows, words, float(np.mean(densities)) if known else math.nan, taken)
+def make_stage(rows: int, label: str, densities: Array, operations: float) -> Stage:
+    """Return a stage with its mean hold-out density, NaN if no density was computed."""
+    has_densities = densities.size > 1
+    return Stage(rows, label, float(np.mean(densities)) if has_densities else math.nan, operations)
 
 
-def lengths(
+def select_length_scales(
     trial: Trial,
-    common: Climbed,
+    common: FittedKernel,
     shape: Shape,
     subsets: Subsets,
     rows: int,
     stages: list[Stage],
 ) -> list[Candidate]:
-    """Give each feature a length-scale of its own if judges gain by it.
+    """Use one length-scale per feature (ARD) if the hold-out rows gain by it.
 
-    The other choice follows unless they are sure.
+    The other choice is returned as the second candidate unless it is clearly worse.
     """
-    plain, count = Candidate(common, shape, False), common.start.by_feature
-    if not count:
-        return [plain]
+    shared, n_features = Candidate(common, shape, False), common.start.by_feature
+    if not n_features:
+        return [shared]
     first = subsets.rungs[0]
     refined = common.start.refined(common.theta)
-    shrunk = trial.climb(_shrunk(refined), first, *_FIRST_LENGTHS)
-    if count <= WIDE and rows > first:
-        shrunk = trial.climb(shrunk.start, rows, *ON, shrunk.theta)
+    shrunk = trial.optimise(_with_length_scale_prior(refined), first, *_ARD_SEARCH)
+    if n_features <= MAX_ARD_FEATURES and rows > first:
+        shrunk = trial.optimise(shrunk.start, rows, *CONTINUED_SEARCH, shrunk.theta)
     elif rows > first:
-        common = trial.climb(common.start, first, *ON, common.theta)
+        common = trial.optimise(common.start, first, *CONTINUED_SEARCH, common.theta)
         rows = first
-    before, after = trial.densities(common, rows), trial.densities(shrunk, rows)
-    words = by_feature(shape)
-    stages.append(staged(rows, words, after, trial.budget.taken))
-    plain = replace(plain, judged=before)
-    each = Candidate(shrunk, shape, True, common, after)
-    if not better(after - before):
-        sure = better(before - after, SURE)
-        return [plain] if sure else [replace(plain, common=common), each]
-    if count > WIDE:
-        return [replace(each, common=None), plain]
-    free = trial.climb(refined, rows, *_FREE, shrunk.theta)
-    last = trial.densities(free, rows)
-    stages.append(staged(rows, f"{words} without their prior", last, trial.budget.taken))
-    if float(np.mean(last - after)) > 0.0:
-        each, after = replace(each, climbed=free, judged=last), last
-    return [each] if better(after - before, SURE) else [each, plain]
+    shared_densities, ard_densities = trial.densities(common, rows), trial.densities(shrunk, rows)
+    label = ard_label(shape)
+    stages.append(make_stage(rows, label, ard_densities, trial.budget.used))
+    shared = replace(shared, holdout_densities=shared_densities)
+    ard = Candidate(shrunk, shape, True, common, ard_densities)
+    if not gains_significantly(ard_densities - shared_densities):
+        is_confident = gains_significantly(shared_densities - ard_densities, CONFIDENT_ERRORS)
+        return [shared] if is_confident else [replace(shared, common=common), ard]
+    if n_features > MAX_ARD_FEATURES:
+        return [replace(ard, common=None), shared]
+    free = trial.optimise(refined, rows, *_ARD_SEARCH_WITHOUT_PRIOR, shrunk.theta)
+    free_densities = trial.densities(free, rows)
+    stages.append(
+        make_stage(rows, f"{label} without their prior", free_densities, trial.budget.used)
+    )
+    if float(np.mean(free_densities - ard_densities)) > 0.0:
+        ard, ard_densities = (
+            replace(ard, fitted=free, holdout_densities=free_densities),
+            free_densities,
+        )
+    return (
+        [ard]
+        if gains_significantly(ard_densities - shared_densities, CONFIDENT_ERRORS)
+        else [ard, shared]
+    )
 
 
-def alike(trial: Trial, common: Climbed, shape: Shape, chosen: Candidate, rows: int) -> Candidate:
-    """The rival of a candidate: with as many length-scales, begun at those of the candidate."""
+def rival_candidate(
+    trial: Trial, common: FittedKernel, shape: Shape, chosen: Candidate, rows: int
+) -> Candidate:
+    """Return a candidate of another shape with the same number of length-scales.
+
+    Its search starts at the length-scales of the chosen candidate.
+    """
     if not chosen.by_feature:
         return Candidate(common, shape, False, common)
-    start = replace(common.start.refined(common.theta), log_prior=chosen.climbed.start.log_prior)
-    climbed = trial.climb(start, rows, *ON, chosen.climbed.theta)
-    return Candidate(climbed, shape, True, common)
+    start = replace(common.start.refined(common.theta), log_prior=chosen.fitted.start.log_prior)
+    fitted = trial.optimise(start, rows, *CONTINUED_SEARCH, chosen.fitted.theta)
+    return Candidate(fitted, shape, True, common)
 
 
-def combined(
+def combine_candidates(
     trials: dict[Shape, Trial],
     candidates: Sequence[Candidate],
     densities: dict[int, Array],
     rows: int,
 ) -> Candidate | None:
-    """Another roughness with other length-scales, where rows gain by either of them.
+    """Combine another smoothness with another choice of length-scales, if rows gain by each.
 
-    That is by what candidates with one of the two gain on the first of all.
+    The gains are those of the candidates that differ from the first one in one of the two.
     """
-    seen = {(candidates[n].shape, candidates[n].by_feature): n for n in densities}
+    indices = {(candidates[n].shape, candidates[n].by_feature): n for n in densities}
     first = candidates[0]
-    for shape, by_one in seen:
-        other = replace(first.shape, nu=shape.nu)
-        sibling = seen.get((first.shape, not first.by_feature))
-        if shape != other or shape == first.shape or sibling is None:
+    for shape, by_feature in indices:
+        alternative = replace(first.shape, nu=shape.nu)
+        sibling = indices.get((first.shape, not first.by_feature))
+        if shape != alternative or shape == first.shape or sibling is None:
             continue
-        rival = candidates[seen[shape, by_one]]
-        gains = [densities[n] - densities[0] for n in (sibling, seen[shape, by_one])]
-        missing = (shape, not first.by_feature) not in seen
-        if missing and rival.common is not None and all(map(better, gains)):
-            return alike(trials[shape], rival.common, shape, candidates[sibling], rows)
+        rival = candidates[indices[shape, by_feature]]
+        gains = [densities[n] - densities[0] for n in (sibling, indices[shape, by_feature])]
+        missing = (shape, not first.by_feature) not in indices
+        if missing and rival.common is not None and all(map(gains_significantly, gains)):
+            return rival_candidate(trials[shape], rival.common, shape, candidates[sibling], rows)
     return None
 
 
-def _shrunk(refined: Start) -> Start:
-    """Add the prior of single length-scales, about the common one."""
-    if refined.log_prior is None:
-        return refined
-    mean = refined.thetas[0][2 : refined.kernel.n_dims]
-    deviation = np.full(mean.size, _SHRINK)
+def _with_length_scale_prior(start: Start) -> Start:
+    """Add a prior of the single length-scales, centred at the shared one."""
+    if start.log_prior is None:
+        return start
+    mean = start.thetas[0][2 : start.kernel.n_dims]
+    deviation = np.full(mean.size, _LOG_LENGTH_SCALE_DEVIATION)
     prior = LogNormal(
-        np.concatenate([refined.log_prior.mean, mean]),
-        np.concatenate([refined.log_prior.deviation, deviation]),
+        np.concatenate([start.log_prior.mean, mean]),
+        np.concatenate([start.log_prior.deviation, deviation]),
     )
-    return replace(refined, log_prior=prior)
+    return replace(start, log_prior=prior)
 
 
 # --- Kernel choice by dense fits and hold-out rows
 
-# Sites of stages settle so far: they steer, and judge to three digits.
-_TOL = 1e-4
+# EP of the stages stops at this tolerance, which is enough to compare densities to three digits.
+_SITE_TOL = 1e-4
 
 
 @dataclass(frozen=True)
-class Climbed:
-    """Where a kernel has come to, and the sites there of the rows it was learnt from."""
+class FittedKernel:
+    """Optimised parameters of a kernel, and the sites of its training rows."""
 
     start: Start
     optimum: Optimum
@@ -241,18 +265,18 @@ class Climbed:
     @property
     def kernel(self) -> Kernel:
         """The kernel with its parameters."""
-        own = self.start.kernel
-        return own.clone_with_theta(self.theta[: own.n_dims])
+        kernel = self.start.kernel
+        return kernel.clone_with_theta(self.theta[: kernel.n_dims])
 
     def projector(self, data: Data) -> Projector:
-        """The projector of the data, with what was learnt of the likelihood."""
+        """Return the projector of the data with the learnt likelihood parameters."""
         if not data.learn:
             return data.projector
-        logs = self.theta[self.start.kernel.n_dims :]
-        return learnt(data.projector, tuple(data.learn), logs)
+        log_parameters = self.theta[self.start.kernel.n_dims :]
+        return learnt(data.projector, tuple(data.learn), log_parameters)
 
 
-def some_of(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:
+def subset_data(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:
     """Return some rows of the data, with the inputs X of these rows."""
     columns = data.y, data.prior, data.weights, data.scale
     y, prior, weights, scale = (None if c is None else c[rows] for c in columns)
@@ -265,20 +289,21 @@ def some_of(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A process on the rows of stages, whose inputs are in `data`.
+    """Training and hold-out rows of a process, on which kernels are optimised and compared.
 
-    Climbs are of EP's evidence, as those of whole fits; judges see EP's posterior.
+    The search maximises the evidence of EP as the final fit does, and hold-out densities use EP's
+    posterior.
     """
 
     data: Data
     settings: Settings
     budget: Budget
-    judged: slice
+    holdout: slice
 
-    def climb(
+    def optimise(
         self, start: Start, rows: int, ftol: float, iterations: int, theta: Array | None = None
-    ) -> Climbed:
-        """Maximise the evidence of the first rows, from `theta` or from where the start says.
+    ) -> FittedKernel:
+        """Maximise the evidence of the first rows, from `theta` or from the start's own parameters.
 
         Raises
         ------
@@ -295,71 +320,77 @@ class Trial:
         )
         if theta is not None:
             start = replace(start, thetas=(theta,))
-        rng = np.random.default_rng(0)  # of restarts, and there are none
+        rng = np.random.default_rng(0)  # for restarts, of which there are none
         optima, sites, _ = optimise(data, start, settings, rng, None, Dense(settings))
         best = optima[0]
         features = start.kernel.n_dims if start.by_feature == 0 else 1
-        self.budget.take(best.n_evaluations * dense_evaluation(rows, features))
-        # It is meant to end early: where it did is nothing for the user to mend.
-        return Climbed(start, replace(best, success=True), sites)
+        self.budget.spend(best.n_evaluations * dense_evaluation_cost(rows, features))
+        # The search is meant to stop early, so the user need not be warned.
+        return FittedKernel(start, replace(best, success=True), sites)
 
-    def densities(self, climbed: Climbed, rows: int) -> Array:
-        """Log predictive densities of the judges, given the first rows; minus infinity if none.
+    def densities(self, fitted: FittedKernel, rows: int) -> Array:
+        """Return log predictive densities of the hold-out rows given the first rows.
 
-        Weighted as the judges are, and pooled by groups of rows.
+        They are weighted as the rows are, pooled by groups, and minus infinity if inference fails.
         """
-        count = self.judged.stop - self.judged.start
-        found = _or_none(lambda: self._densities(climbed, rows), count)
+        count = self.holdout.stop - self.holdout.start
+        log_densities = _densities_or_minus_infinity(lambda: self._densities(fitted, rows), count)
         groups = self.data.groups
-        return found if groups is None else groups.pooled(found, self.judged)
+        return log_densities if groups is None else groups.pooled(log_densities, self.holdout)
 
-    def left_out(self, climbed: Climbed, rows: int) -> Array:
-        """Weighted log predictive densities of the first rows, each without its group; likewise."""
+    def left_out(self, fitted: FittedKernel, rows: int) -> Array:
+        """Return weighted leave-one-group-out log densities of the first rows.
+
+        They are minus infinity if inference fails.
+        """
         first = self._first(rows)
 
-        def found() -> Array:
-            posterior = self._posterior(climbed, rows)[1]
+        def leave_one_out() -> Array:
+            posterior = self._posterior(fitted, rows)[1]
             groups = first.groups
             densities = posterior.loo() if groups is None else groups.left_out(posterior)
             return _weighted(densities, first.weights)
 
-        densities = _or_none(found, rows)
+        densities = _densities_or_minus_infinity(leave_one_out, rows)
         return densities if first.groups is None else first.groups.pooled(densities)
 
-    def _densities(self, climbed: Climbed, rows: int) -> Array:
-        data, judges = self._first(rows), some_of(self.data, self.data.X[self.judged], self.judged)
-        projector, post = self._posterior(climbed, rows)
-        kernel = climbed.kernel
-        K_star = kernel(judges.X, data.X)
+    def _densities(self, fitted: FittedKernel, rows: int) -> Array:
+        data, holdout = (
+            self._first(rows),
+            subset_data(self.data, self.data.X[self.holdout], self.holdout),
+        )
+        projector, post = self._posterior(fitted, rows)
+        kernel = fitted.kernel
+        K_star = kernel(holdout.X, data.X)
         if data.scale is not None:
             K_star *= data.scale
-        mean, variance = post.predict(K_star, kernel.diag(judges.X), mean=judges.prior)
+        mean, variance = post.predict(K_star, kernel.diag(holdout.X), mean=holdout.prior)
         deviation = np.sqrt(np.maximum(variance, 0.0))
-        if judges.scale is not None:
-            mean, deviation = mean * judges.scale, deviation * judges.scale
-        # A latent variance of 0 comes from rounding; projections want a width.
+        if holdout.scale is not None:
+            mean, deviation = mean * holdout.scale, deviation * holdout.scale
+        # Rounding may give a latent variance of 0, but projections need a positive width.
         deviation = np.maximum(deviation, 1e-15)
-        found = project_arrays(projector.likelihood, mean, deviation, judges.y, "ep").log_z
-        return _weighted(found, judges.weights)
+        log_densities = project_arrays(projector.likelihood, mean, deviation, holdout.y, "ep").log_z
+        return _weighted(log_densities, holdout.weights)
 
-    def _posterior(self, climbed: Climbed, rows: int) -> tuple[Projector, Any]:
-        """EP's, of the first rows."""
+    def _posterior(self, fitted: FittedKernel, rows: int) -> tuple[Projector, Any]:
+        """Return the projector and the posterior of EP for the first rows."""
         data = self._first(rows)
-        projector = climbed.projector(data).for_evidence()
-        dense = Dense(replace(self.settings, tol=max(_TOL, self.settings.tol)))
+        projector = fitted.projector(data).for_evidence()
+        dense = Dense(replace(self.settings, tol=max(_SITE_TOL, self.settings.tol)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            own = replace(data, projector=projector)
-            post = dense.infer(climbed.kernel, own, climbed.sites)
-        self.budget.take(dense_inference(rows))
+            evidence_data = replace(data, projector=projector)
+            post = dense.infer(fitted.kernel, evidence_data, fitted.sites)
+        self.budget.spend(dense_inference_cost(rows))
         return projector, post
 
     def _first(self, rows: int) -> Data:
-        return some_of(self.data, self.data.X[:rows], slice(rows))
+        return subset_data(self.data, self.data.X[:rows], slice(rows))
 
 
-def _or_none(densities: Callable[[], Array], count: int) -> Array:
-    """Minus infinity if inference fails."""
+def _densities_or_minus_infinity(densities: Callable[[], Array], count: int) -> Array:
+    """Compute densities, or return minus infinity if inference fails."""
     try:
         return densities()
     except NumericalError as error:

@@ -1,4 +1,4 @@
-"""Choice of the number of inducing points."""
+"""Selection of the number of inducing points by doubling it while hold-out densities gain."""
 
 from __future__ import annotations
 
@@ -26,58 +26,58 @@ from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import conclude
 from qpruntime.inference.sparse.state import Rule
 from qpruntime.learning.inducing_points import clusters, levels_of, rows_at, sample, units
-from qpruntime.learning.model_selection.budget import Budget, Stage, local_density, sweeps_of
+from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.finish import posterior_of
 from qpruntime.projection.projector import Projector
 
 __all__ = [
-    "FURTHER",
-    "LAST",
-    "LEFT_OUT",
-    "NEAREST",
-    "Ground",
-    "Settled",
+    "CONTINUED_SWEEPS",
+    "FINAL_SWEEPS",
+    "LOO_ROWS",
+    "NEAREST_ROWS",
+    "InducingSearch",
+    "ScoredEngine",
 ]
 
 # --- Doubling of inducing points
 #
-# Sites of the rows are carried from one number of inducing points to the next. Leave-one-out
-# densities of some rows say which kernel, how many inducing points, and whether the nearest rows of
-# each point predict better.
+# The sites of all rows are carried from one number of inducing points to the next. Leave-one-out
+# densities of a sample of rows select the kernel, the number of inducing points, and whether the
+# nearest rows of each point correct its prediction.
 
-# Inducing points at most.
-_MOST = 4800
-#: Nearest rows, where they are taken.
-NEAREST = 30
-# Sites settle so far between.
-_TOL = 1e-3
-# What doubling has to gain, in log density a row.
-_GAIN = 1e-3
-#: Sweeps of those that go on, and of the end.
-FURTHER, LAST = 5, 6
-# Rows that inducing points are chosen from.
-_SAMPLE = 20_000
-#: Rows that are left out: a gain of .003 a row is seen among so many.
-LEFT_OUT = 8000
+# Largest number of inducing points.
+_MAX_INDUCING = 4800
+#: Number of nearest rows that correct a prediction.
+NEAREST_ROWS = 30
+# Tolerance of EP before the final fit.
+_SITE_TOL = 1e-3
+# Doubling continues while the mean log density of a row gains at least this much.
+_MIN_DOUBLING_GAIN = 1e-3
+#: Expected sweeps of a run that continues another one, and of the final run.
+CONTINUED_SWEEPS, FINAL_SWEEPS = 5, 6
+# Number of rows that inducing points are chosen from.
+_CLUSTERING_ROWS = 20_000
+#: Number of rows with leave-one-out densities, among which a mean gain of 0.003 is significant.
+LOO_ROWS = 8000
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
-    """All rows of a process, in units of the kernel.
+class InducingSearch:
+    """Search over the number of inducing points for all rows of a process, in the kernel's units.
 
     Parameters
     ----------
     data : Data
     settings : Settings
-        With ``auto``.
+        Settings with ``auto``.
     budget : Budget
     stages : list of Stage
         Appended to.
     seed : int
-        Of clusters: the same ones for kernels that measure distances alike.
+        Seed of the clusters, so that kernels with the same distances have the same clusters.
     left_out : ndarray of int
-        Rows whose densities are asked for when they are left out.
+        Rows whose leave-one-out densities are computed.
     """
 
     data: Data
@@ -87,59 +87,66 @@ class Ground:
     seed: int
     left_out: NDArray[np.intp]
 
-    def settle(
-        self, kernel: Kernel, projector: Projector, m: int, words: str, before: Settled | None
-    ) -> Settled:
-        """Settle all rows with m inducing points, from the sites of another number of them."""
+    def run(
+        self,
+        kernel: Kernel,
+        projector: Projector,
+        m: int,
+        label: str,
+        previous: ScoredEngine | None,
+    ) -> ScoredEngine:
+        """Run EP on all rows with m inducing points, starting from the sites of an earlier run."""
         rng = np.random.default_rng([self.seed, m])
-        measured = units(kernel, self._points.std(axis=0))
-        Z = clusters(self._points, m, rng, measured, levels_of(kernel))
+        scales = units(kernel, self._points.std(axis=0))
+        Z = clusters(self._points, m, rng, scales, levels_of(kernel))
         n = len(self.data.y)
         dtype = self._dtype(n, m)
         engine = Engine(self._rows, self._rule(projector), kernel, Z, dtype=dtype, **self._options)
-        limits = Limits(_TOL, self.settings.max_sweeps, 1.0)
-        if before is not None:
-            before.engine.release()
-        with self._computing(engine):
+        limits = Limits(_SITE_TOL, self.settings.max_sweeps, 1.0)
+        if previous is not None:
+            previous.engine.release()
+        with self._on_workers(engine):
             try:
-                ended = self._settled(engine, before, limits)
+                result = self._run_engine(engine, previous, limits)
             except NumericalError:
                 if engine.dtype == np.float64:
                     raise
                 engine.tau[:] = engine.nu[:] = 0.0
                 engine.move(kernel, Z, np.float64)  # single precision has lost the factor
-                ended = self._settled(engine, before, limits)
-            posterior = conclude(engine, ended, None, limits)
-        self.budget.take(sweeps_of(len(ended.history) + 2, n, m))
+                result = self._run_engine(engine, previous, limits)
+            posterior = conclude(engine, result, None, limits)
+        self.budget.spend(sweep_cost(len(result.history) + 2, n, m))
         rows, k = self.left_out, self._nearest
-        near = None
-        alone = self.densities(posterior, rows)
+        nearest_densities = None
+        sparse_densities = self.densities(posterior, rows)
         if k:
-            self.budget.take(local_density(len(rows), k, m))
+            self.budget.spend(local_density_cost(len(rows), k, m))
             try:
-                near = self.densities(local_of(posterior, self._held, k), rows)
+                nearest_densities = self.densities(
+                    local_of(posterior, self._stored_inputs, k), rows
+                )
             except NumericalError as error:
                 if error.__cause__ is not None:  # a user's own exception
                     raise
-        found = Settled(engine, alone, near)
-        words = f"{words}{m} inducing points{' and nearest rows' if found.uses_near else ''}"
-        self.stages.append(Stage(n, words, found.score, self.budget.taken))
-        return found
+        scored = ScoredEngine(engine, sparse_densities, nearest_densities)
+        label = f"{label}{m} inducing points{' and nearest rows' if scored.uses_nearest else ''}"
+        self.stages.append(Stage(n, label, scored.score, self.budget.used))
+        return scored
 
     @staticmethod
-    def _settled(engine: Engine, before: Settled | None, limits: Limits) -> Ended:
-        """Settle an engine from the sites of another."""
-        if before is not None:
-            engine.sites = before.engine.sites
+    def _run_engine(engine: Engine, previous: ScoredEngine | None, limits: Limits) -> Ended:
+        """Run EP of an engine, starting from the sites of another one."""
+        if previous is not None:
+            engine.sites = previous.engine.sites
         return settle(engine, limits)
 
     @contextmanager
-    def _computing(self, engine: Engine) -> Iterator[None]:
-        """Let the workers of the scheduler carry out passes of an engine, if there is one."""
+    def _on_workers(self, engine: Engine) -> Iterator[None]:
+        """Let the workers of the scheduler, if there is one, compute the passes of an engine."""
         if self.settings.scheduler is None:
             yield
             return
-        here = engine.executor
+        own_executor = engine.executor
         try:
             with executor_of(None, self.settings.scheduler) as engine.executor:
                 yield
@@ -148,44 +155,51 @@ class Ground:
                 f"{error}; then fit again, or without scheduler= on this machine"
             ) from error
         finally:
-            engine.executor = here
+            engine.executor = own_executor
 
     def _dtype(self, n: int, m: int) -> DTypeLike:
-        """Single precision steers where features in double do not fit: reading them takes longest.
+        """Return single precision if features in double precision exceed the memory.
 
-        The posterior at the end is of double precision.
+        Reading features from a file takes longest, and single precision is enough to compare
+        kernels. The final posterior has double precision.
         """
         mixed = self._auto.sparse.dtype == "mixed"
         return np.float32 if mixed and 8.0 * n * m > self._auto.sparse.memory else np.float64
 
-    def grow(self, kernel: Kernel, projector: Projector, begun: Settled) -> Settled:
-        """Double the inducing points of `begun` while that pays and the budget has it."""
-        n, now = len(self.data.y), begun
+    def grow_inducing(
+        self, kernel: Kernel, projector: Projector, initial: ScoredEngine
+    ) -> ScoredEngine:
+        """Double the number of inducing points while that pays and the budget allows it."""
+        n, current = len(self.data.y), initial
         while True:
-            m = 2 * now.m
-            cost = sweeps_of(FURTHER, n, m) + sweeps_of(LAST, n, m)
-            if m > min(_MOST, n // 2) or not self.budget.allows(cost):
-                return now
-            further = self.settle(kernel, projector, m, "", now)
-            gained = further.score - now.score
-            now = further
-            if gained < _GAIN:
-                return now
+            m = 2 * current.m
+            cost = sweep_cost(CONTINUED_SWEEPS, n, m) + sweep_cost(FINAL_SWEEPS, n, m)
+            if m > min(_MAX_INDUCING, n // 2) or not self.budget.allows(cost):
+                return current
+            doubled = self.run(kernel, projector, m, "", current)
+            gain = doubled.score - current.score
+            current = doubled
+            if gain < _MIN_DOUBLING_GAIN:
+                return current
 
-    def end(self, settled: Settled, projector: Projector) -> tuple[Any, int]:
-        """Return the posterior by the method asked for, and how many nearest rows correct it."""
-        low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
+    def final_posterior(self, scored: ScoredEngine, projector: Projector) -> tuple[Any, int]:
+        """Return the posterior by the requested method, and its number of nearest rows."""
+        low, high = (float(reduce(self.data.prior)) for reduce in (np.min, np.max))
         prior = low if low == high else None
-        engine = settled.engine
-        with self._computing(engine):
+        engine = scored.engine
+        with self._on_workers(engine):
             if engine.dtype != np.float64:
                 engine.move(engine.kernel, engine.Z, np.float64)
-            posterior = posterior_of(engine, projector, self.settings, prior, _ignore)
-        self.budget.take(sweeps_of(posterior.n_sweeps, len(self.data.y), settled.m))
+            posterior = posterior_of(engine, projector, self.settings, prior, _no_action)
+        self.budget.spend(sweep_cost(posterior.n_sweeps, len(self.data.y), scored.m))
         engine.executor = Threads(None)
-        asked = self._auto.nearest
-        k = (NEAREST if settled.uses_near else 0) if isinstance(asked, str) else self._nearest
-        return (local_of(posterior, self._held, k) if k else posterior), k
+        requested = self._auto.nearest
+        k = (
+            (NEAREST_ROWS if scored.uses_nearest else 0)
+            if isinstance(requested, str)
+            else self._nearest
+        )
+        return (local_of(posterior, self._stored_inputs, k) if k else posterior), k
 
     @property
     def _auto(self) -> Any:
@@ -194,24 +208,29 @@ class Ground:
 
     @property
     def _nearest(self) -> int:
-        """Nearest rows that are tried: those of a group would tell what the group is to say."""
-        asked, groups = self._auto.nearest, self.data.groups
-        if not isinstance(asked, str):
-            return int(asked)
+        """Number of nearest rows to try.
+
+        It is 0 for groups of rows, because the nearest rows of a left-out row would belong to its
+        group.
+        """
+        requested, groups = self._auto.nearest, self.data.groups
+        if not isinstance(requested, str):
+            return int(requested)
         if groups is not None and groups.repeat and not groups.coincide:
             return 0
-        return NEAREST if len(self.data.y) > NEAREST else 0
+        return NEAREST_ROWS if len(self.data.y) > NEAREST_ROWS else 0
 
     @cached_property
-    def _held(self) -> Array:
-        """Inputs of all rows, in a file where they do not fit."""
+    def _stored_inputs(self) -> Array:
+        """Inputs of all rows, in a file if they do not fit into memory."""
         return held_inputs(self._rows, self._auto.sparse.memory)
 
     @cached_property
     def _points(self) -> Array:
         """Inputs that inducing points are chosen from."""
         return rows_at(
-            self.data.X, sample(len(self.data.y), _SAMPLE, np.random.default_rng(self.seed))
+            self.data.X,
+            sample(len(self.data.y), _CLUSTERING_ROWS, np.random.default_rng(self.seed)),
         )
 
     @cached_property
@@ -229,55 +248,59 @@ class Ground:
         return Rule(projector.for_evidence(), self._auto.sparse.power)
 
     def densities(self, posterior: Any, rows: NDArray[np.intp]) -> Array:
-        """Densities of some rows without their groups, weighted as the rows are, by groups."""
+        """Return weighted leave-one-group-out log densities of rows, pooled by groups."""
         groups, weights = self.data.groups, self.data.weights
-        found = posterior.loo(rows) if groups is None else groups.left_out(posterior, rows)
+        log_densities = posterior.loo(rows) if groups is None else groups.left_out(posterior, rows)
         if weights is not None:
-            found = found * (weights[rows] / weights[rows].mean())
-        return found if groups is None else groups.pooled(found, rows)
+            log_densities = log_densities * (weights[rows] / weights[rows].mean())
+        return log_densities if groups is None else groups.pooled(log_densities, rows)
 
 
-def _ignore(engine: Engine) -> None:
-    """Nothing is to be done after a sweep."""
+def _no_action(engine: Engine) -> None:
+    """Do nothing after a sweep."""
 
 
-# --- Hold-out score of settled rows
+# --- Leave-one-out score of an engine
 
-# What nearest rows have to gain, in log density a row.
-_NEAR = 2e-4
+# Nearest rows are used if they gain at least this much mean log density of a row.
+_MIN_NEAREST_GAIN = 2e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
-    """Sites of all rows under a kernel, and log densities of the judges, left out.
+class ScoredEngine:
+    """Engine with the sites of all rows, and its leave-one-out log densities.
 
-    `near` are those by their nearest rows, None where these are not looked at.
+    `nearest_densities` are those corrected by the nearest rows, or None if not computed.
     """
 
     engine: Engine
-    alone: Array
-    near: Array | None
+    sparse_densities: Array
+    nearest_densities: Array | None
 
     @property
     def m(self) -> int:
-        """Inducing points."""
+        """Number of inducing points."""
         return len(self.engine.Z)
 
     @cached_property
-    def uses_near(self) -> bool:
-        """Whether the nearest rows predict better, beyond doubt and more than a little."""
-        if self.near is None:
+    def uses_nearest(self) -> bool:
+        """True if the nearest rows improve the predictions significantly and by enough."""
+        if self.nearest_densities is None:
             return False
-        gain = self.near - self.alone
-        doubt = 0.5 * float(np.std(gain)) / math.sqrt(gain.size)
-        return bool(float(np.mean(gain)) > max(_NEAR, doubt))
+        gain = self.nearest_densities - self.sparse_densities
+        half_error = 0.5 * float(np.std(gain)) / math.sqrt(gain.size)
+        return bool(float(np.mean(gain)) > max(_MIN_NEAREST_GAIN, half_error))
 
     @property
     def densities(self) -> Array:
-        """Densities by the better of the two predictions."""
-        return self.near if self.uses_near and self.near is not None else self.alone
+        """Leave-one-out log densities of the better of the two predictions."""
+        return (
+            self.nearest_densities
+            if self.uses_nearest and self.nearest_densities is not None
+            else self.sparse_densities
+        )
 
     @property
     def score(self) -> float:
-        """Mean of the densities of rows left out."""
+        """Mean leave-one-out log density."""
         return float(np.mean(self.densities))

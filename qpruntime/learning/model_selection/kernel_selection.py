@@ -1,8 +1,9 @@
-"""The kernel of a process: candidates climbed on few rows, judged by rows held out, climbed on.
+"""Kernel selection: candidates are optimised on few rows and scored on hold-out rows.
 
 Length-scales of single features, rough functions and ranks of features raise the evidence more
-often than they predict better. So the evidence only climbs, and rows held out choose: a further
-freedom is taken where it raises their log density by more than the standard error of the gain.
+often than they improve predictions. So the evidence only optimises, and hold-out rows select: a
+more flexible kernel is used if it raises their log density by more than the standard error of the
+gain.
 """
 
 from __future__ import annotations
@@ -15,44 +16,49 @@ import numpy as np
 
 from qpruntime._typing import Array
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.model_selection.budget import Stage, Subsets, better, dense_evaluation
+from qpruntime.learning.model_selection.budget import (
+    Stage,
+    Subsets,
+    dense_evaluation_cost,
+    gains_significantly,
+)
 from qpruntime.learning.model_selection.candidates import (
-    ON,
-    ROOM,
-    SHARE,
-    SURE,
+    CONFIDENT_ERRORS,
+    CONTINUED_SEARCH,
+    LAST_RUNG_END_SHARE,
+    LAST_RUNG_START_SHARE,
     Candidate,
-    Climbed,
+    FittedKernel,
     Shape,
     Trial,
-    alike,
-    lengths,
-    staged,
+    make_stage,
+    rival_candidate,
+    select_length_scales,
 )
 
-__all__ = ["Chosen", "choose"]
+__all__ = ["KernelSelection", "select_kernel"]
 
-# Relative tolerance and iterations of first climbs.
-_BEGIN = (1e-4, 30)
-# The best of the other features is looked at within this share of the budget.
-_HALF = 0.5
-# Evaluations that the first climb of a shape usually takes.
-_USUAL = 25
-# And one that goes on.
-_FEW = 6
+# Relative tolerance and iterations of the first search.
+_FIRST_SEARCH = (1e-4, 30)
+# The best shape with the other features is tried if at most this share of the budget is used.
+_OTHER_FEATURES_SHARE = 0.5
+# Usual number of evaluations of the first search of a shape.
+_FIRST_EVALUATIONS = 25
+# Usual number of evaluations of a search that continues an earlier one.
+_CONTINUED_EVALUATIONS = 6
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """What stages have chosen for processes that share their rows.
+class KernelSelection:
+    """Kernels selected for processes that share their rows.
 
     Attributes
     ----------
     shape : Shape
     processes : tuple of tuple of Candidate
-        Of each process the one chosen, and others that all rows might prefer.
+        The selected candidate of each process, then others that all rows might prefer.
     rows : int
-        That kernels were learnt from.
+        Number of rows that kernels were learnt from.
     """
 
     shape: Shape
@@ -60,119 +66,166 @@ class Chosen:
     rows: int
 
 
-def choose(
+def select_kernel(
     trials: dict[Shape, Sequence[Trial]],
     starts: dict[Shape, Start],
     subsets: Subsets,
     stages: list[Stage],
     others: bool,
-) -> Chosen:
-    """Choose the kernels of processes that share their rows.
+) -> KernelSelection:
+    """Select the kernels of processes that share their rows.
 
     Parameters
     ----------
     trials : dict
-        Of every shape the trials of all processes, the inputs of which it has changed.
+        Trials of all processes for each shape, with inputs transformed as the shape says.
     starts : dict
-        Where a shape begins. The first one is the default.
+        Start of the search of each shape. The first shape is the default.
     subsets : Subsets
     stages : list of Stage
         Appended to.
     others : bool
-        Whether all rows judge again: kernels of another roughness are kept that few rows do not
-        tell from the best. If not, another shape than the default takes judges that are surer,
-        by two standard errors for one.
+        True if all rows compare the candidates once more: kernels of another smoothness are then
+        kept if few rows cannot tell them from the best. If false, another shape than the default
+        must gain two standard errors instead of one.
     """
     shapes, count = list(starts), len(trials[next(iter(starts))])
     budget = trials[shapes[0]][0].budget
-    first, rungs = subsets.rungs[0], [r for r in subsets.rungs if r <= subsets.judged.start]
-    usual = _USUAL * count * dense_evaluation(first)
-    if not (subsets.judging and budget.allows(len(shapes) * usual, SHARE)):
+    first, rungs = subsets.rungs[0], [r for r in subsets.rungs if r <= subsets.holdout.start]
+    first_cost = _FIRST_EVALUATIONS * count * dense_evaluation_cost(first)
+    if not (subsets.has_holdout and budget.allows(len(shapes) * first_cost, LAST_RUNG_START_SHARE)):
         shapes = shapes[:1]
-    found: dict[Shape, tuple[list[Climbed], Array]] = {}
+    results: dict[Shape, tuple[list[FittedKernel], Array]] = {}
     for shape in shapes:
-        climbed = [t.climb(starts[shape], first, *_BEGIN) for t in trials[shape]]
-        found[shape] = climbed, _judged(trials[shape], climbed, first, len(shapes) > 1)
-        stages.append(staged(first, shape.words, found[shape][1], budget.taken))
-    begun, kept = dict(found), _two_best(found)
+        fitted = [t.optimise(starts[shape], first, *_FIRST_SEARCH) for t in trials[shape]]
+        results[shape] = fitted, _holdout_densities(trials[shape], fitted, first, len(shapes) > 1)
+        stages.append(make_stage(first, shape.label, results[shape][1], budget.used))
+    first_results, kept = dict(results), _default_and_best(results)
     rows = rungs[0]
     for rung in rungs[1:]:
-        if not budget.allows(len(kept) * count * _FEW * dense_evaluation(rung), ROOM):
+        if not budget.allows(
+            len(kept) * count * _CONTINUED_EVALUATIONS * dense_evaluation_cost(rung),
+            LAST_RUNG_END_SHARE,
+        ):
             break
         rows = rung
         for shape in kept:
-            climbed = _climbed_on(trials[shape], found[shape][0], rung)
-            found[shape] = climbed, _judged(trials[shape], climbed, rung, subsets.judging)
-            stages.append(staged(rung, shape.words, found[shape][1], budget.taken))
+            fitted = _optimise_further(trials[shape], results[shape][0], rung)
+            results[shape] = (
+                fitted,
+                _holdout_densities(trials[shape], fitted, rung, subsets.has_holdout),
+            )
+            stages.append(make_stage(rung, shape.label, results[shape][1], budget.used))
     shape = kept[0]
-    # The best of three is also the luckiest, and few rows judge a fit that ends dense.
-    errors = 1.0 if others else SURE
-    if len(kept) > 1 and better(found[kept[1]][1] - found[shape][1], errors):
+    # The best of several shapes is also the luckiest, and a dense fit has few hold-out rows.
+    errors = 1.0 if others else CONFIDENT_ERRORS
+    if len(kept) > 1 and gains_significantly(results[kept[1]][1] - results[shape][1], errors):
         shape = kept[1]
-    judging = subsets.judging
-    if not budget.allows(count * _USUAL * dense_evaluation(rows), ROOM):
-        judging = False
+    has_holdout = subsets.has_holdout
+    if not budget.allows(
+        count * _FIRST_EVALUATIONS * dense_evaluation_cost(rows), LAST_RUNG_END_SHARE
+    ):
+        has_holdout = False
     lists = [
-        lengths(trial, c, shape, subsets, rows, stages) if judging else [Candidate(c, shape, False)]
-        for trial, c in zip(trials[shape], found[shape][0], strict=True)
+        select_length_scales(trial, c, shape, subsets, rows, stages)
+        if has_holdout
+        else [Candidate(c, shape, False)]
+        for trial, c in zip(trials[shape], results[shape][0], strict=True)
     ]
-    room = budget.allows(count * _USUAL * dense_evaluation(rows), ROOM)
-    rival = _rival(shape, begun) if others and room else None
+    has_budget = budget.allows(
+        count * _FIRST_EVALUATIONS * dense_evaluation_cost(rows), LAST_RUNG_END_SHARE
+    )
+    rival = _other_roughness(shape, first_results) if others and has_budget else None
     if rival is not None:
         if rival not in kept or rows == first:
-            found[rival] = _climbed_on(trials[rival], begun[rival][0], rows), np.zeros(1)
-        pairs = zip(trials[rival], found[rival][0], lists, strict=True)
+            results[rival] = (
+                _optimise_further(trials[rival], first_results[rival][0], rows),
+                np.zeros(1),
+            )
+        pairs = zip(trials[rival], results[rival][0], lists, strict=True)
         for trial, c, candidates in pairs:
-            candidates.append(alike(trial, c, rival, candidates[0], rows))
-        stages.append(Stage(rows, rival.words, math.nan, budget.taken))
-    if others and count == 1 and budget.allows(_USUAL * dense_evaluation(rows), _HALF):
-        other = _other_features(shape, begun)
-        if other is not None and other not in kept and rows > first:
-            climbed = _climbed_on(trials[other], begun[other][0], rows)
-            found[other] = climbed, _judged(trials[other], climbed, rows, True)
-            stages.append(staged(rows, other.words, found[other][1], budget.taken))
-        if other is not None and not better(found[shape][1] - found[other][1], SURE):
-            trial, (common,) = trials[other][0], found[other][0]
-            lists[0].extend(lengths(trial, common, other, subsets, rows, stages))
-    return Chosen(shape, tuple(tuple(one) for one in lists), rows)
+            candidates.append(rival_candidate(trial, c, rival, candidates[0], rows))
+        stages.append(Stage(rows, rival.label, math.nan, budget.used))
+    if (
+        others
+        and count == 1
+        and budget.allows(_FIRST_EVALUATIONS * dense_evaluation_cost(rows), _OTHER_FEATURES_SHARE)
+    ):
+        alternative = _best_other_features(shape, first_results)
+        if alternative is not None and alternative not in kept and rows > first:
+            fitted = _optimise_further(trials[alternative], first_results[alternative][0], rows)
+            results[alternative] = (
+                fitted,
+                _holdout_densities(trials[alternative], fitted, rows, True),
+            )
+            stages.append(make_stage(rows, alternative.label, results[alternative][1], budget.used))
+        if alternative is not None and not gains_significantly(
+            results[shape][1] - results[alternative][1], CONFIDENT_ERRORS
+        ):
+            trial, (common,) = trials[alternative][0], results[alternative][0]
+            lists[0].extend(select_length_scales(trial, common, alternative, subsets, rows, stages))
+    return KernelSelection(
+        shape, tuple(tuple(process_candidates) for process_candidates in lists), rows
+    )
 
 
-def _climbed_on(trials: Sequence[Trial], climbed: Sequence[Climbed], rows: int) -> list[Climbed]:
-    pairs = zip(trials, climbed, strict=True)
-    return [trial.climb(one.start, rows, *ON, one.theta) for trial, one in pairs]
+def _optimise_further(
+    trials: Sequence[Trial], kernels: Sequence[FittedKernel], rows: int
+) -> list[FittedKernel]:
+    """Continue the search of each process with more rows."""
+    pairs = zip(trials, kernels, strict=True)
+    return [
+        trial.optimise(fitted.start, rows, *CONTINUED_SEARCH, fitted.theta)
+        for trial, fitted in pairs
+    ]
 
 
-def _judged(trials: Sequence[Trial], climbed: Sequence[Climbed], rows: int, wanted: bool) -> Array:
-    """Densities of the judges, of several processes their sums; zeros if none are wanted."""
-    if not wanted:
+def _holdout_densities(
+    trials: Sequence[Trial], kernels: Sequence[FittedKernel], rows: int, is_needed: bool
+) -> Array:
+    """Return the hold-out densities, summed over processes; zeros if they are not needed."""
+    if not is_needed:
         return np.zeros(1)
-    pairs = zip(trials, climbed, strict=True)
-    total: Array = np.sum([trial.densities(one, rows) for trial, one in pairs], axis=0)
-    return total
+    pairs = zip(trials, kernels, strict=True)
+    return np.asarray(np.sum([trial.densities(fitted, rows) for trial, fitted in pairs], axis=0))
 
 
-def _two_best(found: dict[Shape, tuple[list[Climbed], Array]]) -> list[Shape]:
-    """The default, and the best of all others unless judges are sure that it is worse."""
-    default, *others = found
+def _default_and_best(results: dict[Shape, tuple[list[FittedKernel], Array]]) -> list[Shape]:
+    """Return the default shape, and the best other shape unless it is clearly worse."""
+    default, *others = results
     if not others:
         return [default]
-    best = max(others, key=lambda shape: float(np.mean(found[shape][1])))
-    sure = better(found[default][1] - found[best][1], SURE)
-    return [default] if sure else [default, best]
+    best = max(others, key=lambda shape: float(np.mean(results[shape][1])))
+    is_worse = gains_significantly(results[default][1] - results[best][1], CONFIDENT_ERRORS)
+    return [default] if is_worse else [default, best]
 
 
-def _rival(shape: Shape, found: dict[Shape, tuple[list[Climbed], Array]]) -> Shape | None:
-    """The other roughness of the same features, unless judges are sure that it is worse."""
-    rivals = [other for other in found if other.ranks == shape.ranks and other != shape]
-    if not rivals or better(found[shape][1] - found[rivals[0]][1], SURE):
+def _other_roughness(
+    shape: Shape, results: dict[Shape, tuple[list[FittedKernel], Array]]
+) -> Shape | None:
+    """Return the other smoothness of the same features unless it is clearly worse."""
+    rivals = [
+        alternative
+        for alternative in results
+        if alternative.ranks == shape.ranks and alternative != shape
+    ]
+    if not rivals or gains_significantly(
+        results[shape][1] - results[rivals[0]][1], CONFIDENT_ERRORS
+    ):
         return None
     return rivals[0]
 
 
-def _other_features(shape: Shape, begun: dict[Shape, tuple[list[Climbed], Array]]) -> Shape | None:
-    """The best shape of ranks for one of features, or of features, unless judges are sure."""
-    others = [other for other in begun if other.ranks != shape.ranks]
-    if not others:
+def _best_other_features(
+    shape: Shape, results: dict[Shape, tuple[list[FittedKernel], Array]]
+) -> Shape | None:
+    """Return the best shape with ranks for features, or vice versa, unless clearly worse."""
+    alternatives = [alternative for alternative in results if alternative.ranks != shape.ranks]
+    if not alternatives:
         return None
-    best = max(others, key=lambda other: float(np.mean(begun[other][1])))
-    return None if better(begun[shape][1] - begun[best][1], SURE) else best
+    best = max(alternatives, key=lambda alternative: float(np.mean(results[alternative][1])))
+    return (
+        None
+        if gains_significantly(results[shape][1] - results[best][1], CONFIDENT_ERRORS)
+        else best
+    )

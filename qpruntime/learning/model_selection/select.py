@@ -20,42 +20,42 @@ from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import rows_at, sample
 from qpruntime.learning.model_selection.budget import (
-    DENSE,
-    RATE,
-    RUNGS,
+    DENSE_ROW_LIMIT,
+    OPERATIONS_PER_SECOND,
+    RUNG_ROWS,
     Budget,
-    Rest,
+    SelectionContext,
     Stage,
     StageReport,
-    better,
-    dense_evaluation,
-    dense_inference,
-    drawn,
-    local_density,
-    strata_of,
-    sweeps_of,
+    class_strata,
+    dense_evaluation_cost,
+    dense_inference_cost,
+    gains_significantly,
+    local_density_cost,
+    split_rows,
+    sweep_cost,
 )
 from qpruntime.learning.model_selection.candidates import (
-    SURE,
-    WIDE,
+    CONFIDENT_ERRORS,
+    MAX_ARD_FEATURES,
     Candidate,
-    Climbed,
+    FittedKernel,
     Shape,
     Trial,
-    combined,
-    last_rung,
-    some_of,
+    combine_candidates,
+    fit_last_rung,
+    subset_data,
 )
 from qpruntime.learning.model_selection.inducing_growth import (
-    FURTHER,
-    LAST,
-    LEFT_OUT,
-    NEAREST,
-    Ground,
-    Settled,
+    CONTINUED_SWEEPS,
+    FINAL_SWEEPS,
+    LOO_ROWS,
+    NEAREST_ROWS,
+    InducingSearch,
+    ScoredEngine,
 )
-from qpruntime.learning.model_selection.kernel_selection import choose
-from qpruntime.learning.model_selection.small_data import View
+from qpruntime.learning.model_selection.kernel_selection import select_kernel
+from qpruntime.learning.model_selection.small_data import InputView
 from qpruntime.learning.progress import Say, expect_selection, telling
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings
@@ -64,56 +64,59 @@ from qpruntime.learning.train import Fit
 from qpruntime.projection.projector import Projector
 
 __all__ = [
-    "FIRST",
-    "ROWS",
-    "Case",
+    "COMPARISON_ROWS",
+    "FIRST_INDUCING",
     "Choice",
-    "Ended",
-    "contest",
-    "end_dense",
-    "end_inducing",
-    "fitted",
-    "looked_at",
-    "moved",
-    "tell",
+    "InducingResult",
+    "KernelCandidate",
+    "compare_kernels",
+    "fit_with_selection",
+    "log_choice",
+    "refit_dense",
+    "refit_inducing",
+    "screened_choice",
+    "tune_variance",
 ]
 
-# --- Automatic model selection
-
-# So many rows are fitted densely too where the user gives so many seconds.
-_LARGE, _GENEROUS = 6000, 120.0
-# Rows of a dense fit whose sites may be negative.
-_FEWER = 1000
-_SHAPES = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
+# Up to this many rows are fitted densely if the user allows this many seconds.
+_LARGE_DENSE_ROW_LIMIT, _LARGE_DENSE_SECONDS = 6000, 120.0
+# Largest dense fit of a likelihood that is not log-concave, whose sites may be negative.
+_DENSE_ROW_LIMIT_NOT_LOG_CONCAVE = 1000
+_SHAPES_TRIED = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
 
 
-class _Drawn(NamedTuple):
-    """Fits by rows that were drawn, the operations they took, and what rows left out say."""
+class _Attempt(NamedTuple):
+    """Fits by one random split, their cost in operations, and their leave-one-out score."""
 
     fits: list[Fit]
     choice: Choice
-    taken: float
+    operations: float
     score: float
-    short: bool
+    loses_to_holdout: bool
 
 
-def fitted(
+def fit_with_selection(
     processes: Sequence[Data], settings: Settings, rng: np.random.Generator, latent_scale: float
 ) -> tuple[list[Fit], Choice]:
-    """Return the fits of processes with the same X and weights, in the units of X, or its ranks.
+    """Select kernels and an engine, and fit processes with the same X and weights.
 
-    Where all rows predict worse than the few that kernels were learnt from, which only an unlucky
-    draw explains, other rows are drawn, once, and the better fit is taken.
+    If the fit of all rows predicts worse than the rows that the kernels were learnt from, the split
+    was unlucky. The rows are then split once more, and the better fit is returned.
 
     Parameters
     ----------
     processes : sequence of Data
-        Of at least 60 rows.
+        Data of at least 60 rows.
     settings : Settings
-        With ``auto``.
+        Settings with ``auto``.
     rng : Generator
     latent_scale : float
-        By which latent functions vary, about.
+        Approximate standard deviation of the latent functions.
+
+    Returns
+    -------
+    list of Fit, Choice
+        Fits in the units of X, or of its ranks, and the selection.
     """
     if settings.integrate is not None:
         raise InputError(
@@ -123,421 +126,486 @@ def fitted(
         )
     assert settings.auto is not None
     n = len(processes[0].y)
-    expect_selection(n, Budget(settings.auto.budget, n).most)
+    expect_selection(n, Budget(settings.auto.budget, n).limit)
     with telling(settings.verbose) as say:
-        found = _drawn(processes, settings, rng, latent_scale, say)
-        choice, taken = found.choice, found.taken
-        if found.short:
+        attempt = _fit_split(processes, settings, rng, latent_scale, say)
+        choice, operations = attempt.choice, attempt.operations
+        if attempt.loses_to_holdout:
             if say is not None:
                 say(0.0, "all rows predict worse than some of them: other rows are drawn")
-            other = _drawn(processes, settings, rng, latent_scale, say)
-            if other.score > found.score:
-                found = other
-            stages = (*choice.stages, *other.choice.stages)
-            choice = replace(found.choice, stages=stages, again=found.score)
-            taken += other.taken
-    tell(choice, taken)
-    return found.fits, choice
+            second = _fit_split(processes, settings, rng, latent_scale, say)
+            if second.score > attempt.score:
+                attempt = second
+            stages = (*choice.stages, *second.choice.stages)
+            choice = replace(attempt.choice, stages=stages, redrawn_score=attempt.score)
+            operations += second.operations
+    log_choice(choice, operations)
+    return attempt.fits, choice
 
 
-def _drawn(
+def _fit_split(
     processes: Sequence[Data],
     settings: Settings,
     rng: np.random.Generator,
     latent_scale: float,
     say: Say | None,
-) -> _Drawn:
-    """Fit by rows that are drawn."""
+) -> _Attempt:
+    """Fit all processes with one random split of the rows."""
     assert settings.auto is not None
     n = len(processes[0].y)
-    dense = n <= DENSE or (n <= _LARGE and (settings.auto.budget or 0.0) >= _GENEROUS)
-    if dense and is_lazy(processes[0].X):
-        held = read(processes[0].X, slice(0, n))
-        processes = [replace(data, X=held) for data in processes]
+    is_dense = n <= DENSE_ROW_LIMIT or (
+        n <= _LARGE_DENSE_ROW_LIMIT and (settings.auto.budget or 0.0) >= _LARGE_DENSE_SECONDS
+    )
+    if is_dense and is_lazy(processes[0].X):
+        X_read = read(processes[0].X, slice(0, n))
+        processes = [replace(data, X=X_read) for data in processes]
     X = processes[0].X
     budget = Budget(settings.auto.budget, n)
-    # Sites of likelihoods that are not log-concave settle one after the other, which takes long.
+    # The sites of a likelihood that is not log-concave are updated one by one, which is slow.
     concave = processes[0].projector.likelihood.log_concave
     groups = processes[0].groups
     codes = groups.codes if groups is not None and groups.repeat else None
-    subsets = drawn(n, strata_of(processes), rng, RUNGS[-1] if concave else _FEWER, codes)
+    subsets = split_rows(
+        n,
+        class_strata(processes),
+        rng,
+        RUNG_ROWS[-1] if concave else _DENSE_ROW_LIMIT_NOT_LOG_CONCAVE,
+        codes,
+    )
     stages = StageReport(budget, say)
-    views: dict[bool, View] = {}
+    views: dict[bool, InputView] = {}
     starts: dict[Shape, Start] = {}
     trials: dict[Shape, Sequence[Trial]] = {}
     order = np.argsort(subsets.order, kind="stable")
-    seen = np.empty((len(subsets.order), int(X.shape[1])))
-    seen[order] = rows_at(X, subsets.order[order])
-    for shape in _SHAPES:
+    stage_inputs = np.empty((len(subsets.order), int(X.shape[1])))
+    stage_inputs[order] = rows_at(X, subsets.order[order])
+    for shape in _SHAPES_TRIED:
         if shape.ranks not in views:
-            views[shape.ranks] = View.of(
+            views[shape.ranks] = InputView.from_data(
                 X, processes[0].weights, rng, shape.ranks, processes[0].levels
             )
         view = views[shape.ranks]
         starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
-        scaled = view.rows(seen)
+        scaled = view.rows(stage_inputs)
         trials[shape] = [
-            Trial(some_of(data, scaled, subsets.order), settings, budget, subsets.judged)
+            Trial(subset_data(data, scaled, subsets.order), settings, budget, subsets.holdout)
             for data in processes
         ]
-    phases = 2 if dense else 3
+    phases = 2 if is_dense else 3
     stages.begin(f"stage 1 of {phases}, comparison of kernels on some of {n} rows")
     with one_blas_thread():
-        chosen = choose(trials, starts, subsets, stages, others=not dense)
-    rest = Rest(subsets, settings, budget, stages, rng, len(processes))
-    fits, words, nearest, score, short = [], [], 0, 0.0, False
-    ranks = chosen.shape.ranks
+        selection = select_kernel(trials, starts, subsets, stages, others=not is_dense)
+    context = SelectionContext(subsets, settings, budget, stages, rng, len(processes))
+    fits, labels, nearest, score, loses_to_holdout = [], [], 0, 0.0, False
+    ranks = selection.shape.ranks
     for number, data in enumerate(processes):
-        candidates = chosen.processes[number]
-        if dense:
-            stages.begin(f"stage 2 of 2{rest.named(number)}, dense fit of all {n} rows")
-            own = replace(data, X=views[ranks].scaled)
+        candidates = selection.processes[number]
+        if is_dense:
+            stages.begin(f"stage 2 of 2{context.process_label(number)}, dense fit of all {n} rows")
+            scaled_data = replace(data, X=views[ranks].scaled)
             with blas_threads(n):
-                fit, best = end_dense(
-                    rest, own, trials[chosen.shape][number], candidates[0], number
+                fit, best = refit_dense(
+                    context, scaled_data, trials[selection.shape][number], candidates[0], number
                 )
         else:
-            each = {shape: trials[shape][number] for shape in trials}
-            ended = end_inducing(rest, data, views, each, candidates, chosen.rows, number)
-            fit, best = ended.fit, ended.best
-            nearest, ranks = max(nearest, ended.nearest), best.shape.ranks
-            score, short = score + ended.score, short or ended.short
-        words.append(best.words)
+            process_trials = {shape: trials[shape][number] for shape in trials}
+            result = refit_inducing(
+                context, data, views, process_trials, candidates, selection.rows, number
+            )
+            fit, best = result.fit, result.best
+            nearest, ranks = max(nearest, result.nearest), best.shape.ranks
+            score, loses_to_holdout = (
+                score + result.score,
+                loses_to_holdout or result.loses_to_holdout,
+            )
+        labels.append(best.label)
         fits.append(_unscaled(fit, views[ranks]))
     choice = Choice(
-        engine="dense" if dense else "inducing+nearest" if nearest else "inducing",
+        engine="dense" if is_dense else "inducing+nearest" if nearest else "inducing",
         rows=n,
-        kernels=tuple(words),
-        inducing=() if dense else tuple(len(fit.posterior.Z) for fit in fits),
+        kernels=tuple(labels),
+        inducing=() if is_dense else tuple(len(fit.posterior.Z) for fit in fits),
         nearest=nearest,
         warp=views[ranks].warp,
         stages=tuple(stages),
     )
-    return _Drawn(fits, choice, budget.taken, score / len(fits), short)
+    return _Attempt(fits, choice, budget.used, score / len(fits), loses_to_holdout)
 
 
-def _unscaled(fit: Fit, view: View) -> Fit:
-    """Return the fit as one of the features that users give."""
+def _unscaled(fit: Fit, view: InputView) -> Fit:
+    """Return the fit as a function of the features that the user gave."""
 
     def change(kernel: Kernel, posterior: Any) -> tuple[Kernel, Any]:
-        own = view.units.kernel_of_features(kernel)
-        return own, moved_to(posterior, own, view.features, view.units.unscaled)
+        scaled = view.units.kernel_of_features(kernel)
+        return scaled, moved_to(posterior, scaled, view.features, view.units.unscaled)
 
     return fit.moved(change)
 
 
-# --- Inducing-point fit of all rows
+# --- Fit with inducing points
 
 
-class Ended(NamedTuple):
-    """The fit of a process, and what became of its kernel.
+class InducingResult(NamedTuple):
+    """Fit of one process with inducing points, and its selected kernel.
 
     Attributes
     ----------
     fit : Fit
     best : Candidate
     nearest : int
-        Rows that correct a point.
-    short : bool
-        Whether rows left out are predicted worse than by the rows that kernels were learnt from.
+        Number of nearest rows that correct each prediction.
+    loses_to_holdout : bool
+        True if all rows predict worse than the rows that kernels were learnt from.
     score : float
-        Mean log density of rows left out.
+        Mean leave-one-out log density.
     """
 
     fit: Fit
     best: Candidate
     nearest: int
-    short: bool
+    loses_to_holdout: bool
     score: float
 
 
-def end_inducing(
-    rest: Rest,
+def refit_inducing(
+    context: SelectionContext,
     data: Data,
-    views: dict[bool, View],
+    views: dict[bool, InputView],
     trials: dict[Shape, Trial],
-    given: Sequence[Candidate],
+    candidates_given: Sequence[Candidate],
     rows: int,
     number: int,
-) -> Ended:
-    """All rows by inducing points, given candidates that were learnt from so many rows.
-
-    It is process `number`, counted from 0.
-    """
-    n = len(data.y)
-    rest.stages.begin(f"stage 2 of 3{rest.named(number)}, growth of inducing points")
-    some = sample(n, ROWS, rest.rng) if n > ROWS else None
-    left_out = sample(min(n, ROWS), LEFT_OUT, rest.rng)
-    seed = int(rest.rng.integers(2**31))
-
-    candidates = list(given)
-
-    def case_of(one: Candidate) -> Case:
-        X = views[one.shape.ranks].scaled
-        own = replace(data, X=X) if some is None else some_of(data, rows_at(X, some), some)
-        ground = Ground(own, rest.settings, rest.budget, rest.stages, seed, left_out)
-        words = f"{one.words}, " if given[1:] else ""
-        return Case(ground, one.climbed.kernel, one.climbed.projector(own), words)
-
-    def both(densities: dict[int, Array]) -> Case | None:
-        with one_blas_thread():
-            further = combined(trials, given, densities, rows)
-        if further is None:
-            return None
-        candidates.append(further)
-        return case_of(further)
-
-    cases = [case_of(one) for one in given]
-    winner, kernel, settled = contest(cases, both)
-    best, case = candidates[winner], cases[winner]
-    with one_blas_thread():
-        further = last_rung(trials[best.shape], best, rest.subsets, rest.processes)
-    if further is not None:
-        rest.stages.append(
-            Stage(rest.subsets.rungs[-1], further.words, math.nan, rest.budget.taken)
-        )
-        climbed = further.climbed
-        later = case._replace(kernel=climbed.kernel, projector=climbed.projector(data))
-        begun = case.ground.settle(later.kernel, later.projector, settled.m, "", settled)
-        own, last = moved(later, begun)
-        # More rows know more, nearly always: rows left out say where not.
-        if last.score >= settled.score:
-            best, case, kernel, settled = further, later, own, last
-    ground, projector = case.ground, case.projector
-    if some is not None:
-        X = views[best.shape.ranks].scaled
-        left_out = sample(n, LEFT_OUT, rest.rng)
-        ground = replace(ground, data=replace(data, X=X), left_out=left_out)
-        settled = ground.settle(kernel, projector, settled.m, "", None)
-    settled = ground.grow(kernel, projector, settled)
-    last_one = number + 1 == rest.processes
-    rest.stages.begin(
-        f"stage 3 of 3{rest.named(number)}, final fit of all {n} rows",
-        sweeps_of(LAST, n, settled.m) if last_one else None,
-    )
-    posterior, nearest = ground.end(settled, projector)
-    advise(kernel, trials[best.shape].data.X)
-    fit = Fit(kernel, projector.likelihood, posterior, (best.climbed.optimum,))
-    return Ended(fit, best, nearest, _short(ground, posterior, rest, given), settled.score)
-
-
-def _short(ground: Ground, posterior: Any, rest: Rest, given: Sequence[Candidate]) -> bool:
-    """Whether judges are sure that all rows predict them worse than some of the rows did."""
-    known = [one.judged for one in given if one.judged is not None]
-    if not known or not rest.subsets.judging:
-        return False
-    some = max(known, key=lambda densities: float(np.mean(densities)))
-    judges = rest.subsets.order[rest.subsets.judged]
-    found = ground.densities(posterior, judges)
-    rest.budget.take(local_density(judges.size, NEAREST, len(posterior.Z)))
-    return better(some - found, SURE)
-
-
-# --- Kernel choice by few inducing points
-#
-# A thousand rows find the length-scales, and the variance of rough functions only to a factor of
-# ten.
-
-#: Inducing points to begin with.
-FIRST = 300
-#: Of more rows so many are settled.
-ROWS = 10_000
-# All cases are settled within this share of the budget, and variances moved within the next.
-_SHARE, _MOVING = 0.6, 0.7
-# By these factors, at most so often; and how many of the best cases are.
-_FACTOR, _STEPS, _BEST = 3.0, 3, 2
-# Rows left out are sure of a loss of so many standard errors.
-_SURE = 2.0
-
-
-class Case(NamedTuple):
-    """A kernel of all rows, with inputs in its units, and words for its stages."""
-
-    ground: Ground
-    kernel: Kernel
-    projector: Projector
-    words: str
-
-
-def contest(
-    cases: list[Case], combined: Callable[[dict[int, Array]], Case | None] = lambda _: None
-) -> tuple[int, Kernel, Settled]:
-    """Settle the same rows in each of some cases; the first is preferred.
+) -> InducingResult:
+    """Fit all rows of one process with inducing points.
 
     Parameters
     ----------
-    cases : list of Case
-        Appended to.
-    combined : callable
-        Makes another case of those that have been settled, by the densities of their rows.
+    context : SelectionContext
+    data : Data
+    views : dict
+        Inputs as they are (key False) and as ranks (key True).
+    trials : dict
+        Trial of each shape.
+    candidates_given : sequence of Candidate
+        Kernels to compare; the first one is preferred.
+    rows : int
+        Number of rows that the candidates were learnt from.
+    number : int
+        Index of the process.
+    """
+    n = len(data.y)
+    context.stages.begin(f"stage 2 of 3{context.process_label(number)}, growth of inducing points")
+    compared_rows = sample(n, COMPARISON_ROWS, context.rng) if n > COMPARISON_ROWS else None
+    left_out = sample(min(n, COMPARISON_ROWS), LOO_ROWS, context.rng)
+    seed = int(context.rng.integers(2**31))
+
+    candidates = list(candidates_given)
+
+    def candidate_of(candidate: Candidate) -> KernelCandidate:
+        X = views[candidate.shape.ranks].scaled
+        compared_data = (
+            replace(data, X=X)
+            if compared_rows is None
+            else subset_data(data, rows_at(X, compared_rows), compared_rows)
+        )
+        search = InducingSearch(
+            compared_data, context.settings, context.budget, context.stages, seed, left_out
+        )
+        label = f"{candidate.label}, " if candidates_given[1:] else ""
+        return KernelCandidate(
+            search, candidate.fitted.kernel, candidate.fitted.projector(compared_data), label
+        )
+
+    def combine(densities: dict[int, Array]) -> KernelCandidate | None:
+        with one_blas_thread():
+            extra = combine_candidates(trials, candidates_given, densities, rows)
+        if extra is None:
+            return None
+        candidates.append(extra)
+        return candidate_of(extra)
+
+    compared = [candidate_of(candidate) for candidate in candidates_given]
+    winner, kernel, scored = compare_kernels(compared, combine)
+    selected, chosen = candidates[winner], compared[winner]
+    with one_blas_thread():
+        extra = fit_last_rung(trials[selected.shape], selected, context.subsets, context.processes)
+    if extra is not None:
+        context.stages.append(
+            Stage(context.subsets.rungs[-1], extra.label, math.nan, context.budget.used)
+        )
+        climbed = extra.fitted
+        last_candidate = chosen._replace(kernel=climbed.kernel, projector=climbed.projector(data))
+        last_scored = chosen.search.run(
+            last_candidate.kernel, last_candidate.projector, scored.m, "", scored
+        )
+        tuned_kernel, tuned_scored = tune_variance(last_candidate, last_scored)
+        # A kernel learnt from more rows is nearly always better; leave-one-out scores show if not.
+        if tuned_scored.score >= scored.score:
+            selected, chosen, kernel, scored = extra, last_candidate, tuned_kernel, tuned_scored
+    search, projector = chosen.search, chosen.projector
+    if compared_rows is not None:
+        X = views[selected.shape.ranks].scaled
+        left_out = sample(n, LOO_ROWS, context.rng)
+        search = replace(search, data=replace(data, X=X), left_out=left_out)
+        scored = search.run(kernel, projector, scored.m, "", None)
+    scored = search.grow_inducing(kernel, projector, scored)
+    last_one = number + 1 == context.processes
+    context.stages.begin(
+        f"stage 3 of 3{context.process_label(number)}, final fit of all {n} rows",
+        sweep_cost(FINAL_SWEEPS, n, scored.m) if last_one else None,
+    )
+    posterior, nearest = search.final_posterior(scored, projector)
+    advise(kernel, trials[selected.shape].data.X)
+    fit = Fit(kernel, projector.likelihood, posterior, (selected.fitted.optimum,))
+    return InducingResult(
+        fit,
+        selected,
+        nearest,
+        _loses_to_holdout(search, posterior, context, candidates_given),
+        scored.score,
+    )
+
+
+def _loses_to_holdout(
+    search: InducingSearch,
+    posterior: Any,
+    context: SelectionContext,
+    candidates: Sequence[Candidate],
+) -> bool:
+    """Decide whether all rows predict the hold-out rows significantly worse than some rows did."""
+    holdout_densities = [
+        candidate.holdout_densities
+        for candidate in candidates
+        if candidate.holdout_densities is not None
+    ]
+    if not holdout_densities or not context.subsets.has_holdout:
+        return False
+    best_densities = max(holdout_densities, key=lambda densities: float(np.mean(densities)))
+    holdout = context.subsets.order[context.subsets.holdout]
+    all_row_densities = search.densities(posterior, holdout)
+    context.budget.spend(local_density_cost(holdout.size, NEAREST_ROWS, len(posterior.Z)))
+    return gains_significantly(best_densities - all_row_densities, CONFIDENT_ERRORS)
+
+
+# --- Comparison of kernels with few inducing points
+#
+# A thousand rows determine the length-scales, but the variance of rough functions only to a factor
+# of ten. So the variance is tuned here.
+
+#: Number of inducing points of the comparison.
+FIRST_INDUCING = 300
+#: Largest number of rows of the comparison.
+COMPARISON_ROWS = 10_000
+# Candidates are scored within the first share of the budget, variances tuned within the second.
+_SETTLING_SHARE, _VARIANCE_SHARE = 0.6, 0.7
+# Factor of a step of the variance, largest number of steps, and number of tuned candidates.
+_VARIANCE_FACTOR, _MAX_VARIANCE_STEPS, _MAX_TUNED = 3.0, 3, 2
+# A candidate drops out if it loses by this many standard errors of the leave-one-out densities.
+_CONFIDENT_ERRORS = 2.0
+
+
+class KernelCandidate(NamedTuple):
+    """A candidate kernel for all rows, its scaled inputs, and a label for progress messages."""
+
+    search: InducingSearch
+    kernel: Kernel
+    projector: Projector
+    label: str
+
+
+def compare_kernels(
+    candidates: list[KernelCandidate],
+    combine: Callable[[dict[int, Array]], KernelCandidate | None] = lambda _: None,
+) -> tuple[int, Kernel, ScoredEngine]:
+    """Compare candidate kernels by their leave-one-out densities of the same rows.
+
+    Parameters
+    ----------
+    candidates : list of KernelCandidate
+        The first one is preferred. Appended to.
+    combine : callable
+        Makes another candidate from the leave-one-out densities of those that were scored.
 
     Returns
     -------
     int, Kernel, Settled
-        Which one was chosen, its kernel and its sites.
+        Index of the selected candidate, its kernel and its engine.
     """
-    m = min(FIRST, max(1, len(cases[0].ground.data.y) // 4))
-    found: dict[int, tuple[Kernel, Settled]] = {}
+    m = min(FIRST_INDUCING, max(1, len(candidates[0].search.data.y) // 4))
+    results: dict[int, tuple[Kernel, ScoredEngine]] = {}
 
-    def settle(number: int) -> None:
-        case = cases[number]
-        settled = case.ground.settle(case.kernel, case.projector, m, case.words, None)
-        settled.engine.release()
-        found[number] = case.kernel, settled
+    def score(number: int) -> None:
+        candidate = candidates[number]
+        scored = candidate.search.run(
+            candidate.kernel, candidate.projector, m, candidate.label, None
+        )
+        scored.engine.release()
+        results[number] = candidate.kernel, scored
 
-    for number, case in enumerate(cases):
-        if number and not _room(case.ground, m, _SHARE):
+    for number, candidate in enumerate(candidates):
+        if number and not _budget_allows(candidate.search, m, _SETTLING_SHARE):
             break
-        settle(number)
-    if _room(cases[0].ground, m, _SHARE):
-        further = combined({number: settled.densities for number, (_, settled) in found.items()})
-        if further is not None:
-            cases.append(further)
-            settle(len(cases) - 1)
-    best = _best(found)
-    top = found[best][1].densities
-    near = [n for n in found if not better(top - found[n][1].densities, _SURE)]
-    near.sort(key=lambda n: (n != best, -found[n][1].score))
-    for number in near[:_BEST]:
-        found[number] = moved(cases[number], found[number][1])
-    best = _best({number: found[number] for number in sorted(near)})
-    return best, *found[best]
+        score(number)
+    if _budget_allows(candidates[0].search, m, _SETTLING_SHARE):
+        extra = combine({number: scored.densities for number, (_, scored) in results.items()})
+        if extra is not None:
+            candidates.append(extra)
+            score(len(candidates) - 1)
+    best = _preferred(results)
+    best_densities = results[best][1].densities
+    rivals = [
+        n
+        for n in results
+        if not gains_significantly(best_densities - results[n][1].densities, _CONFIDENT_ERRORS)
+    ]
+    rivals.sort(key=lambda n: (n != best, -results[n][1].score))
+    for number in rivals[:_MAX_TUNED]:
+        results[number] = tune_variance(candidates[number], results[number][1])
+    best = _preferred({number: results[number] for number in sorted(rivals)})
+    return best, *results[best]
 
 
-def moved(case: Case, settled: Settled) -> tuple[Kernel, Settled]:
-    """Move the variance of the function while rows left out gain by it."""
-    ground, kernel = case.ground, case.kernel
+def tune_variance(candidate: KernelCandidate, scored: ScoredEngine) -> tuple[Kernel, ScoredEngine]:
+    """Change the variance of the function while the leave-one-out densities gain by it."""
+    search, kernel = candidate.search, candidate.kernel
     step = np.zeros(kernel.n_dims)
-    step[1] = math.log(_FACTOR)
+    step[1] = math.log(_VARIANCE_FACTOR)
     for direction in (step, -step):
-        begun = settled
-        for _ in range(_STEPS):
+        initial = scored
+        for _ in range(_MAX_VARIANCE_STEPS):
             theta = kernel.theta + direction
             inside = (theta >= kernel.bounds[:, 0]) & (theta <= kernel.bounds[:, 1])
-            if not inside.all() or not _room(ground, settled.m, _MOVING):
+            if not inside.all() or not _budget_allows(search, scored.m, _VARIANCE_SHARE):
                 break
-            other = kernel.clone_with_theta(theta)
-            further = ground.settle(other, case.projector, settled.m, case.words, settled)
-            further.engine.release()
-            if not better(further.densities - settled.densities):
+            moved_kernel = kernel.clone_with_theta(theta)
+            moved = search.run(moved_kernel, candidate.projector, scored.m, candidate.label, scored)
+            moved.engine.release()
+            if not gains_significantly(moved.densities - scored.densities):
                 break
-            kernel, settled = other, further
-        if settled is not begun:
+            kernel, scored = moved_kernel, moved
+        if scored is not initial:
             break
-    return kernel, settled
+    return kernel, scored
 
 
-def _best(found: dict[int, tuple[Kernel, Settled]]) -> int:
-    """Return the first one, or one that rows left out gain by."""
-    first, *others = found
+def _preferred(results: dict[int, tuple[Kernel, ScoredEngine]]) -> int:
+    """Return the first candidate, or one with significantly higher leave-one-out densities."""
+    best, *others = results
     for number in others:
-        if better(found[number][1].densities - found[first][1].densities):
-            first = number
-    return first
+        if gains_significantly(results[number][1].densities - results[best][1].densities):
+            best = number
+    return best
 
 
-def _room(ground: Ground, m: int, share: float) -> bool:
-    return ground.budget.allows(sweeps_of(2 * FURTHER, len(ground.data.y), m), share)
+def _budget_allows(search: InducingSearch, m: int, share: float) -> bool:
+    return search.budget.allows(sweep_cost(2 * CONTINUED_SWEEPS, len(search.data.y), m), share)
 
 
 # --- Dense fit of all rows
 
-# Relative tolerance and iterations with all of these rows.
-_END = (1e-5, 15)
-# And with length-scales of single features; what each must raise the log evidence by there, unless
-# judges gain by them as well: Akaike's price of 1 is too little for judges who do not know.
-_EACH, _CLEAR = (1e-3, 30), 1.35
-# What that takes, in evaluations.
-_EVALUATIONS = 45
+# Relative tolerance and iterations of the search with all rows.
+_FINAL_SEARCH = (1e-5, 15)
+# The same with one length-scale per feature (ARD), and the gain in log evidence that each of them
+# must bring unless the hold-out rows already preferred ARD. Akaike's price of 1 is too low.
+_ARD_SEARCH, _ARD_PRICE = (1e-3, 30), 1.35
+# Evaluations of the evidence that the search with ARD takes.
+_ARD_EVALUATIONS = 45
 
 
-def end_dense(
-    rest: Rest, data: Data, trial: Trial, candidate: Candidate, number: int
+def refit_dense(
+    context: SelectionContext, data: Data, trial: Trial, candidate: Candidate, number: int
 ) -> tuple[Fit, Candidate]:
-    """All rows by the dense engine, as many steps further as there is room; and their kernel.
+    """Fit all rows with the dense engine, with as many search steps as the budget allows.
 
-    Process `number` shares what the budget has left with those after it.
+    The process with index `number` shares the remaining budget with the processes after it.
     """
-    settings, n = rest.settings, len(data.y)
-    Dense(settings).require(n, candidate.climbed.kernel, True)
-    if n > DENSE:
-        candidate = last_rung(trial, candidate, rest.subsets, rest.processes) or candidate
-    climbed = candidate.climbed
-    trial = Trial(data, settings, rest.budget, slice(0, 0))
-    left = rest.budget.most - rest.budget.taken
-    room = left / (rest.processes - number) - dense_inference(n)
-    tolerance, steps = _END
-    steps = min(steps, int(room / dense_evaluation(n)) - 2)
-    # All rows are worth a few steps, but none if they would be cut off at once.
-    few = n > DENSE and steps < 2
+    settings, n = context.settings, len(data.y)
+    Dense(settings).require(n, candidate.fitted.kernel, True)
+    if n > DENSE_ROW_LIMIT:
+        candidate = fit_last_rung(trial, candidate, context.subsets, context.processes) or candidate
+    fitted = candidate.fitted
+    trial = Trial(data, settings, context.budget, slice(0, 0))
+    remaining = context.budget.limit - context.budget.used
+    operations = remaining / (context.processes - number) - dense_inference_cost(n)
+    tolerance, steps = _FINAL_SEARCH
+    steps = min(steps, int(operations / dense_evaluation_cost(n)) - 2)
+    # A few steps with all rows pay, but a search that would be cut off at once does not.
+    skip_search = n > DENSE_ROW_LIMIT and steps < 2
     last = (
-        climbed if few else trial.climb(climbed.start, n, tolerance, max(steps, 2), climbed.theta)
+        fitted
+        if skip_search
+        else trial.optimise(fitted.start, n, tolerance, max(steps, 2), fitted.theta)
     )
-    sites = None if few else last.sites
-    rest.stages.append(Stage(n, "all rows, dense", math.nan, rest.budget.taken))
-    each = _by_feature(rest, trial, candidate, last)
-    if each is not None:
-        last, sites, candidate = each, each.sites, replace(candidate, by_feature=True)
+    sites = None if skip_search else last.sites
+    context.stages.append(Stage(n, "all rows, dense", math.nan, context.budget.used))
+    ard = _refit_ard(context, trial, candidate, last)
+    if ard is not None:
+        last, sites, candidate = ard, ard.sites, replace(candidate, by_feature=True)
     projector = last.projector(data)
-    own = replace(data, projector=projector)
-    posterior = Dense(settings).infer(last.kernel, own, sites)
-    rest.budget.take(dense_inference(n))
+    final_data = replace(data, projector=projector)
+    posterior = Dense(settings).infer(last.kernel, final_data, sites)
+    context.budget.spend(dense_inference_cost(n))
     advise(last.kernel, data.X)
-    fit = Fit(last.kernel, projector.likelihood, posterior, (last.optimum, climbed.optimum))
+    fit = Fit(last.kernel, projector.likelihood, posterior, (last.optimum, fitted.optimum))
     return fit, candidate
 
 
-def _by_feature(rest: Rest, trial: Trial, candidate: Candidate, last: Climbed) -> Climbed | None:
-    """A length-scale for each feature where the evidence of all rows is far higher by them.
+def _refit_ard(
+    context: SelectionContext, trial: Trial, candidate: Candidate, last: FittedKernel
+) -> FittedKernel | None:
+    """Return a fit with one length-scale per feature if it clearly raises the evidence, else None.
 
-    Half of the rows learn too little for them where there are few, and rows held out cannot
-    know what all will.
+    Half of a small data set is too little to learn the length-scales from, so the hold-out rows
+    cannot show what all rows gain by them.
     """
-    n, common = len(trial.data.y), candidate.common
-    count = common.start.by_feature if common is not None else 0
-    cost = _EVALUATIONS * dense_evaluation(n, count)
-    if common is None or not 0 < count <= WIDE or not rest.budget.allows(cost):
+    n, shared_length_scale = len(trial.data.y), candidate.common
+    n_features = shared_length_scale.start.by_feature if shared_length_scale is not None else 0
+    cost = _ARD_EVALUATIONS * dense_evaluation_cost(n, n_features)
+    if (
+        shared_length_scale is None
+        or not 0 < n_features <= MAX_ARD_FEATURES
+        or not context.budget.allows(cost)
+    ):
         return None
-    one = trial.climb(common.start, n, *_END, common.theta)
-    each = trial.climb(one.start.refined(one.theta), n, *_EACH)
-    rest.stages.append(
-        Stage(n, "all rows, one length-scale a feature", math.nan, rest.budget.taken)
+    shared = trial.optimise(shared_length_scale.start, n, *_FINAL_SEARCH, shared_length_scale.theta)
+    ard = trial.optimise(shared.start.refined(shared.theta), n, *_ARD_SEARCH)
+    context.stages.append(
+        Stage(n, "all rows, one length-scale a feature", math.nan, context.budget.used)
     )
-    price = count if candidate.by_feature else _CLEAR * count
-    clear = each.optimum.value - one.optimum.value > price
-    return each if clear and each.optimum.value > last.optimum.value else None
+    price = n_features if candidate.by_feature else _ARD_PRICE * n_features
+    is_clear = ard.optimum.value - shared.optimum.value > price
+    return ard if is_clear and ard.optimum.value > last.optimum.value else None
 
 
 # --- Summary of the choice
 
 _LOG = logging.getLogger("qpruntime")
 
-# Fits that cost as many seconds at the reference speed say what they chose without being asked.
-_LONG = 60.0
-# Evaluations of a dense fit of all rows.
-_USUAL = 30
+# Fits that cost more seconds than this at the reference speed log their choice as a warning.
+_LONG_SECONDS = 60.0
+# Usual number of evaluations of a dense fit of all rows.
+_DENSE_EVALUATIONS = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What was chosen for all processes of a model.
+    """Selected kernels and engine of all processes of a model.
 
     Attributes
     ----------
     engine : {"dense", "inducing", "inducing+nearest"}
     rows : int
     kernels : tuple of str
-        Of every process, in words.
+        Description of the kernel of each process.
     inducing : tuple of int
-        Inducing points of every process; none where the engine is dense.
+        Number of inducing points of each process; empty if the engine is dense.
     nearest : int
-        Rows that correct a point.
+        Number of nearest rows that correct each prediction.
     warp : Warp or None
-        What features go through.
+        Transform of the features.
     stages : tuple of Stage
-    again : float or None
-        Where other rows were drawn, because all rows predicted worse than the first: the density
-        of rows left out of the fit that was taken.
+    redrawn_score : float or None
+        Leave-one-out density of the better fit if the rows were split a second time.
     """
 
     engine: str
@@ -547,46 +615,57 @@ class Choice:
     nearest: int
     warp: Warp | None
     stages: tuple[Stage, ...]
-    again: float | None = None
+    redrawn_score: float | None = None
 
     @property
-    def words(self) -> str:
-        """The choice in one line of words."""
-        how = "all of them by the dense engine"
+    def summary(self) -> str:
+        """The choice in one line."""
+        engine = "all of them by the dense engine"
         if self.inducing:
             low, high = min(self.inducing), max(self.inducing)
-            how = f"{low} inducing points" if low == high else f"{low} to {high} inducing points"
+            engine = f"{low} inducing points" if low == high else f"{low} to {high} inducing points"
         if self.nearest:
-            how += f" and the {self.nearest} nearest rows of each point"
+            engine += f" and the {self.nearest} nearest rows of each point"
         kernel = self.kernels[0] if len(set(self.kernels)) == 1 else "kernels that differ"
-        last = [stage.density for stage in self.stages if not math.isnan(stage.density)]
-        judged = f"; {-last[-1]:.4f} a row held out" if last else ""
-        if self.again is not None:
-            judged = f"; begun again with other rows drawn: {-self.again:.4f} a row left out"
-        return f"{self.rows} rows: {how}, {kernel}{judged}"
+        holdout_densities = [
+            stage.density for stage in self.stages if not math.isnan(stage.density)
+        ]
+        holdout = f"; {-holdout_densities[-1]:.4f} a row held out" if holdout_densities else ""
+        if self.redrawn_score is not None:
+            holdout = (
+                f"; begun again with other rows drawn: {-self.redrawn_score:.4f} a row left out"
+            )
+        return f"{self.rows} rows: {engine}, {kernel}{holdout}"
 
 
-def looked_at(
+def screened_choice(
     rows: int, processes: int, warp: Warp | None, features: int, stages: tuple[Stage, ...]
 ) -> Choice:
-    """All rows by the dense engine, of so many features, which may be their ranks."""
+    """Return and log the choice of a dense fit whose features were screened."""
     kernel = f"{'ranks of features, ' if warp else ''}Matérn 2.5 of {features} features"
     choice = Choice("dense", rows, (kernel,) * processes, (), 0, warp, stages)
-    # Densities of rows left out are those of a common length-scale, and not of this fit.
-    tell(replace(choice, stages=()), 0.0)
+    # The hold-out densities of the stages belong to a shared length-scale, not to this fit.
+    log_choice(replace(choice, stages=()), 0.0)
     return choice
 
 
-def tell(choice: Choice, operations: float) -> None:
-    """Say what was chosen: where it took long, also to those who have not asked."""
-    other = ""
+def log_choice(choice: Choice, operations: float) -> None:
+    """Log the choice, as a warning if the fit took long."""
+    alternative = ""
     if choice.engine != "dense":
-        seconds = len(choice.kernels) * _USUAL * dense_evaluation(choice.rows) / RATE
-        other = f"; inducing=None would take about {_duration(seconds)}"
+        seconds = (
+            len(choice.kernels)
+            * _DENSE_EVALUATIONS
+            * dense_evaluation_cost(choice.rows)
+            / OPERATIONS_PER_SECOND
+        )
+        alternative = f"; inducing=None would take about {_duration(seconds)}"
     level = (
-        logging.WARNING if choice.again is not None or operations > _LONG * RATE else logging.INFO
+        logging.WARNING
+        if choice.redrawn_score is not None or operations > _LONG_SECONDS * OPERATIONS_PER_SECOND
+        else logging.INFO
     )
-    _LOG.log(level, "qpruntime: %s%s", choice.words, other)
+    _LOG.log(level, "qpruntime: %s%s", choice.summary, alternative)
 
 
 def _duration(seconds: float) -> str:

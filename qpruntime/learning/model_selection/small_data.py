@@ -19,82 +19,89 @@ from qpruntime.inference.sparse.data import is_lazy, mapped
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
-from qpruntime.learning.model_selection.budget import Budget, Stage, better
-from qpruntime.learning.model_selection.candidates import SURE, Trial, some_of
+from qpruntime.learning.model_selection.budget import Budget, Stage, gains_significantly
+from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, Trial, subset_data
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings
 
 __all__ = [
-    "Looked",
-    "View",
-    "look",
-    "screened",
+    "InputView",
+    "RankScreening",
+    "screen_features",
+    "screen_ranks",
 ]
 
 # --- Rank transforms
 #
-# All of them are fitted as ever. The common length-scale of all features is compared, for it has
-# too few parameters to learn rows by heart.
+# Every row takes part in the final fit as usual. The comparison uses a single shared length-scale,
+# which has too few parameters to overfit.
 
-# Where every feature is as straight in its ranks, by their correlation, ranks change little.
-_STRAIGHT = 0.9
-# Of many classes so many say.
-_RANKED_CLASSES = 3
-# Rows whose sites may be negative settle one after the other.
-_RANKED_ROWS = 500
+# If every feature correlates this much with its ranks, ranks change little and are not tried.
+_MIN_RANK_CORRELATION = 0.9
+# With more classes than this, only this many are compared.
+_MAX_RANKED_CLASSES = 3
+# Sites that may be negative are updated one by one, so the comparison uses this many rows.
+_MAX_RANKED_ROWS = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
-    """Features as they are or as ranks, and where the fits of the first processes may begin."""
+class RankScreening:
+    """Decision between features and their ranks, and starts of the first processes' searches."""
 
     warp: Warp | None
     thetas: tuple[Array, ...]
     stages: tuple[Stage, ...]
 
 
-def look(processes: Sequence[Data], settings: Settings, latent_scale: float) -> Looked | None:
-    """Take ranks of features where rows left out are sure that they predict better.
+def screen_ranks(
+    processes: Sequence[Data], settings: Settings, latent_scale: float
+) -> RankScreening | None:
+    """Use ranks of the features if leave-one-out densities clearly gain by them.
 
-    Of fits that `qpruntime.learning.model_selection.budget.acts_on_few` names, with X in memory.
-    None, and nothing is computed, where features are nearly straight in their ranks.
+    `qpruntime.learning.model_selection.budget.rank_screening_applies` says which fits this is for;
+    X is in memory. If features are nearly linear in their ranks, return None without any
+    computation.
     """
     first = processes[0]
     rng = np.random.default_rng(0)
-    warped = View.of(first.X, first.weights, rng, True, first.levels)
-    if not _bent(first.X, warped.features):
+    warped = InputView.from_data(first.X, first.weights, rng, True, first.levels)
+    if not _is_nonlinear_in_ranks(first.X, warped.features):
         return None
     n, budget = len(first.y), Budget(None, len(first.y))
     concave = first.projector.likelihood.log_concave
-    rows = np.arange(n) if concave else np.sort(rng.permutation(n)[:_RANKED_ROWS])
-    seen, stages, thetas = [], [], []
-    for view in (View.of(first.X, first.weights, rng, False, first.levels), warped):
+    rows = np.arange(n) if concave else np.sort(rng.permutation(n)[:_MAX_RANKED_ROWS])
+    densities_by_view, stages, thetas = [], [], []
+    for view in (InputView.from_data(first.X, first.weights, rng, False, first.levels), warped):
         start = default_start(view.units, latent_scale)
-        each, ends = [], []
-        for data in processes[:_RANKED_CLASSES]:
-            own = some_of(data, view.scaled[rows], rows)
-            trial = Trial(own, settings, budget, slice(0, 0))
+        class_densities, class_thetas = [], []
+        for data in processes[:_MAX_RANKED_CLASSES]:
+            class_data = subset_data(data, view.scaled[rows], rows)
+            trial = Trial(class_data, settings, budget, slice(0, 0))
             with blas_threads(rows.size):
-                climbed = trial.climb(start, rows.size, *_CLIMB)
-                each.append(trial.left_out(climbed, rows.size))
-            ends.append(climbed.theta)
-        left: Array = np.sum(each, axis=0)
-        words = "ranks of features" if view is warped else "features"
-        stages.append(Stage(rows.size, words, float(left.mean()), budget.taken))
-        seen.append(left)
-        thetas.append(tuple(ends))
-    sure = better(seen[1] - seen[0], SURE)
-    return Looked(warped.warp if sure else None, thetas[sure], tuple(stages))
+                climbed = trial.optimise(start, rows.size, *_SEARCH)
+                class_densities.append(trial.left_out(climbed, rows.size))
+            class_thetas.append(climbed.theta)
+        log_densities: Array = np.sum(class_densities, axis=0)
+        label = "ranks of features" if view is warped else "features"
+        stages.append(Stage(rows.size, label, float(log_densities.mean()), budget.used))
+        densities_by_view.append(log_densities)
+        thetas.append(tuple(class_thetas))
+    prefers_ranks = gains_significantly(
+        densities_by_view[1] - densities_by_view[0], CONFIDENT_ERRORS
+    )
+    return RankScreening(
+        warped.warp if prefers_ranks else None, thetas[prefers_ranks], tuple(stages)
+    )
 
 
-def _bent(X: Array, shares: Array) -> bool:
-    """Whether any feature is far from straight in its ranks."""
-    x, r = X - X.mean(axis=0), shares - shares.mean(axis=0)
+def _is_nonlinear_in_ranks(X: Array, ranks: Array) -> bool:
+    """Decide whether any feature is far from linear in its ranks."""
+    x, r = X - X.mean(axis=0), ranks - ranks.mean(axis=0)
     with np.errstate(all="ignore"):
         scale = np.abs(x).max(axis=0)
         x = x / np.where(scale > 0.0, scale, 1.0)
         norms = np.sqrt((x * x).sum(axis=0) * (r * r).sum(axis=0))
-        straight = (x * r).sum(axis=0) > _STRAIGHT * norms
+        straight = (x * r).sum(axis=0) > _MIN_RANK_CORRELATION * norms
     return not bool((straight | (norms == 0.0)).all())
 
 
@@ -102,29 +109,29 @@ def _bent(X: Array, shares: Array) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """Inputs (N, d), perhaps read in parts, what they go through, and their units."""
+class InputView:
+    """Inputs (N, d), perhaps read in parts, with their transform and units."""
 
     X: Any
     warp: Warp | None
     units: Units
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         X: Any,
         weights: Array | None,
         rng: np.random.Generator,
         ranks: bool,
         levels: Sequence[int] = (),
-    ) -> View:
-        """Measure the rows of X, some of whose columns are levels; of many rows a sample."""
+    ) -> InputView:
+        """Fit the transform and the units to the rows of X, or to a sample of many rows."""
         n = int(X.shape[0])
         if n <= SAMPLE and not is_lazy(X):
             points, mass = X, weights
         else:
-            some = sample(n, SAMPLE, rng)
-            points, mass = rows_at(X, some), None if weights is None else weights[some]
+            rows = sample(n, SAMPLE, rng)
+            points, mass = rows_at(X, rows), None if weights is None else weights[rows]
         if not ranks:
             return cls(X, None, Units.of(points, mass, levels))
         warp = Warp.of(points, mass, levels)
@@ -132,34 +139,35 @@ class View:
 
     @cached_property
     def features(self) -> Any:
-        """What the kernel of users is a function of."""
+        """Features that the user's kernel is a function of."""
         return mapped(self.X, self.warp, int(self.X.shape[1])) if self.warp else self.X
 
     @cached_property
     def scaled(self) -> Any:
-        """The same in units of the kernel that is learnt."""
+        """Features in the units of the kernel that is learnt."""
         return mapped(self.features, self.units.scaled, self.units.width)
 
     def rows(self, points: Array) -> Array:
-        """Points (n, d) like those of X, scaled."""
+        """Return points (n, d) like those of X, transformed and scaled."""
         return self.units.scaled(self.warp(points) if self.warp else points)
 
 
 # --- Feature selection
 #
-# Any k of d features could have been chosen, with equal probability: that costs the log of how many
-# such choices there are (Occam's price), so that noise is chosen no more often than by chance.
+# Any k of d features could have been selected with equal probability. The log evidence pays for
+# that by the log number of such subsets (Occam's factor), so that noise is selected no more often
+# than by chance.
 
-# Features are many where there are more than so many for a row.
-_MANY = 0.5
-# So many of them are tried, those first that vary most with what is observed.
-_SIZES = (1, 2, 3, 5, 8, 13, 20)
-# What the log evidence must rise by beyond the price.
-_BEYOND_CHANCE = 10.0
-# Relative tolerance and iterations.
-_CLIMB = (1e-3, 20)
-# Of many classes so many say; and so many rows, where sites may be negative.
-_SCREENED_CLASSES, _SCREENED_ROWS = 3, 500
+# Features are screened if there are more than this many per row.
+_MIN_FEATURES_PER_ROW = 0.5
+# Numbers of features that are tried, in the order of their dependence on the response.
+_SUBSET_SIZES = (1, 2, 3, 5, 8, 13, 20)
+# The log evidence of a subset must exceed that of all features by this much beyond its price.
+_MIN_EVIDENCE_GAIN = 10.0
+# Relative tolerance and iterations of the search.
+_SEARCH = (1e-3, 20)
+# Number of classes and of rows that are compared; rows are limited if sites may be negative.
+_MAX_SCREENED_CLASSES, _MAX_SCREENED_ROWS = 3, 500
 
 
 def log_choices(d: int, k: int) -> float:
@@ -167,68 +175,69 @@ def log_choices(d: int, k: int) -> float:
     return float(gammaln(d + 1) - gammaln(k + 1) - gammaln(d - k + 1))
 
 
-def screened(
+def screen_features(
     processes: Sequence[Data], X: Any, units: Units, settings: Settings, latent_scale: float
 ) -> tuple[Units, tuple[Stage, ...]] | None:
-    """Return units that ignore all but a few features of X, if the evidence is for them.
+    """Return units that ignore all but a few features of X if the evidence prefers that.
 
-    Of fits that `qpruntime.learning.model_selection.budget.acts_on_few` names, with X in memory.
-    None, and nothing is computed, where features are not many, or some of them are levels.
+    `qpruntime.learning.model_selection.budget.rank_screening_applies` says which fits this is for;
+    X is in memory. If there are few features, or some are categorical, return None without any
+    computation.
     """
     first = processes[0]
     n, d = len(first.y), units.count
-    if units.levels or d <= max(_MANY * n, 2.0):
+    if units.levels or d <= max(_MIN_FEATURES_PER_ROW * n, 2.0):
         return None
     slow = not first.projector.likelihood.log_concave
-    rows = np.random.default_rng(0).permutation(n)[: _SCREENED_ROWS if slow else n]
+    rows = np.random.default_rng(0).permutation(n)[: _MAX_SCREENED_ROWS if slow else n]
     budget, stages = Budget(None, n), []
     order = _by_dependence(processes, X, units)
 
-    def score(kept: Units, words: str, price: float) -> float:
-        start, total = default_start(kept, latent_scale), -price
-        for data in processes[:_SCREENED_CLASSES]:
-            own = some_of(data, kept.scaled(X)[rows], rows)
+    def score(units_kept: Units, label: str, price: float) -> float:
+        start, total = default_start(units_kept, latent_scale), -price
+        for data in processes[:_MAX_SCREENED_CLASSES]:
+            class_data = subset_data(data, units_kept.scaled(X)[rows], rows)
             with blas_threads(rows.size):
-                trial = Trial(own, settings, budget, slice(0, 0))
-                total += trial.climb(start, rows.size, *_CLIMB).optimum.value
-        words = f"{words}, log evidence {total:.2f}"
-        stages.append(Stage(rows.size, words, math.nan, budget.taken))
+                trial = Trial(class_data, settings, budget, slice(0, 0))
+                total += trial.optimise(start, rows.size, *_SEARCH).optimum.value
+        label = f"{label}, log evidence {total:.2f}"
+        stages.append(Stage(rows.size, label, math.nan, budget.used))
         return total
 
-    best, chosen = score(units, f"{d} features", 0.0) + _BEYOND_CHANCE, None
-    for k in _SIZES:
+    best_evidence, selected = score(units, f"{d} features", 0.0) + _MIN_EVIDENCE_GAIN, None
+    for k in _SUBSET_SIZES:
         if k >= d:
             break
         spread = np.zeros_like(units.spread)
         spread[order[:k]] = units.spread[order[:k]]
-        kept = replace(units, spread=spread)
-        found = score(kept, f"{k} of {d} features, at their price", log_choices(d, k))
-        if found > best:
-            best, chosen = found, kept
-    return None if chosen is None else (chosen, tuple(stages))
+        units_kept = replace(units, spread=spread)
+        evidence = score(units_kept, f"{k} of {d} features, at their price", log_choices(d, k))
+        if evidence > best_evidence:
+            best_evidence, selected = evidence, units_kept
+    return None if selected is None else (selected, tuple(stages))
 
 
 def _by_dependence(processes: Sequence[Data], X: Array, units: Units) -> NDArray[np.intp]:
-    """Features in the order of their correlation with what is observed, or that of their size.
+    """Return features ordered by their correlation, or that of their size, with the response.
 
-    Ignored ones are last.
+    Ignored features come last.
     """
     kept = np.flatnonzero(units.spread > 0.0)
     Z = (X[:, kept] - units.centre[kept]) / units.spread[kept]
-    seen = np.zeros(kept.size)
+    correlations = np.zeros(kept.size)
     for data in processes:
         y = data.y if data.scale is None else data.y / data.scale
         target = rankdata(y)
-        mass = np.ones(len(y)) if data.weights is None else data.weights
+        weights = np.ones(len(y)) if data.weights is None else data.weights
         for columns in (Z, np.abs(Z)):
-            seen = np.maximum(seen, _correlation(columns, target, mass))
-    return kept[np.argsort(-seen, kind="stable")]
+            correlations = np.maximum(correlations, _correlation(columns, target, weights))
+    return kept[np.argsort(-correlations, kind="stable")]
 
 
-def _correlation(columns: Array, y: Array, mass: Array) -> Array:
-    """Absolute correlations of columns (N, d) with y, rows weighted."""
-    share = mass / mass.sum()
+def _correlation(columns: Array, y: Array, weights: Array) -> Array:
+    """Return absolute weighted correlations of columns (N, d) with y."""
+    share = weights / weights.sum()
     a, b = columns - share @ columns, y - share @ y
     with np.errstate(all="ignore"):
-        found: Array = np.abs((share * b) @ a) / np.sqrt((share @ (a * a)) * (share @ (b * b)))
-    return np.nan_to_num(found)
+        covariance: Array = np.abs((share * b) @ a) / np.sqrt((share @ (a * a)) * (share @ (b * b)))
+    return np.nan_to_num(covariance)

@@ -13,7 +13,12 @@ from sklearn.datasets import make_moons
 from qpruntime import GPClassifier, _duration
 from qpruntime.learning import progress
 from qpruntime.learning.model_selection import budget, select
-from qpruntime.learning.model_selection.budget import RATE, Budget, Stage, StageReport
+from qpruntime.learning.model_selection.budget import (
+    OPERATIONS_PER_SECOND,
+    Budget,
+    Stage,
+    StageReport,
+)
 from qpruntime.learning.progress import expect_selection
 
 MOONS, SIDES = make_moons(90, noise=0.25, random_state=0)
@@ -23,8 +28,8 @@ PHASES = re.compile(r"stage (\d) of (\d)(?:, process (\d) of (\d))?, .* begins; 
 @pytest.fixture
 def few_dense(monkeypatch):
     """More than 80 rows are many."""
-    monkeypatch.setattr(select, "DENSE", 80)
-    monkeypatch.setattr(select, "FIRST", 10)
+    monkeypatch.setattr(select, "DENSE_ROW_LIMIT", 80)
+    monkeypatch.setattr(select, "FIRST_INDUCING", 10)
 
 
 def test_a_stage_is_told_with_the_time_that_the_budget_leaves(monkeypatch):
@@ -34,11 +39,11 @@ def test_a_stage_is_told_with_the_time_that_the_budget_leaves(monkeypatch):
     stages = StageReport(counted, lambda share, words: told.append((share, words)))
     stages.begin("stage 1 of 3, kernels")
     clock[0] += 50.0
-    counted.take(100.0 * RATE)
-    stages.append(Stage(500, "Matérn 2.5", -0.25, counted.taken))
-    stages.append(Stage(500, "Matérn 0.5", math.nan, counted.taken))
-    stages.begin("stage 3 of 3, the end", 20.0 * RATE)
-    counted.take(1000.0 * RATE)
+    counted.spend(100.0 * OPERATIONS_PER_SECOND)
+    stages.append(Stage(500, "Matérn 2.5", -0.25, counted.used))
+    stages.append(Stage(500, "Matérn 0.5", math.nan, counted.used))
+    stages.begin("stage 3 of 3, the end", 20.0 * OPERATIONS_PER_SECOND)
+    counted.spend(1000.0 * OPERATIONS_PER_SECOND)
     stages.begin("beyond")
     assert told == [
         (0.0, "stage 1 of 3, kernels begins; 0 s elapsed"),
@@ -102,7 +107,7 @@ def test_the_time_of_a_fit_is_its_share_of_the_budget(speed, monkeypatch):
     told = []
     monkeypatch.setattr(progress, "announce", lambda *words: told.append(words))
     for n in (20_000, 8000, 4000, 1600):
-        expect_selection(n, Budget(30.0, n).most)
+        expect_selection(n, Budget(30.0, n).limit)
     assert [what for what, *_ in told] == [
         f"a fit of N = {n} points" for n in (20_000, 8000, 4000, 1600)
     ]

@@ -24,9 +24,14 @@ from qpruntime import (
 )
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.model_selection import budget, candidates, select
-from qpruntime.learning.model_selection.budget import RATE, Budget, better, drawn
-from qpruntime.learning.model_selection.candidates import Climbed, Trial
-from qpruntime.learning.model_selection.inducing_growth import Settled
+from qpruntime.learning.model_selection.budget import (
+    OPERATIONS_PER_SECOND,
+    Budget,
+    gains_significantly,
+    split_rows,
+)
+from qpruntime.learning.model_selection.candidates import FittedKernel, Trial
+from qpruntime.learning.model_selection.inducing_growth import ScoredEngine
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
@@ -39,8 +44,8 @@ RNG = np.random.default_rng(0)
 @every_case("rare", [0.5, 0.05, 0.002])
 def test_subsets(n, rare):
     labels = np.where(np.arange(n) < max(1, rare * n), 1.0, -1.0)
-    subsets = drawn(n, labels, np.random.default_rng(1))
-    rungs, judged = subsets.rungs, subsets.judged
+    subsets = split_rows(n, labels, np.random.default_rng(1))
+    rungs, judged = subsets.rungs, subsets.holdout
     assert len(set(subsets.order.tolist())) == len(subsets.order) <= n
     assert list(rungs) == sorted(set(rungs))
     assert rungs[0] <= n // 2
@@ -48,7 +53,7 @@ def test_subsets(n, rare):
     assert rungs[0] <= judged.start < judged.stop <= n
     assert judged.stop - judged.start <= 2000
     if rare == 0.5:
-        assert subsets.judging
+        assert subsets.has_holdout
     for size in (*rungs, judged.stop):
         share = np.mean(labels[subsets.order[:size]] > 0.0)
         # Every class is spread evenly over the order: off by one row at most.
@@ -57,7 +62,7 @@ def test_subsets(n, rare):
 
 def test_no_rows_judge_where_a_class_is_too_rare():
     labels = np.where(np.arange(3000) < 12, 1.0, -1.0)
-    assert not drawn(3000, labels, np.random.default_rng(0)).judging
+    assert not split_rows(3000, labels, np.random.default_rng(0)).has_holdout
 
 
 def test_ranks_of_features():
@@ -86,10 +91,10 @@ def test_weights_count_rows_among_ranks():
 def test_a_gain_is_more_than_its_standard_error():
     gain = np.array([1.0, -1.0, 1.0, -1.0, 1.0]) / np.sqrt(5.0)
     error = np.std(gain) / np.sqrt(5.0)
-    assert not better(gain - gain.mean() + 0.999 * error)
-    assert better(gain - gain.mean() + 1.001 * error)
-    assert not better(gain - gain.mean() + 1.999 * error, 2.0)
-    assert not better(np.array([np.inf, 1.0]))
+    assert not gains_significantly(gain - gain.mean() + 0.999 * error)
+    assert gains_significantly(gain - gain.mean() + 1.001 * error)
+    assert not gains_significantly(gain - gain.mean() + 1.999 * error, 2.0)
+    assert not gains_significantly(np.array([np.inf, 1.0]))
 
 
 def test_nearest_rows_are_taken_beyond_doubt_and_a_little():
@@ -102,8 +107,8 @@ def test_nearest_rows_are_taken_beyond_doubt_and_a_little():
         (0.1 + 0.799 * wave, True),
         (1.9e-4 + 1e-6 * wave, False),
     ):
-        assert Settled(None, alone, gain).uses_near == taken
-    assert not Settled(None, alone, None).uses_near
+        assert ScoredEngine(None, alone, gain).uses_nearest == taken
+    assert not ScoredEngine(None, alone, None).uses_nearest
 
 
 def test_judges_observe_their_exposures():
@@ -114,7 +119,9 @@ def test_judges_observe_their_exposures():
     kernel, settings = ConstantKernel(1.0) * RBF(0.7), settings_of(GPPoissonRegressor())
     data = Data(X, y, Projector("poisson", "ep"), np.full(60, 1.5), None, scale)
     trial = Trial(data, settings, Budget(None, 60), slice(40, 60))
-    found = trial.densities(Climbed(Start(kernel), SimpleNamespace(theta=kernel.theta), None), 40)
+    found = trial.densities(
+        FittedKernel(Start(kernel), SimpleNamespace(theta=kernel.theta), None), 40
+    )
     K, prior = kernel(X) * np.outer(scale, scale), 1.5 * scale
     post = infer(K[:40, :40], y[:40], "poisson", "ep", mean=prior[:40])
     mean, variance = post.predict(K[40:, :40], np.diag(K)[40:], mean=prior[40:])
@@ -129,10 +136,10 @@ def test_budget_grows_with_the_rows():
     assert Budget(None, 50).seconds == Budget(None, 10_000).seconds == 30.0
     assert Budget(None, 100_000).seconds == pytest.approx(120.0)
     budget = Budget(2.0, 10**6)
-    assert budget.allows(2.0 * RATE)
-    budget.take(1.5 * RATE)
-    assert budget.allows(0.5 * RATE)
-    assert not budget.allows(0.501 * RATE)
+    assert budget.allows(2.0 * OPERATIONS_PER_SECOND)
+    budget.spend(1.5 * OPERATIONS_PER_SECOND)
+    assert budget.allows(0.5 * OPERATIONS_PER_SECOND)
+    assert not budget.allows(0.501 * OPERATIONS_PER_SECOND)
     assert not budget.allows(0.0, 0.7)
 
 
@@ -161,8 +168,8 @@ def test_small_fits_are_dense_and_say_what_they_chose(caplog):
 @pytest.fixture
 def few_dense(monkeypatch):
     """More than 80 rows are many."""
-    monkeypatch.setattr(select, "DENSE", 80)
-    monkeypatch.setattr(select, "FIRST", 10)
+    monkeypatch.setattr(select, "DENSE_ROW_LIMIT", 80)
+    monkeypatch.setattr(select, "FIRST_INDUCING", 10)
 
 
 def test_many_rows_take_inducing_points(few_dense):
@@ -187,13 +194,13 @@ def test_a_kernel_of_more_rows_is_left_where_rows_left_out_lose_by_it(few_dense,
 
     def smooth(trial, candidate, *_):
         """A kernel that knows one frequency at most."""
-        climbed = candidate.climbed
+        climbed = candidate.fitted
         theta = climbed.theta.copy()
         theta[2:] += 6.0
         optimum = replace(climbed.optimum, theta=theta)
-        return replace(candidate, climbed=replace(climbed, optimum=optimum))
+        return replace(candidate, fitted=replace(climbed, optimum=optimum))
 
-    monkeypatch.setattr(select, "last_rung", smooth)
+    monkeypatch.setattr(select, "fit_last_rung", smooth)
     kept = GPClassifier(**options).fit(MOONS, SIDES)
     assert len(kept.stages_) >= len(plain.stages_) + 2
     assert str(kept.kernel_) == str(plain.kernel_)
@@ -231,7 +238,7 @@ def test_without_arguments_few_rows_are_fitted_by_the_evidence_and_more_by_the_p
     assert few.engine_ == "dense"
     np.testing.assert_array_equal(few.predict_proba(NEW), dense.predict_proba(NEW))
     for room in (select, budget):
-        monkeypatch.setattr(room, "DENSE", 80)
+        monkeypatch.setattr(room, "DENSE_ROW_LIMIT", 80)
     many = GPClassifier(random_state=3).fit(MOONS, SIDES)
     assert many.engine_.startswith("inducing")
     given = GPClassifier(dense.kernel_, random_state=3).fit(MOONS, SIDES)
@@ -251,7 +258,7 @@ def test_all_rows_take_the_length_scales_that_half_of_them_do_not(monkeypatch, c
     rng = np.random.default_rng(11)
     X = rng.uniform(-1.0, 1.0, (120, 4))
     y = np.sin(4.0 * X[:, 0]) + 0.2 * rng.standard_normal(120)
-    monkeypatch.setattr(candidates, "better", lambda *_: False)
+    monkeypatch.setattr(candidates, "gains_significantly", lambda *_: False)
     fits = []
     for seconds in (None, 0.02):
         with caplog.at_level(logging.INFO, "qpruntime"):

@@ -16,9 +16,19 @@ from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.model_selection import select
 from qpruntime.learning.model_selection.budget import Budget
-from qpruntime.learning.model_selection.candidates import Candidate, Shape, Trial, alike, combined
-from qpruntime.learning.model_selection.inducing_growth import Settled
-from qpruntime.learning.model_selection.select import Case, contest, moved
+from qpruntime.learning.model_selection.candidates import (
+    Candidate,
+    Shape,
+    Trial,
+    combine_candidates,
+    rival_candidate,
+)
+from qpruntime.learning.model_selection.inducing_growth import ScoredEngine
+from qpruntime.learning.model_selection.select import (
+    KernelCandidate,
+    compare_kernels,
+    tune_variance,
+)
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
@@ -40,13 +50,13 @@ class Rows:
         self.data = SimpleNamespace(y=np.zeros(4000))
         self.asked: list[float] = []
 
-    def settle(self, kernel, projector, m, words, before):
+    def run(self, kernel, projector, m, label, previous):
         self.asked.append(kernel.k2.k1.constant_value)
         off = math.log(self.asked[-1] / self.liked)
         densities = self.level - 0.01 * off**2 + self.noise + 0.001 * off * NOISE[::-1]
-        self.budget.take(1e10)
+        self.budget.spend(1e10)
         engine = SimpleNamespace(Z=np.empty((m, 1)), release=lambda: None)
-        return Settled(engine, densities, None)
+        return ScoredEngine(engine, densities, None)
 
 
 def kernel(variance: float):
@@ -57,51 +67,51 @@ def kernel(variance: float):
     "liked, ends", [(1.0, 1.0), (1.6, 1.0), (2.2, 3.0), (1e2, 27.0), (0.1, 1 / 9), (1e-9, 1 / 27)]
 )
 def test_a_variance_moves_while_rows_left_out_gain(liked, ends):
-    case = Case(Rows(liked), kernel(1.0), None, "")
-    begun = case.ground.settle(case.kernel, None, 300, "", None)
-    found, settled = moved(case, begun)
+    case = KernelCandidate(Rows(liked), kernel(1.0), None, "")
+    begun = case.search.run(case.kernel, None, 300, "", None)
+    found, settled = tune_variance(case, begun)
     assert found.k2.k1.constant_value == pytest.approx(ends)
     assert settled.score >= begun.score
-    assert len(case.ground.asked) <= 1 + 1 + 3
+    assert len(case.search.asked) <= 1 + 1 + 3
 
 
 def test_a_variance_stays_within_its_bounds_and_the_budget():
-    case = Case(Rows(1e9), kernel(500.0), None, "")
-    begun = case.ground.settle(case.kernel, None, 300, "", None)
-    assert moved(case, begun)[0].k2.k1.constant_value == pytest.approx(500.0)
-    poor = Case(Rows(1e9, seconds=0.5), kernel(1.0), None, "")
-    assert moved(poor, begun)[0].k2.k1.constant_value == pytest.approx(1.0)
-    assert poor.ground.asked == []
+    case = KernelCandidate(Rows(1e9), kernel(500.0), None, "")
+    begun = case.search.run(case.kernel, None, 300, "", None)
+    assert tune_variance(case, begun)[0].k2.k1.constant_value == pytest.approx(500.0)
+    poor = KernelCandidate(Rows(1e9, seconds=0.5), kernel(1.0), None, "")
+    assert tune_variance(poor, begun)[0].k2.k1.constant_value == pytest.approx(1.0)
+    assert poor.search.asked == []
 
 
 @every_case("second, wins", [(-0.05, 0), (0.0, 0), (0.05, 1)])
 def test_the_first_is_preferred(second, wins):
     cases = [
-        Case(Rows(1.0), kernel(1.0), None, "a"),
-        Case(Rows(1.0, second), kernel(1.0), None, "b"),
+        KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
+        KernelCandidate(Rows(1.0, second), kernel(1.0), None, "b"),
     ]
-    assert contest(cases)[0] == wins
+    assert compare_kernels(cases)[0] == wins
 
 
 def test_one_whose_variance_is_wrong_is_heard_again():
     """It loses by .003, which is less than two standard errors of .3 sqrt(2 / 4000)."""
     level = 0.01 * math.log(9.0) ** 2 - 0.003
     cases = [
-        Case(Rows(1.0), kernel(1.0), None, "a"),
-        Case(Rows(9.0, level, turn=7), kernel(1.0), None, "b"),
+        KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
+        KernelCandidate(Rows(9.0, level, turn=7), kernel(1.0), None, "b"),
     ]
-    number, found, settled = contest(cases)
+    number, found, settled = compare_kernels(cases)
     assert number == 1
     assert found.k2.k1.constant_value == pytest.approx(9.0)
     assert settled.score == pytest.approx(level + 0.3 * NOISE.mean())
-    cases[1] = Case(Rows(9.0, level - 0.02, turn=7), kernel(1.0), None, "b")
-    assert contest(cases)[0] == 0
+    cases[1] = KernelCandidate(Rows(9.0, level - 0.02, turn=7), kernel(1.0), None, "b")
+    assert compare_kernels(cases)[0] == 0
 
 
 def made_few(patch):
     """More than 80 rows are many."""
-    patch.setattr(select, "DENSE", 80)
-    patch.setattr(select, "FIRST", 40)
+    patch.setattr(select, "DENSE_ROW_LIMIT", 80)
+    patch.setattr(select, "FIRST_INDUCING", 40)
 
 
 @pytest.fixture
@@ -136,10 +146,10 @@ def lowered(choose, *factors):
         found, factor = choose(*arguments, **keywords), left.pop(0) if left[1:] else left[0]
 
         def low(one):
-            theta = one.climbed.theta.copy()
+            theta = one.fitted.theta.copy()
             theta[1] -= math.log(factor)
-            optimum = replace(one.climbed.optimum, theta=theta)
-            return replace(one, climbed=replace(one.climbed, optimum=optimum))
+            optimum = replace(one.fitted.optimum, theta=theta)
+            return replace(one, fitted=replace(one.fitted, optimum=optimum))
 
         lists = tuple(tuple(map(low, candidates)) for candidates in found.processes)
         return replace(found, processes=lists)
@@ -154,9 +164,9 @@ def loss(model):
 
 def test_a_start_with_a_wrong_variance_ends_alike(plain, few_dense, monkeypatch):
     """Fifty times less than what the evidence of few rows says; 9 is what moves mend of it."""
-    monkeypatch.setattr(select, "choose", lowered(select.choose, 50.0))
+    monkeypatch.setattr(select, "select_kernel", lowered(select.select_kernel, 50.0))
     mended = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
-    monkeypatch.setattr(select, "_STEPS", 0)
+    monkeypatch.setattr(select, "_MAX_VARIANCE_STEPS", 0)
     left = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
 
     assert loss(mended) < loss(left) - 0.01
@@ -168,8 +178,8 @@ def test_rows_that_predict_worse_than_the_first_begin_again_once(
     plain, few_dense, monkeypatch, caplog, factors, worse
 ):
     caplog.clear()
-    monkeypatch.setattr(select, "_STEPS", 0)
-    monkeypatch.setattr(select, "choose", lowered(select.choose, *factors))
+    monkeypatch.setattr(select, "_MAX_VARIANCE_STEPS", 0)
+    monkeypatch.setattr(select, "select_kernel", lowered(select.select_kernel, *factors))
     model = GPClassifier(**OPTIONS).fit(ROUGH[:300], STEPS[:300])
     assert "begun again with other rows drawn" in caplog.text
     assert loss(model) < loss(plain) + worse
@@ -181,7 +191,7 @@ def test_rows_that_predict_worse_than_the_first_begin_again_once(
 
 
 def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
-    monkeypatch.setattr(select, "ROWS", 150)
+    monkeypatch.setattr(select, "COMPARISON_ROWS", 150)
     model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)
     settled = [stage.rows for stage in model.stages_ if "inducing" in stage.candidate]
     assert 150 in settled
@@ -220,23 +230,23 @@ def test_length_scales_and_roughness_that_gain_alone_are_joined(each, nu, made):
         data_of(ROUGH[:100], STEPS[:100]), settings_of(GPClassifier()), BUDGET, slice(0, 0)
     )
     commons = {
-        shape: trial.climb(default_start(UNITS, nu=shape.nu), 100, 1e-3, 5)
+        shape: trial.optimise(default_start(UNITS, nu=shape.nu), 100, 1e-3, 5)
         for shape in (smooth, rough)
     }
     one = Candidate(commons[smooth], smooth, False, commons[smooth])
-    each_of_one = replace(one, climbed=refined(commons[smooth]), by_feature=True)
+    each_of_one = replace(one, fitted=refined(commons[smooth]), by_feature=True)
     candidates = [
         one,
-        alike(trial, commons[smooth], smooth, each_of_one, 100),
+        rival_candidate(trial, commons[smooth], smooth, each_of_one, 100),
         Candidate(commons[rough], rough, False, commons[rough]),
     ]
     densities = {0: NOISE, 1: NOISE + each, 2: NOISE + nu}
-    found = combined({smooth: trial, rough: trial}, candidates, densities, 100)
+    found = combine_candidates({smooth: trial, rough: trial}, candidates, densities, 100)
     assert (found is not None) == made
     if found is not None:
         assert (found.shape, found.by_feature) == (rough, True)
-        assert found.climbed.kernel.k2.k2.nu == 0.5
-        assert len(found.climbed.kernel.k2.k2.length_scale) == 2
+        assert found.fitted.kernel.k2.k2.nu == 0.5
+        assert len(found.fitted.kernel.k2.k2.length_scale) == 2
         # One that is there is not made again.
         again = [*candidates, found]
-        assert combined({rough: trial}, again, {**densities, 3: NOISE}, 100) is None
+        assert combine_candidates({rough: trial}, again, {**densities, 3: NOISE}, 100) is None

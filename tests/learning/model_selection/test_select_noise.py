@@ -12,7 +12,7 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.model_selection import budget
 from qpruntime.learning.model_selection import select as policy
-from qpruntime.learning.model_selection.budget import drawn
+from qpruntime.learning.model_selection.budget import split_rows
 from qpruntime.learning.objective import settle_fast
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
@@ -28,12 +28,14 @@ def many(fit, *data):
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error")
         for room in (policy, budget):
-            patch.setattr(room, "DENSE", 400)
+            patch.setattr(room, "DENSE_ROW_LIMIT", 400)
         return fit(*data)
 
 
 def test_kernels_are_learnt_from_a_thousand_rows():
-    assert drawn(4000, None, np.random.default_rng(0), policy._FEWER).rungs == (500, 1000)
+    assert split_rows(
+        4000, None, np.random.default_rng(0), policy._DENSE_ROW_LIMIT_NOT_LOG_CONCAVE
+    ).rungs == (500, 1000)
 
 
 def test_rates_are_found_as_well_as_by_a_dense_fit_of_fewer_rows():

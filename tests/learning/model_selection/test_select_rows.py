@@ -24,8 +24,8 @@ NEW = RNG.standard_normal((40, D)) * np.linspace(1.0, 20.0, D)
 def few_dense(monkeypatch):
     """More than 80 rows are many."""
     for room in (select, budget, input_data):
-        monkeypatch.setattr(room, "DENSE", 80)
-    monkeypatch.setattr(select, "FIRST", 10)
+        monkeypatch.setattr(room, "DENSE_ROW_LIMIT", 80)
+    monkeypatch.setattr(select, "FIRST_INDUCING", 10)
 
 
 def fitted(rows, labels=LABELS, of_inducing=None, **options):
