@@ -8,7 +8,6 @@ does not depend on where an iteration starts.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +15,6 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from qpruntime import likelihoods
-from qpruntime._numba import kernel, summed
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.dense.solution import summarise
@@ -333,44 +331,33 @@ class Extrapolation:
             return self._sites
         points = np.array([*self._thetas, theta])
         tau, nu = self._sites
-        return Sites(*extrapolate(points, np.array(self._values), tau, nu))
+        with np.errstate(invalid="ignore"):
+            return Sites(*extrapolate(points, np.array(self._values), tau, nu))
 
 
-@summed
 def extrapolate(points: Array, values: Array, tau: Array, nu: Array) -> tuple[Array, Array]:
-    """Sites at the last of the points, from values at all others; `tau`, `nu` are the newest."""
-    n, last = tau.size, len(values) - 1
-    weights, gram = np.empty(last), np.empty((last, last))
-    # Covariances of the differences from the last value, as kriging has them.
-    own = np.array([_correlation(points[i], points[last]) for i in range(last)])
-    new = _correlation(points[last + 1], points[last])
-    for i in range(last):
-        for j in range(i + 1):
-            gram[i, j] = _correlation(points[i], points[j]) - own[i] - own[j] + 1.0
-        gram[i, i] += _NUGGET
-        weights[i] = _correlation(points[i], points[last + 1]) - own[i] - new + 1.0
-    solve_positive(gram, weights)
-    change, newest = np.zeros(2 * n), values[last]
-    for i in range(last):
-        weight, value = weights[i], values[i]
-        for j in range(2 * n):
-            change[j] += weight * (value[j] - newest[j])
-    moved_tau, moved_nu = tau.copy(), nu.copy()
-    for j in range(n):
-        grow, shift = change[j], change[n + j]
-        # Not a number where a precision was not positive.
-        if abs(grow) + abs(shift) * math.sqrt(tau[j]) < _FARTHEST:
-            moved_tau[j] = tau[j] * math.exp(grow)
-            moved_nu[j] = nu[j] * math.exp(grow) + moved_tau[j] * shift
-    return moved_tau, moved_nu
+    """Return site parameters at the last of the points, from values at all others.
+
+    `points` are (n + 1, d), `values` (n, 2N), and `tau` and `nu` are those of the newest value.
+    """
+    weights = extrapolation_weights(points)
+    grow, shift = np.split(weights @ (values[:-1] - values[-1]), 2)
+    # Not a number where a precision was not positive.
+    moves = np.abs(grow) + np.abs(shift) * np.sqrt(np.maximum(tau, 0.0)) < _FARTHEST
+    factor = np.exp(np.where(moves, grow, 0.0))
+    moved = tau * factor
+    return moved, np.where(moves, nu * factor + moved * shift, nu)
 
 
-@kernel
-def _correlation(a: Array, b: Array) -> float:
-    square = 0.0
-    for k in range(a.size):
-        square += ((a[k] - b[k]) / _LENGTH) ** 2
-    return math.exp(-0.5 * square)
+def extrapolation_weights(points: Array) -> Array:
+    """Return kriging weights of differences from the newest value, for the last point."""
+    square = np.square(points[:, None] - points).sum(axis=2)
+    correlation = np.exp(-0.5 / _LENGTH**2 * square)
+    # Covariances of differences from the newest value, which has row and column -2.
+    newest = correlation[-2]
+    covariance = correlation - newest - newest[:, None] + 1.0
+    gram = covariance[:-2, :-2]
+    return solve_positive(gram + _NUGGET * np.eye(len(gram)), covariance[:-2, -1])
 
 
 # --- Leave-one-out objective

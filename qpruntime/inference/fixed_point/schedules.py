@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg.lapack import dposv
 
-from qpruntime._numba import kernel, summed
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, Trace
@@ -277,59 +277,27 @@ def settle_parallel(
 _RIDGE = 1e-10
 
 
-@kernel
-def solve_positive(A: Array, b: Array) -> None:
-    """Turn b into A^-1 b for a tiny positive definite A, which is used up."""
-    n = b.size
-    for j in range(n):
-        for i in range(j, n):
-            for k in range(j):
-                A[i, j] -= A[i, k] * A[j, k]
-        A[j, j] = math.sqrt(max(A[j, j], 1e-300))
-        for i in range(j + 1, n):
-            A[i, j] /= A[j, j]
-        for k in range(j):
-            b[j] -= A[j, k] * b[k]
-        b[j] /= A[j, j]
-    for j in range(n - 1, -1, -1):
-        for i in range(j + 1, n):
-            b[j] -= A[i, j] * b[i]
-        b[j] /= A[j, j]
+def solve_positive(A: Array, b: Array) -> Array:
+    """Return A^-1 b for a small positive definite A, or zeros where rounding made it indefinite."""
+    _, solution, failed = dposv(A, b)
+    return np.zeros_like(b) if failed else solution
 
 
-@summed
-def secant_step(
-    steps: Array, changes: Array, count: int, residual: Array, unit: Array, scaled: Array
-) -> Array:
-    """Return the step to where the model's residual is smallest, from the last `count` changes."""
-    n = residual.size
-    weighted = np.empty((count, n))
-    norm, gamma, gram = np.empty(count), np.zeros(count), np.zeros((count, count))
-    for i in range(count):
-        row, change, square = weighted[i], changes[i], 0.0
-        for j in range(n):
-            row[j] = change[j] * unit[j]
-            square += row[j] * row[j]
-        # Unit rows: differences of all ages count alike, and the ridge keeps nearly parallel ones
-        # from cancelling into noise.
-        norm[i] = math.sqrt(square) if square > 0.0 else 1.0
-        for k in range(i + 1):
-            other, total = weighted[k], 0.0
-            for j in range(n):
-                total += row[j] * other[j]
-            gram[i, k] = total / (norm[i] * norm[k])
-        gram[i, i] += _RIDGE
-        total = 0.0
-        for j in range(n):
-            total += row[j] * scaled[j]
-        gamma[i] = total / norm[i]
-    solve_positive(gram, gamma)
-    move = residual.copy()
-    for i in range(count):
-        share, step, change = gamma[i] / norm[i], steps[i], changes[i]
-        for j in range(n):
-            move[j] -= share * (step[j] + change[j])
-    return move
+def secant_step(steps: Array, changes: Array, residual: Array, unit: Array, scaled: Array) -> Array:
+    """Return the step to where the secant model's residual is smallest.
+
+    `steps` and `changes` (past, N) are what the iterates and their residuals moved by.
+    """
+    weighted = changes * unit
+    norm = np.sqrt(np.einsum("ij,ij->i", weighted, weighted))
+    norm[norm == 0.0] = 1.0
+    # Unit rows: differences of all ages count alike, and the ridge keeps nearly parallel ones
+    # from cancelling into noise.
+    weighted /= norm[:, None]
+    gram = weighted @ weighted.T
+    gram.flat[:: norm.size + 1] += _RIDGE
+    gamma = solve_positive(gram, weighted @ scaled)
+    return residual - (gamma / norm) @ (steps + changes)
 
 
 class Anderson:
@@ -382,7 +350,8 @@ class Anderson:
         self._last, self._size = (x, residual), size
         if not self._count:
             return residual
-        return secant_step(self._steps, self._changes, self._count, residual, unit, scaled)
+        steps, changes = self._steps[: self._count], self._changes[: self._count]
+        return secant_step(steps, changes, residual, unit, scaled)
 
 
 # --- Step sizes
