@@ -7,6 +7,7 @@ import ctypes
 import gc
 import logging
 import math
+import os
 import re
 import sys
 import threading
@@ -98,10 +99,10 @@ class Notice(event.Listener):
     Parameters
     ----------
     kept : function
-        Whether all that compiles is kept for the next process.
+        Folder where all that compiles is kept for the next process, None if there is none.
     """
 
-    def __init__(self, kept: Callable[[], bool]) -> None:
+    def __init__(self, kept: Callable[[], str | None]) -> None:
         self._kept = kept
         self._inside = 0
         self._ended = -math.inf
@@ -141,19 +142,22 @@ class Notice(event.Listener):
             self.silent = before
 
 
-def announcement(module: str, more: bool, kept: bool) -> str:
+def announcement(module: str, more: bool, folder: str | None) -> str:
     """Return the line that says that kernels compile for a function of this module."""
-    found = [name for name in _CALLED if module == name or module.startswith(f"{name}.")]
-    what, takes = f"{module}", "a few seconds"
-    if found:
-        what, seconds = _CALLED[max(found, key=len)]
+    names = [name for name in _CALLED if module == name or module.startswith(f"{name}.")]
+    what, takes = module, "a few seconds"
+    if names:
+        what, seconds = _CALLED[max(names, key=len)]
         takes = f"about {seconds} s the first time"
     elif more:
         takes = "a few seconds more"
-    often = "" if kept else ", in every process: set NUMBA_CACHE_DIR to a folder"
+    if folder is None:
+        kept = "in every process, as no folder can be written: set NUMBA_CACHE_DIR to one"
+    else:
+        kept = f"kept in {folder}"
     return (
         f"qpruntime: compiling {'more ' if more else ''}kernels for {what} on this machine; takes "
-        f"{takes}{often} (python -m qpruntime warmup compiles all beforehand)"
+        f"{takes}; {kept} (python -m qpruntime warmup compiles all beforehand)"
     )
 
 
@@ -291,9 +295,9 @@ def cache_folders() -> dict[str, str]:
 
 
 def cache_folder() -> str | None:
-    """Return a folder where the kernels defined so far are kept, None if none can be written."""
-    folders = list(_folders.values())
-    return None if None in folders or not folders else folders[0]
+    """Return the folder below which kernels are kept, None if any of them is kept nowhere."""
+    folders = [folder for folder in _folders.values() if folder is not None]
+    return os.path.commonpath(folders) if folders and len(folders) == len(_folders) else None
 
 
 @cache
@@ -366,7 +370,7 @@ def _forgiving(save: Callable[..., Any]) -> Callable[..., Any]:
     return attempt
 
 
-_NOTICE = Notice(lambda: None not in _folders.values())
+_NOTICE = Notice(cache_folder)
 event.register("numba:compile", _NOTICE)
 
 

@@ -144,8 +144,16 @@ def test_warming_up_where_nothing_can_be_kept(monkeypatch, capsys):
     monkeypatch.setattr(_numba, "_folders", {"qpruntime._special": None})
     assert command.main(["warmup"]) == 1
     assert "set NUMBA_CACHE_DIR to a folder that can be written" in capsys.readouterr().err
-    told = _numba.announcement("qpruntime.learning", False, False)
-    assert "in every process: set NUMBA_CACHE_DIR" in told
+    notice = _numba.announcement("qpruntime.learning", False, _numba.cache_folder())
+    assert "in every process, as no folder can be written: set NUMBA_CACHE_DIR" in notice
+
+
+def test_a_notice_names_what_compiles_how_long_and_where_it_is_kept(monkeypatch, tmp_path):
+    folders = {"qpruntime.a": str(tmp_path / "x" / "a"), "qpruntime.b": str(tmp_path / "x" / "b")}
+    monkeypatch.setattr(_numba, "_folders", folders)
+    notice = _numba.announcement("qpruntime.bayesopt.search", False, _numba.cache_folder())
+    assert "compiling kernels for the optimiser on this machine; takes about 10 s" in notice
+    assert f"; kept in {tmp_path / 'x'} (" in notice
 
 
 CALLED = """
