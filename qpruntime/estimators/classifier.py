@@ -155,7 +155,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
         probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
         and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
-        points, and there are some from 1500 rows on: see ``docs/joint-classes.md``.
+        points, and there are some from 1500 rows on: see ``docs/classes.md``.
     hyperparameters : {"mode", "integrate"} or Integrate
         "integrate" averages predictions over what hyper-parameters may be, weighted by evidence and
         prior, in place of the most probable ones: see ``docs/uncertain-hyperparameters.md``.

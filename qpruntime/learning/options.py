@@ -311,7 +311,7 @@ class Inducing(Options):
         Go on from `checkpoint`, if that is there, with the same data and parameters; else begin.
     scheduler : str, optional
         Address of a dask scheduler whose workers compute chunks of rows, to the same bits on
-        processors of one kind: ``docs/rows-on-a-cluster.md``.
+        processors of one kind: ``docs/million-rows.md``.
 
     Raises
     ------
