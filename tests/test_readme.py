@@ -40,10 +40,12 @@ def shell(command, **extra):
     )
 
 
-@pytest.mark.parametrize("code", [block for kind, block in BLOCKS if kind == "python"])
-def test_python(code, capsys):
+def test_python_prints_what_is_shown(capsys):
+    (code,) = (block for kind, block in BLOCKS if kind == "python")
+    (output,) = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out
+    assert capsys.readouterr().out == output
+    assert f"```python\n{code}```" in (TOP / "docs" / "index.md").read_text()
 
 
 def test_opens_with_two_commands():
