@@ -17,6 +17,7 @@ from qpruntime.errors import InputError
 
 __all__ = [
     "broadcast",
+    "central_levels",
     "choice",
     "finite",
     "flag",
@@ -153,6 +154,14 @@ def number(value: object, name: str, *, above: float = -math.inf, most: float = 
         if most == math.inf and above <= 0.0:
             limits = "positive and finite" if above == 0.0 else "a finite number"
         raise InputError(f"{name} must be {limits}, got {shown(value)}") from error
+
+
+def central_levels(level: object) -> Array:
+    """Return the quantile levels (2,) at the ends of a central interval of this probability."""
+    inside = number(level, "level")
+    if not 0.0 < inside < 1.0:
+        raise InputError(f"level must be between 0 and 1, got {inside:g}: 0.9 is nine tenths")
+    return np.array([0.5 - 0.5 * inside, 0.5 + 0.5 * inside])
 
 
 def flag(value: object, name: str, remedy: str = "") -> bool:

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, generator, number, shown, whole
+from qpruntime._validation import central_levels, choice, generator, shown, whole
 from qpruntime.dataframes.encoding import column_numbers, held, names_of, permuted, rows_of
 from qpruntime.dataframes.readers import columns_of, is_frame, of_array
 from qpruntime.errors import InputError
@@ -130,9 +130,7 @@ def partial_dependence(
     """
     check_is_fitted(model)
     choice(kind, "kind", ("mean", "latent"))
-    rng, inside = generator(random_state), number(level, "level", above=0.0)
-    if inside >= 1.0:
-        raise InputError(f"level must be below 1, got {inside:g}")
+    rng, tails = generator(random_state), central_levels(level)
     if isinstance(model, GPClassifier) and len(model.classes_) > 2:
         raise InputError("partial dependence is of one latent function, not of several classes")
     (k,) = column_numbers(X, [column])
@@ -142,7 +140,6 @@ def partial_dependence(
     count, wanted = len(X), whole(n_rows, "n_rows", 1)
     if count > wanted:
         X = rows_of(X, np.sort(rng.choice(count, wanted, replace=False)))
-    tails = [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]
     found = []
     for value in places:
         rows = held(X, k, value)
@@ -155,7 +152,7 @@ def partial_dependence(
             found.append((_means(model, rows).mean(), *np.quantile(draws, tails)))
     middle, low, high = np.array(found).T
     name = names_of(X)[k]
-    return PartialDependence(name, places, categorical, middle, low, high, kind, inside)
+    return PartialDependence(name, places, categorical, middle, low, high, kind, float(level))
 
 
 def _places(X: Any, k: int, values: Any, count: int) -> tuple[np.ndarray, bool]:

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from qpruntime._typing import Array
 from qpruntime.deep.layers import Evidence, Layers, at_points, moments, shared
@@ -30,7 +29,6 @@ __all__ = [
     "expected",
     "normals",
     "quantiles_of",
-    "quantiles_of_mixtures",
 ]
 
 # --- log Z of an observation under the last layer's normal: closed, or by a likelihood's kernel.
@@ -110,9 +108,6 @@ class ByKernel:
 
 # --- Observations given the last layer's normals: what is expected, and quantiles.
 
-#: Halvings of the interval that a quantile is known to be in.
-_HALVINGS = 60
-
 
 def expected(likelihood: Likelihood | None, means: Array, variances: Array) -> tuple[Array, Array]:
     """Mean and standard deviation (T,) of the function, or of the rate where counts have one.
@@ -140,17 +135,6 @@ def quantiles_of(
         "quantiles of observations are known of Gaussian and Student-t noise and of Poisson "
         f"counts; with likelihood {likelihood.name!r} use latent, sample or predict_log_density"
     )
-
-
-def quantiles_of_mixtures(means: Array, std: Array, q: Array) -> Array:
-    """Quantiles (T, Q) of equal shares of normals (T, S), by bisection where S > 1."""
-    each = means[:, None, :] + std[:, None, :] * ndtri(q)[:, None]
-    low, high = each.min(axis=2), each.max(axis=2)
-    for _ in range(_HALVINGS if means.shape[1] > 1 else 0):
-        middle = 0.5 * (low + high)
-        share = ndtr((middle[:, :, None] - means[:, None]) / std[:, None]).mean(axis=2)
-        low, high = np.where(share < q, middle, low), np.where(share < q, high, middle)
-    return np.asarray(0.5 * (low + high))
 
 
 # --- Rows to moments of a trained model: NumPy in, NumPy out, in blocks of one compiled size.

@@ -13,12 +13,13 @@ from sklearn.base import RegressorMixin
 from qpruntime._typing import Array
 from qpruntime._validation import finite, flag, levels
 from qpruntime.deep.base import DeepGP
-from qpruntime.deep.predictive import expected, quantiles_of, quantiles_of_mixtures
+from qpruntime.deep.predictive import expected, quantiles_of
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import fit_data, weighed
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.predictive.density import log_density
+from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import Projector
 
 __all__ = ["DeepGPRegressor"]
@@ -211,8 +212,9 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         own = self._likelihood_
         if own is None:
             means, variances = self._last(points, n_samples)[0]
-            std = np.sqrt(variances + (self.noise_ / self._unit_) ** 2)
-            found = self._centre_ + self._unit_ * quantiles_of_mixtures(means, std, flat)
+            totals = variances + (self.noise_ / self._unit_) ** 2
+            draws = Mixture(means.T, totals.T, np.full(means.shape[1], 1.0 / means.shape[1]))
+            found = self._centre_ + self._unit_ * draws.quantiles(flat)
         elif n_samples is None:
             mean, variance = self._last(points)[0]
             found = quantiles_of(own, mean[:, 0], variance[:, 0], flat)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, ndtri
-from scipy.stats import binom
 
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
@@ -18,10 +17,10 @@ from qpruntime._validation import number, shown
 from qpruntime.dataframes.levels import is_missing, level_values, sorted_levels
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.predictive.density import count_quantiles, log_density, wide
+from qpruntime.predictive.density import count_distribution, log_density, whole_counts, wide
 from qpruntime.predictive.distribution import Predicted
-from qpruntime.predictive.expectation import expect
-from qpruntime.predictive.expectation import quantiles as quantiles_of_one
+from qpruntime.predictive.expectation import component, expect, kind_of
+from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
 
 __all__ = [
@@ -282,11 +281,6 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
 # The latent value is a mixture of normals, a node of the hyper-parameters each. Counts have their
 # own sums, in `qpruntime.predictive.density`.
 
-#: Steps of the secant rule at most, and the error of the normal quantile that ends them.
-_SECANTS, _SETTLED = 80, 1e-10
-#: Normal quantiles of probabilities, kept finite.
-_LEAST = 1e-300
-
 
 def discrete(family: Family, likelihood: Likelihood) -> bool:
     """Whether observations have probabilities, not densities."""
@@ -308,15 +302,14 @@ def below_given(
     if family.kind == "labels":
         low = np.exp(log_density(likelihood, f, wide(np.zeros(f.shape)), np.full(f.shape, -1.0)))
         return np.where(y[:, None] >= 1.0, 1.0, np.where(y[:, None] >= -1.0, low, 0.0))
-    if family.kind == "pairs":
-        assert trials is not None
-        return np.asarray(binom.cdf(y[:, None], trials[:, None], expit(f)))
     if likelihood.given is None:
         raise InputError(
             f"{likelihood.name!r} is known by its density alone, and has no distribution function: "
             "use loo() or predict_log_density(X, y)"
         )
-    return np.asarray(likelihood.given(f, likelihood.theta).cdf(y[:, None]))
+    more = () if trials is None else (trials[:, None],)
+    given: Any = likelihood.given
+    return np.asarray(given(f, likelihood.theta, *more).cdf(y[:, None]))
 
 
 def below(
@@ -367,38 +360,26 @@ def observation_quantiles(
     trials : ndarray, shape (R,), optional
         Of pairs.
     """
-    if family.kind == "counts":
-        return count_quantiles(mixture, [one.parameters for one in likelihoods], q)
-    if family.kind != "labels" and family.kind != "pairs" and likelihoods[0].given is None:
+    if family.kind != "labels" and likelihoods[0].given is None:
         best = likelihoods[int(np.argmax(mixture.weights))]
         mean, variance = mixture.moments()
         return Predicted.of(best, seen).quantiles(mean, variance, q)
 
-    def total(rows: Any, y: Array) -> Array:
-        own = None if trials is None else trials[rows]
-        pairs = zip(likelihoods, mixture.mean, mixture.variance, strict=True)
-        each = [below(family, one, m[rows], v[rows], y, own) for one, m, v in pairs]
-        return np.asarray(mixture.weights @ np.array(each))
-
-    R = mixture.mean.shape[1]
+    nodes = list(zip(likelihoods, mixture.mean, mixture.variance, strict=True))
     if family.kind == "labels":
         assert family.classes is not None
-        first = total(np.arange(R), np.full(R, -1.0))
-        return family.classes[(first[:, None] < q).astype(int)]
-    if family.kind == "pairs":
-        assert trials is not None
-        ends = np.full((1, R, len(q)), -1.0), np.broadcast_to(trials[:, None], (1, R, len(q)))
-    else:
-        pairs = zip(likelihoods, mixture.mean, mixture.variance, strict=True)
-        each = np.array([quantiles_of_one(one, m, wide(v), q) for one, m, v in pairs])
-        if len(each) == 1:
-            return np.asarray(each[0])
-        ends = each - (1.0 if discrete(family, likelihoods[0]) else 0.0), each
-    # A mixture's quantile is between those of its parts.
-    low, high = ends[0].min(axis=0), ends[1].max(axis=0)
-    find = _smallest if discrete(family, likelihoods[0]) else _root
-    found = [find(total, float(level), low[:, k], high[:, k]) for k, level in enumerate(q)]
-    return np.column_stack(found)
+        first = [below(family, one, m, v, np.full(m.size, -1.0)) for one, m, v in nodes]
+        return family.classes[((mixture.weights @ np.array(first))[:, None] < q).astype(int)]
+    if family.kind == "counts":
+        shapes = [one.parameters.get("dispersion", inf) for one in likelihoods]
+        parts = [
+            count_distribution(m, v, q, link="exp", dispersion=shape)
+            for (_, m, v), shape in zip(nodes, shapes, strict=True)
+        ]
+        found = mixture_quantiles(parts, mixture.weights, q, True)
+        return whole_counts(found, *mixture.moments()).astype(float)
+    parts = [component(one, m, wide(v), q, trials) for one, m, v in nodes]
+    return mixture_quantiles(parts, mixture.weights, q, *kind_of(likelihoods[0]))
 
 
 def trials_of(given: ArrayLike | None, family: Family, rows: int) -> Array | None:
@@ -415,45 +396,4 @@ def trials_of(given: ArrayLike | None, family: Family, rows: int) -> Array | Non
     if wrong.any():
         i = int(np.argmax(wrong))
         raise InputError(f"trials must be whole numbers from 0 on, got {found[i]:g} in row {i}")
-    return found
-
-
-def _smallest(total: Any, q: float, low: Array, high: Array) -> Array:
-    """By bisection among whole numbers."""
-    low, high = low.copy(), high.copy()
-    while (wide_ones := np.flatnonzero(high - low > 1.0)).size:
-        middle = np.floor(0.5 * (low[wide_ones] + high[wide_ones]))
-        enough = total(wide_ones, middle) >= q
-        high[wide_ones[enough]], low[wide_ones[~enough]] = middle[enough], middle[~enough]
-    return high
-
-
-def _root(total: Any, q: float, low: Array, high: Array) -> Array:
-    """By the secant rule of Illinois on normal quantiles of P(Y <= y)."""
-    aim, rows = float(ndtri(q)), np.arange(low.size)
-
-    def off(some: Any, y: Array) -> Array:
-        p = np.clip(total(some, y), _LEAST, 1.0 - 1e-16)
-        return np.asarray(ndtri(p) - aim)
-
-    low, high = low.copy(), high.copy()
-    f_low, f_high = off(rows, low), off(rows, high)
-    found = 0.5 * (low + high)
-    # Both ends are the quantile where the parts agree.
-    rows = rows[(f_low < 0.0) & (f_high > 0.0)]
-    side = np.zeros(low.size)
-    for _ in range(_SECANTS):
-        if not rows.size:
-            break
-        gap = f_high[rows] - f_low[rows]
-        y = (low[rows] * f_high[rows] - high[rows] * f_low[rows]) / gap
-        found[rows] = y
-        value = off(rows, y)
-        above = value > 0.0
-        up, down = rows[above], rows[~above]
-        f_low[up] *= np.where(side[up] > 0.0, 0.5, 1.0)
-        f_high[down] *= np.where(side[down] < 0.0, 0.5, 1.0)
-        high[up], f_high[up], side[up] = y[above], value[above], 1.0
-        low[down], f_low[down], side[down] = y[~above], value[~above], -1.0
-        rows = rows[np.abs(value) > _SETTLED]
     return found

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, flag, levels, number, shown, whole
+from qpruntime._validation import central_levels, choice, flag, levels, number, shown, whole
 from qpruntime._validation import generator as generator_of
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects.families import observation_quantiles, trials_of
@@ -276,9 +276,7 @@ class Predictions:
         trials: ArrayLike | None = None,
     ) -> Array:
         """Lower and upper ends of central intervals, shape (T, 2); see `predict_quantiles`."""
-        inside = number(level, "level", above=0.0, most=0.999999)
-        ends = 0.5 - 0.5 * inside, 0.5 + 0.5 * inside
-        return self.predict_quantiles(X, ends, kind=kind, trials=trials)
+        return self.predict_quantiles(X, central_levels(level), kind=kind, trials=trials)
 
     @alone
     def predict_log_density(self, X: Any, y: ArrayLike) -> Array:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
 
 from qpruntime._typing import Array
-from qpruntime._validation import generator, shown
+from qpruntime._validation import central_levels, generator, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import all_of, one_or_columns
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
 from qpruntime.predictive.distribution import PLAIN, Predicted, Rows, log_probabilities
-from qpruntime.predictive.mixtures import Mixture, mixed_quantiles
+from qpruntime.predictive.expectation import kind_of
+from qpruntime.predictive.inversion import mixture_quantiles
+from qpruntime.predictive.mixtures import Mixture
 
 __all__ = [
     "Weighed",
@@ -64,8 +65,7 @@ def mixed_normals(model: Any, points: Array, level: float) -> Array:
     ((weights, models),) = nodes_of(model)
     found = [one._predicted(points, lambda mean, variance: (mean, variance)) for one in models]
     mean, variance = (np.array([pair[k] for pair in found]) for k in (0, 1))
-    tail = 0.5 - 0.5 * level
-    return Mixture(mean, variance, weights).quantiles(np.array([tail, 1.0 - tail]))
+    return Mixture(mean, variance, weights).quantiles(central_levels(level))
 
 
 # --- Quantiles of observations, averaged over hyper-parameters that were integrated.
@@ -84,11 +84,9 @@ def mixed_at(model: Any, points: Array, q: Array, rows: Rows = PLAIN) -> Array:
         return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
     # Robust regressions know the distribution by their likelihood alone.
     known = [getattr(one, "_predicted_", Predicted(one.likelihood_, None)) for one in models]
-    pairs = zip(known, found, strict=True)
-    below = [partial(one.tail, mean, variance, rows=rows) for one, (mean, variance) in pairs]
-    each = [(one._quantiles_at(points, q, rows) - centre) / unit for one in models]
-    whole = Predicted.discrete(model.likelihood_)
-    return np.asarray(centre + unit * mixed_quantiles(each, below, weights, q, whole))
+    parts = [one.component(*pair, q, rows) for one, pair in zip(known, found, strict=True)]
+    quantiles = mixture_quantiles(parts, weights, q, *kind_of(model.likelihood_))
+    return np.asarray(centre + unit * quantiles)
 
 
 # --- Predictions averaged over hyper-parameters that were integrated: models at nodes, and means.

@@ -33,7 +33,7 @@ from qpruntime.predictive import density as distribution
 from qpruntime.predictive.corrected import counts_by_grid, rates_by_grid
 from qpruntime.predictive.counts import LINKS, exposures
 from qpruntime.predictive.distribution import observed
-from qpruntime.predictive.mixtures import mixed_quantiles
+from qpruntime.predictive.inversion import mixture_quantiles
 
 __all__ = [
     "CountPredictions",
@@ -260,14 +260,12 @@ class CountPredictions(GPEstimator):
     ) -> Counts:
         """Quantiles (T, Q) of the count, averaged over hyper-parameters."""
         ((weights, models),) = nodes_of(self)
-        tails = []
-        for one in models:
-            mean, variance = one._counted(X, exposure, lambda m, v: (m, v))
-            asked = {"predictive": predictive, **one._noise()}
-            tails.append(partial(distribution.below, mean, variance, **asked))
-        each = [one.predict_quantiles(X, q, exposure, predictive=predictive) for one in models]
-        found: Counts = mixed_quantiles(each, tails, weights, q, True).astype(np.int64)
-        return found
+        moments = [one._counted(X, exposure, lambda m, v: (m, v)) for one in models]
+        parts = [
+            distribution.count_distribution(*pair, q, predictive, **one._noise())
+            for one, pair in zip(models, moments, strict=True)
+        ]
+        return distribution.whole_counts(mixture_quantiles(parts, weights, q, True), *moments[0])
 
     def _link(self) -> str:
         """Return the name of the link of the fit; `NotFittedError` if there was none."""

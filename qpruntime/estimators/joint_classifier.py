@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
-from qpruntime._validation import shown
+from qpruntime._validation import central_levels, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import kernel_of_table
 from qpruntime.estimators.input_data import levels_of as levels_of_inputs
@@ -312,11 +312,11 @@ class JointClasses:
         mean, covariance = self.latent(points)
         rng = np.random.default_rng(_SEED)
         normal = rng.standard_normal((_DRAWS, mean.shape[1]))
-        out, tail = np.empty((*mean.shape, 2)), 0.5 * (1.0 - level)
+        out, tails = np.empty((*mean.shape, 2)), central_levels(level)
         for t in range(len(mean)):
             values, vectors = np.linalg.eigh(covariance[t])
             f = mean[t] + (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-            out[t] = np.quantile(given_latent(f), [tail, 1.0 - tail], axis=0).T
+            out[t] = np.quantile(given_latent(f), tails, axis=0).T
         out[..., 0] = np.minimum(out[..., 0], p)
         out[..., 1] = np.maximum(out[..., 1], p)
         return out

@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, flag, generator, levels, number, real, shown, whole
+from qpruntime._validation import (
+    central_levels,
+    choice,
+    flag,
+    generator,
+    levels,
+    real,
+    shown,
+    whole,
+)
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
     averaged,
@@ -48,7 +57,6 @@ __all__ = [
     "Bounds",
     "ExposedRegressor",
     "LikelihoodRegressor",
-    "ends_of",
     "log_exposures",
 ]
 
@@ -219,7 +227,7 @@ class LikelihoodRegressor(GPEstimator):
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Central interval of an observation at `X`, shape (T, 2), with this probability."""
-        return self.predict_quantiles(X, ends_of(level))
+        return self.predict_quantiles(X, central_levels(level))
 
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Log predictive density, or probability, of observations `y` (T, ...), one a row of `X`.
@@ -289,20 +297,6 @@ class LikelihoodRegressor(GPEstimator):
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng, rows)
 
 
-def ends_of(level: float) -> list[float]:
-    """Quantiles at the ends of a central interval of this probability.
-
-    Raises
-    ------
-    InputError
-        If it is not strictly between 0 and 1.
-    """
-    inside = number(level, "level", above=0.0)
-    if not inside < 1.0:
-        raise InputError(f"level must be between 0 and 1, got {level:g}")
-    return [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]
-
-
 # --- Observations of more than one unit: exposures of counts and positive numbers, trials.
 
 
@@ -348,7 +342,7 @@ class ExposedRegressor(LikelihoodRegressor):
 
         `exposure` and `trials` as for `predict_quantiles`.
         """
-        return self.predict_quantiles(X, ends_of(level), exposure, trials)
+        return self.predict_quantiles(X, central_levels(level), exposure, trials)
 
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None

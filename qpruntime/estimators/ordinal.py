@@ -15,8 +15,8 @@ from sklearn.utils.validation import column_or_1d
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
+from qpruntime._validation import central_levels, shown
 from qpruntime._validation import levels as quantile_levels
-from qpruntime._validation import shown
 from qpruntime.dataframes.levels import level_keys, level_values, numbers_of, sorted_levels
 from qpruntime.dataframes.readers import Categories, categories_of
 from qpruntime.errors import InputError
@@ -214,7 +214,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[Any]:
         """Lowest and highest level of a central interval, shape (T, 2)."""
-        return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        return self.predict_quantiles(X, central_levels(level))
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""

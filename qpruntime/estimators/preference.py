@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import no_kernel, number, unmasked, whole
+from qpruntime._validation import central_levels, no_kernel, number, unmasked, whole
 from qpruntime._validation import shown as show
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
@@ -273,16 +273,14 @@ class GPPreference(Savable, BaseEstimator):
         level: float = 0.9,
     ) -> Array:
         """Central interval of the probability that the first item is preferred, shape (Q, 2)."""
-        if not 0.0 < number(level, "level") < 1.0:
-            raise InputError(f"level must be between 0 and 1, got {level}")
+        tails = central_levels(level)
         if is_integrated(self):
             ((weights, models),) = nodes_of(self)
             each = [one._compared(pairs, X, times) for one in models]
             means, variances = (np.array(part) for part in zip(*each, strict=True))
-            tails = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
             return np.asarray(ndtr(Mixture(means, variances, weights).quantiles(tails)))
         mean, variance = self._compared(pairs, X, times)
-        reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
+        reach = ndtri(tails[1]) * np.sqrt(variance)
         return np.column_stack([ndtr(mean - reach), ndtr(mean + reach)])
 
     @averaged(deviations)

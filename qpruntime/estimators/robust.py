@@ -32,9 +32,8 @@ from qpruntime.learning.options import Integrate
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.predictive.corrected import t_quantiles_by_grid
 from qpruntime.predictive.density import log_density
-from qpruntime.predictive.distribution import observed
+from qpruntime.predictive.distribution import Predicted, observed
 from qpruntime.projection.projector import Projector
 
 __all__ = ["GPRobustRegressor"]
@@ -333,7 +332,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         if self.correction is not None:
 
             def by_grid(found: list[Marginals]) -> Array:
-                inside = t_quantiles_by_grid(found[0], self.likelihood_, flat)
+                inside = Predicted(self.likelihood_, None).corrected_quantiles(found, flat)
                 return self._centre_ + self._unit_ * inside
 
             return np.asarray(self._corrected(points, by_grid))

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import levels, number, real, whole
+from qpruntime._validation import central_levels, levels, real, whole
 from qpruntime.dataframes.readers import Frame
 from qpruntime.effects import EffectsModel, Table
 from qpruntime.errors import InputError, warn
@@ -286,8 +286,7 @@ class GPForecaster(Savable, BaseEstimator):
         index: Any = None,
     ) -> Array:
         """Central intervals of observations, shape (T, 2)."""
-        inside = number(level, "level", above=0.0, most=0.999999)
-        ends = (0.5 - 0.5 * inside, 0.5 + 0.5 * inside)
+        ends = central_levels(level)
         return self.predict_quantiles(horizon, X, ends, exposure=exposure, index=index)
 
     @alone

@@ -20,7 +20,7 @@ from qpruntime._duration import announce
 from qpruntime._memory import require
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import choice, levels, number, shown, whole
+from qpruntime._validation import central_levels, choice, levels, shown, whole
 from qpruntime.dataframes.levels import check_kinds, level_key
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
@@ -126,8 +126,7 @@ class Panels:
         exposure: Any = None,
     ) -> Array:
         """Central intervals of observations, shape (S, horizon, 2)."""
-        inside = number(level, "level", above=0.0, most=0.999999)
-        ends = (0.5 - 0.5 * inside, 0.5 + 0.5 * inside)
+        ends = central_levels(level)
         return self.predict_quantiles(horizon, X, ends, by=by, exposure=exposure)
 
     def index_ahead(self, horizon: int) -> NDArray[Any]:

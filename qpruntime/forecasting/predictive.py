@@ -14,13 +14,13 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.forecasting.families import Scale
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.poisson_exp import LogNormalRate
 from qpruntime.likelihoods.responses import LARGEST_COUNT
-from qpruntime.predictive import expectation as of_likelihood
-from qpruntime.predictive.counts import DispersedRate, count_tail, dispersed_tail
-from qpruntime.predictive.density import log_density, wide
+from qpruntime.predictive.counts import DispersedRate, dispersed_tail
+from qpruntime.predictive.density import count_distribution, log_density, wide
 from qpruntime.predictive.distribution import Predicted
-from qpruntime.predictive.mixtures import Mixture, normal_quantiles, smallest_counts
+from qpruntime.predictive.expectation import component, kind_of
+from qpruntime.predictive.inversion import Component, mixture_quantiles
+from qpruntime.predictive.mixtures import Mixture
 
 __all__ = ["Ahead"]
 
@@ -28,8 +28,6 @@ __all__ = ["Ahead"]
 _T_STEP = 0.25
 # Weight of a part of it that is left out.
 _LIGHT = 1e-14
-# Latent values anywhere where they can be: quantiles given them enclose those of the mixture.
-_REACH = np.linspace(-8.5, 8.5, 35)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,25 +106,23 @@ class Ahead:
         """Quantiles of levels (Q,), shape (T, Q); of counts the least with P(Y <= y) >= q."""
         name = self.likelihoods[0].name
         if name in ("gaussian", "student-t"):
-            return self.scale.back(normal_quantiles(*self._normals(), q))
-        if self.discrete:
-            return self._counts(q)
-        if len(self.likelihoods) > 1:
-            raise InputError(
-                f"quantiles of {name!r} are known at one node of hyper-parameters alone: fit with "
-                'integrate="mode"'
-            )
-        mean, variance, _ = self.mixture
-        return self.scale.back(_generic(self.likelihoods[0]).quantiles(mean[0], variance[0], q))
+            return self.scale.back(self._normals().quantiles(q))
+        nodes = list(zip(self.likelihoods, *self.mixture[:2], strict=True))
+        kind = kind_of(self.likelihoods[0])
+        parts = [_component(one, m, wide(v), q) for one, m, v in nodes]
+        found = mixture_quantiles(parts, self.mixture.weights, q, *kind)
+        if not kind[0]:
+            return self.scale.back(found)
+        found[found > LARGEST_COUNT] = np.inf
+        return found
 
     @property
     def discrete(self) -> bool:
         """Whether observations are counts."""
-        own = self.likelihoods[0]
-        return own.name in ("poisson-exp", "negative-binomial") or Predicted.discrete(own)
+        return Predicted.discrete(self.likelihoods[0])
 
-    def _normals(self) -> tuple[Array, Array, Array]:
-        """Observations as a mixture of normals: means, variances, weights."""
+    def _normals(self) -> Mixture:
+        """Return observations as a mixture of normals."""
         means, variances, weights = [], [], []
         for one, m, v, w in zip(self.likelihoods, *self.mixture, strict=True):
             scale = one.parameters["scale"]
@@ -137,28 +133,7 @@ class Ahead:
                 means.append(m)
                 variances.append(v + scale**2 * r)
                 weights.append(w * s)
-        return np.array(means), np.array(variances), np.array(weights)
-
-    def _counts(self, q: Array) -> Array:
-        """Quantiles of counts; those given any linear predictor enclose them."""
-        mean, variance, weights = self.mixture
-        first, last = [], []
-        for one, m, v in zip(self.likelihoods, mean, variance, strict=True):
-            least, most = _ends(one, m, np.sqrt(wide(v)), q)
-            first.append(least)
-            last.append(most)
-        low = np.maximum(np.min(first, axis=0), -1.0)
-        high = np.maximum(np.max(last, axis=0), low + 1.0)
-
-        def below(rows: NDArray[np.intp], y: Array) -> Array:
-            found = np.zeros(y.size)
-            for one, m, v, w in zip(self.likelihoods, mean, variance, weights, strict=True):
-                found += w * _below(one, m[rows], wide(v[rows]), y)
-            return found
-
-        found = smallest_counts(below, low, high, q)
-        found[found > LARGEST_COUNT] = np.inf
-        return found
+        return Mixture(np.array(means), np.array(variances), np.array(weights))
 
 
 def _generic(likelihood: Likelihood) -> Predicted:
@@ -180,41 +155,25 @@ def _t_parts(nu: float) -> tuple[Array, Array]:
     return np.exp(-u[kept]), share[kept] / share[kept].sum()
 
 
-def _ends(one: Likelihood, mean: Array, std: Array, q: Array) -> tuple[Array, Array]:
-    """Whole numbers below and not below the quantiles of one node, each (T, Q)."""
-    T, Q = mean.size, q.size
+def _component(one: Likelihood, mean: Array, variance: Array, q: Array) -> Component:
+    """Return the distribution of counts, or of other observations, at one node."""
+    dispersion = one.parameters.get("dispersion", np.inf)
+    if one.name in ("poisson-exp", "negative-binomial"):
+        return count_distribution(mean, variance, q, link="exp", dispersion=dispersion)
+    found = component(_generic(one).likelihood, mean, variance, q)
+    if not Predicted.discrete(one):
+        return found
     top = LARGEST_COUNT + 1.0
-    if one.name not in ("poisson-exp", "negative-binomial"):
-        given = _generic(one).likelihood.given
-        assert given is not None
-        f = mean[:, None] + std[:, None] * _REACH
-        low, high = np.empty((T, Q)), np.empty((T, Q))
-        with np.errstate(all="ignore"):
-            for k, level in enumerate(q):
-                ends = np.asarray(given(f, one.theta).ppf(level), dtype=float)
-                low[:, k], high[:, k] = ends.min(axis=1), ends.max(axis=1)
-        return np.minimum(low, top) - 1.0, np.minimum(np.where(np.isnan(high), top, high), top)
-    # Chernoff's bound, half of what is allowed to the rate and half to the count.
-    m, s = np.repeat(mean, Q), np.repeat(std, Q)
-    r = one.parameters.get("dispersion")
-    rate = LogNormalRate(m, s) if r is None else DispersedRate(m, s, np.full(m.size, r))
-    under, over = np.tile(-np.log(0.5 * q), T), np.tile(-np.log(0.5 * (1.0 - q)), T)
-    with np.errstate(over="ignore"):
-        first, last = rate.roots(under, over)
-        first = np.floor(np.maximum(first - np.sqrt(under), 0.0) ** 2) - 1.0
-        last = np.ceil((last + np.sqrt(over)) ** 2)
-    return np.minimum(first, top - 1.0).reshape(T, Q), np.minimum(last, top).reshape(T, Q)
+    found = found._replace(low=np.minimum(found.low, top - 1.0), high=np.minimum(found.high, top))
+    if one.name != "zero-inflated":
+        return found
+    zeros, rate = (
+        one.parameters["zeros"],
+        DispersedRate(mean, np.sqrt(variance), np.full(mean.size, dispersion)),
+    )
 
+    def cdf(rows: NDArray[np.intp], y: Array, upper: bool) -> Array:
+        mass = dispersed_tail(rate[rows], y, upper)
+        return (1.0 - zeros) * mass + (0.0 if upper else zeros)
 
-def _below(one: Likelihood, mean: Array, variance: Array, y: Array) -> Array:
-    """P(Y <= y) of one node."""
-    std = np.sqrt(variance)
-    if one.name == "poisson-exp":
-        return count_tail(LogNormalRate(mean, std), y, False)
-    if one.name == "negative-binomial":
-        shape = np.full(mean.size, one.parameters["dispersion"])
-        return dispersed_tail(DispersedRate(mean, std, shape), y, False)
-    if one.name == "zero-inflated":
-        zeros, shape = one.parameters["zeros"], np.full(mean.size, one.parameters["dispersion"])
-        return zeros + (1.0 - zeros) * dispersed_tail(DispersedRate(mean, std, shape), y, False)
-    return of_likelihood.cdf(one, mean, variance, y)
+    return found._replace(cdf=cdf)

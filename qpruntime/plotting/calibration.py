@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr, betaincinv
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, shown, whole
+from qpruntime._validation import central_levels, choice, finite, shown, whole
 from qpruntime.criticism.loo import pit
 from qpruntime.criticism.simulation import Calibration
 from qpruntime.errors import InputError
@@ -164,8 +164,7 @@ class RanksDisplay:
 def _ends(n: int, p: float, level: float) -> tuple[int, int]:
     """Quantiles of a binomial of n and p, with (1 - level)/2 beyond each at most."""
     mass: Array = bdtr(np.arange(n + 1), n, p)
-    tail = 0.5 - 0.5 * level
-    low, high = (int(np.searchsorted(mass, at)) for at in (tail, 1.0 - tail))
+    low, high = (int(np.searchsorted(mass, at)) for at in central_levels(level))
     return low, min(high, n)
 
 
@@ -423,8 +422,7 @@ def reliability(
     where = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, bins - 1)
     kept = np.unique(where)
     n, k, total = (np.bincount(where, w, bins)[kept] for w in (None, hit, p))
-    tail = 0.5 - 0.5 * level
-    low, high = (betaincinv(k + 0.5, n - k + 0.5, q) for q in (tail, 1.0 - tail))
+    low, high = (betaincinv(k + 0.5, n - k + 0.5, q) for q in central_levels(level))
     return Reliability(
         total / n, k / n, np.minimum(low, k / n), np.maximum(high, k / n), n, edges, kept
     )

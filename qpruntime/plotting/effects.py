@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, number, shown
+from qpruntime._validation import central_levels, choice, number, shown
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREY, axes_of
 
@@ -190,7 +190,7 @@ class CaterpillarDisplay:
         inside = number(level, "level", above=0.0, most=0.999999)
         if not hasattr(model, "effects"):
             raise InputError(f"a caterpillar is of a fitted EffectsModel, got {model!r:.80}")
-        table = model.effects(term, (0.5 - 0.5 * inside, 0.5 + 0.5 * inside))
+        table = model.effects(term, central_levels(inside))
         lower, upper = table.values[:, 2], table.values[:, 3]
         mean = table.column("mean")
         found = cls(names=table.names, mean=mean, lower=lower, upper=upper, level=inside, term=term)

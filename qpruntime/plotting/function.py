@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, number, shown, whole
+from qpruntime._validation import central_levels, choice, finite, number, shown, whole
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.base import CUT
 from qpruntime.plotting._style import BLUE, CLASSES, GREY, axes_of, legend_below
@@ -373,7 +373,7 @@ def band(model: Any, points: Any, quantity: str, level: float, exposure: Any = N
             f"bands are drawn of two classes, the model has {len(classes)}: fit one class "
             "against the rest, y == label"
         )
-    tails = np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+    tails = central_levels(level)
     if quantity == "latent":
         mean, variance = model.latent(points)
         reach = ndtri(tails[1]) * np.sqrt(variance)

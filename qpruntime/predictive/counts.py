@@ -20,6 +20,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods._series_kernels import log1p_less, stirling_error
 from qpruntime.likelihoods.base import CUT, STEP, Rate, RateLink
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
+from qpruntime.predictive.inversion import Component
 
 __all__ = [
     "COUNTS",
@@ -27,13 +28,13 @@ __all__ = [
     "LINKS",
     "DispersedRate",
     "GammaRate",
+    "count_component",
     "count_tail",
     "counted",
     "dispersed_tail",
     "exposures",
     "log_pmf",
     "log_pmf_many",
-    "smallest_counts",
 ]
 
 # --- Log probabilities of the negative binomial
@@ -183,8 +184,6 @@ def _blocks(nodes: Array) -> list[int]:
 
 # Step of the trapezoid rule in standard deviations of gamma variables of large shape.
 _LARGE_STEP = 0.35
-# Pairs of a rate and a level that are searched at a time, for the sake of memory.
-_BLOCK = 1000
 
 
 @dataclass(frozen=True)
@@ -231,37 +230,21 @@ def count_tail(rate: Rate, y: Array, upper: bool) -> Array:
 Tail = Callable[[Any, Array, bool], Array]
 
 
-def smallest_counts(rate: Rate, q: Array, most: int, tail: Tail = count_tail) -> Array:
-    """Smallest y with P(Y <= y) >= q for T rates and as many q, shape (T,); most + 1 beyond most.
+def count_component(rate: Rate, tail: Tail, q: Array, most: int) -> Component:
+    """Return the distributions of counts with T rates, and brackets of quantiles up to most + 1.
 
-    By bisection between the counts that Chernoff's bound leaves: log P(Y <= a) and log P(Y >= a)
-    are at most -(a log(a/g) - a + g) <= -(sqrt(a) - sqrt(g))^2 on their sides of the rate g.
+    Brackets are by Chernoff's bound: log P(Y <= a) and log P(Y >= a) are at most
+    -(a log(a/g) - a + g) <= -(sqrt(a) - sqrt(g))^2 on their sides of the rate g.
     """
-    out = np.empty(q.size)
-    for upper in (False, True):
-        chosen = np.flatnonzero((q > 0.5) == upper)
-        for start in range(0, chosen.size, _BLOCK):
-            part = chosen[start : start + _BLOCK]
-            out[part] = _search(rate[part], q[part], most, upper, tail)
-    return out
-
-
-def _search(rate: Rate, q: Array, most: int, upper: bool, tail: Tail) -> Array:
     # Half of what is allowed on either side goes to the rate, half to the count.
-    low, high = -np.log(0.5 * q), -np.log(0.5 * (1.0 - q))
+    under, over = -np.log(0.5 * q), -np.log(0.5 * (1.0 - q))
     with np.errstate(over="ignore"):
-        first, last = rate.roots(low, high)
-        first = np.floor(np.maximum(first - np.sqrt(low), 0.0) ** 2) - 1.0
-        last = np.ceil((last + np.sqrt(high)) ** 2)
-        first, last = np.minimum(first, most), np.minimum(last, most + 1.0)
-        # The answer is above `first` and not above `last`; at most 21 bisections.
-        while (wide := np.flatnonzero(last - first > 1.0)).size:
-            middle, level = np.floor(0.5 * (first[wide] + last[wide])), q[wide]
-            p = tail(rate[wide], middle, upper)
-            enough = p <= 1.0 - level if upper else p >= level
-            last[wide[enough]] = middle[enough]
-            first[wide[~enough]] = middle[~enough]
-    return last
+        roots = [rate.roots(*pair) for pair in zip(under, over, strict=True)]
+        first, last = (np.column_stack(ends) for ends in zip(*roots, strict=True))
+        low = np.floor(np.maximum(first - np.sqrt(under), 0.0) ** 2) - 1.0
+        high = np.ceil((last + np.sqrt(over)) ** 2)
+    low, high = np.minimum(low, most), np.minimum(high, most + 1.0)
+    return Component(lambda rows, y, upper: tail(rate[rows], y, upper), low, high)
 
 
 def _gamma_rule(shape: Array) -> tuple[Array, Array]:

@@ -11,13 +11,11 @@ variance 1/r. Exposure has been applied.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import PointError
@@ -26,7 +24,6 @@ from qpruntime._validation import choice
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import Rate
-from qpruntime.likelihoods.poisson_exp import LogNormalRate
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.predictive import counts as gamma_poisson
 from qpruntime.predictive.counts import (
@@ -34,20 +31,19 @@ from qpruntime.predictive.counts import (
     DispersedRate,
     GammaRate,
     Tail,
+    count_component,
     count_tail,
     counted,
     dispersed_tail,
-    smallest_counts,
 )
-from qpruntime.predictive.mixtures import Mixture
+from qpruntime.predictive.inversion import Component, first_integers, mixture_quantiles
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 
 __all__ = [
     "PREDICTIVES",
     "Places",
-    "below",
-    "count_quantiles",
+    "count_distribution",
     "density_mean_and_variance",
     "density_quantiles",
     "log_density",
@@ -55,8 +51,8 @@ __all__ = [
     "mode",
     "places_of",
     "quantiles",
-    "rate_quantiles",
     "rate_std",
+    "whole_counts",
     "wide",
 ]
 
@@ -68,7 +64,6 @@ PREDICTIVES = ("exact", "gamma")
 _LEAST_VARIANCE = 1e-30
 # Larger floats are not every whole number.
 _LARGEST_MODE = 2.0**53
-_REACH = 8.6  # ndtr(-8.6) = 4e-18
 
 
 def log_density(
@@ -140,17 +135,18 @@ def mode(
 
 def _exact_mode(mean: Array, variance: Array, link: str, dispersion: float) -> Counts:
     """Where the pmf stops rising; for a rate with one peak it has one (Holgate 1970)."""
-    first, last = np.full(mean.size, -1), np.full(mean.size, LARGEST_COUNT)
-    while (last - first).max(initial=0) > 1:
-        middle = np.maximum((first + last) // 2, 0)
+
+    def falling(rows: NDArray[np.intp], y: Counts) -> NDArray[np.bool_]:
         now, then = (
-            log_pmf(mean, variance, middle + k, link=link, dispersion=dispersion) for k in (0, 1)
+            log_pmf(mean[rows], variance[rows], y + k, link=link, dispersion=dispersion)
+            for k in (0, 1)
         )
-        rising = then > now
-        first, last = np.where(rising, middle, first), np.where(rising, last, middle)
+        return np.asarray(then <= now)
+
+    last = first_integers(falling, np.full(mean.size, -1), np.full(mean.size, LARGEST_COUNT))
     if (last == LARGEST_COUNT).any():
         raise _too_large(mean, variance, int(np.argmax(last)))
-    return last.astype(np.int64)
+    return last
 
 
 def quantiles(
@@ -168,26 +164,28 @@ def quantiles(
     NumericalError
         If one is beyond `LARGEST_COUNT`.
     """
-    rate, tail = _rates(mean, variance, predictive, link, dispersion)
-    pairs, level = np.repeat(np.arange(mean.size), q.size), np.tile(q, mean.size)
-    found = smallest_counts(rate[pairs], level, LARGEST_COUNT, tail)
-    if (found > LARGEST_COUNT).any():
-        raise _too_large(mean, variance, int(pairs[np.argmax(found)]))
-    return found.astype(np.int64).reshape(mean.size, q.size)
+    one = count_distribution(mean, variance, q, predictive, link, dispersion)
+    return whole_counts(mixture_quantiles([one], np.ones(1), q, True), mean, variance)
 
 
-def below(
+def count_distribution(
     mean: Array,
     variance: Array,
-    y: Array,
-    upper: bool,
+    q: Array,
     predictive: str = "exact",
     link: str = "square",
     dispersion: float = math.inf,
-) -> Array:
-    """P(Y <= y), or with `upper` P(Y > y), for T latent values and as many counts."""
+) -> Component:
+    """Return the distribution of counts for latent values N(mean, variance) as mixtures take it."""
     rate, tail = _rates(mean, variance, predictive, link, dispersion)
-    return tail(rate, y, upper)
+    return count_component(rate, tail, q, LARGEST_COUNT)
+
+
+def whole_counts(quantiles: Array, mean: Array, variance: Array) -> Counts:
+    """Return quantiles (T, Q) as integers; `NumericalError` if one is beyond `LARGEST_COUNT`."""
+    if (quantiles > LARGEST_COUNT).any():
+        raise _too_large(mean, variance, int(np.argmax(quantiles.max(axis=1))))
+    return quantiles.astype(np.int64)
 
 
 def _rates(
@@ -207,53 +205,6 @@ def rate_std(mean: Array, variance: Array, link: str = "square") -> Array:
     """Standard deviation of the rate, shape (T,); that of its count adds a variance of its mean."""
     rate, scale = LINKS[link].gamma(mean, wide(variance))
     return np.sqrt(rate) * np.sqrt(scale)
-
-
-def rate_quantiles(mean: Array, variance: Array, q: Array) -> Array:
-    """Quantiles of the rate f^2 itself, shape (T, len(q)), by bisection."""
-    m, std = np.abs(mean)[:, None], np.sqrt(wide(variance))[:, None]
-    low = np.zeros((mean.size, q.size))
-    high = low + m + _REACH * std
-    for _ in range(60):
-        root = 0.5 * (low + high)
-        short = ndtr((root - m) / std) - ndtr((-root - m) / std) < q
-        low, high = np.where(short, root, low), np.where(short, high, root)
-    return (0.5 * (low + high)) ** 2
-
-
-def count_quantiles(mixture: Mixture, parameters: Sequence[Mapping[str, float]], q: Array) -> Array:
-    """Return the smallest counts y with P(Y <= y) >= q, shape (R, Q).
-
-    Parameters
-    ----------
-    mixture : Mixture
-        Of log rates.
-    parameters : sequence of mapping, length J
-        Of the likelihood at each node; a "dispersion" makes counts negative binomial.
-    q : ndarray, shape (Q,)
-    """
-    shapes = [node.get("dispersion", np.inf) for node in parameters]
-    triples = list(zip(mixture.mean, mixture.variance, shapes, strict=True))
-    # A mixture's quantile is between those of its parts.
-    each = np.array([quantiles(m, v, q, "exact", "exp", r) for m, v, r in triples], dtype=float)
-    low, high = each.min(axis=0) - 1.0, each.max(axis=0)
-    while (wide_ones := np.argwhere(high - low > 1.0)).size:
-        i, k = wide_ones.T
-        middle = np.floor(0.5 * (low[i, k] + high[i, k]))
-        below = np.zeros(len(i))
-        for (m, v, r), weight in zip(triples, mixture.weights, strict=True):
-            below += weight * _count_below(m[i], np.sqrt(wide(v[i])), r, middle)
-        enough = below >= q[k]
-        high[i[enough], k[enough]] = middle[enough]
-        low[i[~enough], k[~enough]] = middle[~enough]
-    return high
-
-
-def _count_below(mean: Array, std: Array, dispersion: float, y: Array) -> Array:
-    """Return P(Y <= y) of one node."""
-    if np.isinf(dispersion):
-        return count_tail(LogNormalRate(mean, std), y, False)
-    return dispersed_tail(DispersedRate(mean, std, np.full(mean.size, dispersion)), y, False)
 
 
 def wide(variance: Array) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,14 @@ from qpruntime.predictive.density import (
     places_of,
     wide,
 )
-from qpruntime.predictive.expectation import cdf, mean_and_variance, quantiles
+from qpruntime.predictive.expectation import (
+    component,
+    discrete,
+    kind_of,
+    mean_and_variance,
+    quantiles,
+)
+from qpruntime.predictive.inversion import Component, mixture_quantiles
 from qpruntime.projection.table import Table
 
 __all__ = [
@@ -142,8 +148,6 @@ def _along_a_line(
 # By the distribution of y given f that SciPy has (`expectation`), or by the density alone
 # (`density`).
 
-_HALVINGS = 60
-
 
 class Rows(NamedTuple):
     """What else rows have: what is added to their latent values, and trials, each (T,) or None."""
@@ -191,8 +195,7 @@ class Predicted:
         """Whether p(y|f) is a probability."""
         if likelihood.given is None:
             return getattr(likelihood.validate, "values", None) is not None
-        own = likelihood.given(np.zeros(1), likelihood.theta)
-        return not hasattr(getattr(own, "dist", own), "pdf")
+        return discrete(likelihood)
 
     def mean_and_variance(
         self, mean: Array, variance: Array, rows: Rows = PLAIN
@@ -209,14 +212,6 @@ class Predicted:
         if self.places is None:
             return quantiles(self.likelihood, mean, wide(variance), q, rows.trials)
         return density_quantiles(self.likelihood, self.places, mean, wide(variance), q)
-
-    def tail(
-        self, mean: Array, variance: Array, y: Array, upper: bool, rows: Rows = PLAIN
-    ) -> Array:
-        """P(Y <= y), or P(Y > y), at as many y as latent values, (T,)."""
-        if self.places is not None:
-            self._given(rows)
-        return cdf(self.likelihood, mean + rows.shift, wide(variance), y, upper, rows.trials)
 
     def draw(self, f: Array, rng: np.random.Generator, rows: Rows = PLAIN) -> Array:
         """One observation for each latent value, in their shape (n, T)."""
@@ -242,26 +237,27 @@ class Predicted:
     def corrected_quantiles(
         self, found: Sequence[Marginals], q: Array, rows: Rows = PLAIN
     ) -> Array:
-        """Quantiles of an observation under corrected marginals, shape (T, Q), by bisection."""
+        """Quantiles of an observation under corrected marginals, shape (T, Q)."""
         given, marginals = self._given(rows), found[0]
-        columns = []
-        for level in q:
-            ends = given(marginals.densities.points).ppf(level)
-            low, high = ends.min(axis=1), ends.max(axis=1)
-            whole = self.discrete(self.likelihood)
-            low = low - 1.0 if whole else low
-            for _ in range(_HALVINGS):
-                middle = 0.5 * (low + high)
-                at = np.floor(middle) if whole else middle
-                mass = marginals.expect(partial(_mass, given, at))
-                low, high = np.where(mass < level, at, low), np.where(mass < level, high, at)
-                if whole and (high - low <= 1.0).all():
-                    break
-            columns.append(high)
-        return np.column_stack(columns)
 
-    def _given(self, rows: Rows) -> Callable[[Array], Any]:
-        """Return the distribution of y for latent values (T, n)."""
+        def cdf(at: NDArray[np.intp], y: Array, upper: bool) -> Array:
+            own = self._given(rows, at)
+            return marginals.expect(lambda f: (own(f).sf if upper else own(f).cdf)(y[:, None]), at)
+
+        ends = [given(marginals.densities.points).ppf(level) for level in q]
+        low = np.column_stack([end.min(axis=1) for end in ends])
+        high = np.column_stack([end.max(axis=1) for end in ends])
+        whole, transform = kind_of(self.likelihood)
+        low = low - 1.0 if whole else low
+        return mixture_quantiles([Component(cdf, low, high)], np.ones(1), q, whole, transform)
+
+    def component(self, mean: Array, variance: Array, q: Array, rows: Rows = PLAIN) -> Component:
+        """Return the distribution of an observation for f ~ N(mean, variance) in a mixture."""
+        self._given(rows)
+        return component(self.likelihood, mean + rows.shift, wide(variance), q, rows.trials)
+
+    def _given(self, rows: Rows, at: Any = slice(None)) -> Callable[[Array], Any]:
+        """Return the distribution of y for latent values (T, n), those of some rows."""
         own = self.likelihood
         if own.given is None:
             raise InputError(
@@ -269,14 +265,9 @@ class Predicted:
                 "hyper-parameters integrated, use predict_log_density"
             )
         given: Any = own.given
-        shift = rows.shift if np.ndim(rows.shift) == 0 else np.reshape(rows.shift, (-1, 1))
-        trials = () if rows.trials is None else (rows.trials[:, None],)
+        shift = rows.shift if np.ndim(rows.shift) == 0 else np.reshape(rows.shift, (-1, 1))[at]
+        trials = () if rows.trials is None else (rows.trials[at, None],)
         return lambda f: given(f + shift, own.theta, *trials)
-
-
-def _mass(given: Callable[[Array], Any], y: Array, f: Array) -> Array:
-    found: Array = given(f).cdf(y[:, None])
-    return found
 
 
 # --- Draws of observations

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from qpruntime._typing import Array
 from qpruntime.likelihoods import Likelihood
+from qpruntime.predictive.inversion import Component, Transform, mixture_quantiles
 
-__all__ = ["cdf", "expect", "mean_and_variance", "quantiles"]
+__all__ = ["cdf", "component", "discrete", "expect", "kind_of", "mean_and_variance", "quantiles"]
 
 # Nodes reach so many standard deviations, and further for what grows as e^2f.
 _REACH, _FURTHER, _MOST = 8.8, 2.2, 37.0
@@ -24,8 +24,6 @@ _REACH, _FURTHER, _MOST = 8.8, 2.2, 37.0
 _STEP, _HALVINGS, _CLOSE = 0.5, 13, 1e-11
 # Numbers at a time.
 _BLOCK = 2_000_000
-# Secant steps at most, and the error of the normal quantile that ends them.
-_SECANTS, _SETTLED = 80, 1e-10
 _LARGEST_COUNT = 2**53
 #: Of observations and latent values: ``function(rows, f)`` for f of shape (n, nodes).
 OfLatent = Callable[[NDArray[np.intp], Array], Array]
@@ -116,17 +114,39 @@ def quantiles(
     trials: Array | None = None,
 ) -> Array:
     """Quantiles of an observation, shape (T, Q); of counts the smallest y with P(Y <= y) >= q."""
-    std = np.sqrt(variance)
-    # Those given f, anywhere where f can be, are on either side of those of the mixture.
-    f = mean[:, None] + std[:, None] * np.linspace(-_REACH, _REACH, 37)
-    columns = []
-    for level in q:
-        with np.errstate(all="ignore"):
+    parts = [component(likelihood, mean, variance, q, trials)]
+    return mixture_quantiles(parts, np.ones(1), q, *kind_of(likelihood))
+
+
+def component(
+    likelihood: Likelihood, mean: Array, variance: Array, q: Array, trials: Array | None = None
+) -> Component:
+    """Return the distribution of an observation for f ~ N(mean, variance), as mixtures take it.
+
+    Quantiles given any f that is possible enclose those of the mixture.
+    """
+
+    def tail(rows: NDArray[np.intp], y: Array, upper: bool) -> Array:
+        own = None if trials is None else trials[rows]
+        return cdf(likelihood, mean[rows], variance[rows], y, upper, own)
+
+    f = mean[:, None] + np.sqrt(variance)[:, None] * np.linspace(-_REACH, _REACH, 37)
+    low, high = np.empty((mean.size, q.size)), np.empty((mean.size, q.size))
+    with np.errstate(all="ignore"):
+        for k, level in enumerate(q):
             ends = np.asarray(_given(likelihood, f, trials).ppf(level), dtype=float)
-        low, high = ends.min(axis=1), ends.max(axis=1)
-        args = likelihood, mean, variance, float(level), low, high
-        columns.append(_smallest(*args, trials) if _discrete(likelihood) else _root(*args))
-    return np.column_stack(columns)
+            low[:, k], high[:, k] = ends.min(axis=1), ends.max(axis=1)
+    if discrete(likelihood):
+        low = np.minimum(low, _LARGEST_COUNT) - 1.0
+        high = np.minimum(np.where(np.isnan(high), _LARGEST_COUNT, high), _LARGEST_COUNT)
+        high = np.maximum(high, low + 1.0)
+    return Component(tail, low, high)
+
+
+def kind_of(likelihood: Likelihood) -> tuple[bool, Transform | None]:
+    """Return whether quantiles are integers, and else the coordinate to search them in."""
+    whole = discrete(likelihood)
+    return whole, None if whole else _coordinate(likelihood)
 
 
 def _given(
@@ -139,85 +159,13 @@ def _given(
     return given(f, likelihood.theta, trials[rows, None])
 
 
-def _discrete(likelihood: Likelihood) -> bool:
-    """Whether observations are counts: their distribution has a mass function."""
+def discrete(likelihood: Likelihood) -> bool:
+    """Return whether observations are counts: their distribution has a mass function."""
     own = _given(likelihood, np.zeros(1))
     return not hasattr(getattr(own, "dist", own), "pdf")
 
 
-def _smallest(
-    likelihood: Likelihood,
-    mean: Array,
-    variance: Array,
-    q: float,
-    low: Array,
-    high: Array,
-    trials: Array | None,
-) -> Array:
-    """By bisection among whole numbers."""
-    upper = q > 0.5
-    low, high = low - 1.0, np.minimum(np.maximum(high, low), _LARGEST_COUNT)
-    while (wide := np.flatnonzero(high - low > 1.0)).size:
-        middle = np.floor(0.5 * (low[wide] + high[wide]))
-        own = None if trials is None else trials[wide]
-        p = cdf(likelihood, mean[wide], variance[wide], middle, upper, own)
-        enough = p <= 1.0 - q if upper else p >= q
-        high[wide[enough]], low[wide[~enough]] = middle[enough], middle[~enough]
-    return high
-
-
-def _root(
-    likelihood: Likelihood, mean: Array, variance: Array, q: float, low: Array, high: Array
-) -> Array:
-    """By the secant rule of Illinois on normal quantiles of P(Y <= y), which are nearly straight.
-
-    In the coordinate in which y reaches from minus to plus infinity.
-    """
-    into, back = _coordinate(likelihood)
-    upper, target = q > 0.5, float(ndtri(q))
-    sign = -1.0 if upper else 1.0
-
-    def miss(x: Array, rows: NDArray[np.intp]) -> Array:
-        p = cdf(likelihood, mean[rows], variance[rows], back(x), upper)
-        found: Array = np.clip(sign * ndtri(p), -60.0, 60.0) - target
-        return found
-
-    rows = np.arange(mean.size)
-    a, b = into(low), into(high)
-    # One quantile is all there is where nothing of f is unknown.
-    gap = 1e-9 * (1.0 + np.abs(a))
-    a, b = a - gap, b + gap
-    fa, fb = miss(a, rows), miss(b, rows)
-    out = np.where(np.abs(fa) < np.abs(fb), a, b)
-    last = np.zeros(mean.size)
-    for _ in range(_SECANTS):
-        with np.errstate(all="ignore"):
-            x = (a * fb - b * fa) / (fb - fa)
-        x = np.where((x > np.minimum(a, b)) & (x < np.maximum(a, b)), x, 0.5 * (a + b))
-        fx = miss(x[rows], rows)
-        out[rows] = x[rows]
-        left = np.full(mean.size, False)
-        left[rows] = fx < 0.0
-        now = np.zeros(mean.size)
-        now[rows] = fx
-        right = np.zeros(mean.size, dtype=bool)
-        right[rows] = fx >= 0.0
-        # An end that stays twice counts half.
-        fb = np.where(left & (last < 0.0), 0.5 * fb, fb)
-        fa = np.where(right & (last > 0.0), 0.5 * fa, fa)
-        a, fa = np.where(left, x, a), np.where(left, now, fa)
-        b, fb = np.where(right, x, b), np.where(right, now, fb)
-        last = np.where(left, -1.0, np.where(right, 1.0, last))
-        narrow = np.abs(b - a)[rows] <= 4.0 * np.spacing(np.abs(x[rows]) + 1e-300)
-        rows = rows[~((np.abs(fx) <= _SETTLED) | narrow)]
-        if not rows.size:
-            break
-    return back(out)
-
-
-def _coordinate(
-    likelihood: Likelihood,
-) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+def _coordinate(likelihood: Likelihood) -> Transform:
     """Logarithms of what is positive, logits of shares."""
     low, high = (float(np.ravel(end)[0]) for end in _given(likelihood, np.zeros(1)).support())
     if low == 0.0 and high == 1.0:

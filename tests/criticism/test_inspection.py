@@ -166,7 +166,7 @@ def test_missing_values_are_places(labels):
         (partial_dependence, {"column": "width"}, "X has no column 'width'"),
         (partial_dependence, {"column": 3}, "X has no column 3"),
         (partial_dependence, {"column": 0, "kind": "median"}, "kind must be one of"),
-        (partial_dependence, {"column": 0, "level": 1.0}, "level must be below 1"),
+        (partial_dependence, {"column": 0, "level": 1.0}, "level must be between 0 and 1"),
         (permutation_importance, {"y": np.zeros(12), "columns": ["width"]}, "has no column"),
         (permutation_importance, {"y": np.full(12, 7)}, "y has the label 7"),
         (permutation_importance, {"y": np.zeros(12), "n_repeats": 0}, "n_repeats must be"),

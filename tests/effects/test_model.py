@@ -30,6 +30,8 @@ from qpruntime.effects.fixed import FixedBlock
 from qpruntime.effects.objective import Assembly, Objective
 from qpruntime.effects.results import profiled_numbers, weighted_quantiles
 from qpruntime.effects.term import covariance_of
+from qpruntime.predictive.density import count_distribution
+from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
 
 REFERENCE = json.loads((Path(__file__).parent / "reference.json").read_text())
@@ -283,9 +285,10 @@ def test_quantiles_of_mixtures_and_counts():
     found = mixture.quantiles(np.array([0.1, 0.9]))
     for k, level in enumerate((0.1, 0.9)):
         np.testing.assert_allclose(mixture.below(found[:, k]), level, rtol=1e-10)
-    from qpruntime.predictive.density import count_quantiles
-
-    counts = count_quantiles(mixture, [{}, {}, {}], np.array([0.25, 0.95]))
+    levels = np.array([0.25, 0.95])
+    pairs = zip(mixture.mean, mixture.variance, strict=True)
+    parts = [count_distribution(*pair, levels, link="exp") for pair in pairs]
+    counts = mixture_quantiles(parts, mixture.weights, levels, True)
     f = np.linspace(-8.0, 8.0, 4001)
     for r in range(2):
         density = sum(

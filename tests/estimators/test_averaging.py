@@ -30,7 +30,7 @@ from qpruntime import (
     infer,
 )
 from qpruntime.criticism import leave_one_out
-from qpruntime.predictive.mixtures import mixed_quantiles
+from qpruntime.predictive.inversion import Component, mixture_quantiles
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)
@@ -311,9 +311,15 @@ def test_quantiles_of_mixtures():
     weights = np.array([0.3, 0.7])
     laws = [norm(np.array([0.0]), 1.0), norm(np.array([2.0]), 0.5)]
     q = np.array([1e-9, 0.5, 1.0 - 1e-9])
-    each = [law.ppf(q)[None] for law in laws]
-    tails = [lambda y, upper, law=law: (law.sf if upper else law.cdf)(y) for law in laws]
-    found = mixed_quantiles(each, tails, weights, q, False)[0]
+    parts = [
+        Component(
+            lambda _, y, upper, law=law: (law.sf if upper else law.cdf)(y),
+            law.ppf(q)[None],
+            law.ppf(q)[None],
+        )
+        for law in laws
+    ]
+    found = mixture_quantiles(parts, weights, q, False)[0]
     below = sum(w * law.cdf(found) for w, law in zip(weights, laws, strict=True))
     above = sum(w * law.sf(found) for w, law in zip(weights, laws, strict=True))
     np.testing.assert_allclose(below[:2], q[:2], rtol=1e-9)

@@ -9,7 +9,8 @@ from scipy import stats
 from qpruntime import likelihoods
 from qpruntime.forecasting.families import Scale
 from qpruntime.forecasting.predictive import Ahead
-from qpruntime.predictive.mixtures import Mixture, normal_quantiles, smallest_counts
+from qpruntime.predictive.inversion import integer_quantiles
+from qpruntime.predictive.mixtures import Mixture
 from tests.tools.cases import every_case
 
 MIXTURE = Mixture(
@@ -121,17 +122,17 @@ def test_searches_ask_once_and_end_right():
     rates = np.array([3.0, 4000.0])
     levels = np.linspace(0.005, 0.995, 100)
 
-    def below(rows, y):
+    def cdf(rows, y, upper):
         asked.append(len(y))
-        return stats.poisson.cdf(y, rates[rows])
+        return (stats.poisson.sf if upper else stats.poisson.cdf)(y, rates[rows])
 
     wanted = stats.poisson.ppf(levels, rates[:, None])
     low, high = np.full((2, 100), -1.0), np.full((2, 100), 8000.0)
-    np.testing.assert_array_equal(smallest_counts(below, low, high, levels), wanted)
+    np.testing.assert_array_equal(integer_quantiles(cdf, low, high, levels), wanted)
     assert sum(asked) < 500  # 2 x 100 x 13 by bisections of their own
     mean, variance = np.array([[0.0], [5.0]]), np.array([[1.0], [0.01]])
     weights = np.array([0.3, 0.7])
-    x = normal_quantiles(mean, variance, weights, levels)[0]
+    x = Mixture(mean, variance, weights).quantiles(levels)[0]
     mass = 0.3 * stats.norm.cdf(x) + 0.7 * stats.norm.cdf(x, 5.0, 0.1)
     np.testing.assert_allclose(mass, levels, atol=1e-9)
 

@@ -12,7 +12,7 @@ from scipy.stats import nbinom, ncx2, norm, poisson
 from qpruntime import InputError, NumericalError
 from qpruntime.likelihoods.poisson_square import LARGEST_COUNT
 from qpruntime.predictive.counts import LINKS
-from qpruntime.predictive.density import log_pmf, mode, quantiles, rate_quantiles
+from qpruntime.predictive.density import log_pmf, mode, quantiles
 from tests.tools.cases import every_case
 
 # Latent mean and standard deviation: one peak, two, near zero, wide, narrow, large.
@@ -115,13 +115,6 @@ def test_mode(mean, std):
     y = np.arange(5000)
     p = log_pmf(*one(mean, std), y, "gamma")
     assert p[mode(*one(mean, std))[0]] == pytest.approx(p.max(), abs=1e-9)
-
-
-@every_case(("mean", "std"), LATENT)
-def test_quantiles_of_the_rate(mean, std):
-    q = np.array([0.01, 0.5, 0.95])
-    expected = ncx2.ppf(q, 1, (mean / std) ** 2) * std**2
-    np.testing.assert_allclose(rate_quantiles(*one(mean, std), q)[0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._numba import call_split, kernel
 from qpruntime._typing import Array
-from qpruntime._validation import levels, real
+from qpruntime._validation import central_levels, levels, real
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.density_grid import (
     Densities,
@@ -104,18 +105,16 @@ class Marginals:
 
     def interval(self, level: float = 0.9) -> Array:
         """Central credible intervals, shape (T, 2)."""
-        if not 0.0 < level < 1.0:
-            raise InputError(f"level must be between 0 and 1, got {level}")
-        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        return self.quantile(central_levels(level))
 
-    def expect(self, function: Callable[[Array], Array]) -> Array:
-        """Mean of a function of the latent value, of values (T, G) in their shape; (T,).
+    def expect(self, function: Callable[[Array], Array], rows: Any = slice(None)) -> Array:
+        """Mean of a function of the latent value at some rows, of values (T, G) in their shape.
 
         From its values on the grid of the densities. What grows faster than the density falls is
         cut off with it.
         """
-        found: Array = (self.densities.weights * function(self.densities.points)).sum(axis=1)
-        return found
+        points, weights = self.densities.points[rows], self.densities.weights[rows]
+        return np.asarray((weights * function(points)).sum(axis=1))
 
     def scaled(self, slope: ArrayLike, shift: ArrayLike = 0.0) -> Marginals:
         """Marginals of slope f + shift, for positive slopes; each a number or of shape (T,)."""
