@@ -84,7 +84,7 @@ def mixed_at(model: Any, points: Array, q: Array, rows: Rows = PLAIN) -> Array:
         return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
     # Robust regressions know the distribution by their likelihood alone.
     known = [getattr(one, "_predicted_", Predicted(one.likelihood_, None)) for one in models]
-    parts = [one.component(*pair, q, rows) for one, pair in zip(known, found, strict=True)]
+    parts = [one.component(m, v, q, rows) for one, (m, v) in zip(known, found, strict=True)]
     quantiles = mixture_quantiles(parts, weights, q, *kind_of(model.likelihood_))
     return np.asarray(centre + unit * quantiles)
 

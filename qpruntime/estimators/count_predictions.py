@@ -262,8 +262,8 @@ class CountPredictions(GPEstimator):
         ((weights, models),) = nodes_of(self)
         moments = [one._counted(X, exposure, lambda m, v: (m, v)) for one in models]
         parts = [
-            distribution.count_distribution(*pair, q, predictive, **one._noise())
-            for one, pair in zip(models, moments, strict=True)
+            distribution.count_distribution(m, v, q, predictive, **one._noise())
+            for one, (m, v) in zip(models, moments, strict=True)
         ]
         return distribution.whole_counts(mixture_quantiles(parts, weights, q, True), *moments[0])
 

@@ -167,13 +167,11 @@ def _component(one: Likelihood, mean: Array, variance: Array, q: Array) -> Compo
     found = found._replace(low=np.minimum(found.low, top - 1.0), high=np.minimum(found.high, top))
     if one.name != "zero-inflated":
         return found
-    zeros, rate = (
-        one.parameters["zeros"],
-        DispersedRate(mean, np.sqrt(variance), np.full(mean.size, dispersion)),
-    )
+    zeros, std = one.parameters["zeros"], np.sqrt(variance)
 
     def cdf(rows: NDArray[np.intp], y: Array, upper: bool) -> Array:
-        mass = dispersed_tail(rate[rows], y, upper)
+        shape = np.full(rows.size, dispersion)
+        mass = dispersed_tail(DispersedRate(mean[rows], std[rows], shape), y, upper)
         return (1.0 - zeros) * mass + (0.0 if upper else zeros)
 
     return found._replace(cdf=cdf)
