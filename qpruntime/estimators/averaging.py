@@ -124,7 +124,7 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
             "optimize=False, which takes them as they are: use optimize=True",
         ),
         (
-            settings.objective == "loo",
+            settings.search.objective == "loo",
             'optimize="loo", which has no evidence to weigh them by: use optimize="evidence"',
         ),
         (

@@ -427,4 +427,4 @@ def settings_to_fit(model: GPEstimator) -> Settings:
         raise InputError('corrections take a covariance matrix: use solver="dense" with them')
     if settings.sparse is not None:
         raise InputError("corrections take a covariance matrix: use inducing=None with them")
-    return replace(settings, solver="dense", auto=None)
+    return replace(settings, solver="dense", inducing=None)

@@ -164,7 +164,7 @@ def joint_settings(model: Any) -> Settings:
             f'hyperparameters={shown(model.hyperparameters)}: use hyperparameters="mode"',
         ),
         (model.method not in ("qp", "ep"), f'method={shown(model.method)}: use "qp" or "ep"'),
-        (settings.objective == "loo", 'optimize="loo": use optimize="evidence"'),
+        (settings.search.objective == "loo", 'optimize="loo": use optimize="evidence"'),
         (
             left_open(model.inducing) and not _is_auto(model.inducing),
             f'inducing={shown(model.inducing)}: use inducing="auto", or a number of points',
@@ -218,10 +218,10 @@ def fit_joint(
         )
     settings = kernel_of_table(draft, settings)
     wanted = points_asked(draft, settings, layout.n, layout.classes)
-    settings = replace(settings, auto=None, sparse=None)
+    settings = replace(settings, inducing=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
-        begin, own = given_start(settings.kernel, settings.priors, {}), X
+        begin, own = given_start(settings.kernel, settings.search.priors, {}), X
     else:
         units = Units.of(X, levels=levels_of_inputs(draft))
         own = units.scaled(X)
@@ -370,7 +370,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
     if settings.sparse is None:
         few = n <= DENSE_ROW_LIMIT or settings.auto is None or model.correction is not None
         return None if few else int(np.clip(_TOGETHER // classes, _FEWEST, _MOST))
-    wanted = settings.sparse.inducing
+    wanted = settings.sparse.points
     if isinstance(wanted, str):
         raise InputError(
             f'inducing={shown(given)} is not for multi_class="joint": give a number, inducing=100, '

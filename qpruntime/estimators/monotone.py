@@ -70,7 +70,7 @@ def monotone_data(
     X = np.asarray(data.X, dtype=float)
     units = Units.of(X, data.weights)
     slopes, signs = _slopes(X, units, _directions(model, asked, units))
-    settings = replace(settings, auto=None, solver="dense")
+    settings = replace(settings, inducing=None, solver="dense")
     return [with_slopes(replace(data, X=X, own_signs=labels), slopes, signs)], settings, slopes
 
 
@@ -80,7 +80,7 @@ def _of_numbers(model: Any, settings: Settings, data: Data) -> None:
         raise InputError(
             'monotone is of f, and rates of the square link rise with |f|: use link="exp"'
         )
-    if settings.objective == "loo":
+    if settings.search.objective == "loo":
         raise InputError('monotone of counts and numbers is learnt by evidence: leave out "loo"')
     if model.correction is not None:
         raise InputError("monotone of counts and numbers has no corrections: use correction=None")
@@ -109,7 +109,7 @@ def train_monotone(
     Where the mean still falls after a fit, slopes are seen as well, and the fit is done again.
     """
     if isinstance(settings.kernel, Kernel):
-        begin = given_start(settings.kernel, settings.priors, processes[0].learn)
+        begin = given_start(settings.kernel, settings.search.priors, processes[0].learn)
         return [_settled(data, begin, settings, rng) for data in processes]
     found = []
     for data in processes:

@@ -78,7 +78,7 @@ def _solver(model: Any, settings: Settings, data: Data) -> None:
     given = model.solver
     if settings.sparse is not None:
         if isinstance(given, Series) or given == "dense":
-            why = f"inducing={shown(settings.sparse.inducing)} is an engine of its own"
+            why = f"inducing={shown(settings.sparse.points)} is an engine of its own"
             _refuse("solver", given, why, "leave one of the two out")
         return
     if not isinstance(given, Series) or given.approximate is None:
@@ -87,7 +87,7 @@ def _solver(model: Any, settings: Settings, data: Data) -> None:
     for why, holds in (
         (f"a series has X of one column, this one has {width}", width != 1),
         ("corrections take a covariance matrix", model.correction is not None),
-        ('optimize="loo" takes a covariance matrix', settings.objective == "loo"),
+        ('optimize="loo" takes a covariance matrix', settings.search.objective == "loo"),
         ('method "vb" takes a covariance matrix', data.projector.method == "vb"),
         (
             "there is no squared exponential, RBF, in the kernel",

@@ -488,14 +488,15 @@ def judged(
     own = replace(
         settings,
         solver="dense",
-        n_restarts=0,
-        ftol=max(settings.ftol, _EARLY),
-        max_iter=min(settings.max_iter, _STEPS),
+        search=settings.search.but(
+            restarts=0,
+            ftol=max(settings.search.ftol, _EARLY),
+            max_iter=min(settings.search.max_iter, _STEPS),
+            callback=None,
+        ),
         n_jobs=None,
         verbose=0,
-        callback=None,
-        scheduler=None,
-        sparse=None,
+        inducing=None,
     )
     start = float(np.clip(excess, BOUNDS[0], 1e-3 * BOUNDS[1]))
     noisy = get(DISPERSED["exp"], dispersion=start)

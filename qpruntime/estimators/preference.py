@@ -212,7 +212,7 @@ class GPPreference(Savable, BaseEstimator):
             begin = preference_start(spread, None if when is None else float(np.ptp(when)) or 1.0)
         else:
             begin = own_start(settings.kernel)
-            prior = priors_of(settings.priors, begin.kernel, {})
+            prior = priors_of(settings.search.priors, begin.kernel, {})
             begin = replace(begin, log_prior=prior)
         data = Data(points, np.ones(functionals.n), projector, np.zeros(len(points)), weights)
         fit = train_along(data, begin, settings, functionals, generator(self.random_state))
@@ -357,19 +357,14 @@ class GPPreference(Savable, BaseEstimator):
                 f"optimize={show(self.optimize)}, which has no evidence to weigh by: use "
                 'optimize=True, or hyperparameters="mode"'
             )
-        sought = Search() if search is None else search
         return Settings(
             kernel=None if kernel is None else clone(kernel),
-            objective=sought.objective,
+            search=search or Search(),
             optimize=search is not None,
-            n_restarts=sought.restarts,
-            max_iter=sought.max_iter,
-            ftol=sought.ftol,
             tol=number(self.tol, "tol", above=0.0),
             max_sweeps=whole(self.max_sweeps, "max_sweeps", 1),
             n_jobs=self.n_jobs,
             verbose=whole(int(self.verbose), "verbose", 0),
-            callback=sought.callback,
             integrate=asked,
             seeded=self.random_state is not None,
         )

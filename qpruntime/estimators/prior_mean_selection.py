@@ -219,9 +219,8 @@ def beside_a_process(
     """
     n = len(X)
     rows = np.sort(rng.permutation(n)[:_ROWS])
-    few = replace(
-        settings, auto=None, sparse=None, n_restarts=0, scheduler=None, callback=None, verbose=0
-    )
+    search = settings.search.but(restarts=0, callback=None)
+    few = replace(settings, inducing=None, search=search, verbose=0)
     known = np.broadcast_to(besides, n)[rows]
     slope, shift = mean.slope.copy(), mean.shift.copy()
     for k, process in enumerate(processes):

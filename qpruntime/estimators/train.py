@@ -202,7 +202,7 @@ def train_all(
         # As they are where X is held: kernels would compile once more for small integers.
         processes = [replace(data, X=X, y=np.asarray(data.y, dtype=float)) for data in processes]
     if isinstance(settings.kernel, Kernel):
-        begin = given_start(settings.kernel, settings.priors, processes[0].learn)
+        begin = given_start(settings.kernel, settings.search.priors, processes[0].learn)
         return _trained(processes, [begin] * len(processes), settings, rng), None
     few = rank_screening_applies(processes[0], settings) and not is_lazy(X)
     looked = screen_ranks(processes, settings, latent_scale) if few else None

@@ -49,7 +49,7 @@ class Dense:
     @property
     def objective(self) -> type[Objective]:
         """What is maximised."""
-        return OBJECTIVES[self.settings.objective]
+        return OBJECTIVES[self.settings.search.objective]
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
         """Raise `InputError` if a fit of n rows cannot fit into memory."""
@@ -61,7 +61,7 @@ class Dense:
 
     def expect(self, data: Data, kernel: Kernel) -> None:
         """Say before how long a fit will take, if that is long."""
-        runs = 1 + self.settings.n_restarts
+        runs = 1 + self.settings.search.restarts
         # Of given kernels each further parameter takes some more; the default's starts are close.
         each = min(12 + 3 * kernel.n_dims, 80) if self.settings.given else USUAL_EVALUATIONS
         concave = data.projector.likelihood.log_concave

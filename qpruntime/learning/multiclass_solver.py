@@ -83,7 +83,7 @@ class Joint:
         """Say before how long a fit will take, if that is long."""
         # Work grows with the classes, as the cube does with rows.
         same = round(len(data.X) * (2.0 * self.layout.classes) ** (1.0 / 3.0))
-        evaluations = (1 + self.settings.n_restarts) * min(12 + 3 * kernel.n_dims, 80)
+        evaluations = (1 + self.settings.search.restarts) * min(12 + 3 * kernel.n_dims, 80)
         expect(same, evaluations, 'multi_class="one_vs_rest" is quicker, and inducing=200', True)
 
     def family(self, kernel: Kernel, data: Data) -> JointFamily:

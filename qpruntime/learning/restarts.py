@@ -46,13 +46,13 @@ def optimise(
 ) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
     """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
     kernel, projector = begin.kernel, data.projector
-    callback = both(named(report, kernel, data.learn), settings.callback)
+    callback = both(named(report, kernel, data.learn), settings.search.callback)
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
-    own = settings.objective == "loo" or projector.method == "vb"
+    own = settings.search.objective == "loo" or projector.method == "vb"
     judge = projector if own else projector.for_evidence()
 
-    def one(start: Array, max_iter: int = settings.max_iter) -> Run:
+    def one(start: Array, max_iter: int = settings.search.max_iter) -> Run:
         with blas_threads(len(data.X), callers):
             return maximise(
                 solver.family(kernel, data),
@@ -60,7 +60,7 @@ def optimise(
                 judge,
                 start=start,
                 max_iterations=max_iter,
-                ftol=settings.ftol,
+                ftol=settings.search.ftol,
                 tol=settings.tol,
                 max_sweeps=settings.max_sweeps,
                 weights=data.weights,
@@ -71,11 +71,11 @@ def optimise(
             )
 
     # The workers of a scheduler take one run at a time.
-    n_jobs = 1 if settings.scheduler or not settings.n_restarts else settings.n_jobs
-    callers = min(effective_n_jobs(n_jobs), 1 + settings.n_restarts)
+    n_jobs = 1 if settings.scheduler or not settings.search.restarts else settings.n_jobs
+    callers = min(effective_n_jobs(n_jobs), 1 + settings.search.restarts)
     first = first_theta(kernel, projector, data.learn)
     bounds = all_bounds(kernel, data.learn)
-    tries = _starts(first, bounds, settings.n_restarts, rng)
+    tries = _starts(first, bounds, settings.search.restarts, rng)
     if begin.thetas:
         known = [np.concatenate([theta, first[theta.size :]]) for theta in begin.thetas]
         tries[0] = np.array(known)
@@ -110,12 +110,12 @@ def _second_chance(
     X = data.X
     advice, tried = [], ""
     shape = initialisation.degenerate(kernel, X)
-    if settings.n_restarts and shape is not None:
+    if settings.search.restarts and shape is not None:
         # Restarts are for this: there is nothing to say if one got away.
         at_best = kernel.clone_with_theta(runs[0][0].theta[: kernel.n_dims])
         shape, tried = initialisation.degenerate(at_best, X), ", which no restart changes"
     if shape is not None or _flat(runs[0][0], kernel.n_dims, bounds, one):
-        theta = None if settings.n_restarts else initialisation.start_from(kernel, X)
+        theta = None if settings.search.restarts else initialisation.start_from(kernel, X)
         if theta is not None:
             start = runs[0][0].start.copy()
             start[: kernel.n_dims] = theta
@@ -126,7 +126,9 @@ def _second_chance(
             runs.sort(key=_worse)
         advice.append(initialisation.unrelated(kernel, X, shape, tried))
     best = runs[0][0]
-    return advice + initialisation.at_bounds(kernel, X, best.theta, best.slope, settings.objective)
+    return advice + initialisation.at_bounds(
+        kernel, X, best.theta, best.slope, settings.search.objective
+    )
 
 
 def _flat(best: Optimum, dims: int, bounds: Array, one: Callable[..., Run]) -> bool:

@@ -32,7 +32,7 @@ def why_not(kernel: Kernel, data: Data, settings: Settings) -> str:
         return f"X must have one column, got {data.X.shape[1]}"
     if data.projector.method == "vb":
         return 'method "vb" needs the dense solver'
-    if settings.objective == "loo" and settings.optimize:
+    if settings.search.objective == "loo" and settings.optimize:
         return 'optimize="loo" needs the dense solver'
     try:
         state_space(kernel, settings.approximate)

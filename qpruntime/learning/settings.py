@@ -23,17 +23,15 @@ from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.kernels.derivative_covariance import Asked
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.learning.options import OPEN, Callback, Inducing, Integrate, Search, Series
+from qpruntime.learning.options import OPEN, Inducing, Integrate, Search, Series
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.projection.projector import Projector
 
 __all__ = [
     "SOLVERS",
-    "Auto",
     "Data",
     "Settings",
     "Slopes",
-    "Sparse",
     "generator",
     "inducing_of",
     "left_open",
@@ -48,57 +46,24 @@ _SEARCHES = 'or what is maximised, "evidence" or "loo", or Search(...)'
 
 
 @dataclass(frozen=True)
-class Sparse:
-    """How to fit with inducing points: `qpruntime.Inducing`, as fits take it."""
-
-    inducing: int | str | Array
-    power: float
-    optimize: bool
-    subsample: int
-    dtype: str
-    memory: float
-    checkpoint: Path | None
-    resume: bool
-
-
-@dataclass(frozen=True)
-class Auto:
-    """How to fit as many rows as there are: `qpruntime.Inducing`, as fits take it.
-
-    `sparse` says how with inducing points; `few`, whether rows held out judge few rows too.
-    """
-
-    sparse: Sparse
-    few: bool
-    budget: float | None
-    nearest: int | str
-
-
-@dataclass(frozen=True)
 class Settings:
-    """Parameters of an estimator, its options of engines taken apart; they are documented there.
+    """Parameters of an estimator; they are documented there.
 
-    `seeded` says whether the user gives a seed: without one, draws of hyper-parameters are the same
-    in every fit.
+    `search` has how hyper-parameters are searched for, if `optimize` is true. `inducing` is None
+    for the dense engine; `approximate` is that of `Series`. `seeded` says whether the user gives a
+    seed: without one, draws of hyper-parameters are the same in every fit.
     """
 
     kernel: Kernel | str | None
-    objective: str
+    search: Search
     optimize: bool
-    n_restarts: int
-    max_iter: int
-    ftol: float
     tol: float
     max_sweeps: int
     n_jobs: int | None
     verbose: int
-    callback: Callback | None
-    priors: Any = None
     solver: str = "auto"
-    scheduler: str | None = None
     approximate: float | None = None
-    sparse: Sparse | None = None
-    auto: Auto | None = None
+    inducing: Inducing | None = None
     integrate: Integrate | None = None
     seeded: bool = True
 
@@ -107,17 +72,38 @@ class Settings:
         """Whether the user gives the kernel."""
         return isinstance(self.kernel, Kernel)
 
+    @property
+    def sparse(self) -> Inducing | None:
+        """How to fit with inducing points, if their number, or which they are, is given."""
+        return None if self.inducing is None or self.inducing.open else self.inducing
+
+    @property
+    def auto(self) -> Inducing | None:
+        """How to fit, if the rows decide whether there are inducing points."""
+        return self.inducing if self.inducing is not None and self.inducing.open else None
+
+    @property
+    def scheduler(self) -> str | None:
+        """Address of a dask scheduler, if there is one."""
+        return None if self.inducing is None else self.inducing.scheduler
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """File that a fit goes on from, if there is one."""
+        given = None if self.inducing is None else self.inducing.checkpoint
+        return None if given is None else path_of(given, "checkpoint")
+
     def in_units(self, units: Units) -> Settings:
         """Return the settings for scaled features: so are inducing inputs that are given."""
-        if self.sparse is None or not isinstance(self.sparse.inducing, np.ndarray):
+        inducing = self.inducing
+        if inducing is None or not isinstance(inducing.points, np.ndarray):
             return self
-        if self.sparse.inducing.shape[1] != units.spread.size:
+        if inducing.points.shape[1] != units.spread.size:
             raise InputError(
                 f"inducing must have {units.spread.size} columns like X, got "
-                f"{self.sparse.inducing.shape[1]}"
+                f"{inducing.points.shape[1]}"
             )
-        inducing = units.scaled(self.sparse.inducing)
-        return replace(self, sparse=replace(self.sparse, inducing=inducing))
+        return replace(self, inducing=inducing.but(points=units.scaled(inducing.points)))
 
 
 def settings_of(model: Any) -> Settings:
@@ -135,7 +121,7 @@ def settings_of(model: Any) -> Settings:
     search, (solver, approximate) = search_of(model.optimize), _solver_of(model.solver)
     inducing = inducing_of(model.inducing)
     chosen = inducing is not None and inducing.open
-    sought = Search() if search is None else search
+    _check_priors(search, automatic)
     max_sweeps = whole(model.max_sweeps, "max_sweeps", 1)
     tol = number(model.tol, "tol", above=0.0)
     threads_of(model.n_jobs)
@@ -152,43 +138,34 @@ def settings_of(model: Any) -> Settings:
         )
     return Settings(
         kernel=kernel if automatic else clone(kernel),
-        objective=sought.objective,
+        search=search or Search(),
         optimize=search is not None,
-        n_restarts=sought.restarts,
-        max_iter=sought.max_iter,
-        ftol=sought.ftol,
         tol=tol,
         max_sweeps=max_sweeps,
         n_jobs=model.n_jobs,
         verbose=whole(verbose, "verbose", 0),
-        callback=sought.callback,
-        priors=_priors_of(sought, automatic, search is not None),
         solver=solver,
-        scheduler=None if inducing is None else inducing.scheduler,
         approximate=approximate,
-        sparse=None if inducing is None or chosen else _sparse_of(inducing),
-        auto=_auto_of(inducing) if inducing is not None and chosen else None,
+        inducing=inducing,
     )
 
 
-def _priors_of(search: Search, automatic: bool, learns: bool) -> Any:
-    """Return the priors that were given; `InputError` if they cannot act."""
-    if search.priors and automatic:
+def _check_priors(search: Search | None, automatic: bool) -> None:
+    """Raise `InputError` for priors that cannot act."""
+    if search is not None and search.priors and automatic:
         raise InputError(
             "priors are of a kernel that is given, whose parameters they name: the default kernel "
             "has priors of its own; give kernel="
         )
-    return search.priors if learns else None
 
 
 def numbered(settings: Settings, count: int) -> list[Settings]:
     """Return the settings of so many processes: of several, each has a checkpoint of its own."""
-    sparse = settings.sparse
-    if count == 1 or sparse is None or sparse.checkpoint is None:
+    path, inducing = settings.checkpoint, settings.inducing
+    if count == 1 or path is None or inducing is None:
         return [settings] * count
-    path = sparse.checkpoint
     names = [path.with_name(f"{path.stem}.{k}{path.suffix}") for k in range(count)]
-    return [replace(settings, sparse=replace(sparse, checkpoint=name)) for name in names]
+    return [replace(settings, inducing=inducing.but(checkpoint=name)) for name in names]
 
 
 def inducing_of(given: Any) -> Inducing | None:
@@ -216,28 +193,6 @@ def _solver_of(given: Any) -> tuple[str, float | None]:
     if not isinstance(given, Series):
         return choice(given, "solver", SOLVERS), None
     return "markov" if given.required else "auto", given.approximate
-
-
-def _sparse_of(inducing: Inducing) -> Sparse:
-    """Return how to fit with inducing points."""
-    given = inducing.points
-    checkpoint = inducing.checkpoint
-    return Sparse(
-        inducing=given if isinstance(given, (int, str)) else np.array(given),
-        power=inducing.power,
-        optimize=inducing.learn,
-        subsample=inducing.subsample,
-        dtype=inducing.dtype,
-        memory=inducing.memory,
-        checkpoint=None if checkpoint is None else path_of(checkpoint, "checkpoint"),
-        resume=inducing.resume,
-    )
-
-
-def _auto_of(inducing: Inducing) -> Auto:
-    """Return how to fit where kernel and engine are chosen for the rows there are."""
-    own = replace(_sparse_of(inducing), inducing="auto")
-    return Auto(own, inducing.points == "judged", inducing.budget, inducing.nearest)
 
 
 def _compound(kernel: Any) -> bool:

@@ -71,7 +71,13 @@ def _rows(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
 
 
 @sized(_rows)
-def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Fit:
+def train(
+    data: Data,
+    begin: Start,
+    settings: Settings,
+    rng: np.random.Generator,
+    solver: Solver | None = None,
+) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer.
 
     Parameters
@@ -82,15 +88,18 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
     settings : Settings
     rng : Generator
         For restarts.
+    solver : Solver, optional
+        The one to use, for observations of linear functionals; by default the data decide.
     """
     kernel, projector = begin.kernel, data.projector
-    if settings.objective == "loo" and projector.method in ("vb", "wp"):
+    rows, others = data.joint is None and solver is None, begin.others
+    if settings.search.objective == "loo" and projector.method in ("vb", "wp"):
         why = "maximises its bound" if projector.method == "vb" else "has no gradient for it"
         raise InputError(
             f'method {projector.method!r} {why}; optimize="loo" needs method "ep" or "qp"'
         )
     groups = data.groups
-    if settings.objective == "loo" and groups is not None and groups.repeat:
+    if settings.search.objective == "loo" and groups is not None and groups.repeat:
         copies = len(groups.codes) - groups.count
         warn(
             'optimize="loo" leaves single rows out, and '
@@ -98,25 +107,29 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             'tells what they say: give equal rows once, with sample_weight, or use "evidence"',
             UserWarning,
         )
-    if settings.sparse is not None:
+    search = settings
+    if solver is not None:
+        # Advice about kernels whose matrix is diagonal is not for values of their own.
+        search = replace(settings, kernel=None)
+    elif settings.sparse is not None:
         return Fit(*train_sparse(data, begin, settings, rng))
-    check_powers(1.0, data.weights, projector, len(data.y))
-    solver_of = solvers(data, kernel, settings)
-    solver = solver_of(kernel)
+    else:
+        check_powers(1.0, data.weights, projector, len(data.y))
+        solver_of = solvers(data, kernel, settings)
+        solver = solver_of(kernel)
+        # Where N is large no kernel is tried that takes another solver.
+        others = tuple(other for other in others if solver_of(other.kernel) is solver)
     optima: tuple[Optimum, ...] = ()
     sites: Sites | None = None
     advice: list[str] = []
     learns = bool(settings.optimize and (kernel.n_dims or data.learn))
-    # With slopes there are more observations than rows of X, and of joint classes they are counted
-    # by rows.
-    solver.require(len(data.X if data.joint else data.y), kernel, learns)
+    # With slopes there are more observations than rows of X.
+    solver.require(len(data.y if rows else data.X), kernel, learns)
     if learns:
         solver.expect(data, kernel)
-        # Where N is large no kernel is tried that takes another solver.
-        others = [other for other in begin.others if solver_of(other.kernel) is solver]
-        runs = (1 + settings.n_restarts) * (1 + len(others))
-        with reporting(settings.verbose, settings.objective, runs) as report:
-            optima, sites, advice = optimise(data, begin, settings, rng, report, solver)
+        runs = (1 + settings.search.restarts) * (1 + len(others))
+        with reporting(settings.verbose, settings.search.objective, runs) as report:
+            optima, sites, advice = optimise(data, begin, search, rng, report, solver)
             for other in others:
                 further, ended, _ = optimise(data, other, settings, rng, report, solver)
                 if further[0].score > optima[0].score:
@@ -127,18 +140,27 @@ def train(data: Data, begin: Start, settings: Settings, rng: np.random.Generator
             if begin.by_feature and optima[0].success:
                 found = _refine(data, begin, settings, rng, report, solver, optima, sites)
                 kernel, optima, sites = found
+        if settings.given and search is not settings:
+            advice += initialisation.at_bounds(
+                kernel, data.X, optima[0].theta, optima[0].slope, settings.search.objective
+            )
         if not optima[0].success:
             advice.append(
-                f"the {settings.objective} was not maximised: {optima[0].message}; "
+                f"the {settings.search.objective} was not maximised: {optima[0].message}; "
                 + _remedy(optima[0], data.learn)
             )
         theta = optima[0].theta
         if data.learn:
             projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
         kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
-    elif settings.given and (shape := initialisation.degenerate(kernel, data.X)):
+    elif search.given and (shape := initialisation.degenerate(kernel, data.X)):
         advice = [initialisation.unrelated(kernel, data.X, shape, "")]
-    if optima and not settings.given and (blind := learns_nothing(kernel, data.X)):
+    if (
+        optima
+        and search is settings
+        and not settings.given
+        and (blind := learns_nothing(kernel, data.X))
+    ):
         advice.append(blind)
     for text in advice:
         warn(text, ConvergenceWarning)
@@ -175,9 +197,11 @@ def _refine(
         return begin.kernel, optima, sites
     settings = replace(
         settings,
-        n_restarts=0,
-        ftol=max(settings.ftol, _EARLY),
-        max_iter=min(settings.max_iter, _STEPS),
+        search=settings.search.but(
+            restarts=0,
+            ftol=max(settings.search.ftol, _EARLY),
+            max_iter=min(settings.search.max_iter, _STEPS),
+        ),
     )
     (run, *_), ended, _ = optimise(data, further, settings, rng, report, solver)
     if not run.value - optima[0].value > least:

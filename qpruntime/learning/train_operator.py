@@ -6,14 +6,13 @@ values; the solver is what fits ask for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._memory import require, squares
 from qpruntime._typing import Array
-from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.convergence import warn_unsettled
@@ -24,15 +23,11 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function
-from qpruntime.learning import initialisation
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.hyper_integration.integrate import NOTHING, integrated
 from qpruntime.learning.objective import OBJECTIVES, Family, Objective, settle_fast
-from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.progress import expect, reporting
-from qpruntime.learning.restarts import optimise
+from qpruntime.learning.progress import expect
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.train import Fit
+from qpruntime.learning.train import Fit, train
 
 __all__ = ["Along", "AlongFamily", "train_along", "with_units"]
 
@@ -112,7 +107,7 @@ class Along:
     @property
     def objective(self) -> type[Objective]:
         """What is maximised."""
-        return OBJECTIVES[self.settings.objective]
+        return OBJECTIVES[self.settings.search.objective]
 
     def _latent(self, data: Data) -> bool:
         return takes_latent_side(self.functionals, data.projector.method)
@@ -128,7 +123,7 @@ class Along:
 
     def expect(self, data: Data, kernel: Kernel) -> None:
         """Say before how long a fit will take, if that is long."""
-        runs = 1 + self.settings.n_restarts
+        runs = 1 + self.settings.search.restarts
         expect(self._side(), runs * (12 + 3 * kernel.n_dims), "fewer latent values or observations")
 
     def family(self, kernel: Kernel, data: Data) -> AlongFamily:
@@ -166,34 +161,5 @@ def train_along(
     rng : Generator
         For restarts.
     """
-    kernel, solver = begin.kernel, Along(settings, functionals)
     check_powers(1.0, data.weights, data.projector, functionals.n)
-    learns = bool(settings.optimize and kernel.n_dims)
-    solver.require(len(data.X), kernel, learns)
-    optima: tuple[Optimum, ...] = ()
-    sites: Sites | None = None
-    if settings.integrate is not None and not learns:
-        raise InputError(NOTHING)
-    if learns:
-        solver.expect(data, kernel)
-        # What is said of kernels whose matrix is diagonal is not for values of their own.
-        own = replace(settings, kernel=None)
-        with reporting(settings.verbose, settings.objective, 1 + settings.n_restarts) as report:
-            optima, sites, advice = optimise(data, begin, own, rng, report, solver)
-        best = optima[0]
-        if settings.given:
-            advice += initialisation.at_bounds(
-                kernel, data.X, best.theta, best.slope, settings.objective
-            )
-        if not best.success:
-            advice.append(
-                f"the {settings.objective} was not maximised: {best.message}; raise max_iter of "
-                "optimize=Search(...) or widen the kernel's bounds"
-            )
-        for text in advice:
-            warn(text, ConvergenceWarning)
-        kernel = kernel.clone_with_theta(best.theta)
-    posterior, nodes = solver.infer(kernel, data, sites), None
-    if settings.integrate is not None:
-        nodes = integrated(data, begin, settings, rng, solver, kernel, optima[0])
-    return Fit(kernel, data.projector.likelihood, posterior, optima, nodes=nodes)
+    return train(data, begin, settings, rng, Along(settings, functionals))

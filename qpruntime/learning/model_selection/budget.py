@@ -181,7 +181,9 @@ def selection_applies(data: Data, settings: Settings) -> bool:
     It applies above `DENSE_ROW_LIMIT` rows, with ``inducing="judged"`` from 60 rows on.
     """
     auto = settings.auto
-    fewest = MIN_SELECTION_ROWS if auto is not None and auto.few else DENSE_ROW_LIMIT + 1
+    fewest = (
+        MIN_SELECTION_ROWS if auto is not None and auto.points == "judged" else DENSE_ROW_LIMIT + 1
+    )
     return len(data.y) >= fewest and _is_unconstrained(data, settings)
 
 
@@ -203,8 +205,8 @@ def selection_blocker(data: Data, settings: Settings) -> str:
         ("X has one column, which is a series", int(data.X.shape[1]) <= 1 and not data.levels),
         ("the kernel is given", settings.kernel is not None),
         ("optimize=False learns no kernel", not settings.optimize),
-        ("restarts are of the dense engine", settings.n_restarts > 0),
-        ('optimize="loo" is of the dense engine', settings.objective != "evidence"),
+        ("restarts are of the dense engine", settings.search.restarts > 0),
+        ('optimize="loo" is of the dense engine', settings.search.objective != "evidence"),
         ("the solver is given", settings.solver != "auto"),
         (f'method "{method}" is of the dense engine', method not in ("ep", "qp")),
     ):

@@ -313,9 +313,11 @@ class Trial:
         data = self._first(rows)
         settings = replace(
             self.settings,
-            n_restarts=0,
-            ftol=max(ftol, self.settings.ftol),
-            max_iter=min(iterations, self.settings.max_iter),
+            search=self.settings.search.but(
+                restarts=0,
+                ftol=max(ftol, self.settings.search.ftol),
+                max_iter=min(iterations, self.settings.search.max_iter),
+            ),
             kernel=None,
         )
         if theta is not None:

@@ -163,8 +163,8 @@ class InducingSearch:
         Reading features from a file takes longest, and single precision is enough to compare
         kernels. The final posterior has double precision.
         """
-        mixed = self._auto.sparse.dtype == "mixed"
-        return np.float32 if mixed and 8.0 * n * m > self._auto.sparse.memory else np.float64
+        mixed = self._auto.dtype == "mixed"
+        return np.float32 if mixed and 8.0 * n * m > self._auto.memory else np.float64
 
     def grow_inducing(
         self, kernel: Kernel, projector: Projector, initial: ScoredEngine
@@ -223,7 +223,7 @@ class InducingSearch:
     @cached_property
     def _stored_inputs(self) -> Array:
         """Inputs of all rows, in a file if they do not fit into memory."""
-        return held_inputs(self._rows, self._auto.sparse.memory)
+        return held_inputs(self._rows, self._auto.memory)
 
     @cached_property
     def _points(self) -> Array:
@@ -242,10 +242,10 @@ class InducingSearch:
     @cached_property
     def _options(self) -> dict[str, Any]:
         threads = Threads(threads_of(self.settings.n_jobs))
-        return {"memory": self._auto.sparse.memory, "executor": threads}
+        return {"memory": self._auto.memory, "executor": threads}
 
     def _rule(self, projector: Projector) -> Rule:
-        return Rule(projector.for_evidence(), self._auto.sparse.power)
+        return Rule(projector.for_evidence(), self._auto.power)
 
     def densities(self, posterior: Any, rows: NDArray[np.intp]) -> Array:
         """Return weighted leave-one-group-out log densities of rows, pooled by groups."""

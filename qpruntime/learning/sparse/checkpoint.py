@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ from qpruntime.learning.sparse.objective import Place
 __all__ = ["FitFile", "Standing", "problem_of", "remove_checkpoints"]
 
 # Settings that move a fit, beside those for inducing points.
-_MOVING = ("optimize", "objective", "max_iter", "ftol", "tol", "max_sweeps", "approximate")
+_MOVING = ("optimize", "tol", "max_sweeps", "approximate")
+_SEARCHED = ("objective", "max_iter", "ftol")
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,13 +170,12 @@ def problem_of(data: Data, settings: Settings, rows: Rows, points: Array) -> dic
     """
     sparse = settings.sparse
     assert sparse is not None
-    given = sparse.inducing
+    given = sparse.points
     array = isinstance(given, np.ndarray)
-    names = {field.name for field in fields(sparse)} - {"memory", "checkpoint", "resume"}
-    options = {name: getattr(sparse, name) for name in names}
-    options |= {"inducing": "given" if array else given}
-    # Under another name than that of the inducing inputs: "optimize" is a setting of both.
-    options |= {f"fit_{name}": getattr(settings, name) for name in _MOVING}
+    options = {name: getattr(sparse, name) for name in ("power", "learn", "subsample", "dtype")}
+    options |= {"points": "given" if array else given}
+    options |= {name: getattr(settings, name) for name in _MOVING}
+    options |= {name: getattr(settings.search, name) for name in _SEARCHED}
     learnt = {name: [float(end) for end in ends] for name, ends in data.learn.items()}
     return {
         "format": FORMAT,
@@ -191,11 +191,11 @@ def problem_of(data: Data, settings: Settings, rows: Rows, points: Array) -> dic
 def remove_checkpoints(ended: Iterable[Settings]) -> None:
     """Remove the files of fits that have ended: all processes of one model."""
     for settings in ended:
-        if settings.sparse is not None and settings.sparse.checkpoint is not None:
+        if (path := settings.checkpoint) is not None:
             # What could not be written, a folder among them, has been warned of.
             with contextlib.suppress(OSError):
-                settings.sparse.checkpoint.unlink()
-            remove_parts(settings.sparse.checkpoint.absolute())
+                path.unlink()
+            remove_parts(path.absolute())
 
 
 def _plain(optimum: Optimum) -> dict[str, Any]:

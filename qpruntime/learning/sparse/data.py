@@ -24,8 +24,9 @@ from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inducing_points import rows_at
 from qpruntime.learning.objective import reparametrised
 from qpruntime.learning.optimise import Optimum, all_bounds
+from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import Say, both, telling, time_left
-from qpruntime.learning.settings import Data, Settings, Sparse
+from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.finish import optimum_of
 from qpruntime.learning.sparse.objective import Place, Search, climb
 
@@ -80,7 +81,7 @@ def on_sample(
     if choose is not None:
         place = Place(place.theta, choose(engine.kernel))
         engine = ground.engine(rows, place)
-    if ground.sparse.optimize:
+    if ground.sparse.learn:
         ground.report.begin(1)
         place = ground.climbed(engine, place, True, BOTH, EARLY)
     return place, engine
@@ -172,7 +173,7 @@ class Ground:
         return len(self.data.y)
 
     @property
-    def sparse(self) -> Sparse:
+    def sparse(self) -> Inducing:
         """The settings for inducing points."""
         assert self.settings.sparse is not None
         return self.settings.sparse
@@ -231,8 +232,8 @@ class Ground:
             if search.place is not None:
                 self.offer(search.place, engine, search.kept)
 
-        report = both(both(self.report, offer), self.settings.callback)
-        most = min(iterations, self.settings.max_iter)
+        report = both(both(self.report, offer), self.settings.search.callback)
+        most = min(iterations, self.settings.search.max_iter)
         go = partial(climb, search, place, bounds, iterations=most, change=change, report=report)
         try:
             ended = go()

@@ -101,12 +101,12 @@ class _Fit:
         self.ground = Ground(self.data, self.begin, self.settings, spread, self._offer)
         self.stages = 0
         self.file: FitFile | None = None
-        if self.sparse.checkpoint is not None:
+        if (path := self.settings.checkpoint) is not None:
             words = problem_of(self.data, self.settings, self.ground.rows(), self.points)
-            self.file = FitFile(self.sparse.checkpoint, words)
+            self.file = FitFile(path, words)
 
     def run(self) -> Trained:
-        ground, given = self.ground, self.sparse.inducing
+        ground, given = self.ground, self.sparse.points
         Z = first(given, ground.kernel, self.points, ground.spread, self.rng)
         place, engine = Place(first_theta(ground.kernel, ground.judge, self.data.learn), Z), None
         stood = None
@@ -128,10 +128,10 @@ class _Fit:
     def _learnt(self, place: Place, stood: Standing | None) -> tuple[Place, Engine | None]:
         """Run the stages that are left; return no engine if there are none."""
         ground, engine = self.ground, None
-        stages = planned(self.sizes, len(place.Z), self.sparse.optimize)
+        stages = planned(self.sizes, len(place.Z), self.sparse.learn)
         with staged(self.settings.verbose, stages) as ground.report:
             if stood is None:
-                choose = self._chosen if isinstance(self.sparse.inducing, str) else None
+                choose = self._chosen if isinstance(self.sparse.points, str) else None
                 place, engine = on_sample(ground, ground.rows(self.some), place, choose)
                 if choose is not None:
                     tell(len(place.Z), self.share)
@@ -145,8 +145,8 @@ class _Fit:
                 elif stood is not None:
                     stood.seed(further)
                 engine = further
-                ground.report.begin(self.stages + self.sparse.optimize)
-                place = ground.climbed(engine, place, self.sparse.optimize, *self._limits(size))
+                ground.report.begin(self.stages + self.sparse.learn)
+                place = ground.climbed(engine, place, self.sparse.learn, *self._limits(size))
                 self._ended(place, engine)
         return place, engine
 
@@ -240,16 +240,16 @@ def check(data: Data, settings: Settings, points: Array) -> None:
         raise InputError(
             'method "vb" is dense only: use "ep" or "qp" with Inducing(200, power=0.05)'
         )
-    if settings.objective == "loo":
+    if settings.search.objective == "loo":
         raise InputError(
             'optimize="loo" needs inducing=None: inducing points are learnt by optimize="evidence"'
         )
-    if settings.n_restarts:
+    if settings.search.restarts:
         raise InputError(
             "restarts needs inducing=None: stages with inducing points go on from one another; "
             "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
         )
-    given = sparse.inducing
+    given = sparse.points
     if isinstance(given, int) and given > n:
         rows = "1 sample" if n == 1 else f"{n} rows"
         raise InputError(
