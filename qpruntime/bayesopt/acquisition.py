@@ -351,8 +351,7 @@ def acquisition_of(acquisition: Any) -> Acquisition:
             f"acquisition must be one of {', '.join(NAMED)} or a function of what is known, got "
             f"{shown(acquisition)}"
         )
-    found: Acquisition = acquisition
-    return found
+    return acquisition
 
 
 def named(acquisition: Any) -> str:

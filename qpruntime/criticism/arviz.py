@@ -107,8 +107,7 @@ def _draws(model: Any, X: ArrayLike | None, count: int, rng: np.random.Generator
         if not post.knows_covariance:
             model._restore()
             (post,) = processes_of(model)
-        kept: Array = post.sample(n_samples=count, random_state=rng)
-        return kept
+        return post.sample(n_samples=count, random_state=rng)
     if X is None and (not len(model.X_train_) or getattr(model, "warp_", None) is not None):
         raise InputError("the rows of this fit were not kept as they came: pass X")
     points = model.X_train_ if X is None else model._new_data(X)
@@ -117,8 +116,7 @@ def _draws(model: Any, X: ArrayLike | None, count: int, rng: np.random.Generator
     if (getattr(model, "exposure_", np.ones(0)) != 1.0).any():
         raise InputError("draws of counts with exposures are of models fitted by covariances")
     centre, unit = model._units()
-    found: Array = (model.sample_latent(points, count, rng) - centre) / unit
-    return found
+    return (model.sample_latent(points, count, rng) - centre) / unit
 
 
 def _joined(groups: dict[str, Any]) -> Any:

@@ -185,8 +185,7 @@ def _given(model: Any, f: Array) -> Array:
         own, flat = model._likelihood_, f.ravel()
         if own is not None:
             logs = log_density(own, flat, np.zeros(flat.size), np.ones(flat.size))
-            found: Array = np.exp(logs).reshape(f.shape)
-            return found
+            return np.exp(logs).reshape(f.shape)
     else:
         own = getattr(model, "likelihood_", None)
         if own is not None and own.given is not None and not hasattr(model, "thresholds_"):
@@ -202,8 +201,7 @@ def _given(model: Any, f: Array) -> Array:
 def _means(model: Any, rows: Any) -> Array:
     """Predicted means, shape (T,)."""
     if isinstance(model, GPClassifier):
-        probability: Array = model.predict_proba(rows)[:, 1]
-        return probability
+        return model.predict_proba(rows)[:, 1]
     return np.asarray(model.predict(rows), dtype=float)
 
 
@@ -307,8 +305,7 @@ def log_densities(model: Any, X: Any, y: ArrayLike, **observed: ArrayLike) -> Ar
     """
     for name in ("predict_log_density", "predict_log_pmf"):
         if hasattr(model, name):
-            found: Array = np.asarray(getattr(model, name)(X, y, **observed))
-            return found
+            return np.asarray(getattr(model, name)(X, y, **observed))
     if not hasattr(model, "predict_proba"):
         raise InputError(f"{type(model).__name__} has no log density of observations")
     labels = np.asarray(y)
@@ -322,8 +319,7 @@ def log_densities(model: Any, X: Any, y: ArrayLike, **observed: ArrayLike) -> Ar
         logs = np.asarray(model.predict_log_proba(X))
     else:
         logs = np.log(model.predict_proba(X))
-    rows: Array = logs[np.arange(len(labels)), np.searchsorted(model.classes_, labels)]
-    return rows
+    return logs[np.arange(len(labels)), np.searchsorted(model.classes_, labels)]
 
 
 def _chosen(X: Any, columns: Sequence[int | str] | None) -> list[int]:

@@ -236,8 +236,7 @@ def pit(
     if not Predicted.discrete(own):
         return upto
     below = np.where(seen >= 1.0, cdf(own, mean, variance, np.maximum(seen - 1.0, 0.0)), 0.0)
-    drawn: Array = below + generator(random_state).uniform(size=seen.size) * (upto - below)
-    return drawn
+    return below + generator(random_state).uniform(size=seen.size) * (upto - below)
 
 
 def left_out_moments(post: Any, rows: NDArray[np.intp]) -> tuple[Array, Array]:
@@ -270,8 +269,7 @@ def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:
     if y is None:
         if solution.name != "dense":
             raise InputError("the outcomes of this fit are not kept: pass y, in its order")
-        kept: Array = solution.observed().y
-        return kept
+        return solution.observed().y
     centre, unit = model._units()
     if isinstance(model, GPClassifier):
         labels = np.asarray(y)
@@ -282,8 +280,7 @@ def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:
         seen = np.asarray(y, dtype=float)
     if seen.shape != (solution.held_rows,):
         raise InputError(f"y must have shape {(solution.held_rows,)}, got {seen.shape}")
-    scaled: Array = (seen - centre) / unit
-    return scaled
+    return (seen - centre) / unit
 
 
 # --- Leave-one-out log predictive densities of a fitted model, in units of the data.

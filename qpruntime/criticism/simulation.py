@@ -169,12 +169,10 @@ def check_calibration(
 def _points(model: Any, X: ArrayLike | None) -> Array:
     """Rows to draw at, as the user has them."""
     if X is not None:
-        found: Array = model._new_data(X)
-        return found
+        return model._new_data(X)
     if not len(model.X_train_) or getattr(model, "warp_", None) is not None:
         raise InputError("the rows of this fit were not kept as they came: pass X")
-    kept: Array = model.X_train_
-    return kept
+    return model.X_train_
 
 
 def _summed(z: Array, learnt: bool) -> Calibration:
@@ -275,5 +273,4 @@ def observed(model: Any, f: Array, rng: np.random.Generator) -> Array:
     if own.given is None:
         raise InputError(f"likelihood {own.name!r} has no draws: it is known by its density alone")
     given = own.given(f, own.theta)
-    drawn: Array = np.asarray(given.rvs(size=f.shape, random_state=rng), dtype=float)
-    return drawn
+    return np.asarray(given.rvs(size=f.shape, random_state=rng), dtype=float)

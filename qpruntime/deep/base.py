@@ -141,8 +141,7 @@ class DeepGP(BaseEstimator):
         """Validate points to predict at."""
         check_is_fitted(self)
         no_text(X, "X")
-        found: Array = checked(validate_data, self, X, dtype=np.float64, reset=False)
-        return found
+        return checked(validate_data, self, X, dtype=np.float64, reset=False)
 
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at, and standardise them."""

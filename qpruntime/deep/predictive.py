@@ -74,8 +74,7 @@ class ByKernel:
     def __call__(
         self, mean: jax.Array, variance: jax.Array, y: jax.Array, log_noise: jax.Array
     ) -> jax.Array:
-        found: jax.Array = self._log_z(mean, variance, y)
-        return found
+        return self._log_z(mean, variance, y)
 
     def _called(self, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         halves = [jax.lax.bitcast_convert_type(part, jnp.uint32) for part in given]

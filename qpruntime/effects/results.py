@@ -294,8 +294,7 @@ class Predictions:
         for k, (mean, variance) in enumerate(zip(mixture.mean, mixture.variance, strict=True)):
             own, numbers = state.likelihood(k).observing(seen)
             each.append(log_density(own, mean + offset, wide(variance), numbers))
-        found: Array = logsumexp(np.array(each), axis=0, b=mixture.weights[:, None])
-        return found
+        return logsumexp(np.array(each), axis=0, b=mixture.weights[:, None])
 
     @alone
     def exceedance(self, X: Any, limit: float) -> Array:
@@ -364,8 +363,7 @@ class Table:
 
     def column(self, name: str) -> Array:
         """One column, shape (R,)."""
-        found: Array = self.values[:, self.columns.index(name)]
-        return found
+        return self.values[:, self.columns.index(name)]
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Rows by name."""
@@ -399,8 +397,7 @@ def weighted_quantiles(values: Array, weights: Array, q: Array) -> Array:
     order = np.argsort(values)
     sums = np.cumsum(weights[order])
     middle = (sums - 0.5 * weights[order]) / sums[-1]
-    found: Array = np.interp(q, middle, values[order])
-    return found
+    return np.interp(q, middle, values[order])
 
 
 # --- Effects whose densities are corrected, mixed over nodes of hyper-parameters.
@@ -431,8 +428,7 @@ class MarginalMixture(NamedTuple):
 
     def below(self, limit: Array) -> Array:
         """P(x < limit) for limits (R,)."""
-        found: Array = self.weights @ np.array([one.cdf(limit) for one in self.parts])
-        return found
+        return self.weights @ np.array([one.cdf(limit) for one in self.parts])
 
     def quantiles(self, q: Array) -> Array:
         """Quantiles of levels (Q,), shape (R, Q), by bisection between those of the parts."""

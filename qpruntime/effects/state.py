@@ -273,8 +273,7 @@ class Node:
     @cached_property
     def latent(self) -> Array:
         """Posterior mean of the effects, shape (K,)."""
-        found: Array = self.solved.latent[self.prior.pattern.symbolic.place]
-        return found
+        return self.solved.latent[self.prior.pattern.symbolic.place]
 
     def moments(self) -> tuple[Array, Array]:
         """Means and variances of the linear predictor at the rows."""

@@ -240,8 +240,7 @@ def densities(weights: Array, found: Sequence[Array]) -> Array:
 
 def shares(weights: Array, found: Sequence[Array]) -> Array:
     """Means of probabilities, or of anything that is linear in the posterior."""
-    total: Array = np.tensordot(weights, np.array(found), axes=1)
-    return total
+    return np.tensordot(weights, np.array(found), axes=1)
 
 
 def left_out(weights: Array, found: Sequence[Array]) -> Array:
@@ -250,8 +249,7 @@ def left_out(weights: Array, found: Sequence[Array]) -> Array:
     1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
     """
     logs = np.log(weights)[:, None]
-    total: Array = -logsumexp(logs - np.array(found), axis=0)
-    return total
+    return -logsumexp(logs - np.array(found), axis=0)
 
 
 def drawn(

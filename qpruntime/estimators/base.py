@@ -90,8 +90,7 @@ class GPEstimator(Parameters):
         if table is not None:
             return checked(check_array, table, dtype=np.float64)
         no_text(X, "X")
-        points: Array = checked(validate_data, self, X, dtype=np.float64, reset=False)
-        return points
+        return checked(validate_data, self, X, dtype=np.float64, reset=False)
 
     def _warped(self, points: Array) -> Array:
         """Return the points as the kernel takes them."""
@@ -407,8 +406,7 @@ class GPEstimator(Parameters):
 
 def engine_of(posterior: Any) -> str:
     """Return which engine a posterior is of: "dense", "markov" or "inducing"."""
-    name: str = solution_of(posterior).name
-    return name
+    return solution_of(posterior).name
 
 
 def settings_to_fit(model: GPEstimator) -> Settings:

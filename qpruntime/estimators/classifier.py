@@ -543,8 +543,7 @@ _LEAST, _MOST = 1e-15, 700.0
 def coupled(minus: Array, plus: Array, b: float) -> Array:
     """Log probabilities of classes (T, K) from log(1 - p) and log p of each against the rest."""
     score = plus - b * minus
-    found: Array = score - logsumexp(score, axis=1, keepdims=True)
-    return found
+    return score - logsumexp(score, axis=1, keepdims=True)
 
 
 def statements(said: Sequence[Array], own: NDArray[np.intp]) -> tuple[Array, Array]:

@@ -152,10 +152,9 @@ class CountPredictions(GPEstimator):
         """
         rng = generator(random_state)
         if is_integrated(self):
-            counted: Counts = drawn(
-                CountPredictions.sample, self, X, whole(n, "n", 1), rng, exposure
-            ).astype(np.int64)
-            return counted
+            return drawn(CountPredictions.sample, self, X, whole(n, "n", 1), rng, exposure).astype(
+                np.int64
+            )
         f = self.sample_latent(X, n, rng)
         slope, shift = LINKS[self._link()].exposed(exposures(exposure, f.shape[1]))
         return observed(self.likelihood_, slope * f + shift, rng).astype(np.int64)

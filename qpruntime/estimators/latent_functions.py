@@ -127,10 +127,7 @@ class _Middle:
         """Mean and variance of the part at points, less this mean."""
         crossed, variance = part.crossed(points)
         variance = variance - 2.0 * part.kernel(points, part.X_train).mean(axis=1) + self.variance
-        found: tuple[Array, Array] = part.posterior.predict(
-            crossed - self.crossed, np.maximum(variance, 0.0), mean=0.0
-        )
-        return found
+        return part.posterior.predict(crossed - self.crossed, np.maximum(variance, 0.0), mean=0.0)
 
 
 # --- Functions drawn from the posterior of a fitted model, which can be evaluated anywhere.
@@ -248,11 +245,9 @@ class _Draw:
                 known, _ = self.process.crossed(points)
             else:
                 known, _ = self.inducing.features(points)
-            found: Array = self.prior(points) + known @ self.weights
-            return found
+            return self.prior(points) + known @ self.weights
 
-        found: Array = in_blocks(of, len(inputs), max(self.prior.features, len(self.weights)))
-        return found
+        return in_blocks(of, len(inputs), max(self.prior.features, len(self.weights)))
 
 
 def dense_weights(process: Process, p: Array, z: Array) -> Array:
@@ -309,7 +304,4 @@ def inducing_weights(solution: Any, p: Array, z: Array) -> Array:
     taken = np.maximum(1.0 - 1.0 / b, 0.0)
     left = np.where(b >= 1.0, taken / b, 1.0 / b - 1.0)
     own = U.T @ solve_triangular(solution.inducing.L, p, lower=True)
-    found: Array = solution.weights[:, None] + U @ (
-        np.sqrt(left)[:, None] * z - taken[:, None] * own
-    )
-    return found
+    return solution.weights[:, None] + U @ (np.sqrt(left)[:, None] * z - taken[:, None] * own)

@@ -271,8 +271,7 @@ class LikelihoodRegressor(GPEstimator):
         Rows of weight 0 have none.
         """
         self._new_data(np.zeros((1, self.n_features_in_)))
-        found: Array = self.posterior_.loo() - np.log(self._unit_)
-        return found
+        return self.posterior_.loo() - np.log(self._unit_)
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
         """Draw observations at `X` jointly, shape (n, T): noise about draws of the latent function.
@@ -423,8 +422,7 @@ def log_exposures(likelihood: Likelihood, exposure: ArrayLike | None, count: int
         raise InputError(
             f"exposure multiplies a mean e^f, and that of {likelihood.name!r} is no such: {remedy}"
         )
-    found: Array = np.log(exposures(exposure, count))
-    return found
+    return np.log(exposures(exposure, count))
 
 
 def _trials(likelihood: Likelihood, trials: ArrayLike | None, count: int) -> Array | None:

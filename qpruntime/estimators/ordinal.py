@@ -154,8 +154,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         codes = _codes(draft.levels_, labels)
         own, mean = _begun(codes, weights, len(draft.levels_))
         observed = points, codes, weights, own
-        found: GPOrdinal = self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
-        return found
+        return self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
 
     def _learnt(
         self, own: Likelihood, units: Mapping[str, float]
@@ -196,8 +195,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable level, shape (T,)."""
         shares = self.predict_proba(X)
-        found: NDArray[Any] = self.classes_[shares.argmax(axis=1)]
-        return found
+        return self.classes_[shares.argmax(axis=1)]
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> NDArray[Any]:
         """Lowest level such that y is not above it with probability q.
@@ -219,8 +217,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
         drawn = super().sample(X, n, random_state).astype(int)
-        found: NDArray[Any] = self.levels_[drawn]
-        return found
+        return self.levels_[drawn]
 
     def _observations(self, y: ArrayLike) -> Array:
         return _codes(self.levels_, checked(column_or_1d, y))

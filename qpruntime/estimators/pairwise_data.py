@@ -74,11 +74,9 @@ class Utilities:
 
         def moments(some: slice) -> tuple[Array, Array]:
             rows = crossed[first[some]] - crossed[second[some]]
-            found: tuple[Array, Array] = self.posterior.predict(self._all(rows), variance[some])
-            return found
+            return self.posterior.predict(self._all(rows), variance[some])
 
-        found: tuple[Array, Array] = in_blocks(moments, len(which), len(self.X_train))
-        return found
+        return in_blocks(moments, len(which), len(self.X_train))
 
     def relative(self, points: Array) -> tuple[Array, Array]:
         """Means and variances of utilities less the mean of all items, at the same time."""
@@ -96,10 +94,9 @@ class Utilities:
         """Joint draws of utilities, relative to the mean of all items, (count, T), at one time."""
         own = self._items_at(points[0])
         crossed, covariance = self._centred(points, own)
-        found: Array = self.posterior.sample(
+        return self.posterior.sample(
             self._all(crossed), covariance, n_samples=count, random_state=random_state
         )
-        return found
 
     def joint(self, points: Array) -> tuple[Array, Array]:
         """Means (T,) and covariance (T, T) of utilities at points."""
@@ -245,8 +242,7 @@ def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_ar
 
 def probabilities_of(mean: Array, covariance: Array) -> Array:
     """Probability of each of k items to be chosen, shape (k,), of utilities N(mean, covariance)."""
-    found: Array = np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
-    return found
+    return np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
 
 
 # --- Comparisons of two items: who they are, who won, and the operator that they see utilities by.

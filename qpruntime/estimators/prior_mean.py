@@ -122,8 +122,7 @@ class OfClasses:
         if not hasattr(model, "predict_proba"):
             return scores
         shares = np.clip(scores, _SURE, 1.0 - _SURE)
-        latent: Array = logit(shares) if self.logistic else ndtri(shares)
-        return latent
+        return logit(shares) if self.logistic else ndtri(shares)
 
 
 @dataclass(frozen=True)
@@ -244,8 +243,7 @@ class CrossFitted:
         if not len(X):
             return np.empty((0, self.slope.size))
         scores = self._scores(X)
-        found: Array = self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
-        return found
+        return self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
 
     def of(self, scores: Array) -> Array:
         """Prior means of these scores, both (T, K)."""

@@ -52,22 +52,19 @@ class Process:
     def corrected(self, points: Array, prior: ArrayLike, correction: Correction) -> Marginals:
         """Corrected marginals at points (T, d), of these prior means (T,)."""
         # Of the same seed, so that blocks of points have the same chains.
-        found: Marginals = self.posterior.marginals(
+        return self.posterior.marginals(
             *self._asked(points), mean=prior, correction=correction, random_state=0
         )
-        return found
 
     def jointly(self, points: Array, prior: ArrayLike) -> tuple[Array, Array]:
         """Latent means (T,) and covariances (T, T) at points (T, d), of these prior means (T,)."""
-        found: tuple[Array, Array] = self.posterior.joint(*self._several(points), mean=prior)
-        return found
+        return self.posterior.joint(*self._several(points), mean=prior)
 
     def drawn(self, points: Array, prior: ArrayLike, count: int, rng: np.random.Generator) -> Array:
         """Joint draws of the latent function at points (T, d), shape (count, T)."""
-        found: Array = self.posterior.sample(
+        return self.posterior.sample(
             *self._several(points), n_samples=count, random_state=rng, mean=prior
         )
-        return found
 
     def _several(self, points: Array) -> tuple[Any, ...]:
         """What the posterior takes of points (T, d) for what they have in common."""
@@ -75,15 +72,11 @@ class Process:
         def crossed() -> tuple[Array, Array]:
             return self.crossed(points)[0], self.kernel(points)
 
-        found: tuple[Any, ...] = solution_of(self.posterior).inputs(points, crossed)
-        return found
+        return solution_of(self.posterior).inputs(points, crossed)
 
     def _asked(self, points: Array) -> tuple[Any, ...]:
         """What the posterior takes of points (T, d)."""
-        found: tuple[Any, ...] = solution_of(self.posterior).inputs(
-            points, partial(self.crossed, points)
-        )
-        return found
+        return solution_of(self.posterior).inputs(points, partial(self.crossed, points))
 
     def crossed(self, points: Array) -> tuple[Array, Array]:
         """Prior covariances with what was observed (T, N), and prior variances (T,)."""

@@ -168,8 +168,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         draft._exposed_ = bool(shift.any())
         besides = shift if draft._exposed_ else 0.0
         observed = points, targets, weights, own
-        found: GPRegressor = self._fit_observed(draft, *observed, shift=besides, groups=named)
-        return found
+        return self._fit_observed(draft, *observed, shift=besides, groups=named)
 
     @overload
     def predict(

@@ -156,8 +156,7 @@ class GPSurvival(LikelihoodRegressor):
         points, rows = fit_data(draft, X, np.arange(len(known), dtype=float), sample_weight)
         together, known = group_codes(groups, len(rows)), known[rows.astype(int)]
         weights, points, known, together = weighed(sample_weight, points, known, together)
-        found: GPSurvival = self._fit_observed(draft, points, known, weights, own, groups=together)
-        return found
+        return self._fit_observed(draft, points, known, weights, own, groups=together)
 
     def predict(self, X: ArrayLike) -> Array:
         """Median time until the event, shape (T,): that of the predictive distribution."""
@@ -187,14 +186,12 @@ class GPSurvival(LikelihoodRegressor):
 
         if self.correction is not None:
             return np.asarray(self._corrected(points, by_grid))
-        found: Array = self._predicted(points, finish, width=64 * at.size)
-        return found
+        return self._predicted(points, finish, width=64 * at.size)
 
     def _later(self, time: float, f: Array) -> Array:
         own = self.likelihood_
         assert own.given is not None
-        found: Array = own.given(f, own.theta).sf(time)
-        return found
+        return own.given(f, own.theta).sf(time)
 
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None

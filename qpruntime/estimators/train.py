@@ -145,8 +145,7 @@ def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
     """
     given, known = getattr(model, "_table_reference_", (None, None))
     if known is None or given is None or given != _path_or_none(model.table):
-        table: Table | str | os.PathLike[str] | None = model.table
-        return table
+        return model.table
     try:
         return fitted_table(model)
     except TableError as error:

@@ -239,8 +239,7 @@ def _dates(values: Array) -> NDArray[Any]:
 def _lengths(month: NDArray[Any]) -> NDArray[np.int64]:
     """Days of months."""
     ends = (month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")
-    found: NDArray[np.int64] = ends.astype(np.int64)
-    return found
+    return ends.astype(np.int64)
 
 
 def whole_months(values: Array) -> tuple[Array, int] | None:

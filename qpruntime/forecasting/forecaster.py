@@ -327,8 +327,7 @@ class GPForecaster(Savable, BaseEstimator):
     def model_at(self) -> EffectsModel:
         """The fitted model of effects."""
         check_is_fitted(self, "model_")
-        found: EffectsModel = self.model_
-        return found
+        return self.model_
 
 
 def _warn_of_tails(ahead: Ahead, mean: Array) -> None:

@@ -116,5 +116,4 @@ def _column(data: Any, frame: Frame, name: Any) -> Any:
 def _labels(levels: NDArray[Any]) -> list[Any]:
     """Return levels as Python writes them; times as dates or datetimes."""
     fine = levels.dtype.kind == "M" and np.datetime_data(levels.dtype)[0] in ("ns", "ps", "fs")
-    found: list[Any] = (levels.astype("datetime64[us]") if fine else levels).tolist()
-    return found
+    return (levels.astype("datetime64[us]") if fine else levels).tolist()

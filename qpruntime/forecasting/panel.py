@@ -413,8 +413,7 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
             raise InputError(f"series {shown(label)} was not fitted: {self.failed_[label]}")
         if label not in self.models_:
             raise InputError(f"there is no series {shown(label)}; series_ has all {self.count}")
-        found: GPForecaster = self.models_[label]
-        return found
+        return self.models_[label]
 
     @property
     def count(self) -> int:

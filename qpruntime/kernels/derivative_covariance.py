@@ -118,8 +118,7 @@ def _variances(node: Node, asked: Asked) -> Array:
     # f(0) = 1, and g(0)/l^2 along a feature.
     assert node.parts.bends is not None
     g = float(node.parts.bends(node.kernel, np.zeros(1))[1][0])
-    found: Array = np.where(valued, 1.0, g / length[asked.feature] ** 2)
-    return found
+    return np.where(valued, 1.0, g / length[asked.feature] ** 2)
 
 
 def _contracted(node: Node, asked: Asked, M: Array) -> list[float]:
@@ -162,8 +161,7 @@ class _Pairs:
         self._valued = self._rows < 0, self._columns < 0
 
     def _step(self, k: int) -> Array:
-        found: Array = self._left[:, k, None] - self._right[:, k]
-        return found
+        return self._left[:, k, None] - self._right[:, k]
 
     def covariance(self) -> Array:
         """Shape (N, M)."""

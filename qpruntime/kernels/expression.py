@@ -70,8 +70,7 @@ class Seen(Leaf):
 
     def of(self, X: Array) -> Array:
         """The columns that it sees."""
-        found: Array = self.kernel.of(X)
-        return found
+        return self.kernel.of(X)
 
 
 @dataclass(eq=False)

@@ -318,5 +318,4 @@ def _spread(leaf: Leaf, X: Array, W: Array, rows: Array) -> list[float]:
 
 def by_feature(scaled: Array, W: Array, rows: Array) -> Array:
     """Half of sum_ij W_ij (x_d - x'_d)^2 for every feature d; `rows` are the sums of W's rows."""
-    spread: Array = rows @ scaled**2 - np.einsum("ij,ij->j", scaled, W @ scaled)
-    return spread
+    return rows @ scaled**2 - np.einsum("ij,ij->j", scaled, W @ scaled)

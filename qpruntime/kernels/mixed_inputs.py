@@ -77,8 +77,7 @@ class On(Kernel):
     @property
     def theta(self) -> Array:
         """Log parameters of the kernel, shape (p,)."""
-        theta: Array = self.kernel.theta
-        return theta
+        return self.kernel.theta
 
     @theta.setter
     def theta(self, theta: Array) -> None:
@@ -87,8 +86,7 @@ class On(Kernel):
     @property
     def bounds(self) -> Array:
         """Their bounds, shape (p, 2)."""
-        bounds: Array = self.kernel.bounds
-        return bounds
+        return self.kernel.bounds
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, On):
@@ -100,8 +98,7 @@ class On(Kernel):
 
     def diag(self, X: Any) -> Array:
         """k(x, x), shape (N,)."""
-        found: Array = self.kernel.diag(self.of(X))
-        return found
+        return self.kernel.diag(self.of(X))
 
     def of(self, X: Any) -> Array:
         """Return these columns of rows, shape (N, columns)."""

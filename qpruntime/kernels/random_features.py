@@ -176,8 +176,7 @@ class _Linear:
     W: Array
 
     def __call__(self, X: Array) -> Array:
-        found: Array = X @ self.W
-        return found
+        return X @ self.W
 
 
 @dataclass(frozen=True)

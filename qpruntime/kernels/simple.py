@@ -57,8 +57,7 @@ def by_length(kernel: Any, r: Array) -> Array:
     turn = math.pi / float(kernel.periodicity)
     rate = 2.0 / float(kernel.length_scale) ** 2
     square = np.sin(turn * r) ** 2
-    found: Array = 2.0 * rate * square * np.exp(-rate * square)
-    return found
+    return 2.0 * rate * square * np.exp(-rate * square)
 
 
 def by_period(kernel: Any, r: Array) -> Array:

@@ -84,8 +84,7 @@ def by_alpha(kernel: Any, r: Array) -> Array:
     alpha = float(kernel.alpha)
     share = r * r / (2.0 * alpha)
     base = 1.0 + share
-    found: Array = alpha * base**-alpha * (share / base - np.log1p(share))
-    return found
+    return alpha * base**-alpha * (share / base - np.log1p(share))
 
 
 def rational_quadratic_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
@@ -135,8 +134,7 @@ def half_integer(
 
 def student(freedom: float, count: int, rng: np.random.Generator) -> Array:
     """Draws of what makes normals those of Student's t, the spectrum of a Matérn kernel."""
-    drawn: Array = np.sqrt(freedom / rng.chisquare(freedom, count))
-    return drawn
+    return np.sqrt(freedom / rng.chisquare(freedom, count))
 
 
 # --- Matérn 5/2: (1 + u + u^2/3) exp(-u) with u = sqrt(5) r; states f, f'/rate, f''/rate^2

@@ -99,8 +99,7 @@ class _Inflated:
         return found + self.zeros * (np.asarray(y) < 0.0)
 
     def mean(self) -> Array:
-        found: Array = (1.0 - self.zeros) * self.own.mean()
-        return found
+        return (1.0 - self.zeros) * self.own.mean()
 
     def var(self) -> Array:
         found: Array = self.own.var() + self.zeros * self.own.mean() ** 2
@@ -253,17 +252,14 @@ class _Hurdle:
         return np.where(np.asarray(y) < 0.0, 1.0, (1.0 - self.zeros) * beyond)
 
     def cdf(self, y: ArrayLike) -> Array:
-        found: Array = 1.0 - self.sf(y)
-        return found
+        return 1.0 - self.sf(y)
 
     def mean(self) -> Array:
-        found: Array = (1.0 - self.zeros) * (self.rate / self.seen)
-        return found
+        return (1.0 - self.zeros) * (self.rate / self.seen)
 
     def var(self) -> Array:
         square = self.rate / self.seen * (1.0 + self.rate * (1.0 + 1.0 / self.dispersion))
-        found: Array = (1.0 - self.zeros) * square - self.mean() ** 2
-        return found
+        return (1.0 - self.zeros) * square - self.mean() ** 2
 
     def ppf(self, q: ArrayLike) -> Array:
         beyond = (1.0 - np.asarray(q)) / (1.0 - self.zeros)

@@ -180,8 +180,7 @@ def _moments(graph: Graph, process: Any, X: str) -> tuple[str, str]:
 
 def _inverse(lower: Array) -> Array:
     # What is above the diagonal is not part of a factor, and may be anything.
-    found: Array = solve_triangular(np.tril(lower), np.eye(len(lower)), lower=True)
-    return found
+    return solve_triangular(np.tril(lower), np.eye(len(lower)), lower=True)
 
 
 def _warped(graph: Graph, warp: Warp, features: int) -> str:

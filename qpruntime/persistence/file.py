@@ -240,8 +240,7 @@ def _array(data: bytes) -> NDArray[Any]:
     if nbytes != len(data) - file.tell():
         raise Malformed(f"an array of shape {shape} in {len(data) - file.tell()} bytes")
     file.seek(0)
-    found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return found
+    return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _model(document: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:

@@ -74,8 +74,7 @@ def mean_and_variance(
     std = np.sqrt(variance)
 
     def first(rows: NDArray[np.intp], f: Array) -> Array:
-        found: Array = _given(likelihood, f, trials, rows).mean()
-        return found
+        return _given(likelihood, f, trials, rows).mean()
 
     with np.errstate(all="ignore"):
         centre = expect(first, mean, std)
@@ -99,8 +98,7 @@ def cdf(
 
     def tail(rows: NDArray[np.intp], f: Array) -> Array:
         given = _given(likelihood, f, trials, rows)
-        found: Array = (given.sf if upper else given.cdf)(y[rows, None])
-        return found
+        return (given.sf if upper else given.cdf)(y[rows, None])
 
     with np.errstate(all="ignore"):
         return expect(tail, mean, np.sqrt(variance))

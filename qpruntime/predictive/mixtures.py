@@ -37,8 +37,7 @@ class Mixture(NamedTuple):
     def below(self, limit: Array) -> Array:
         """P(x < limit) for limits (R,) or one number."""
         z = (limit - self.mean) / np.sqrt(np.maximum(self.variance, 1e-300))
-        found: Array = self.weights @ ndtr(z)
-        return found
+        return self.weights @ ndtr(z)
 
     def quantiles(self, q: Array) -> Array:
         """Return quantiles of levels (Q,), shape (R, Q), by Newton steps within brackets."""

@@ -80,8 +80,7 @@ def _basis(axis: Axis, points: Array, n: int) -> Array:
     """Return T_0 ... T_{n-1} at points of the axis, shape (points, n)."""
     half = 0.5 * (axis.stop - axis.start)
     unit = ((points - axis.start) - (axis.stop - points)) / (2.0 * half)
-    basis: Array = np.cos(np.outer(np.arccos(np.clip(unit, -1.0, 1.0)), np.arange(n)))
-    return basis
+    return np.cos(np.outer(np.arccos(np.clip(unit, -1.0, 1.0)), np.arange(n)))
 
 
 @lru_cache(maxsize=4)
