@@ -41,13 +41,13 @@ from qpruntime.interop.functions import functions
 from qpruntime.learning.options import Inducing, Search
 from qpruntime.projection.projector import project
 
-__all__ = ["GROUPS", "Done", "warm_up"]
+__all__ = ["GROUPS", "WarmupStep", "warm_up"]
 
 _N = 24
 _FEW: dict[str, Any] = {"optimize": Search(max_iter=3)}
 
 
-class Done(NamedTuple):
+class WarmupStep(NamedTuple):
     """One step of a warm-up: what it was, how many kernels it compiled, and its seconds."""
 
     group: str
@@ -330,7 +330,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
 }
 
 
-def warm_up(groups: Iterable[str] = ()) -> Iterator[Done]:
+def warm_up(groups: Iterable[str] = ()) -> Iterator[WarmupStep]:
     """Compile the kernels of these groups, of all if none is named; yield what was done, as it is.
 
     Raises
@@ -349,4 +349,6 @@ def warm_up(groups: Iterable[str] = ()) -> Iterator[Done]:
                 # Small problems, cut off early: what they warn of is meant.
                 warnings.simplefilter("ignore")
                 step()
-            yield Done(name, words, _numba.compilations() - before, time.perf_counter() - begun)
+            yield WarmupStep(
+                name, words, _numba.compilations() - before, time.perf_counter() - begun
+            )

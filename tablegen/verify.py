@@ -21,14 +21,14 @@ from tablegen.grid import check as grid_check
 from tablegen.grid import errors as grid_errors
 from tablegen.surfaces import errors as surface_errors
 
-__all__ = ["Report", "verify"]
+__all__ = ["VerificationReport", "verify"]
 
 #: More take hours, and their places alone gigabytes.
 MOST_POINTS = 10_000_000
 
 
 @dataclass(frozen=True)
-class Report:
+class VerificationReport:
     """What `verify` found.
 
     Attributes
@@ -85,7 +85,7 @@ def verify(
     tolerance: float | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> VerificationReport:
     """Check a table file against its metadata and against the second quadrature rule.
 
     Parameters
@@ -133,4 +133,4 @@ def verify(
         tolerance = stated if isinstance(stated, float) else kind.tolerance(metadata)
     report = progress or (lambda stage, done, total: None)
     problems, certificate = kind.check(opened, Look(points, seed, tolerance, workers, report))
-    return Report(opened.path, tuple(problems), seed, points, tolerance, certificate)
+    return VerificationReport(opened.path, tuple(problems), seed, points, tolerance, certificate)

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from qpruntime import GPClassifier, InputError, _memory, infer
 from qpruntime.inference.sparse.engine import Engine, Keeper
-from qpruntime.inference.sparse.features import Inducing
+from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.learning.dense_solver import least_bytes
 
 GB = 1e9
@@ -146,7 +146,7 @@ def test_corrections_and_sparse_features(machine, monkeypatch):
     machine()
     assert post.marginals().mean.shape == (3,)
     # Features are kept only where there is memory for them and for what else a pass takes.
-    inducing = Inducing(RBF(), np.eye(2))
+    inducing = InducingInputs(RBF(), np.eye(2))
     nbytes = 8 * 2 * 100
     machine(available=0.9 * nbytes / 1024.0)
     assert Keeper().of(inducing, 100, 1e9).chunk(0, slice(0, 10)) is None

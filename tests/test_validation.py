@@ -7,7 +7,7 @@ import pytest
 
 from qpruntime import InputError
 from qpruntime._validation import has_masked, real, shown, unmasked
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 
 MASKED = np.ma.array([1, 2, 3], mask=[False, True, False])
 
@@ -41,7 +41,7 @@ def test_a_mask_that_hides_nothing_is_dropped():
 @pytest.mark.parametrize("data", [np.ma.array([[1.0], [2.0]], mask=[[0], [1]]), {"a": MASKED}])
 def test_frames_refuse_masked_columns(data):
     with pytest.raises(InputError, match="masked"):
-        Frame(data).column("a")
+        DataColumns(data).column("a")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,14 @@ from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.bayesopt.history import Failing
 from qpruntime.bayesopt.minimisers import draw
-from qpruntime.bayesopt.pesc import Base, Conditioned, Frame, Projection, checked, condition_all
+from qpruntime.bayesopt.pesc import (
+    Conditioned,
+    IndependentPosteriors,
+    ObservedFunctions,
+    Projection,
+    checked,
+    condition_all,
+)
 from qpruntime.bayesopt.search import maximise
 from qpruntime.bayesopt.space import Box, Space
 from qpruntime.bayesopt.surrogate import Surrogate, points
@@ -87,9 +94,9 @@ def gains(surrogates: Sequence[Surrogate], posts: Sequence[Conditioned], X: Arra
 def gains_of(posts: Sequence[Conditioned], X: Array) -> Array:
     """`gains` where each x* has surrogates of its own: hyper-parameters, or pending outcomes."""
     total: Array | float = 0.0
-    bases: dict[int, Base] = {}
+    bases: dict[int, IndependentPosteriors] = {}
     for post in posts:
-        frame: Frame = post.frame
+        frame: ObservedFunctions = post.frame
         if id(frame) not in bases:
             bases[id(frame)] = frame.base(X)
         base = bases[id(frame)]
@@ -251,13 +258,13 @@ class Knowledge:
         at = None if awaited is None else awaited.points
         drawn, values = draw(groups, *cube, count, rng, at=at, space=self.space)
         if awaited is None:
-            frames = [Frame(group) for group in groups]
+            frames = [ObservedFunctions(group) for group in groups]
             # All samples share the one frame there is.
             if len(groups) > 1:
                 frames = [frames[m % len(groups)] for m in range(count)]
         else:
             frames = [
-                Frame(awaited.imagined(groups[m % len(groups)], values[m], rng))
+                ObservedFunctions(awaited.imagined(groups[m % len(groups)], values[m], rng))
                 for m in range(count)
             ]
         # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.

@@ -36,7 +36,7 @@ from qpruntime.bayesopt.space import (
     told,
 )
 from qpruntime.bayesopt.surrogate import Surrogate
-from qpruntime.bayesopt.surrogate_fit import Known, Models
+from qpruntime.bayesopt.surrogate_fit import Models, SurrogateData
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
 
@@ -330,18 +330,18 @@ class Optimizer:
 
     # What is known
 
-    def _known(self, failing: Failing) -> list[Known]:
+    def _known(self, failing: Failing) -> list[SurrogateData]:
         """What is known of all functions, then of their success."""
         found = []
         for j in range(self.constraints + 1):
             X, y = self._history.known(j)
             U = self._space.to_unit(X.reshape(len(y), self.d))
-            found.append(Known(j, U, -y if self.maximise and j == 0 else y))
+            found.append(SurrogateData(j, U, -y if self.maximise and j == 0 else y))
         for j, X, y in failing.data:
-            found.append(Known(self.constraints + 1 + j, self._space.to_unit(X), y))
+            found.append(SurrogateData(self.constraints + 1 + j, self._space.to_unit(X), y))
         return found
 
-    def _modelled(self) -> tuple[list[Known], list[Surrogate]]:
+    def _modelled(self) -> tuple[list[SurrogateData], list[Surrogate]]:
         """What is known of all functions and their success, and the most probable models of it."""
         data = self._known(failing(self._history))
         if not any(len(y) for _, _, y in data[: self.constraints + 1]):

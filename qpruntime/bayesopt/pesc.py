@@ -19,12 +19,12 @@ from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_rows
 
 __all__ = [
-    "Base",
     "Conditioned",
-    "Ended",
-    "Frame",
+    "IndependentPosteriors",
+    "ObservedFunctions",
     "Parts",
     "Projection",
+    "SettledParts",
     "Steps",
     "begin",
     "checked",
@@ -63,8 +63,8 @@ class Conditioned:
 
     def __init__(
         self,
-        frame: Frame,
-        base: Base,
+        frame: ObservedFunctions,
+        base: IndependentPosteriors,
         parts: Parts,
         place: int,
         steps: Steps,
@@ -75,7 +75,7 @@ class Conditioned:
         self.x_star = base.X[place]
         self.tau, self.nu = parts.tau[place], parts.nu[place]
         self.n_iterations, self.converged, self.held = end
-        one = Base(
+        one = IndependentPosteriors(
             base.X[place : place + 1],
             base.mean[:, place : place + 1],
             base.variance[:, place : place + 1],
@@ -102,7 +102,7 @@ class Conditioned:
         found = points(X, "X", self.points.shape[1])
         return self.at(self.frame.base(found))
 
-    def at(self, base: Base) -> tuple[Array, Array]:
+    def at(self, base: IndependentPosteriors) -> tuple[Array, Array]:
         """`predict` at the points of a base of the same frame."""
         star = self._star
         to_star = self.frame.between(base, star)[:, :, 0]
@@ -185,7 +185,7 @@ def condition(
     ConvergenceWarning
         If the sites have not settled after `max_sweeps` iterations.
     """
-    frame = Frame(surrogates)
+    frame = ObservedFunctions(surrogates)
     star = np.atleast_1d(np.asarray(x_star, dtype=float))
     if star.ndim != 1:
         raise InputError(f"x_star must be one point of shape (d,), got shape {star.shape}")
@@ -194,7 +194,7 @@ def condition(
 
 
 def condition_all(
-    frames: Sequence[Frame],
+    frames: Sequence[ObservedFunctions],
     X_star: Array,
     method: Projection = "ep",
     *,
@@ -247,7 +247,7 @@ _NARROWEST = 1e-5
 _STUCK = 1e-3
 
 
-class Ended(NamedTuple):
+class SettledParts(NamedTuple):
     """Parts whose sites have moved; iterations, settled and held (M,), of every x*."""
 
     parts: Parts
@@ -271,7 +271,7 @@ class Steps:
         return means.reshape(mean.shape), std.reshape(mean.shape)
 
 
-class _State(NamedTuple):
+class _SiteMarginals(NamedTuple):
     """Marginals (mean, variance) and cavities (centre, spread); fine (M,): all are proper."""
 
     mean: Array
@@ -281,7 +281,7 @@ class _State(NamedTuple):
     fine: NDArray[np.bool_]
 
 
-def _marginals(root: Array, prior: Array, tau: Array, nu: Array) -> _State:
+def _marginals(root: Array, prior: Array, tau: Array, nu: Array) -> _SiteMarginals:
     """Posterior and cavities given the sites, by B = I + L' T L: variances are sums of squares."""
     L = root.swapaxes(-1, -2)
     B = L @ (tau[..., None] * root)
@@ -297,7 +297,7 @@ def _marginals(root: Array, prior: Array, tau: Array, nu: Array) -> _State:
     kept = 1.0 - tau * variance
     fine = proper.all(axis=1) & (kept > 1e-12).all(axis=(1, 2))
     kept = np.where(kept > 1e-12, kept, 1.0)
-    return _State(mean, variance, (mean - nu * variance) / kept, variance / kept, fine)
+    return _SiteMarginals(mean, variance, (mean - nu * variance) / kept, variance / kept, fine)
 
 
 def _roots_one_by_one(B: Array) -> tuple[Array, NDArray[np.bool_]]:
@@ -311,7 +311,7 @@ def _roots_one_by_one(B: Array) -> tuple[Array, NDArray[np.bool_]]:
     return R, proper
 
 
-def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> Ended:
+def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> SettledParts:
     """Move all sites in parallel, by less every time, halved where something is improper."""
     root, prior, silent, tau, nu = parts
     M = len(root)
@@ -320,7 +320,7 @@ def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> Ended:
     state = _marginals(root, prior, tau, nu)
     step, held = np.ones(M), np.zeros(M, dtype=bool)
     for n in range(1, max_iter + 1):
-        own = _State(*[a[active] for a in state])  # type: ignore[arg-type]
+        own = _SiteMarginals(*[a[active] for a in state])  # type: ignore[arg-type]
         new_tau, new_nu, change = _propose(own, silent[active], held[active], steps)
         d_tau, d_nu = new_tau - tau[active], new_nu - nu[active]
         iterations[active] += 1
@@ -356,11 +356,11 @@ def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> Ended:
                 kept[stuck] = new
             step[stuck] = 1.0
         step = np.minimum(2.0 * step, _SLOWER**n)
-    return Ended(Parts(root, prior, silent, tau, nu), iterations, settled, held)
+    return SettledParts(Parts(root, prior, silent, tau, nu), iterations, settled, held)
 
 
 def _propose(
-    state: _State, silent: NDArray[np.bool_], held: NDArray[np.bool_], steps: Steps
+    state: _SiteMarginals, silent: NDArray[np.bool_], held: NDArray[np.bool_], steps: Steps
 ) -> tuple[Array, Array, Array]:
     """New sites, and by how much they would move the marginals, (M,); held ones stay positive."""
     seen = state.spread > 1e-250
@@ -431,7 +431,7 @@ _RANK = 1e-14
 _SAME, _ROUNDED = 1e-12, 1e-14
 
 
-class Base(NamedTuple):
+class IndependentPosteriors(NamedTuple):
     """Every function at T points, given its own data alone.
 
     mean, variance (K + 1, T); cross (K + 1, T, N) with the N observed points; white, a list of
@@ -458,7 +458,7 @@ def checked(surrogates: Sequence[Surrogate]) -> list[Surrogate]:
     return found
 
 
-class Frame:
+class ObservedFunctions:
     """Functions (the objective first) at the union of their observed points.
 
     Attributes
@@ -484,7 +484,7 @@ class Frame:
             self.roots.append(root)
             self._leading.append((pivots, leading))
 
-    def base(self, X: Array) -> Base:
+    def base(self, X: Array) -> IndependentPosteriors:
         """All functions at the points X, shape (T, d)."""
         mean, variance, cross, white = [], [], [], []
         for s, Z in zip(self.surrogates, self._white, strict=True):
@@ -493,9 +493,9 @@ class Frame:
             mean.append(s.posterior_mean(X))
             variance.append(np.maximum(s.prior_variance(X) - np.einsum("nt,nt->t", W, W), 0.0))
             cross.append(s.covariance(X, self.points) - W.T @ Z)
-        return Base(X, np.array(mean), np.array(variance), np.array(cross), white)
+        return IndependentPosteriors(X, np.array(mean), np.array(variance), np.array(cross), white)
 
-    def between(self, one: Base, other: Base) -> Array:
+    def between(self, one: IndependentPosteriors, other: IndependentPosteriors) -> Array:
         """Posterior covariances of all functions between two sets of points, (K + 1, T, M)."""
         return np.array(
             [
@@ -504,7 +504,7 @@ class Frame:
             ]
         )
 
-    def rows(self, base: Base) -> tuple[list[Array], Array]:
+    def rows(self, base: IndependentPosteriors) -> tuple[list[Array], Array]:
         """Continue the roots by the points of a base: rows (T, r_j) each, and what is left.
 
         A point's covariance is root = [row, sqrt(left)], of which the last is its own.
@@ -544,12 +544,12 @@ class Parts(NamedTuple):
     nu: Array
 
 
-def least_gap(frame: Frame, variances: Array) -> Any:
+def least_gap(frame: ObservedFunctions, variances: Array) -> Any:
     """Least Var(f_n - f(x*)) of points that are not one, given the sum of both variances."""
     return np.maximum(_SAME * variances, _ROUNDED * frame.surrogates[0].scale)
 
 
-def begin(frame: Frame, base: Base) -> Parts:
+def begin(frame: ObservedFunctions, base: IndependentPosteriors) -> Parts:
     """Roots and means of g and c at x* and the observed points, for every x* of the base."""
     rows, left = frame.rows(base)
     M, n = len(base.X), len(frame.points) + 1

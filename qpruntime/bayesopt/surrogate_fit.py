@@ -18,9 +18,9 @@ from qpruntime.kernels.default import default_kernel as learnt_kernel
 from qpruntime.kernels.registry import parts_of
 
 __all__ = [
-    "Known",
     "Model",
     "Models",
+    "SurrogateData",
     "default_kernel",
     "most_probable",
     "slice_samples",
@@ -55,7 +55,7 @@ def units(y: Array, constraint: bool) -> tuple[float, float]:
     return centre, spread
 
 
-class Known(NamedTuple):
+class SurrogateData(NamedTuple):
     """What is known of one function: its number, points (n, d) of the unit cube, values (n,)."""
 
     j: int
@@ -95,12 +95,12 @@ class Models:
             return default_kernel(self.d, noise, kernel or "rbf")
         return given_kernel(kernel, noise)
 
-    def scaled(self, known: Known) -> tuple[Model, Array, float, float]:
+    def scaled(self, known: SurrogateData) -> tuple[Model, Array, float, float]:
         """Model, observations in units of their spread, and these units."""
         centre, spread = units(known.y, known.j > 0)
         return self.model(known.j, spread), (known.y - centre) / spread, centre, spread
 
-    def parameters(self, known: Known) -> Array:
+    def parameters(self, known: SurrogateData) -> Array:
         """The most probable parameters of a function, kept while the data stay the same."""
         j, U, _ = known
         if j in self._fitted and self._fitted[j][0] == known.key:
@@ -114,7 +114,7 @@ class Models:
         self._fitted[j] = known.key, found
         return found
 
-    def surrogate(self, known: Known, parameters: Array) -> Surrogate:
+    def surrogate(self, known: SurrogateData, parameters: Array) -> Surrogate:
         """A function with these parameters, in units of the spread of its observations."""
         model, z, _, _ = self.scaled(known)
         n = len(model.kernel.theta)
@@ -123,7 +123,7 @@ class Models:
         return Surrogate(kernel, known.U, z, noise)
 
     def groups(
-        self, data: Sequence[Known], draws: int, rng: np.random.Generator
+        self, data: Sequence[SurrogateData], draws: int, rng: np.random.Generator
     ) -> list[list[Surrogate]]:
         """Surrogates of all functions: one list of the most probable, or so many draws of them."""
         best = [self.parameters(known) for known in data]
@@ -138,14 +138,14 @@ class Models:
             for i in range(draws)
         ]
 
-    def remember(self, data: Sequence[Known]) -> None:
+    def remember(self, data: Sequence[SurrogateData]) -> None:
         """Start the next fits at those of these data."""
         for j, _, _ in data:
             self.last[j] = self._fitted[j][1]
 
     # In a file
 
-    def state(self, data: Sequence[Known]) -> dict[str, list[list[float] | None]]:
+    def state(self, data: Sequence[SurrogateData]) -> dict[str, list[list[float] | None]]:
         """Plain values that JSON holds: where fits start, and those that are of these data."""
         fitted: list[list[float] | None] = [None] * len(self.last)
         for known in data:
@@ -153,7 +153,7 @@ class Models:
                 fitted[known.j] = self._fitted[known.j][1].tolist()
         return {"last": [None if p is None else p.tolist() for p in self.last], "fitted": fitted}
 
-    def restore(self, state: dict[str, Any], data: Sequence[Known]) -> None:
+    def restore(self, state: dict[str, Any], data: Sequence[SurrogateData]) -> None:
         """Become what `state` gave with these data, or raise `ValueError` if it did not."""
         lists = []
         for name in ("last", "fitted"):

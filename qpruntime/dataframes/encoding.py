@@ -19,12 +19,12 @@ from qpruntime.dataframes.levels import (
     numbers_of,
     sorted_levels,
 )
-from qpruntime.dataframes.readers import Column, Frame, is_frame
+from qpruntime.dataframes.readers import Column, DataColumns, is_frame
 from qpruntime.errors import InputError, warn
 
 __all__ = [
     "Coding",
-    "Table",
+    "EncodedTable",
     "column_numbers",
     "held",
     "indicator_rows",
@@ -57,7 +57,7 @@ class Coding:
         The combinations that occur, as one number each, rising.
     """
 
-    def __init__(self, columns: Sequence[Any], data: Frame) -> None:
+    def __init__(self, columns: Sequence[Any], data: DataColumns) -> None:
         self.names = tuple(columns)
         self.each = tuple(data.distinct_levels(name) for name in self.names)
         self.combined = np.unique(self._combine(data))
@@ -78,7 +78,7 @@ class Coding:
             rest //= len(levels)
         return np.array([":".join(map(str, one)) for one in zip(*reversed(parts), strict=True)])
 
-    def _combine(self, data: Frame) -> Codes:
+    def _combine(self, data: DataColumns) -> Codes:
         found = np.zeros(data.rows, dtype=np.int64)
         unknown = np.zeros(data.rows, dtype=bool)
         for name, levels in zip(self.names, self.each, strict=True):
@@ -87,7 +87,7 @@ class Coding:
             found = found * len(levels) + own
         return np.where(unknown, -1, found)
 
-    def codes(self, data: Frame) -> Codes:
+    def codes(self, data: DataColumns) -> Codes:
         """Number of the level of every row, -1 for levels that are not known, shape (N,)."""
         wanted = self._combine(data)
         place = np.minimum(np.searchsorted(self.combined, wanted), self.size - 1)
@@ -176,7 +176,7 @@ _UNSEEN = "(not in the fit)"
 
 @restorable("encoded-table/1")
 @dataclass(frozen=True, eq=False)
-class Table:
+class EncodedTable:
     """Columns of the rows of a fit.
 
     Attributes
@@ -198,7 +198,7 @@ class Table:
     gaps: tuple[int, ...]
 
     @classmethod
-    def of(cls, columns: Sequence[Column]) -> Table:
+    def of(cls, columns: Sequence[Column]) -> EncodedTable:
         """Look at the columns of a fit."""
         levels = tuple(None if c.levels is None else _ordered(c) for c in columns)
         middle = np.zeros(len(columns))

@@ -30,9 +30,9 @@ from qpruntime.dataframes.levels import (
 from qpruntime.errors import InputError
 
 __all__ = [
-    "Categories",
     "Column",
-    "Frame",
+    "DataColumns",
+    "DeclaredLevels",
     "array_of",
     "categories_of",
     "columns_of",
@@ -43,7 +43,7 @@ __all__ = [
 # --- Rows of data, by column: data frames of any library, mappings of columns, arrays.
 
 
-class Frame:
+class DataColumns:
     """Columns of data by name, or by number of a 2-D array.
 
     Parameters
@@ -59,7 +59,7 @@ class Frame:
     def __init__(self, data: Any) -> None:
         self._columns: dict[Any, Any]
         self.rows: int
-        if isinstance(data, Frame):
+        if isinstance(data, DataColumns):
             self._columns, self.rows = data._columns, data.rows
             return
         if isinstance(data, Mapping):
@@ -191,9 +191,9 @@ class Frame:
         """Return the levels that occur in a column: in the declared order, or sorted."""
         return sorted_levels(self.levels(name), categories_of(self._raw(name)).declared)
 
-    def take(self, rows: Any) -> Frame:
+    def take(self, rows: Any) -> DataColumns:
         """Return the columns of some rows, with what they declare."""
-        return Frame({name: _rows_of(self._raw(name), rows) for name in self.names})
+        return DataColumns({name: _rows_of(self._raw(name), rows) for name in self.names})
 
 
 # --- Columns of data frames: numbers, levels, or refused by name, with what to do instead.
@@ -232,7 +232,7 @@ class Column:
         return Column(self.name, numbers, levels, self.declared)
 
 
-class Categories(NamedTuple):
+class DeclaredLevels(NamedTuple):
     """What the type of a column says about its levels.
 
     Attributes
@@ -250,7 +250,7 @@ class Categories(NamedTuple):
     ordered: bool = False
 
 
-def categories_of(column: Any) -> Categories:
+def categories_of(column: Any) -> DeclaredLevels:
     """Return what a column of pandas, polars or pyarrow declares about its levels.
 
     The order of pandas' categories and of polars' Enum counts. That of polars' Categorical and of
@@ -260,20 +260,20 @@ def categories_of(column: Any) -> Categories:
     kind = getattr(kind, "pyarrow_dtype", kind)
     name = type(kind).__name__
     if name == "CategoricalDtype" and kind is not None:
-        return Categories(True, tuple(np.asarray(kind.categories)), bool(kind.ordered))
+        return DeclaredLevels(True, tuple(np.asarray(kind.categories)), bool(kind.ordered))
     if name == "Enum" and kind is not None:
-        return Categories(True, tuple(kind.categories), True)
+        return DeclaredLevels(True, tuple(kind.categories), True)
     if name == "Categorical":
-        return Categories(True)
+        return DeclaredLevels(True)
     arrow = kind if name == "DictionaryType" else getattr(column, "type", None)
     if type(arrow).__name__ != "DictionaryType":
-        return Categories()
+        return DeclaredLevels()
     if not getattr(arrow, "ordered", False):
-        return Categories(True)
+        return DeclaredLevels(True)
     whole = column.array.__arrow_array__() if hasattr(column, "array") else column
     chunks = getattr(whole, "chunks", None) or [whole]
     declared = dict.fromkeys(one for chunk in chunks for one in chunk.dictionary.to_pylist())
-    return Categories(True, tuple(declared), True)
+    return DeclaredLevels(True, tuple(declared), True)
 
 
 def array_of(column: Any, name: str) -> NDArray[Any]:

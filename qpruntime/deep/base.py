@@ -19,7 +19,7 @@ from qpruntime.deep.initialisation import first_layers
 from qpruntime.deep.layers import Layer
 from qpruntime.deep.plots import draw_history, draw_layers
 from qpruntime.deep.predictive import drawn, normals
-from qpruntime.deep.training import Plan, Trained, polished, reporting, train
+from qpruntime.deep.training import Trained, TrainingPlan, polished, reporting, train
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import checked, no_text
 from qpruntime.execution.blas_threads import alone
@@ -52,12 +52,12 @@ class DeepGP(BaseEstimator):
     devices: int = 1
     polish: int = 0
 
-    def _plan(self, likelihood: Likelihood | None) -> Plan:
+    def _plan(self, likelihood: Likelihood | None) -> TrainingPlan:
         """Check the parameters."""
         _widths(self.hidden)
         _count(self.inducing)
         flag(self.linear_mean, "linear_mean")
-        return Plan(
+        return TrainingPlan(
             likelihood,
             number(self.power, "power", above=0.0, most=1.0),
             whole(self.max_iter, "max_iter", 1),
@@ -71,7 +71,7 @@ class DeepGP(BaseEstimator):
 
     @alone
     def _train(
-        self, X: Any, targets: Sequence[Array], weights: Array | None, plan: Plan
+        self, X: Any, targets: Sequence[Array], weights: Array | None, plan: TrainingPlan
     ) -> list[Trained]:
         """Train one process after the other, of the same rows, and store what all models have."""
         weight = np.ones(len(targets[0])) if weights is None else weights

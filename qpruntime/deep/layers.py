@@ -22,8 +22,8 @@ __all__ = [
     "FLOOR",
     "JITTER",
     "Batch",
-    "Evidence",
     "Layer",
+    "LogNormaliser",
     "Shared",
     "at_normals",
     "at_points",
@@ -296,7 +296,7 @@ class Batch(NamedTuple):
     weight: Any
 
 
-class Evidence(Protocol):
+class LogNormaliser(Protocol):
     """log Z_n of rows, for p(y | f)^power under f ~ N(mean, variance)."""
 
     def __call__(
@@ -327,7 +327,7 @@ def energy(
     batch: Batch,
     rows: Any,
     power: float,
-    log_z: Evidence,
+    log_z: LogNormaliser,
     dtype: Any = None,
     scale: Any = None,
 ) -> jax.Array:

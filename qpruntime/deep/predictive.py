@@ -14,7 +14,7 @@ from jax.scipy.special import log_ndtr
 from numpy.typing import NDArray
 
 from qpruntime._typing import Array
-from qpruntime.deep.layers import Evidence, Layers, at_points, moments, shared
+from qpruntime.deep.layers import Layers, LogNormaliser, at_points, moments, shared
 from qpruntime.errors import InputError, QPError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.likelihoods import Likelihood
@@ -34,7 +34,7 @@ __all__ = [
 # --- log Z of an observation under the last layer's normal: closed, or by a likelihood's kernel.
 
 
-def evidence(likelihood: Likelihood | None, power: float) -> Evidence:
+def evidence(likelihood: Likelihood | None, power: float) -> LogNormaliser:
     """Return log Z for p(y | f)^power; None is Gaussian noise of a variance that is learnt."""
     if likelihood is None:
         return partial(gaussian, power)

@@ -25,9 +25,9 @@ from qpruntime.learning.progress import drawn_bar, time_left
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
-    "Plan",
     "Report",
     "Trained",
+    "TrainingPlan",
     "flattened",
     "polished",
     "raise_failure",
@@ -46,7 +46,7 @@ _LAST_RATE = 0.05
 Report = Callable[[int, float], Any]
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """How to train; see `qpruntime.deep.base.DeepGP` for what is said of each."""
 
     likelihood: Likelihood | None
@@ -124,7 +124,11 @@ def restoring(like: Layers) -> Callable[[Any], Layers]:
 
 
 def train(
-    layers: Layers, feed: Feed, plan: Plan, rng: np.random.Generator, report: Report | None = None
+    layers: Layers,
+    feed: Feed,
+    plan: TrainingPlan,
+    rng: np.random.Generator,
+    report: Report | None = None,
 ) -> Trained:
     """Maximise the energy of the data from these layers on.
 
@@ -226,7 +230,7 @@ def raise_failure(log_z: Any) -> None:
         raise failure
 
 
-def _rates(plan: Plan, at: Array) -> Array:
+def _rates(plan: TrainingPlan, at: Array) -> Array:
     fallen = 0.5 * (1.0 + np.cos(np.pi * at / plan.max_iter))
     rates = plan.learning_rate * (_LAST_RATE + (1.0 - _LAST_RATE) * fallen)
     return np.where(at < plan.max_iter, rates, 0.0)
@@ -291,7 +295,9 @@ def _sloped(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
     return jax.jit(jax.value_and_grad(of)), log_z
 
 
-def polished(trained: Trained, data: Batch, plan: Plan, report: Report | None = None) -> Trained:
+def polished(
+    trained: Trained, data: Batch, plan: TrainingPlan, report: Report | None = None
+) -> Trained:
     """Maximise the energy of all rows from where Adam has ended, by at most ``plan.polish`` steps.
 
     The energy of all rows is the mean of those estimated from blocks, weighted by their rows, for

@@ -14,13 +14,13 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, shown
 from qpruntime.dataframes.levels import numbers_of, sorted_levels
-from qpruntime.dataframes.readers import Frame
-from qpruntime.effects.intrinsic import Structure, scaled, stiffened
+from qpruntime.dataframes.readers import DataColumns
+from qpruntime.effects.intrinsic import ScaledStructure, scaled, stiffened
 from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
-    Block,
-    Pattern,
+    BlockPattern,
+    EffectBlock,
     Term,
     deviation_prior,
     log_density_of_share,
@@ -78,20 +78,20 @@ class Areas(Term):
         """What the part is called."""
         return f"{self.model}({self.column})"
 
-    def bind(self, data: Frame) -> AreasBlock:
+    def bind(self, data: DataColumns) -> AreasBlock:
         """Return the block for all areas of the graph."""
         choice(self.model, "model of Areas", ("bym2", "icar"))
         return AreasBlock(self, data)
 
 
 @restorable("areas-block/1")
-class AreasBlock(Block):
+class AreasBlock(EffectBlock):
     """A value that resembles neighbours' for every area that has any; then one of its own for all.
 
     The second kind is that of BYM2 alone.
     """
 
-    def __init__(self, term: Areas, data: Frame) -> None:
+    def __init__(self, term: Areas, data: DataColumns) -> None:
         self.name, self.column = term.name, term.column
         graph = term.graph
         self.levels, self.mixed = graph.levels, term.model == "bym2"
@@ -107,7 +107,7 @@ class AreasBlock(Block):
         for k in range(graph.parts):
             R, where = graph.laplacian(k)
             R = scaled(R, 1)[0]
-            self.parts.append(Structure(R, 1))
+            self.parts.append(ScaledStructure(R, 1))
             size = R.shape[0]
             own = sparse.coo_array(stiffened(R, np.full((1, size), 1.0 / np.sqrt(size))))
             at = self.place[where]
@@ -118,7 +118,7 @@ class AreasBlock(Block):
         m = len(connected)
         size = m + (n if self.mixed else 0)
         diagonal = np.arange(size)
-        self.pattern = Pattern(
+        self.pattern = BlockPattern(
             np.concatenate([*rows, diagonal]), np.concatenate([*columns, diagonal]), size
         )
         R = np.concatenate(values)
@@ -143,7 +143,7 @@ class AreasBlock(Block):
         self.bounds = np.array([LOG_DEVIATION, (-6.0, 6.0)])[: len(self.parameters)]
         self._codes(data)
 
-    def _codes(self, data: Frame) -> Any:
+    def _codes(self, data: DataColumns) -> Any:
         found = data.levels(self.column)
         codes = numbers_of(found, self.levels, f"column {shown(self.column)}")
         if (codes < 0).any():
@@ -154,7 +154,7 @@ class AreasBlock(Block):
             )
         return codes
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """One or two ones a row."""
         codes, rows = self._codes(data), np.arange(data.rows)
         near = self.place[codes] >= 0

@@ -14,13 +14,13 @@ from scipy import sparse
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number, shown
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
-    Block,
+    BlockPattern,
+    EffectBlock,
     NormalPrior,
-    Pattern,
     Term,
     deviation_prior,
 )
@@ -66,19 +66,19 @@ class Series(Term):
         """What the part is called."""
         return f"{self.kind}({self.column})"
 
-    def bind(self, data: Frame) -> SeriesBlock:
+    def bind(self, data: DataColumns) -> SeriesBlock:
         """Return the block for the times of these rows."""
         choice(self.kind, "kind of Series", ("ar1",))
         return SeriesBlock(self, data)
 
 
 @restorable("series-block/1")
-class SeriesBlock(Block):
+class SeriesBlock(EffectBlock):
     """Values at K times, Markov from one to the next."""
 
     moves = True
 
-    def __init__(self, term: Series, data: Frame) -> None:
+    def __init__(self, term: Series, data: DataColumns) -> None:
         self.name, self.column = term.name, term.column
         self.times = np.unique(data.numbers(term.column))
         K = len(self.times)
@@ -103,7 +103,7 @@ class SeriesBlock(Block):
         self.labels = self.times
         own = np.arange(K)
         # Diagonal, then what stands beside it, twice.
-        self.pattern = Pattern(
+        self.pattern = BlockPattern(
             np.concatenate([own, own[1:], own[:-1]]), np.concatenate([own, own[:-1], own[1:]]), K
         )
         self.prior = deviation_prior(term.prior)
@@ -112,7 +112,7 @@ class SeriesBlock(Block):
         self.start = np.array([np.log(0.5), 0.55])
         self.bounds = np.array([LOG_DEVIATION, (-4.0 if self.whole else 1e-3, 7.0)])
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Ones at the times of the rows."""
         times = data.numbers(self.column)
         place = np.minimum(np.searchsorted(self.times, times), len(self.times) - 1)
@@ -134,7 +134,7 @@ class SeriesBlock(Block):
             size = np.where(np.mod(np.round(gap), 2) == 1, -size, size)
         return size
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+    def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """New times from their neighbours; the process goes on beyond the ends."""
         times, t = data.numbers(self.column), float(theta[1])
         K, T = len(self.times), data.rows

@@ -24,7 +24,7 @@ from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
 
 __all__ = [
-    "Family",
+    "ObservationFamily",
     "below",
     "below_given",
     "discrete",
@@ -53,7 +53,7 @@ SPREAD = 2.0
 
 @restorable("family/1")
 @dataclass(frozen=True, eq=False)
-class Family:
+class ObservationFamily:
     """A likelihood, and what of it is learnt.
 
     Attributes
@@ -167,7 +167,7 @@ def family_of(
     offset: Array | float = 0.0,
     centred: bool = True,
     standardise: bool = True,
-) -> tuple[Family, Any]:
+) -> tuple[ObservationFamily, Any]:
     """Return the family of these observations, and the observations encoded, in units inside.
 
     Parameters
@@ -191,12 +191,12 @@ def family_of(
         kind = "other"
     if kind == "labels":
         classes = _classes(y)
-        found = Family(own, kind, classes)
+        found = ObservationFamily(own, kind, classes)
         return found, found.encoded(y)
     seen = own.validate(y)
     if seen.ndim != (2 if kind == "pairs" else 1):
         raise InputError(f"y must have one observation a row, got shape {np.shape(y)}")
-    spread, found = 1.0, Family(own, kind)
+    spread, found = 1.0, ObservationFamily(own, kind)
     if kind == "reals":
         centre, spread = _scale_of(seen - offset, centred)
         if standardise:
@@ -282,7 +282,7 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
 # own sums, in `qpruntime.predictive.density`.
 
 
-def discrete(family: Family, likelihood: Likelihood) -> bool:
+def discrete(family: ObservationFamily, likelihood: Likelihood) -> bool:
     """Whether observations have probabilities, not densities."""
     if family.kind in ("labels", "pairs", "counts"):
         return True
@@ -290,7 +290,11 @@ def discrete(family: Family, likelihood: Likelihood) -> bool:
 
 
 def below_given(
-    family: Family, likelihood: Likelihood, f: Array, y: Array, trials: Array | None = None
+    family: ObservationFamily,
+    likelihood: Likelihood,
+    f: Array,
+    y: Array,
+    trials: Array | None = None,
 ) -> Array:
     """P(Y <= y | f), for f (n, M) and one y a row; of pairs y are successes of so many trials.
 
@@ -313,7 +317,7 @@ def below_given(
 
 
 def below(
-    family: Family,
+    family: ObservationFamily,
     likelihood: Likelihood,
     mean: Array,
     variance: Array,
@@ -337,7 +341,7 @@ def below(
 def observation_quantiles(
     mixture: Mixture,
     likelihoods: Sequence[Likelihood],
-    family: Family,
+    family: ObservationFamily,
     seen: Array,
     q: Array,
     trials: Array | None = None,
@@ -382,7 +386,7 @@ def observation_quantiles(
     return mixture_quantiles(parts, mixture.weights, q, *kind_of(likelihoods[0]))
 
 
-def trials_of(given: ArrayLike | None, family: Family, rows: int) -> Array | None:
+def trials_of(given: ArrayLike | None, family: ObservationFamily, rows: int) -> Array | None:
     """Trials of rows of pairs (T,), 1 by default; None for other families."""
     if family.kind != "pairs":
         if given is not None:

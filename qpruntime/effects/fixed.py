@@ -16,8 +16,8 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import flag, number, shown
 from qpruntime.dataframes.levels import numbers_of, object_array
-from qpruntime.dataframes.readers import Frame
-from qpruntime.effects.term import Block, Term, diagonal_pattern
+from qpruntime.dataframes.readers import DataColumns
+from qpruntime.effects.term import EffectBlock, Term, diagonal_pattern
 from qpruntime.errors import InputError
 
 __all__ = ["Fixed", "FixedBlock"]
@@ -59,13 +59,13 @@ class Fixed(Term):
         """What the part is called."""
         return "fixed"
 
-    def bind(self, data: Frame) -> FixedBlock:
+    def bind(self, data: DataColumns) -> FixedBlock:
         """Return the block of these columns alone."""
         return FixedBlock([self], data, intercept=None)
 
 
 @restorable("fixed-block/1")
-class FixedBlock(Block):
+class FixedBlock(EffectBlock):
     """All fixed effects of a model: its intercept, and columns of several terms.
 
     Parameters
@@ -76,7 +76,7 @@ class FixedBlock(Block):
         Prior standard deviation of the intercept where columns are at their means; None for none.
     """
 
-    def __init__(self, terms: list[Fixed], data: Frame, intercept: float | None) -> None:
+    def __init__(self, terms: list[Fixed], data: DataColumns, intercept: float | None) -> None:
         self.name = "fixed"
         self.intercept = intercept is not None
         self.sources: list[tuple[Any, Any]] = []
@@ -119,7 +119,7 @@ class FixedBlock(Block):
         self.start, self.bounds = np.empty(0), np.empty((0, 2))
         self.condition, self.dependent = self._rank(data)
 
-    def _values(self, data: Frame) -> Array:
+    def _values(self, data: DataColumns) -> Array:
         found = np.empty((data.rows, len(self.sources)))
         for j, (column, level) in enumerate(self.sources):
             if level is None:
@@ -128,7 +128,7 @@ class FixedBlock(Block):
                 found[:, j] = numbers_of(data.levels(column), object_array([level])) == 0
         return found
 
-    def _rank(self, data: Frame) -> tuple[float, tuple[str, ...]]:
+    def _rank(self, data: DataColumns) -> tuple[float, tuple[str, ...]]:
         """Condition number of the columns at unit length, and those that others explain."""
         A = self.columns(data).toarray()
         A = A / np.maximum(np.sqrt((A * A).sum(axis=0)), 1e-300)
@@ -141,14 +141,14 @@ class FixedBlock(Block):
         dependent = order[: len(size)][size < size.max() / CONDITION]
         return condition, tuple(str(self.labels[j]) for j in sorted(dependent))
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Columns of unit spread, after a column of ones."""
         values = (self._values(data) - self.centre) / self.scale
         if self.intercept:
             values = np.hstack([np.ones((data.rows, 1)), values])
         return sparse.csr_array(values)
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+    def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """The same columns; a level that was not there has no coefficient."""
         for column, levels in self.known.items():
             new = numbers_of(data.levels(column), levels, f"column {shown(column)}") < 0
@@ -190,7 +190,7 @@ class FixedBlock(Block):
         return {}
 
 
-def _parts(column: Any, data: Frame) -> list[tuple[str, Any]]:
+def _parts(column: Any, data: DataColumns) -> list[tuple[str, Any]]:
     """Labels of the coefficients of a column, each with its level, None for numbers."""
     if data.is_numeric(column):
         return [(str(column), None)]

@@ -11,12 +11,12 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import flag, shown
 from qpruntime.dataframes.encoding import Coding, indicator_rows
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
-    Block,
-    Pattern,
+    BlockPattern,
+    EffectBlock,
     Term,
     covariance_of,
     deviation_prior,
@@ -97,7 +97,7 @@ class Groups(Term):
         parts = (["1"] if self.intercept else ["0"]) + [str(column) for column in self.slopes]
         return f"{levels}({sign.join(parts)})"
 
-    def bind(self, data: Frame) -> GroupsBlock:
+    def bind(self, data: DataColumns) -> GroupsBlock:
         """Return the block for the levels of these rows."""
         if not self.columns:
             raise InputError('Groups needs a column whose levels have effects: Groups("clinic")')
@@ -107,10 +107,10 @@ class Groups(Term):
 
 
 @restorable("groups-block/1")
-class GroupsBlock(Block):
+class GroupsBlock(EffectBlock):
     """Effects of K/d levels, d numbers each, level by level."""
 
-    def __init__(self, term: Groups, data: Frame) -> None:
+    def __init__(self, term: Groups, data: DataColumns) -> None:
         self.name = term.name
         self.coding = Coding(term.columns, data)
         self.over = term.slopes
@@ -130,7 +130,7 @@ class GroupsBlock(Block):
         if not self.correlated:
             rows, columns = within, within
         starts = d * np.arange(n)[:, None]
-        self.pattern = Pattern((starts + rows).ravel(), (starts + columns).ravel(), n * d)
+        self.pattern = BlockPattern((starts + rows).ravel(), (starts + columns).ravel(), n * d)
         self.cells = np.tile(rows * d + columns, n)
         self.prior = deviation_prior(term.prior)
         marks = [""] if d == 1 else [f" {part}" for part in parts]
@@ -146,13 +146,13 @@ class GroupsBlock(Block):
         """Numbers of a level."""
         return len(self.parts)
 
-    def _numbers(self, data: Frame) -> Array:
+    def _numbers(self, data: DataColumns) -> Array:
         """What a row multiplies its level's numbers by, (N, d)."""
         units = zip(self.over, self.centre, self.scale, strict=True)
         slopes = [(data.numbers(one) - c) / s for one, c, s in units]
         return np.column_stack(([np.ones(data.rows)] if self.intercept else []) + slopes)
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Rows of known levels; of others they are empty."""
         rows, codes = indicator_rows(self.coding.codes(data))
         d, values = self.width, self._numbers(data)
@@ -162,7 +162,7 @@ class GroupsBlock(Block):
         found = sparse.coo_array((entries, (np.repeat(rows, d), places.ravel())), shape=shape)
         return sparse.csr_array(found)
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+    def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """The same; rows of unknown levels vary as the prior has it."""
         unknown = self.coding.codes(data) < 0
         values = self._numbers(data)[unknown]

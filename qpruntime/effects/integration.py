@@ -14,12 +14,12 @@ from scipy.stats import qmc
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice
-from qpruntime.effects.objective import Evaluation, Objective
+from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
 from qpruntime.effects.optimise import Mode, curvature
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.learning.hyper_integration.designs import directions, lattice, stretched
 
-__all__ = ["INTEGRATIONS", "Nodes", "integrate"]
+__all__ = ["INTEGRATIONS", "HyperNodes", "integrate"]
 
 INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end.
@@ -39,7 +39,7 @@ _WIDER, _FAR = 1.4, 4.0
 
 @restorable("nodes/1")
 @dataclass(frozen=True, eq=False)
-class Nodes:
+class HyperNodes:
     """Where hyper-parameters are, and how likely.
 
     Attributes
@@ -59,11 +59,11 @@ class Nodes:
 
 
 def integrate(
-    objective: Objective,
+    objective: EffectsObjective,
     mode: Mode,
     how: str,
-    value: Callable[[Evaluation], float],
-) -> tuple[Nodes, list[Evaluation]]:
+    value: Callable[[ObjectiveValue], float],
+) -> tuple[HyperNodes, list[ObjectiveValue]]:
     """Spread nodes around the mode.
 
     Parameters
@@ -97,13 +97,13 @@ def integrate(
     centre = mode.evaluation
     if how == "mode" or p == 0:
         theta = centre.theta[None]
-        return Nodes(theta, np.ones(1), theta, np.ones(1)), [centre]
+        return HyperNodes(theta, np.ones(1), theta, np.ones(1)), [centre]
     V = directions(curvature(objective, centre))
     top = value(centre)
     if known and p == 2 and np.sqrt((V**2).sum(axis=1)).max() <= _KNOWN:
         how = "ccd"
 
-    def at(z: Array) -> tuple[Evaluation, float] | None:
+    def at(z: Array) -> tuple[ObjectiveValue, float] | None:
         theta = centre.theta + V @ z
         if not ((theta >= objective.bounds[:, 0]) & (theta <= objective.bounds[:, 1])).all():
             return None
@@ -128,7 +128,7 @@ def integrate(
     theta = np.array([one.theta for one, k in zip(found, kept, strict=True) if k])
     found = [one for one, k in zip(found, kept, strict=True) if k]
     draws, draw_weights = _between(z, logs, centre.theta, V, objective.bounds)
-    return Nodes(theta, weights, draws, draw_weights), found
+    return HyperNodes(theta, weights, draws, draw_weights), found
 
 
 def _between(z: Array, logs: Array, centre: Array, V: Array, bounds: Array) -> tuple[Array, Array]:

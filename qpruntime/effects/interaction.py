@@ -9,10 +9,10 @@ from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.autoregressive import Series
 from qpruntime.effects.spde import Plane
-from qpruntime.effects.term import Block, Pattern, Term
+from qpruntime.effects.term import BlockPattern, EffectBlock, Term
 from qpruntime.errors import InputError
 
 __all__ = ["Product", "ProductBlock"]
@@ -46,7 +46,7 @@ class Product(Term):
         """What the part is called."""
         return f"{self.time.name} x {self.place.name}"
 
-    def bind(self, data: Frame) -> ProductBlock:
+    def bind(self, data: DataColumns) -> ProductBlock:
         """Return the block for all times and all nodes."""
         if not (isinstance(self.time, Series) and isinstance(self.place, Plane)):
             raise InputError(
@@ -56,7 +56,7 @@ class Product(Term):
 
 
 @restorable("product-block/1")
-class ProductBlock(Block):
+class ProductBlock(EffectBlock):
     """Values at K = times x nodes, time by time."""
 
     moves = True
@@ -66,7 +66,7 @@ class ProductBlock(Block):
         one, two = time.pattern, place.pattern
         rows = one.indices.astype(np.int64)[:, None] * two.size + two.indices
         columns = one.columns[:, None] * two.size + two.columns
-        self.pattern = Pattern(rows.ravel(), columns.ravel(), one.size * two.size)
+        self.pattern = BlockPattern(rows.ravel(), columns.ravel(), one.size * two.size)
         self.labels = np.arange(self.size)
         self.parameters = ("atanh rho", *place.parameters)
         self.start = np.concatenate([time.start[1:], place.start])
@@ -89,11 +89,11 @@ class ProductBlock(Block):
         values, i, j = (np.concatenate(part) for part in zip(*parts, strict=True))
         return sparse.csr_array(sparse.coo_array((values, (i, j)), shape=(n, self.size)))
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Barycentric coordinates at the time of the row."""
         return self._joined(self.time.columns(data), self.place.columns(data))
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+    def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """New times from their neighbours at the same place.
 
         What is new of a time varies as the field at the row's point: a'Q^-1 a of the plane, to

@@ -22,8 +22,8 @@ from qpruntime.inference.precision.symbolic import analyse
 __all__ = [
     "EPSILON",
     "MOST_DENSE",
+    "ScaledStructure",
     "ShiftedDeterminant",
-    "Structure",
     "laplacian_variances",
     "scaled",
     "stiffened",
@@ -53,7 +53,7 @@ def stiffened(R: sparse.csc_array, free: Array) -> sparse.csc_array:
 
 
 @restorable("intrinsic-structure/1")
-class Structure:
+class ScaledStructure:
     """A scaled R by its entries on a pattern, and what its determinant takes.
 
     Parameters

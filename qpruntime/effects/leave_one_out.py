@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
 from qpruntime._validation import generator as generator_of
-from qpruntime.effects.families import Family, below, below_given, discrete
+from qpruntime.effects.families import ObservationFamily, below, below_given, discrete
 from qpruntime.effects.fixed import CONDITION, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
-from qpruntime.effects.objective import Evaluation, Objective
-from qpruntime.effects.state import State
+from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
+from qpruntime.effects.state import EffectsState
 from qpruntime.effects.term import LOG_DEVIATION
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
@@ -41,14 +41,14 @@ _KEPT = 0.4
 _BOUND = 1e-3
 
 
-def single_rows(block: Any, A: sparse.csr_array, family: Family) -> bool:
+def single_rows(block: Any, A: sparse.csr_array, family: ObservationFamily) -> bool:
     """Whether labels say nothing of a group's deviation: no level has two rows."""
     if family.kind != "labels" or not isinstance(block, GroupsBlock) or block.over:
         return False
     return bool(np.diff(sparse.csc_array(A).indptr).max(initial=0) < 2)
 
 
-def collapsed(objective: Objective, mode: Evaluation) -> list[tuple[str, float]]:
+def collapsed(objective: EffectsObjective, mode: ObjectiveValue) -> list[tuple[str, float]]:
     """Deviations that the data do not ask for, with what the evidence gains by them."""
     assembly, found = objective.assembly, []
     for block, part in zip(assembly.blocks, assembly.parts, strict=True):
@@ -64,7 +64,9 @@ def collapsed(objective: Objective, mode: Evaluation) -> list[tuple[str, float]]
     return found
 
 
-def bounds_reached(objective: Objective, mode: Evaluation, upper: bool = False) -> list[str]:
+def bounds_reached(
+    objective: EffectsObjective, mode: ObjectiveValue, upper: bool = False
+) -> list[str]:
     """Sentences about hyper-parameters at a bound of theirs.
 
     With `upper` those alone that a deviation or a scale cannot exceed: a deviation of 0 and noise
@@ -89,7 +91,7 @@ def bounds_reached(objective: Objective, mode: Evaluation, upper: bool = False) 
     return said
 
 
-def findings(objective: Objective, mode: Evaluation) -> list[str]:
+def findings(objective: EffectsObjective, mode: ObjectiveValue) -> list[str]:
     """Sentences about design, groups and coefficients."""
     said = []
     A = sparse.csc_array(objective.A)
@@ -134,7 +136,7 @@ _LOG_W = np.log(_W / np.sqrt(2.0 * np.pi))
 class LeftOut:
     """Methods of a fitted `EffectsModel`."""
 
-    state_: State
+    state_: EffectsState
 
     def loo(self) -> Array:
         """Leave-one-out log densities of the rows of the fit, shape (N,), of its kept rows.
@@ -217,7 +219,7 @@ def _harmonic(logs: Array, weights: Array) -> Array:
     return -np.asarray(logsumexp(-logs, axis=0, b=weights[:, None]))
 
 
-def _ends(state: State, k: int) -> Array:
+def _ends(state: EffectsState, k: int) -> Array:
     """P(Y < y) and P(Y <= y) of every row at a node, (2, N); of densities both are the latter."""
     family, own = state.family, state.inner_likelihood(k)
     y, trials = state.y, None
@@ -257,7 +259,7 @@ def _points(site: Any, rows: Any, centre: Array, spread: Array) -> Array:
 
 
 def _weights_of_rows(
-    state: State, k: int, rows: Any, moments: tuple[Array, Array, Array, Array]
+    state: EffectsState, k: int, rows: Any, moments: tuple[Array, Array, Array, Array]
 ) -> Array:
     """Weights (n, M) of the points: the site's cavity times all its rows but the own one."""
     centre, spread, mean, variance = moments

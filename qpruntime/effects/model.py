@@ -15,8 +15,8 @@ from sklearn.base import BaseEstimator, clone
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, flag, number, shown, whole
-from qpruntime.dataframes.readers import Frame, array_of
-from qpruntime.effects.families import Family, family_of
+from qpruntime.dataframes.readers import DataColumns, array_of
+from qpruntime.effects.families import ObservationFamily, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.integration import integrate
 from qpruntime.effects.leave_one_out import (
@@ -26,11 +26,11 @@ from qpruntime.effects.leave_one_out import (
     findings,
     single_rows,
 )
-from qpruntime.effects.objective import Assembly, Evaluation, Objective
+from qpruntime.effects.objective import Assembly, EffectsObjective, ObjectiveValue
 from qpruntime.effects.optimise import Mode, curvature, maximise, most_likely, window
 from qpruntime.effects.results import Predictions
-from qpruntime.effects.state import State
-from qpruntime.effects.term import Block, Term
+from qpruntime.effects.state import EffectsState
+from qpruntime.effects.term import EffectBlock, Term
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
@@ -187,7 +187,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         A = assembly.columns(data)
         most = number(self.operations, "operations", above=0.0)
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
-        objective = Objective(assembly, A, seen, offset, weights, family, *limits)
+        objective = EffectsObjective(assembly, A, seen, offset, weights, family, *limits)
         self._start(objective, data, observed, weights)
         steps = whole(self.max_iterations, "max_iterations", 1)
         find, how = self._search()
@@ -197,7 +197,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         draft.blocks_, draft.family_ = tuple(assembly.blocks), family
         draft.theta_ = mode.evaluation.theta
         draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
-        draft.state_ = State(objective, nodes, evaluations)
+        draft.state_ = EffectsState(objective, nodes, evaluations)
         count = len(seen) if weights is None else float(weights.sum())
         draft.log_evidence_ = float(mode.evaluation.evidence) - count * family.log_unit
         draft.converged_ = mode.converged and mode.evaluation.posterior.converged
@@ -210,8 +210,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
 
     def _rows(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Frame, Any, Array, Array | None]:
-        data, observed = Frame(X), array_of(y, "y")
+    ) -> tuple[DataColumns, Any, Array, Array | None]:
+        data, observed = DataColumns(X), array_of(y, "y")
         if observed.ndim == 0 or len(observed) != data.rows:
             raise InputError(f"y must have {data.rows} rows like X, got shape {observed.shape}")
         weights = None
@@ -226,13 +226,13 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
                 data, observed, weights = data.take(kept), observed[kept], weights[kept]
         return data, observed, self._offset(data), weights
 
-    def _offset(self, data: Frame) -> Array:
+    def _offset(self, data: DataColumns) -> Array:
         """The column of offsets, which may be -inf."""
         if self.offset is None:
             return np.zeros(data.rows)
         return data.numbers(self.offset, times=False, infinite=True)
 
-    def _exposed(self, data: Frame, family: Family) -> Array:
+    def _exposed(self, data: DataColumns, family: ObservationFamily) -> Array:
         """Logarithms of exposures."""
         if self.exposure is None:
             return np.zeros(data.rows)
@@ -244,7 +244,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             )
         return family.shift(found)
 
-    def _blocks(self, data: Frame) -> list[Block]:
+    def _blocks(self, data: DataColumns) -> list[EffectBlock]:
         """Blocks of all terms; fixed effects are one."""
         wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
         if wanted is None:
@@ -262,7 +262,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             intercept = (
                 100.0 if self.intercept is True else number(self.intercept, "intercept", above=0.0)
             )
-        blocks: list[Block] = []
+        blocks: list[EffectBlock] = []
         if fixed or intercept is not None:
             blocks.append(FixedBlock(fixed, data, intercept))
         blocks += [one.bind(data) for one in others]
@@ -274,7 +274,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             raise InputError("the model has no terms and no intercept")
         return blocks
 
-    def _start(self, objective: Objective, data: Frame, y: Any, weights: Any) -> None:
+    def _start(self, objective: EffectsObjective, data: DataColumns, y: Any, weights: Any) -> None:
         """Let the search begin at the mode of a window of rows, where a field is large."""
         wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
         part = None if wanted is None else window(wanted, objective.assembly.blocks, data)
@@ -288,7 +288,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                found: State = small.fit(columns, y[part.rows], own).state_
+                found: EffectsState = small.fit(columns, y[part.rows], own).state_
                 units = np.log(found.family.unit / objective.family.unit)
                 inner = found.objective()
                 H = curvature(inner, inner(small.theta_)) * (data.rows / len(part.rows))
@@ -329,7 +329,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         tuple of str
             Sentences; none if there is nothing to say.
         """
-        state: State = self._fitted()
+        state: EffectsState = self._fitted()
         objective = state.objective()
         mode = objective(self.theta_)
         said = findings(objective, mode) + bounds_reached(objective, mode)
@@ -343,15 +343,15 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         return tuple(said)
 
 
-def _plain(one: Evaluation) -> float:
+def _plain(one: ObjectiveValue) -> float:
     return one.value
 
 
-def _corrected(one: Evaluation) -> float:
+def _corrected(one: ObjectiveValue) -> float:
     return one.posterior.corrected_evidence().value + one.log_prior
 
 
-def _possible(offset: Array, y: Array, family: Family) -> Any:
+def _possible(offset: Array, y: Array, family: ObservationFamily) -> Any:
     """Rows that can be: a rate of 0 has no counts, and says nothing."""
     none = np.isneginf(offset)
     if none.any():
@@ -368,7 +368,7 @@ def _possible(offset: Array, y: Array, family: Family) -> Any:
 
 
 def _complain(
-    model: Any, assembly: Assembly, A: sparse.csr_array, mode: Mode, objective: Objective
+    model: Any, assembly: Assembly, A: sparse.csr_array, mode: Mode, objective: EffectsObjective
 ) -> None:
     for sentence in bounds_reached(objective, mode.evaluation, upper=True):
         warn(sentence, UserWarning)

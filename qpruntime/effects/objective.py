@@ -12,9 +12,9 @@ from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime.dataframes.readers import Frame
-from qpruntime.effects.families import Family
-from qpruntime.effects.term import Block, block_pattern
+from qpruntime.dataframes.readers import DataColumns
+from qpruntime.effects.families import ObservationFamily
+from qpruntime.effects.term import EffectBlock, block_pattern
 from qpruntime.errors import NumericalError
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.infer import infer_precision
@@ -26,8 +26,8 @@ from qpruntime.learning.objective import parameter_slopes
 
 __all__ = [
     "Assembly",
-    "Evaluation",
-    "Objective",
+    "EffectsObjective",
+    "ObjectiveValue",
 ]
 
 # --- Log evidence of hyper-parameters, with exact slopes, and log prior; sites stay warm.
@@ -40,7 +40,7 @@ _LARGE = 5e7
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class ObjectiveValue:
     """What is known at one theta.
 
     Attributes
@@ -75,7 +75,7 @@ class Evaluation:
         return self.evidence_slope + self.prior_slope
 
 
-class Objective:
+class EffectsObjective:
     """Evidence of an assembly with its data.
 
     Parameters
@@ -100,7 +100,7 @@ class Objective:
         y: Array,
         offset: Array,
         weights: Array | None,
-        family: Family,
+        family: ObservationFamily,
         tol: float = 1e-6,
         max_sweeps: int = 100,
         operations: float | None = None,
@@ -148,7 +148,7 @@ class Objective:
             sites=sites,
         )
 
-    def loosely(self, theta: Array) -> Evaluation:
+    def loosely(self, theta: Array) -> ObjectiveValue:
         """Evaluate at theta as well as a search needs it that comes from far away.
 
         The evidence is stationary in the sites: its error is of second order in theirs.
@@ -158,7 +158,7 @@ class Objective:
 
     def __call__(
         self, theta: Array, tol: float | None = None, key: Array | None = None
-    ) -> Evaluation:
+    ) -> ObjectiveValue:
         """Evaluate at theta, from the sites of near ones, by theta or another key."""
         self.evaluations += 1
         own, logs = np.split(theta, [len(self.assembly.start)])
@@ -185,7 +185,7 @@ class Objective:
             solution_of(found).solved.discard()
         # Often far less than what was asked for: the search then need not come here again.
         reached = found.history[-1] if found.converged else tol
-        return Evaluation(
+        return ObjectiveValue(
             np.array(theta),
             found,
             found.log_evidence,
@@ -238,7 +238,7 @@ class Assembly:
         Entries of theta of every block.
     """
 
-    def __init__(self, blocks: list[Block]) -> None:
+    def __init__(self, blocks: list[EffectBlock]) -> None:
         self.blocks = list(blocks)
         self.pattern = block_pattern([one.pattern for one in blocks])
         self.places = _slices([one.size for one in blocks])
@@ -267,12 +267,12 @@ class Assembly:
         """Names of theta's entries, with their blocks."""
         return [f"{one.name}: {name}" for one in self.blocks for name in one.parameters]
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Design of the rows that the blocks were bound to."""
         return _joined([one.columns(data) for one in self.blocks])
 
     def ahead(
-        self, data: Frame, thetas: Sequence[Array]
+        self, data: DataColumns, thetas: Sequence[Array]
     ) -> Iterator[tuple[sparse.csr_array, Array]]:
         """Design of new rows, and the prior variance of what no known effect says, by theta.
 

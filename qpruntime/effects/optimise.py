@@ -12,11 +12,11 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from qpruntime._typing import Array
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.fixed import FixedBlock
-from qpruntime.effects.objective import Assembly, Evaluation, Objective
+from qpruntime.effects.objective import Assembly, EffectsObjective, ObjectiveValue
 from qpruntime.effects.spde import Plane, PlaneBlock
-from qpruntime.effects.term import Block, Term
+from qpruntime.effects.term import EffectBlock, Term
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 
 __all__ = [
@@ -47,7 +47,9 @@ class Window(NamedTuple):
     terms: list[Term]
 
 
-def window(terms: Sequence[Term], blocks: Sequence[Block], data: Frame) -> Window | None:
+def window(
+    terms: Sequence[Term], blocks: Sequence[EffectBlock], data: DataColumns
+) -> Window | None:
     """Return a window around the middle of the largest field, if that is large.
 
     Coasts and holes are left out of it. Fields within products have none.
@@ -87,7 +89,7 @@ def _within(term: Term, known: dict[str, Any]) -> Term:
 # start leaves of it.
 
 
-def most_likely(objective: Objective, max_iterations: int = 200) -> Mode:
+def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
     """Return the evaluation at the hyper-parameters of the largest likelihood.
 
     The likelihood is the evidence of all effects but the fixed ones, without priors of
@@ -108,7 +110,7 @@ def most_likely(objective: Objective, max_iterations: int = 200) -> Mode:
     place = assembly.places[0]
     A = sparse.csr_array(objective.A)
     X, rest = A[:, place].toarray(), sparse.csr_array(A[:, place.stop :])
-    inner = Objective(
+    inner = EffectsObjective(
         Assembly(assembly.blocks[1:]), rest, objective.y, objective.offset, objective.weights,
         objective.family, objective.tol, objective.max_sweeps, objective.operations,
     )  # fmt: skip
@@ -150,16 +152,16 @@ class Mode(NamedTuple):
         The optimiser's own.
     """
 
-    evaluation: Evaluation
+    evaluation: ObjectiveValue
     iterations: int
     converged: bool
     message: str
 
 
-def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200) -> Mode:
+def maximise(objective: EffectsObjective, prior: bool = True, max_iterations: int = 200) -> Mode:
     """Return the mode; without `prior` that of the evidence alone."""
 
-    def of(one: Evaluation) -> tuple[float, Array]:
+    def of(one: ObjectiveValue) -> tuple[float, Array]:
         if prior:
             return one.value, one.slope
         return one.evidence, one.evidence_slope
@@ -201,7 +203,7 @@ def maximise(objective: Objective, prior: bool = True, max_iterations: int = 200
 _STEP = 1e-2
 
 
-def curvature(objective: Objective, centre: Evaluation) -> Array:
+def curvature(objective: EffectsObjective, centre: ObjectiveValue) -> Array:
     """Less the second derivatives of the log density of theta, (p, p), by differences of slopes."""
     p = objective.size
     H = np.empty((p, p))
@@ -217,7 +219,7 @@ def curvature(objective: Objective, centre: Evaluation) -> Array:
     return H
 
 
-def curvatures(objective: Objective, one: Evaluation) -> Array:
+def curvatures(objective: EffectsObjective, one: ObjectiveValue) -> Array:
     """Estimates of the curvature of the log evidence by theta, shape (p,), at least 1.
 
     The expected one of fully seen effects is tr(S0 dQ S0 dQ)/2; of those that are seen in part,

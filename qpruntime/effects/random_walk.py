@@ -10,10 +10,17 @@ from scipy import sparse
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import flag, shown, whole
-from qpruntime.dataframes.readers import Frame
-from qpruntime.effects.intrinsic import Structure, scaled, stiffened
+from qpruntime.dataframes.readers import DataColumns
+from qpruntime.effects.intrinsic import ScaledStructure, scaled, stiffened
 from qpruntime.effects.state import forecasts
-from qpruntime.effects.term import DEVIATION, LOG_DEVIATION, Block, Pattern, Term, deviation_prior
+from qpruntime.effects.term import (
+    DEVIATION,
+    LOG_DEVIATION,
+    BlockPattern,
+    EffectBlock,
+    Term,
+    deviation_prior,
+)
 from qpruntime.errors import InputError
 
 __all__ = ["Walk", "WalkBlock"]
@@ -75,16 +82,16 @@ class Walk(Term):
         kind = f"season {self.season}" if self.season else f"rw{self.order}"
         return f"{kind}({self.column})"
 
-    def bind(self, data: Frame) -> WalkBlock:
+    def bind(self, data: DataColumns) -> WalkBlock:
         """Return the block with knots over the range of the column."""
         return WalkBlock(self, data)
 
 
 @restorable("walk-block/1")
-class WalkBlock(Block):
+class WalkBlock(EffectBlock):
     """Values at K knots; of second order the slope of a line after them."""
 
-    def __init__(self, term: Walk, data: Frame) -> None:
+    def __init__(self, term: Walk, data: DataColumns) -> None:
         self.name, self.column = term.name, term.column
         if term.order not in (1, 2):
             raise InputError(f"order of Walk must be 1 or 2, got {shown(term.order)}")
@@ -112,7 +119,7 @@ class WalkBlock(Block):
         deficiency = 1 if cyclic else deficiency
         R, factor = scaled(R, deficiency)
         self.innovation = 1.0 / np.sqrt(factor)
-        self.structure = Structure(R, deficiency, _FREE**-2.0 if season else None)
+        self.structure = ScaledStructure(R, deficiency, _FREE**-2.0 if season else None)
         self.line = term.order == 2 and season is None and not cyclic
         size = count + int(self.line)
         self.labels = np.append(self.knots, np.nan) if self.line else self.knots
@@ -126,7 +133,7 @@ class WalkBlock(Block):
             self.constraint = np.pad(np.array(free), ((0, 0), (0, int(self.line))))
         own = sparse.coo_array(R)
         diagonal = np.arange(size)
-        self.pattern = Pattern(
+        self.pattern = BlockPattern(
             np.concatenate([own.row, diagonal]), np.concatenate([own.col, diagonal]), size
         )
         self.R = self.pattern.added(np.concatenate([own.data, np.zeros(size)]))
@@ -137,11 +144,11 @@ class WalkBlock(Block):
         self.parameters, self.start = ("log sd",), np.array([np.log(0.5)])
         self.bounds = np.array([LOG_DEVIATION])
 
-    def _rows(self, data: Frame) -> tuple[Array, Array]:
+    def _rows(self, data: DataColumns) -> tuple[Array, Array]:
         values = data.numbers(self.column)
         return values, (values - self.origin) / self.step
 
-    def _design(self, data: Frame) -> tuple[sparse.csr_array, Array]:
+    def _design(self, data: DataColumns) -> tuple[sparse.csr_array, Array]:
         """Design, and the variance over sd^2 of what lies beyond the knots."""
         values, position = self._rows(data)
         count = len(self.knots)
@@ -173,11 +180,11 @@ class WalkBlock(Block):
         design = sparse.coo_array((entries, (i, j)), shape=(data.rows, self.size))
         return sparse.csr_array(design), variance
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Linear interpolation between knots."""
         return self._design(data)[0]
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+    def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """The same; beyond the knots the walk goes on."""
         design, variance = self._design(data)
         return design, variance * np.exp(2.0 * theta[0])

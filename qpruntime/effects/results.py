@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, flag, levels, number, shown, whole
 from qpruntime._validation import generator as generator_of
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.families import observation_quantiles, trials_of
-from qpruntime.effects.state import State
+from qpruntime.effects.state import EffectsState
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import PrecisionPosterior, Profile
 from qpruntime.predictive.density import log_density, wide
 from qpruntime.predictive.mixtures import Mixture
@@ -47,14 +47,14 @@ _WIDE = 1.0
 class Predictions:
     """Methods of a fitted `EffectsModel`."""
 
-    state_: State
+    state_: EffectsState
     theta_: Array
     log_evidence_: float
     converged_: bool
     exposure: Any
     offset: Any
 
-    def _fitted(self) -> State:
+    def _fitted(self) -> EffectsState:
         check_is_fitted(self, "state_")
         return self.state_
 
@@ -186,7 +186,7 @@ class Predictions:
     def _ahead(self, X: Any) -> tuple[Mixture, Array]:
         """The linear predictor, without and with what offsets and exposures add."""
         state: Any = self._fitted()
-        data = Frame(X)
+        data = DataColumns(X)
         model: Any = self
         offset = model._offset(data) + model._exposed(data, state.family)
         return state.ahead(data, np.zeros(data.rows)), offset
@@ -218,7 +218,7 @@ class Predictions:
         if state.family.kind == "counts" and state.rows <= _FEW:
             wide_rows = np.flatnonzero((mixture.variance > _WIDE).any(axis=0))
             if wide_rows.size:
-                rates = corrected_rates(state, Frame(X).take(wide_rows), offset[wide_rows])
+                rates = corrected_rates(state, DataColumns(X).take(wide_rows), offset[wide_rows])
                 for own, rate in zip(each, rates, strict=True):
                     own[wide_rows] = np.fmin(own[wide_rows], rate)
         return np.asarray(mixture.weights @ np.array(each))
@@ -318,7 +318,7 @@ class Predictions:
         return found
 
 
-def _wanted(profile: bool | None, state: State) -> bool:
+def _wanted(profile: bool | None, state: EffectsState) -> bool:
     if profile is None:
         return state.rows <= _FEW
     return flag(profile, "profile")
@@ -416,7 +416,7 @@ class MarginalMixture(NamedTuple):
     weights : ndarray, shape (J,)
     """
 
-    parts: tuple[Marginals, ...]
+    parts: tuple[CorrectedMarginals, ...]
     weights: Array
 
     def moments(self) -> tuple[Array, Array]:
@@ -442,7 +442,7 @@ class MarginalMixture(NamedTuple):
 
 
 def corrected_effects(
-    state: State, block: int, rows: sparse.csr_array, correction: str
+    state: EffectsState, block: int, rows: sparse.csr_array, correction: str
 ) -> MarginalMixture:
     """Sums of one block's effects, shape (R, K of the block), with corrected densities."""
     place = state.assembly.places[block]
@@ -458,7 +458,7 @@ def corrected_effects(
     return MarginalMixture(tuple(parts), state.nodes.weights)
 
 
-def corrected_rates(state: State, data: Frame, offset: Array) -> list[Array]:
+def corrected_rates(state: EffectsState, data: DataColumns, offset: Array) -> list[Array]:
     """Expected counts of rows at every node, each (T,), by corrected densities.
 
     The mean of e^f under a wide normal is that of its upper tail, which counts of zero rule out.

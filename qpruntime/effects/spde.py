@@ -16,14 +16,14 @@ from scipy import sparse
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.intrinsic import ShiftedDeterminant
 from qpruntime.effects.mesh import Mesh, mesh_over
 from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
-    Block,
-    Pattern,
+    BlockPattern,
+    EffectBlock,
     Term,
     deviation_prior,
     range_prior,
@@ -82,17 +82,17 @@ class Plane(Term):
         """What the part is called."""
         return f"plane({self.x}, {self.y})"
 
-    def bind(self, data: Frame) -> PlaneBlock:
+    def bind(self, data: DataColumns) -> PlaneBlock:
         """Return the block on a mesh around the points of these rows."""
         choice(self.outside, "outside", ("refuse", "nearest"))
         return PlaneBlock(self, data)
 
 
 @restorable("plane-block/1")
-class PlaneBlock(Block):
+class PlaneBlock(EffectBlock):
     """Values at the K nodes of a mesh."""
 
-    def __init__(self, term: Plane, data: Frame) -> None:
+    def __init__(self, term: Plane, data: DataColumns) -> None:
         self.name, self.over, self.outside = term.name, (term.x, term.y), term.outside
         points = self._points(data)
         mesh = term.mesh
@@ -114,7 +114,7 @@ class PlaneBlock(Block):
         third = sparse.coo_array(G @ sparse.diags_array(1.0 / C) @ G)
         own = np.arange(mesh.size)
         two = sparse.coo_array(G)
-        self.pattern = Pattern(
+        self.pattern = BlockPattern(
             np.concatenate([own, two.row, third.row]),
             np.concatenate([own, two.col, third.col]),
             mesh.size,
@@ -137,10 +137,10 @@ class PlaneBlock(Block):
         least = np.sqrt(float(np.median(mesh.areas)))
         self.bounds = np.array([LOG_DEVIATION, (np.log(least), np.log(10.0 * extent))])
 
-    def _points(self, data: Frame) -> Array:
+    def _points(self, data: DataColumns) -> Array:
         return np.column_stack([data.numbers(one) for one in self.over])
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Barycentric coordinates of every row's point in its triangle."""
         points = self._points(data)
         found, inside = self.mesh.located(points)

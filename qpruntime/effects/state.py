@@ -15,10 +15,10 @@ from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.fixed import FixedBlock
-from qpruntime.effects.integration import Nodes
-from qpruntime.effects.objective import Evaluation, Objective
+from qpruntime.effects.integration import HyperNodes
+from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
 from qpruntime.errors import InputError
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.pattern import Pattern
@@ -28,8 +28,8 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.mixtures import Mixture
 
 __all__ = [
+    "EffectsState",
     "Node",
-    "State",
     "forecasts",
 ]
 
@@ -93,7 +93,7 @@ _ANY = 1e300
 
 
 @restorable("state/1")
-class State:
+class EffectsState:
     """A fitted model's posterior: a mixture over nodes of hyper-parameters.
 
     Parameters
@@ -104,7 +104,9 @@ class State:
         Of the nodes.
     """
 
-    def __init__(self, objective: Objective, nodes: Nodes, evaluations: list[Evaluation]) -> None:
+    def __init__(
+        self, objective: EffectsObjective, nodes: HyperNodes, evaluations: list[ObjectiveValue]
+    ) -> None:
         self.assembly, self.family = objective.assembly, objective.family
         A = sparse.csr_array(objective.A)
         self.design = (A.data, A.indices, A.indptr)
@@ -118,10 +120,10 @@ class State:
         self._nodes: dict[int, Node] = {}
         self._pattern: Pattern | None = objective.pattern
 
-    def objective(self) -> Objective:
+    def objective(self) -> EffectsObjective:
         """The evidence that was maximised."""
         data = self.A, self.y, self.offset, self.weights
-        return Objective(self.assembly, *data, self.family, *self.limits)
+        return EffectsObjective(self.assembly, *data, self.family, *self.limits)
 
     @property
     def count(self) -> int:
@@ -177,7 +179,7 @@ class State:
         """The linear predictor at the rows of the fit."""
         return self._outside(self._mixed(lambda k: self.node(k).moments()), self.family.centre)
 
-    def ahead(self, data: Frame, offset: Array) -> Mixture:
+    def ahead(self, data: DataColumns, offset: Array) -> Mixture:
         """The linear predictor at new rows, with the prior's variance of what is unknown."""
 
         thetas = [self.split(theta)[0] for theta in self.nodes.theta]
@@ -225,7 +227,7 @@ class State:
         return {**vars(self), "_nodes": {}, "_pattern": None}
 
 
-def _sites_of_rows(one: Evaluation) -> NDArray[np.int32] | None:
+def _sites_of_rows(one: ObjectiveValue) -> NDArray[np.int32] | None:
     """Number of the site of every row: equal rows share one. None where none do."""
     seen = solution_of(one.posterior).seen
     own = seen.collapsed.rows.site

@@ -14,14 +14,14 @@ from scipy import sparse
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.errors import InputError
 
 __all__ = [
     "LOG_DEVIATION",
-    "Block",
+    "BlockPattern",
+    "EffectBlock",
     "NormalPrior",
-    "Pattern",
     "Term",
     "block_pattern",
     "covariance_of",
@@ -53,7 +53,7 @@ class Term(ABC):
         """What the part is called in summaries."""
 
     @abstractmethod
-    def bind(self, data: Frame) -> Block:
+    def bind(self, data: DataColumns) -> EffectBlock:
         """Return the block for these rows of data.
 
         Raises
@@ -63,7 +63,7 @@ class Term(ABC):
         """
 
 
-class Block(ABC):
+class EffectBlock(ABC):
     """One part of the predictor, bound to data.
 
     Attributes
@@ -85,7 +85,7 @@ class Block(ABC):
 
     name: str
     labels: Any
-    pattern: Pattern
+    pattern: BlockPattern
     parameters: tuple[str, ...] = ()
     start: Array
     bounds: Array
@@ -98,10 +98,10 @@ class Block(ABC):
         return self.pattern.size
 
     @abstractmethod
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Design for the rows the block was bound to, or others of known levels, shape (N, K)."""
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+    def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """Design for new rows (T, K), and the prior variance (T,) of what no known effect says."""
         return self.columns(data), np.zeros(data.rows)
 
@@ -141,7 +141,7 @@ class Block(ABC):
 
 
 @restorable("effects-pattern/1")
-class Pattern:
+class BlockPattern:
     """Where a matrix (K, K) may have entries, by columns.
 
     Parameters
@@ -203,12 +203,12 @@ class Pattern:
         return found
 
 
-def diagonal_pattern(size: int) -> Pattern:
+def diagonal_pattern(size: int) -> BlockPattern:
     """The pattern of a diagonal matrix."""
-    return Pattern(np.arange(size), np.arange(size), size)
+    return BlockPattern(np.arange(size), np.arange(size), size)
 
 
-def block_pattern(patterns: list[Pattern]) -> Pattern:
+def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
     """The pattern of the matrix with these on its diagonal; its entries are theirs, in order."""
     starts = np.cumsum([0] + [one.size for one in patterns])
     pairs = zip(patterns, starts, strict=False)
@@ -216,7 +216,7 @@ def block_pattern(patterns: list[Pattern]) -> Pattern:
     for one, start in pairs:
         rows.append(one.indices + start)
         columns.append(one.columns + start)
-    return Pattern(np.concatenate(rows), np.concatenate(columns), int(starts[-1]))
+    return BlockPattern(np.concatenate(rows), np.concatenate(columns), int(starts[-1]))
 
 
 # --- Covariances S = D R D of the d numbers of a group, by free parameters.

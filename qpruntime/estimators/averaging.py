@@ -17,7 +17,7 @@ from qpruntime.estimators.process import all_of, one_or_columns
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
-from qpruntime.predictive.distribution import PLAIN, Predicted, Rows, log_probabilities
+from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets, log_probabilities
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
@@ -71,7 +71,7 @@ def mixed_normals(model: Any, points: Array, level: float) -> Array:
 # --- Quantiles of observations, averaged over hyper-parameters that were integrated.
 
 
-def mixed_at(model: Any, points: Array, q: Array, rows: Rows = PLAIN) -> Array:
+def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:
     """Quantiles (T, Q) of an observation at validated points, in units of y."""
     ((weights, models),) = nodes_of(model)
     centre, unit = model._units()

@@ -17,7 +17,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, flag
 from qpruntime._validation import generator as seeded
 from qpruntime._validation import whole as whole_number
-from qpruntime.dataframes.encoding import Table
+from qpruntime.dataframes.encoding import EncodedTable
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
     averaged,
@@ -40,7 +40,7 @@ from qpruntime.estimators.train import remember, train_all, whole
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.ep_fact import POINTS
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import solution_of
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.model_selection.budget import Stage
@@ -74,7 +74,7 @@ class GPEstimator(Parameters):
     n_features_in_: int
     n_iter_: int
     table_sha256_: str | None
-    columns_: Table | None
+    columns_: EncodedTable | None
     #: Data frames may have columns of levels, and missing values.
     takes_levels = True
 
@@ -259,7 +259,7 @@ class GPEstimator(Parameters):
         return mean, variance
 
     @sized(_rows)
-    def _marginals(self, points: Array, correction: Any) -> list[Marginals]:
+    def _marginals(self, points: Array, correction: Any) -> list[CorrectedMarginals]:
         """Corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
         own, inputs, priors = self._restore(), self._warped(points), self._prior_at(points)
@@ -278,7 +278,7 @@ class GPEstimator(Parameters):
 
     def marginals(
         self, X: ArrayLike, correction: Correction = "blend"
-    ) -> Marginals | tuple[Marginals, ...]:
+    ) -> CorrectedMarginals | tuple[CorrectedMarginals, ...]:
         """Corrected marginal densities of the latent function at `X`; see `Posterior.marginals`.
 
         Those of `posterior_`: in its units, and for counts of f without exposure. Where there are

@@ -43,7 +43,7 @@ from qpruntime.estimators.prior_mean import OfClasses, Target
 from qpruntime.estimators.prior_mean_selection import boosted_classes
 from qpruntime.estimators.process import all_of, commit, draft_of, renewed
 from qpruntime.estimators.train import begun, extended, fitted_table, table_to_fit, with_inducing
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.sparse.data import is_lazy
@@ -67,7 +67,7 @@ __all__ = [
 # --- scikit-learn classifier over `infer`: data and labels in, class probabilities out.
 
 
-class _Fitted(GPEstimator):
+class _ClassifierAttributes(GPEstimator):
     """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
 
     classes_: NDArray[Any]
@@ -82,7 +82,7 @@ class _Fitted(GPEstimator):
 
 @restorable("gp-classifier/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
-class GPClassifier(ClassifierMixin, _Fitted):
+class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     """Gaussian-process classification by QP or EP.
 
     Two classes take one Gaussian process; K > 2 take K of them, each class against the rest, or
@@ -489,7 +489,7 @@ class GPClassifier(ClassifierMixin, _Fitted):
         spread = self._spread_at(points)
         if self.correction is not None:
 
-            def by_grid(found: list[Marginals], spread: Array) -> Array:
+            def by_grid(found: list[CorrectedMarginals], spread: Array) -> Array:
                 ends, middle = found[0].interval(level), found[0].mean[:, None]
                 wider = np.sqrt(1.0 + spread / found[0].variance)[:, None]
                 return around(middle + wider * (ends - middle), signs_by_grid(found)[1])

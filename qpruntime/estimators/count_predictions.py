@@ -24,7 +24,7 @@ from qpruntime.estimators.averaging import (
     only_mode,
 )
 from qpruntime.estimators.base import GPEstimator
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum
 from qpruntime.likelihoods import Likelihood
@@ -124,7 +124,7 @@ class CountPredictions(GPEstimator):
             rate = LINKS[link].mean_rate(mean, variance)
             return rate, distribution.rate_std(mean, variance + spread, link)
 
-        def by_grid(found: Marginals, spread: Array) -> tuple[Array, Array]:
+        def by_grid(found: CorrectedMarginals, spread: Array) -> tuple[Array, Array]:
             return rates_by_grid(found, link=link)
 
         points = self._new_data(X)
@@ -249,7 +249,7 @@ class CountPredictions(GPEstimator):
                 mean, variance = mean[:, None], variance[:, None]
             return distribution.log_pmf(mean, variance, seen, predictive, **noise)
 
-        by_grid = Marginals.log_probability if exact else None
+        by_grid = CorrectedMarginals.log_probability if exact else None
         return self._counted_at(
             points, exposure, finish, columns, by_grid=by_grid, width=8 * columns[:1].size
         )
@@ -299,7 +299,9 @@ class CountPredictions(GPEstimator):
         ) -> Any:
             return finish(slope * mean + shift, slope**2 * variance, *rows)
 
-        def of_marginals(found: list[Marginals], slope: Array, shift: Array, *rows: Array) -> Any:
+        def of_marginals(
+            found: list[CorrectedMarginals], slope: Array, shift: Array, *rows: Array
+        ) -> Any:
             assert by_grid is not None
             return by_grid(found[0].scaled(slope, shift), *rows)
 

@@ -25,7 +25,7 @@ from sklearn.utils.validation import (
 
 from qpruntime._typing import Array
 from qpruntime._validation import floats, shown, unmasked
-from qpruntime.dataframes.encoding import Table
+from qpruntime.dataframes.encoding import EncodedTable
 from qpruntime.dataframes.levels import (
     is_missing,
     kinds_of,
@@ -333,7 +333,7 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     if hasattr(X, "toarray"):
         return None
     X = unmasked(X, "X", missing=True)
-    known: Table | None = None if reset else getattr(model, "columns_", None)
+    known: EncodedTable | None = None if reset else getattr(model, "columns_", None)
     columns = _columns(X, known)
     if columns is None:
         if reset:
@@ -344,7 +344,7 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
         counted = _counted(sample_weight, X)
         if counted is not None:
             seen = [column.take(counted) for column in columns]
-        table = Table.of(seen)
+        table = EncodedTable.of(seen)
         if not (table.plain or getattr(model, "takes_levels", False)):
             raise _numbers_only(model, table)
         model.columns_ = table
@@ -371,7 +371,7 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
 
 def levels_of(model: Any) -> tuple[int, ...]:
     """Columns of the matrix of a fitted table that are codes of levels."""
-    table: Table | None = getattr(model, "columns_", None)
+    table: EncodedTable | None = getattr(model, "columns_", None)
     return () if table is None else table.categorical
 
 
@@ -381,7 +381,7 @@ def on_columns(model: Any, estimator: Any) -> Any:
     Other estimators, and pipelines of arrays, are returned as they are; so are all where pandas is
     missing.
     """
-    table: Table | None = getattr(model, "columns_", None)
+    table: EncodedTable | None = getattr(model, "columns_", None)
     named = getattr(model, "feature_names_in_", None)
     if not isinstance(estimator, Pipeline) or named is None or find_spec("pandas") is None:
         return estimator
@@ -426,7 +426,7 @@ def kernel_of_table(model: Any, settings: Settings) -> Settings:
 
 
 def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
-    table: Table | None = getattr(model, "columns_", None)
+    table: EncodedTable | None = getattr(model, "columns_", None)
     kernel = _numbered(kernel, [str(one) for one in getattr(model, "feature_names_in_", ())])
     if table is None or table.plain:
         return kernel
@@ -445,7 +445,7 @@ def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
     return On(kernel, list(range(count))) * gaps
 
 
-def _columns(X: Any, known: Table | None) -> list[Column] | None:
+def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
     """Columns of X, if it is a table that scikit-learn does not read, or not as this one."""
     mixed = known is not None and not known.plain
     if is_frame(X):
@@ -499,14 +499,14 @@ def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
     return np.flatnonzero(weights > 0.0)
 
 
-def _middle(X: Any, counted: NDArray[np.intp] | None) -> Table | None:
+def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
     """What stands for numbers that are missing in rows to come."""
     try:
         some = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
         if counted is not None:
             some = some[counted]
         some = np.asarray(some[:: len(some) // _ROWS + 1], dtype=float)
-        return Table.of(of_array(some, [str(k) for k in range(some.shape[1])]))
+        return EncodedTable.of(of_array(some, [str(k) for k in range(some.shape[1])]))
     except Exception:  # no matrix of numbers, of which validators complain
         return None
 
@@ -516,14 +516,14 @@ def _names_first(X: Any) -> Any:
     return X if is_frame(X) else np.empty(np.shape(X))
 
 
-def _numbers_only(model: Any, table: Table) -> InputError:
+def _numbers_only(model: Any, table: EncodedTable) -> InputError:
     return InputError(
         f"{type(model).__name__} takes numbers, none of them missing, and {_which(table)}: encode "
         "levels, and leave rows out or fill values in"
     )
 
 
-def _which(table: Table) -> str:
+def _which(table: EncodedTable) -> str:
     for name, levels in zip(table.names, table.levels, strict=True):
         if levels is not None:
             return f"column {name} has levels"

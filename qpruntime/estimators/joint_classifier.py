@@ -28,7 +28,7 @@ from qpruntime.inference.multiclass.posterior import (
 )
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
-from qpruntime.inference.sparse.features import Inducing as Points
+from qpruntime.inference.sparse.features import InducingInputs as Points
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
@@ -370,7 +370,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
     if settings.sparse is None:
         few = n <= DENSE_ROW_LIMIT or settings.auto is None or model.correction is not None
         return None if few else int(np.clip(_TOGETHER // classes, _FEWEST, _MOST))
-    wanted = settings.sparse.points
+    wanted: Any = settings.sparse.points
     if isinstance(wanted, str):
         raise InputError(
             f'inducing={shown(given)} is not for multi_class="joint": give a number, inducing=100, '

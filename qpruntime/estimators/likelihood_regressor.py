@@ -49,7 +49,7 @@ from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.binomial import MOST_TRIALS
 from qpruntime.predictive.counts import exposures
 from qpruntime.predictive.density import log_density
-from qpruntime.predictive.distribution import PLAIN, Predicted, Rows
+from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -205,7 +205,7 @@ class LikelihoodRegressor(GPEstimator):
         """
         return self._quantiles_at(self._new_data(X), q, PLAIN)
 
-    def _quantiles_at(self, points: Array, q: ArrayLike, rows: Rows) -> Array:
+    def _quantiles_at(self, points: Array, q: ArrayLike, rows: RowOffsets) -> Array:
         at = levels(q, "q")
         if is_integrated(self):
             mixed = mixed_at(self, points, at.reshape(-1), rows)
@@ -214,10 +214,10 @@ class LikelihoodRegressor(GPEstimator):
         columns = rows.columns(len(points))
 
         def finish(mean: Array, variance: Array, *own: Array) -> Array:
-            return found.quantiles(mean, variance, flat, Rows.of(*own))
+            return found.quantiles(mean, variance, flat, RowOffsets.of(*own))
 
         def by_grid(marginals: Any, *own: Array) -> Array:
-            return found.corrected_quantiles(marginals, flat, Rows.of(*own))
+            return found.corrected_quantiles(marginals, flat, RowOffsets.of(*own))
 
         if self.correction is None:
             inside = self._predicted(points, finish, *columns, width=NODES)
@@ -288,7 +288,7 @@ class LikelihoodRegressor(GPEstimator):
         """
         return self._sample_at(X, n, random_state, PLAIN)
 
-    def _sample_at(self, X: ArrayLike, n: int, random_state: Any, rows: Rows) -> Array:
+    def _sample_at(self, X: ArrayLike, n: int, random_state: Any, rows: RowOffsets) -> Array:
         rng = generator(random_state)
         if is_integrated(self):
             return drawn(LikelihoodRegressor._sample_at, self, X, whole(n, "n", 1), rng, rows)
@@ -390,9 +390,9 @@ class ExposedRegressor(LikelihoodRegressor):
         rows = self._rows(len(self._new_data(X)), exposure, trials)
         return self._sample_at(X, n, random_state, rows)
 
-    def _rows(self, count: int, exposure: ArrayLike | None, trials: ArrayLike | None) -> Rows:
+    def _rows(self, count: int, exposure: ArrayLike | None, trials: ArrayLike | None) -> RowOffsets:
         own = self.likelihood_
-        return Rows(log_exposures(own, exposure, count), _trials(own, trials, count))
+        return RowOffsets(log_exposures(own, exposure, count), _trials(own, trials, count))
 
     def _named(self, exposure: ArrayLike | None) -> None:
         """Raise if observations are to be judged whose exposures are not said."""

@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.posterior import solution_of
-from qpruntime.kernels.derivative_covariance import Asked, covariance, require_slopes
+from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance, require_slopes
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.monotone_solver import and_slopes, with_slopes
@@ -162,7 +162,7 @@ def _wrong(fit: Fit, data: Data, places: Array) -> dict[tuple[int, float, float]
     weights = data.scale * solution_of(fit.posterior).kept.weights
     for k in np.unique(slopes.feature):
         first = int(np.argmax(slopes.feature == k))
-        at = Asked(places, np.full(len(places), k))
+        at = DerivativeRows(places, np.full(len(places), k))
         mean = covariance(fit.kernel, at, slopes.asked(data.X)) @ weights
         key = int(k), float(signs[first]), float(slopes.times[first])
         found[key] = places[signs[first] * mean < 0.0]

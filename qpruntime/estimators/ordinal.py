@@ -18,13 +18,13 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, shown
 from qpruntime._validation import levels as quantile_levels
 from qpruntime.dataframes.levels import level_keys, level_values, numbers_of, sorted_levels
-from qpruntime.dataframes.readers import Categories, categories_of
+from qpruntime.dataframes.readers import DeclaredLevels, categories_of
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import check_labels, checked, fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.ordinal import BEYOND, MOST_LEVELS, gap_names, probabilities, thresholds
@@ -182,7 +182,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
             edges = thresholds(own, count) - mean[:, None]
             return _between(edges / root[:, None])
 
-        def by_grid(found: list[Marginals]) -> Array:
+        def by_grid(found: list[CorrectedMarginals]) -> Array:
             shares = [found[0].expect(partial(_share, own, count, k)) for k in range(count)]
             return np.column_stack(shares)
 
@@ -223,7 +223,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return _codes(self.levels_, checked(column_or_1d, y))
 
 
-def _ordered(given: Any, labels: NDArray[Any], declared: Categories) -> NDArray[Any]:
+def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDArray[Any]:
     """Return the levels in their order.
 
     Raises

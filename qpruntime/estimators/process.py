@@ -13,9 +13,9 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.inference.corrections.corrected import Correction
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import solution_of
-from qpruntime.kernels.derivative_covariance import Asked, covariance
+from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.monotone_solver import joint_covariance
 from qpruntime.learning.settings import Slopes
 
@@ -49,7 +49,9 @@ class Process:
         mean, variance = self.posterior.predict(*self._asked(points), mean=prior)
         return mean, variance
 
-    def corrected(self, points: Array, prior: ArrayLike, correction: Correction) -> Marginals:
+    def corrected(
+        self, points: Array, prior: ArrayLike, correction: Correction
+    ) -> CorrectedMarginals:
         """Corrected marginals at points (T, d), of these prior means (T,)."""
         # Of the same seed, so that blocks of points have the same chains.
         return self.posterior.marginals(
@@ -82,7 +84,7 @@ class Process:
         """Prior covariances with what was observed (T, N), and prior variances (T,)."""
         if self.slopes is not None:
             asked = self.slopes.asked(self.X_train)
-            K_star = covariance(self.kernel, Asked.values(points), asked)
+            K_star = covariance(self.kernel, DerivativeRows.values(points), asked)
             K_star *= self.slopes.scales(len(self.X_train), self.slope)
             return K_star, self.kernel.diag(points)
         K_star = self.kernel(points, self.X_train)

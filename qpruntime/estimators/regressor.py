@@ -22,7 +22,7 @@ from qpruntime.estimators.process import draft_of
 from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.responses import spans
-from qpruntime.predictive.distribution import Rows
+from qpruntime.predictive.distribution import RowOffsets
 
 __all__ = ["GPRegressor"]
 
@@ -210,10 +210,10 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         columns = self._rows(len(points), exposure, trials).columns(len(points))
 
         def finish(mean: Array, variance: Array, *rows: Array) -> Array:
-            return np.column_stack(found.mean_and_variance(mean, variance, Rows.of(*rows)))
+            return np.column_stack(found.mean_and_variance(mean, variance, RowOffsets.of(*rows)))
 
         def by_grid(marginals: Any, *rows: Array) -> Array:
-            return found.corrected_moments(marginals, Rows.of(*rows))
+            return found.corrected_moments(marginals, RowOffsets.of(*rows))
 
         if self.correction is None:
             both = self._predicted(points, finish, *columns, width=NODES)

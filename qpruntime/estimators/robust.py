@@ -25,7 +25,7 @@ from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit, draft_of, renewed
 from qpruntime.estimators.train import begun, extended, table_to_fit, with_inducing
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
@@ -44,7 +44,7 @@ Bounds = tuple[float, float] | str
 _NODES = 1000
 
 
-class _Fitted(GPEstimator):
+class _RobustAttributes(GPEstimator):
     """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
 
     kernel_: Kernel
@@ -61,7 +61,7 @@ class _Fitted(GPEstimator):
 
 @restorable("gp-robust-regressor/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
-class GPRobustRegressor(RegressorMixin, _Fitted):
+class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.
 
     y = f(x) + scale t, t with nu degrees of freedom, f a Gaussian process. The kernel's parameters,
@@ -298,7 +298,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         scaled = (targets - self._centre_) / self._unit_
         if self.correction is not None:
 
-            def by_grid(found: list[Marginals], seen: Array) -> Array:
+            def by_grid(found: list[CorrectedMarginals], seen: Array) -> Array:
                 return found[0].log_probability(seen)
 
             return self._corrected(points, by_grid, scaled) - np.log(self._unit_)
@@ -331,7 +331,7 @@ class GPRobustRegressor(RegressorMixin, _Fitted):
         """Quantiles (T, Q) at validated points, of one set of hyper-parameters."""
         if self.correction is not None:
 
-            def by_grid(found: list[Marginals]) -> Array:
+            def by_grid(found: list[CorrectedMarginals]) -> Array:
                 inside = Predicted(self.likelihood_, None).corrected_quantiles(found, flat)
                 return self._centre_ + self._unit_ * inside
 

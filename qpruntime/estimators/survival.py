@@ -19,7 +19,7 @@ from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import Bounds, LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import get
 from qpruntime.likelihoods.responses import spans
@@ -181,7 +181,7 @@ class GPSurvival(LikelihoodRegressor):
             later = [cdf(own, mean, wide(variance), np.full(mean.size, t), True) for t in at]
             return np.column_stack(later)
 
-        def by_grid(found: list[Marginals]) -> Array:
+        def by_grid(found: list[CorrectedMarginals]) -> Array:
             return np.column_stack([found[0].expect(partial(self._later, t)) for t in at])
 
         if self.correction is not None:

@@ -37,9 +37,9 @@ __all__ = [
     "GONE",
     "TICK",
     "Cluster",
+    "ClusterArguments",
+    "ClusterTask",
     "Flight",
-    "Held",
-    "Task",
     "Unlike",
     "call",
     "connect",
@@ -137,8 +137,8 @@ class Cluster(Executor):
         return found
 
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
-        fresh = (Task(number, call) for number, call in enumerate(calls))
-        again: deque[Task] = deque()
+        fresh = (ClusterTask(number, call) for number, call in enumerate(calls))
+        again: deque[ClusterTask] = deque()
         flight = Flight(self._connected(), self._pack, self._held)
         lost, since = 0, time.monotonic()
         try:
@@ -179,7 +179,9 @@ class Cluster(Executor):
         finally:
             flight.drop()
 
-    def _result(self, task: Task, future: Future, again: deque[Task]) -> tuple[Any] | None:
+    def _result(
+        self, task: ClusterTask, future: Future, again: deque[ClusterTask]
+    ) -> tuple[Any] | None:
         """Return what came back, or None if the call goes out again."""
         if future.status == "finished":
             try:
@@ -244,7 +246,7 @@ class Cluster(Executor):
     def _connect(self) -> None:
         self._disconnect()
         self._client = connect(self.address, self.timeout)
-        self._held = Held(self._client)
+        self._held = ClusterArguments(self._client)
         self._alone = None
         since = time.monotonic()
         try:
@@ -290,7 +292,7 @@ GONE = (OSError, RuntimeError, CancelledError, LoopCancelledError, ClosedClientE
 
 
 @dataclass
-class Task:
+class ClusterTask:
     number: int
     call: Call
     tries: int = 0
@@ -336,7 +338,7 @@ def connect(address: str, timeout: float) -> Client:
     return found
 
 
-class Held:
+class ClusterArguments:
     """The lasting parts of arguments that one connection has on the cluster, of one owner."""
 
     def __init__(self, client: Client) -> None:
@@ -367,13 +369,13 @@ class Flight:
     """Calls that were handed out over one connection, and have not come back."""
 
     def __init__(
-        self, client: Client, pack: Callable[[Callable[[Any], Any]], bytes], held: Held
+        self, client: Client, pack: Callable[[Callable[[Any], Any]], bytes], held: ClusterArguments
     ) -> None:
         self._client = client
         self._pack = pack
         self._held = held
         self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
-        self._tasks: dict[Any, tuple[Task, Future]] = {}
+        self._tasks: dict[Any, tuple[ClusterTask, Future]] = {}
         self._arrived: SimpleQueue[Any] = SimpleQueue()
         self._count = 0
         self._function: Callable[[Any], Any] | None = None
@@ -389,7 +391,7 @@ class Flight:
             self._room, self._asked = max(2, AHEAD * threads()), time.monotonic()
         return self._room
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: ClusterTask) -> None:
         function, item = task.call
         self._count += 1
         key = f"{self._name}-{self._count}"
@@ -403,7 +405,7 @@ class Flight:
         self._tasks[key] = task, future
         future.add_done_callback(lambda future: self._arrived.put(future.key))
 
-    def next(self) -> tuple[Task, Future] | None:
+    def next(self) -> tuple[ClusterTask, Future] | None:
         """Wait for a call to come back; return None if none does for a while."""
         with suppress(Empty):
             return self._tasks[self._arrived.get(timeout=TICK)]
@@ -414,7 +416,7 @@ class Flight:
         del self._tasks[future.key]
         future.release()
 
-    def drop(self) -> list[Task]:
+    def drop(self) -> list[ClusterTask]:
         """Forget what is out, and return it."""
         tasks = [task for task, _ in self._tasks.values()]
         with suppress(*GONE):

@@ -11,9 +11,9 @@ from sklearn.base import clone
 
 from qpruntime._typing import Array
 from qpruntime._validation import real, whole
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.errors import InputError
-from qpruntime.forecasting.calendar import Clock, index_of
+from qpruntime.forecasting.calendar import StepClock, index_of
 from qpruntime.forecasting.families import values_of
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.long_table import part_of
@@ -88,8 +88,8 @@ def backtest(
         raise InputError(
             f"{count} windows of {ahead} rows take {2 * ahead * count} rows, got {n}: ask for fewer"
         )
-    order = np.argsort(Clock.of(given).steps(given), kind="stable")
-    frame = None if X is None else Frame(X)
+    order = np.argsort(StepClock.of(given).steps(given), kind="stable")
+    frame = None if X is None else DataColumns(X)
     if frame is not None and frame.rows != n:
         raise InputError(f"X must have {n} rows, one a time, got {frame.rows}")
     size = None if exposure is None else np.broadcast_to(real(exposure, "exposure"), (n,))

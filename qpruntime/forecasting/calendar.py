@@ -15,7 +15,7 @@ from qpruntime.errors import InputError
 
 __all__ = [
     "MICROSECOND",
-    "Clock",
+    "StepClock",
     "are_working",
     "in_months",
     "index_of",
@@ -40,7 +40,7 @@ _WORKING = _YEAR / _WEEK * 5.0
 
 @restorable("calendar-clock/1")
 @dataclass(frozen=True)
-class Clock:
+class StepClock:
     """Origin and length of the steps of a series.
 
     Attributes
@@ -69,7 +69,7 @@ class Clock:
     time: float = 0.0
 
     @classmethod
-    def of(cls, index: Any) -> Clock:
+    def of(cls, index: Any) -> StepClock:
         """Return that of an index (N,) of numbers or dates, in any order.
 
         A step is the least gap if all gaps are whole numbers of it, as of series with missing

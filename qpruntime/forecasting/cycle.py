@@ -14,13 +14,13 @@ from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
-    Block,
+    BlockPattern,
+    EffectBlock,
     NormalPrior,
-    Pattern,
     Term,
     deviation_prior,
 )
@@ -62,13 +62,13 @@ class Cycle(Term):
         """What the part is called."""
         return f"cycle({self.column})"
 
-    def bind(self, data: Frame) -> CycleBlock:
+    def bind(self, data: DataColumns) -> CycleBlock:
         """Return the block for the times of these rows."""
         return CycleBlock(self, data)
 
 
 @restorable("cycle-block/1")
-class CycleBlock(Block):
+class CycleBlock(EffectBlock):
     """Values and scaled slopes at K times, Markov from one to the next.
 
     theta has the logarithms of the standard deviation, of the period and of the turns, how many
@@ -77,7 +77,7 @@ class CycleBlock(Block):
 
     moves = True
 
-    def __init__(self, term: Cycle, data: Frame) -> None:
+    def __init__(self, term: Cycle, data: DataColumns) -> None:
         self.name, self.column = term.name, term.column
         self.times = np.unique(data.numbers(term.column))
         self.labels = np.repeat(self.times, 2)
@@ -90,7 +90,7 @@ class CycleBlock(Block):
             for j in (0, 1):
                 rows += [own[:-1] + i, own[1:] + j]
                 columns += [own[1:] + j, own[:-1] + i]
-        self.pattern = Pattern(np.concatenate(rows), np.concatenate(columns), 2 * K)
+        self.pattern = BlockPattern(np.concatenate(rows), np.concatenate(columns), 2 * K)
         self.prior = deviation_prior(term.prior)
         self.priors = (NormalPrior(_PERIOD), NormalPrior(_TURNS))
         self.parameters = ("log sd", "log period", "log turns")
@@ -99,7 +99,7 @@ class CycleBlock(Block):
         period = (self.centre - _FAR, self.centre + _FAR)
         self.bounds = np.array([LOG_DEVIATION, period, _LOG_TURNS])
 
-    def columns(self, data: Frame) -> sparse.csr_array:
+    def columns(self, data: DataColumns) -> sparse.csr_array:
         """Ones at the values of the times of the rows."""
         place = np.searchsorted(self.times, data.numbers(self.column))
         rows = np.arange(data.rows)
@@ -153,7 +153,7 @@ class CycleBlock(Block):
         third, three = self.priors[1](float(theta[2]))
         return first + second + third, np.array([one, two, three])
 
-    def ahead(self, data: Frame, theta: Array) -> tuple[sparse.csr_array, Array]:
+    def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """New times from their neighbours; the swing goes on and dies down beyond the ends."""
         times = data.numbers(self.column)
         K, T = len(self.times), data.rows

@@ -13,8 +13,8 @@ from qpruntime._typing import Array
 from qpruntime.forecasting.families import scale_of
 from qpruntime.forecasting.trial import (
     SURE,
-    Chosen,
-    Known,
+    ChosenStructure,
+    ObservedSeries,
     best_of,
     evidence,
     fitted,
@@ -52,7 +52,7 @@ def varies(residual: Array) -> bool:
     return above or float(square.max()) > _FAR**2
 
 
-def varied(options: Any, best: Chosen, known: Known) -> Chosen:
+def varied(options: Any, best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     """Negative binomial if counts vary more than Poisson's; with more zeros if there are more.
 
     Peaks of single counts look like noise that lasts under a Poisson family, and zeros like a
@@ -79,11 +79,11 @@ def varied(options: Any, best: Chosen, known: Known) -> Chosen:
     return more if evidence(more, known) > evidence(found, known) + SURE else found
 
 
-def _positive(known: Known) -> bool:
+def _positive(known: ObservedSeries) -> bool:
     return known.exposure is None or bool((known.exposure > 0.0).all())
 
 
-def rounded(best: Chosen, known: Known, trends: Any) -> Chosen:
+def rounded(best: ChosenStructure, known: ObservedSeries, trends: Any) -> ChosenStructure:
     """Families of real numbers, if large counts vary less than counts of events do.
 
     Thousands of litres or of dollars are whole numbers too. The density of a real number is the
@@ -103,7 +103,7 @@ def rounded(best: Chosen, known: Known, trends: Any) -> Chosen:
     return more if preferred(more, known) > preferred(best, known) + SURE else best
 
 
-def heavy(best: Chosen, known: Known) -> Chosen:
+def heavy(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     """Student's t if residuals have heavy tails and the evidence says so."""
     residual = residuals(best, known)
     spread = float(np.mean(residual**2))

@@ -14,17 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, levels, real, whole
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Table
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
-from qpruntime.forecasting.calendar import Clock, index_of
+from qpruntime.forecasting.calendar import StepClock, index_of
 from qpruntime.forecasting.families import values_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import Structure, ahead_of
 from qpruntime.forecasting.structure_search import choose
-from qpruntime.forecasting.trial import Chosen, Known
+from qpruntime.forecasting.trial import ChosenStructure, ObservedSeries
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 
@@ -159,14 +159,16 @@ class GPForecaster(Savable, BaseEstimator):
         known = draft._read(y, X, index, exposure)
         return commit(self, draft._taken(choose(self, known)))
 
-    def _read(self, y: Any, X: Any, index: Any, exposure: Any, clock: Clock | None = None) -> Known:
+    def _read(
+        self, y: Any, X: Any, index: Any, exposure: Any, clock: StepClock | None = None
+    ) -> ObservedSeries:
         """Rows that are not missing, in the order of time; the clock and the end stay here."""
         given = index_of(y, index)
         if clock is None:
-            clock = Clock.of(given)
+            clock = StepClock.of(given)
         steps = clock.steps(given)
         if np.unique(steps).size < len(steps):
-            Clock.of(given)  # says which are the same
+            StepClock.of(given)  # says which are the same
         n = len(steps)
         values = values_of(y, n)
         size = None if exposure is None else real(exposure, "exposure")
@@ -184,17 +186,17 @@ class GPForecaster(Savable, BaseEstimator):
         columns = None
         self.regressors_ = None
         if X is not None:
-            frame = Frame(X)
+            frame = DataColumns(X)
             if frame.rows != n:
                 raise InputError(f"X must have {n} rows, one a step, got {frame.rows}")
             self.regressors_ = tuple(frame.names)
             columns = {str(name): frame.column(name)[rows] for name in frame.names}
         self.clock_, self.last_ = clock, float(steps.max())
-        return Known(
+        return ObservedSeries(
             clock, steps[rows], values[rows], columns, None if size is None else size[rows]
         )
 
-    def _taken(self, found: Chosen) -> Self:
+    def _taken(self, found: ChosenStructure) -> Self:
         """Take over what was chosen."""
         self.structure_, self.model_ = found.structure, found.model
         self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend

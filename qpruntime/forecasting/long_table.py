@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from qpruntime._validation import real
 from qpruntime.dataframes.levels import numbers_of, object_array
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.errors import InputError
 
 __all__ = ["LongTable", "part_of"]
@@ -35,7 +35,7 @@ class LongTable:
     labels: tuple[Hashable, ...]
     rows: list[NDArray[np.intp]]
     y: Any
-    X: Frame | None
+    X: DataColumns | None
     index: Any
     exposure: Any
 
@@ -48,7 +48,7 @@ class LongTable:
         InputError
             If lengths differ, a column is not there or rows have no label.
         """
-        frame = None if data is None else Frame(data)
+        frame = None if data is None else DataColumns(data)
         if by is None and frame is None and getattr(getattr(y, "index", None), "nlevels", 1) == 2:
             by, index = (y.index.get_level_values(k) for k in (0, 1))
         if by is None:
@@ -65,10 +65,10 @@ class LongTable:
             one if frame is None or not isinstance(one, str) else _column(data, frame, one)
             for one in (y, index, exposure)
         )
-        series = Frame({"by": by})
+        series = DataColumns({"by": by})
         levels, distinct = series.levels("by"), series.distinct_levels("by")
         n = len(levels)
-        columns = None if X is None else Frame(X)
+        columns = None if X is None else DataColumns(X)
         if columns is not None and columns.rows != n:
             raise InputError(f"X must have {n} rows, as by has, got {columns.rows}")
         for name, one in (("y", y), ("index", index)):
@@ -104,7 +104,7 @@ def part_of(column: Any, rows: Any) -> Any:
     return column[rows] if hasattr(column, "dtype") else np.asarray(column)[rows]
 
 
-def _column(data: Any, frame: Frame, name: Any) -> Any:
+def _column(data: Any, frame: DataColumns, name: Any) -> Any:
     """A column as it is: one of pandas keeps its time zone."""
     frame.column(name)
     try:

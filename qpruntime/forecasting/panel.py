@@ -26,7 +26,7 @@ from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.executors import threads_of
 from qpruntime.execution.resolve import executor_of
-from qpruntime.forecasting.calendar import Clock
+from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.long_table import LongTable
 from qpruntime.forecasting.pooling import Task, common, fit_some, pieces
@@ -375,7 +375,7 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
             warn(_sentence(draft.failed_, count), UserWarning)
         return commit(self, draft)
 
-    def _take(self, found: list[Any], clock: Clock | None, together: Any, errors: str) -> None:
+    def _take(self, found: list[Any], clock: StepClock | None, together: Any, errors: str) -> None:
         """Keep what was fitted, and name what was not."""
         self.models_ = {self.series_[k]: one for k, one, _ in found if one is not None}
         self.failed_ = {self.series_[k]: said for k, one, said in found if one is None}
@@ -425,16 +425,16 @@ def _alone(scheduler: str | None) -> int | None:
     return None if scheduler else 1
 
 
-def _clock(table: LongTable) -> Clock | None:
+def _clock(table: LongTable) -> StepClock | None:
     """One clock for all series, if their times are whole steps of it."""
     if table.index is None:
         longest = max(len(rows) for rows in table.rows)
-        return Clock.of(np.arange(max(longest, 3)))
+        return StepClock.of(np.arange(max(longest, 3)))
     own = table.index
     # Dates with a time zone are of pandas.
     values = own.drop_duplicates() if hasattr(own, "drop_duplicates") else np.unique(own)
     try:
-        found = Clock.of(values)
+        found = StepClock.of(values)
         steps = found.steps(values)
     except InputError:
         return None
@@ -442,7 +442,7 @@ def _clock(table: LongTable) -> Clock | None:
 
 
 def _common(
-    single: GPForecaster, table: LongTable, clock: Clock | None, most: int, spread: bool
+    single: GPForecaster, table: LongTable, clock: StepClock | None, most: int, spread: bool
 ) -> Structure:
     """Parts and hyper-parameters of a sample of the longer series."""
     length = np.array([len(rows) for rows in table.rows])

@@ -13,16 +13,16 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from qpruntime._typing import Array
-from qpruntime.effects.objective import Objective
+from qpruntime.effects.objective import EffectsObjective
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError
 from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.forecasting.calendar import Clock
+from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.families import COUNTS, scale_of
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.seasonality import common_seasons
 from qpruntime.forecasting.structure import Learnt, Structure
 from qpruntime.forecasting.structure_search import choose, regressors_of, seasonal
-from qpruntime.forecasting.trial import Chosen, Known, fitted
+from qpruntime.forecasting.trial import ChosenStructure, ObservedSeries, fitted
 
 __all__ = [
     "Task",
@@ -53,7 +53,7 @@ class Task(NamedTuple):
 
 
 #: Options, what all have in common, their clock, and series.
-Item = tuple[GPForecaster, Structure | None, Clock | None, Sequence[Task]]
+Item = tuple[GPForecaster, Structure | None, StepClock | None, Sequence[Task]]
 #: Number, forecaster or None, what was wrong.
 Result = tuple[int, GPForecaster | None, str]
 
@@ -79,7 +79,10 @@ def fit_some(item: Item) -> list[Result]:
 
 
 def _fitted(
-    options: GPForecaster, structure: Structure | None, clock: Clock | None, series: dict[str, Any]
+    options: GPForecaster,
+    structure: Structure | None,
+    clock: StepClock | None,
+    series: dict[str, Any],
 ) -> GPForecaster:
     own: GPForecaster = clone(options)
     if structure is None:
@@ -105,7 +108,7 @@ _SPREAD, _LEAST, _MOST, _STEP = 0.5, 0.1, 2.0, 1e-2
 _FLAT = 1e-3
 
 
-def common(options: Any, some: Sequence[Known], spread: bool) -> Structure:
+def common(options: Any, some: Sequence[ObservedSeries], spread: bool) -> Structure:
     """Return the parts that most of the series ask for, with common hyper-parameters.
 
     Parameters
@@ -145,7 +148,7 @@ def common(options: Any, some: Sequence[Known], spread: bool) -> Structure:
     return replace(structure, learnt=_learnt(parts, spread))
 
 
-def like(structure: Structure, known: Known) -> Structure:
+def like(structure: Structure, known: ObservedSeries) -> Structure:
     """The structure for one of the series, which may be too short for some seasons."""
     span = float(known.steps[-1] - known.steps[0]) + 1.0
     whole = structure.scale.whole
@@ -187,7 +190,7 @@ def _voted(each: list[Structure]) -> Structure:
     )
 
 
-def _learnt(parts: list[Chosen], spread: bool) -> Learnt:
+def _learnt(parts: list[ChosenStructure], spread: bool) -> Learnt:
     """Hyper-parameters of the sum of evidences, and how far single series are from them."""
     names = max((one.model.names_ for one in parts), key=len)
     alike = [one.model for one in parts if one.model.names_ == names]
@@ -198,7 +201,7 @@ def _learnt(parts: list[Chosen], spread: bool) -> Learnt:
     return Learnt(tuple(names), *_spread(objectives, centres))
 
 
-def _pooled(objectives: list[Objective], start: Array) -> Array:
+def _pooled(objectives: list[EffectsObjective], start: Array) -> Array:
     """Mode of the sum of log evidences and one log prior."""
     if not start.size:
         return start
@@ -226,7 +229,7 @@ def _pooled(objectives: list[Objective], start: Array) -> Array:
     return np.asarray(found.x)
 
 
-def _spread(objectives: list[Objective], start: Array) -> tuple[Array, Array]:
+def _spread(objectives: list[EffectsObjective], start: Array) -> tuple[Array, Array]:
     """Centres and spreads of normal hyper-parameters, by EM with Laplace's approximation."""
     centres, spread = start, np.full(start.size, _SPREAD)
     if not start.size:
@@ -242,7 +245,9 @@ def _spread(objectives: list[Objective], start: Array) -> tuple[Array, Array]:
     return centres, spread
 
 
-def _mode(objective: Objective, start: Array, centres: Array, spread: Array) -> tuple[Array, Array]:
+def _mode(
+    objective: EffectsObjective, start: Array, centres: Array, spread: Array
+) -> tuple[Array, Array]:
     """Mode of one series under a normal prior, and the variances there."""
     bounds = objective.bounds
 

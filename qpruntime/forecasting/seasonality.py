@@ -50,7 +50,7 @@ def find_seasons(steps: Array, y: Array, calendar: tuple[float, ...] = ()) -> tu
 
 def common_seasons(series: Sequence[tuple[Array, Array]]) -> tuple[float, ...]:
     """Return periods of several series, each of steps and values: their gains are added up."""
-    parts = [_Part(steps, y) for steps, y in series if _usable(steps, y)]
+    parts = [_SeriesPart(steps, y) for steps, y in series if _usable(steps, y)]
     if not parts:
         return ()
     span = max(one.span for one in parts)
@@ -79,7 +79,7 @@ def _usable(steps: Array, y: Array) -> bool:
     return whole and steps.size > _FEWEST and not (y == y[0]).all()
 
 
-class _Part:
+class _SeriesPart:
     """One series: what is left of it, and where a value follows another."""
 
     def __init__(self, steps: Array, y: Array) -> None:

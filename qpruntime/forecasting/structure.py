@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import real
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
-from qpruntime.effects.term import DEVIATION, Block, Term
+from qpruntime.effects.term import DEVIATION, EffectBlock, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, likelihood_of
@@ -24,8 +24,8 @@ __all__ = [
     "NOISE",
     "TREND",
     "Around",
-    "Held",
     "Learnt",
+    "PooledTerm",
     "Structure",
     "ahead_of",
 ]
@@ -121,7 +121,7 @@ class Structure:
             data[EXPOSURE] = np.log(data[EXPOSURE])
         if X is None:
             return data
-        frame = Frame(X)
+        frame = DataColumns(X)
         if frame.rows != len(steps):
             raise InputError(f"X must have {len(steps)} rows, one a step, got {frame.rows}")
         for name in self.regressors:
@@ -181,7 +181,7 @@ class Structure:
         family: Any = self.family
         bounds = None
         if self.learnt is not None:
-            terms = [Held.of(one, self.learnt) for one in terms]
+            terms = [PooledTerm.of(one, self.learnt) for one in terms]
             integrate = "mode" if self.learnt.stds is None else integrate
         if self._offset or self.learnt is not None:
             family = likelihood_of(self.family)
@@ -217,7 +217,7 @@ def phases(period: float) -> int:
     return int(min(_PHASES, max(4, round(period))))
 
 
-def _regressor(frame: Frame, name: str) -> Any:
+def _regressor(frame: DataColumns, name: str) -> Any:
     """A column of numbers, or of labels."""
     at = name if name in frame.names else int(name) if name.isdigit() else name
     if not frame.is_numeric(at) and frame.column(at).dtype.kind != "b":
@@ -298,7 +298,7 @@ class Learnt:
 
 
 @restorable("held-term/1")
-class Held(Term):
+class PooledTerm(Term):
     """A term whose hyper-parameters start at given values, and stay there or near.
 
     Parameters
@@ -325,7 +325,7 @@ class Held(Term):
         """What the part is called."""
         return self.term.name
 
-    def bind(self, data: Frame) -> Block:
+    def bind(self, data: DataColumns) -> EffectBlock:
         """Return the block of the term with its start, and its bounds or priors, replaced."""
         block = self.term.bind(data)
         block.start = np.clip(self.centres, *block.bounds.T)

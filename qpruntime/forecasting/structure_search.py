@@ -22,8 +22,8 @@ from qpruntime.forecasting.trial import (
     GAIN,
     MANY,
     SURE,
-    Chosen,
-    Known,
+    ChosenStructure,
+    ObservedSeries,
     best_of,
     evidence,
     fitted,
@@ -48,7 +48,7 @@ __all__ = [
 # --- What a series asks for: seasons, a trend, what lasts beside them, a family of observations.
 
 
-def choose(options: Any, known: Known) -> Chosen:
+def choose(options: Any, known: ObservedSeries) -> ChosenStructure:
     """Choose what the options of a forecaster leave open, and fit.
 
     What was tried and not taken may not have settled; what is taken says so.
@@ -71,7 +71,7 @@ def choose(options: Any, known: Known) -> Chosen:
     return best
 
 
-def _chosen(options: Any, known: Known) -> Chosen:
+def _chosen(options: Any, known: ObservedSeries) -> ChosenStructure:
     """The best of what was tried."""
     choice(options.trend, "trend", ("auto", "level", "line", "slope", "none"))
     for name in ("cycle", "drift", "outliers"):
@@ -106,7 +106,7 @@ def _chosen(options: Any, known: Known) -> Chosen:
     return best
 
 
-def _outliers(options: Any, known: Known, best: Structure) -> NDArray[np.intp]:
+def _outliers(options: Any, known: ObservedSeries, best: Structure) -> NDArray[np.intp]:
     """Rows that may have an effect of their own."""
     if not options.outliers:
         return np.zeros(0, dtype=np.intp)
@@ -114,8 +114,8 @@ def _outliers(options: Any, known: Known, best: Structure) -> NDArray[np.intp]:
 
 
 def _searched(
-    options: Any, known: Known, counts: bool, rows: NDArray[np.intp] | None = None
-) -> Chosen:
+    options: Any, known: ObservedSeries, counts: bool, rows: NDArray[np.intp] | None = None
+) -> ChosenStructure:
     """The best of what was tried at the mode, with effects for some of the rows."""
     y, family = known.y, options.family
     seen = y if rows is None else calmed(y, rows)
@@ -151,14 +151,14 @@ def _searched(
     return drifting(options, best, known, trends)
 
 
-def _nothing(options: Any, known: Known, integrate: Any) -> Chosen:
+def _nothing(options: Any, known: ObservedSeries, integrate: Any) -> ChosenStructure:
     """Fit to counts that are all 0: a level, and no more."""
     family = "poisson" if options.family == "auto" else options.family
     own = Structure((), regressors_of(known), "none", False, family, scale_of(family, known.y))
     return fitted(replace(own, empty=True), known, integrate)
 
 
-def regressors_of(known: Known) -> tuple[str, ...]:
+def regressors_of(known: ObservedSeries) -> tuple[str, ...]:
     """Columns that differ from row to row; the others have no coefficient."""
     if known.X is None:
         return ()
@@ -177,7 +177,7 @@ def regressors_of(known: Known) -> tuple[str, ...]:
     return tuple(used)
 
 
-def _seasons(asked: Any, known: Known, counts: bool) -> tuple[float, ...]:
+def _seasons(asked: Any, known: ObservedSeries, counts: bool) -> tuple[float, ...]:
     """Periods in steps."""
     steps = known.steps
     if isinstance(asked, str):
@@ -274,7 +274,9 @@ _SHORTEST, _SHARE, _STAYS = 3.0, 1.0 / 3.0, 0.5
 _PHASES, _TIMES = 60, 4.0
 
 
-def noisy(asked: Any, best: Chosen, known: Known, trends: Sequence[str]) -> Chosen:
+def noisy(
+    asked: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+) -> ChosenStructure:
     """With noise that lasts, if it is asked for or the evidence prefers it.
 
     A trend that drifts fast takes up what lasts a few steps, and then goes astray: residuals do not
@@ -304,7 +306,9 @@ def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LAS
     return share > errors / np.sqrt(follows.size)
 
 
-def cycling(options: Any, best: Chosen, known: Known, trends: Sequence[str]) -> Chosen:
+def cycling(
+    options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+) -> ChosenStructure:
     """With a cycle whose period is not fixed, if it is asked for or the evidence prefers it.
 
     It stands for periods that were found in the values: those of the calendar do not wander.
@@ -341,7 +345,7 @@ def cycling(options: Any, best: Chosen, known: Known, trends: Sequence[str]) -> 
     return max(each, key=lambda one: preferred(one, known))
 
 
-def _periods(own: Any, known: Known) -> list[float]:
+def _periods(own: Any, known: ObservedSeries) -> list[float]:
     """Periods that a search for a cycle starts from: of a swing, and of the longest season."""
     steps, y = known.steps, known.y
     z = np.log1p(y) if own.scale.whole else own.scale.into(y)
@@ -359,7 +363,9 @@ def _periods(own: Any, known: Known) -> list[float]:
     return [p for p in found if _SHORTEST <= p <= most]
 
 
-def drifting(options: Any, best: Chosen, known: Known, trends: Sequence[str]) -> Chosen:
+def drifting(
+    options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+) -> ChosenStructure:
     """With seasons whose pattern changes from one to the next, as `cycling`.
 
     What else lasts is chosen again with them: noise and trends take up some of it before.
@@ -392,7 +398,7 @@ def drifting(options: Any, best: Chosen, known: Known, trends: Sequence[str]) ->
     return other if preferred(other, known) > preferred(more, known) + GAIN else more
 
 
-def _drifts(period: float, known: Known, times: float) -> bool:
+def _drifts(period: float, known: ObservedSeries, times: float) -> bool:
     """Whether a season has phases that are whole steps, and occurs so often."""
     whole = period == round(period) and bool((known.steps == np.round(known.steps)).all())
     span = float(known.steps[-1] - known.steps[0]) + 1.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
-from qpruntime.forecasting.calendar import Clock
+from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "GAIN",
     "MANY",
     "SURE",
-    "Chosen",
-    "Known",
+    "ChosenStructure",
+    "ObservedSeries",
     "best_of",
     "evidence",
     "fitted",
@@ -37,7 +37,7 @@ ASTRAY = 6.0
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class ObservedSeries:
     """Observations that are not missing, in the order of time, with what belongs to them.
 
     Attributes
@@ -48,7 +48,7 @@ class Known:
     exposure : ndarray, shape (n,), or None
     """
 
-    clock: Clock
+    clock: StepClock
     steps: Array
     y: Array
     X: Any
@@ -56,39 +56,39 @@ class Known:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class ChosenStructure:
     """A structure with the model of it, fitted."""
 
     structure: Structure
     model: EffectsModel
 
 
-def fitted(structure: Structure, known: Known, integrate: Any) -> Chosen:
+def fitted(structure: Structure, known: ObservedSeries, integrate: Any) -> ChosenStructure:
     """Fit one structure."""
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate, known.y)
-    return Chosen(structure, model.fit(data, structure.scale.into(known.y)))
+    return ChosenStructure(structure, model.fit(data, structure.scale.into(known.y)))
 
 
-def evidence(one: Chosen, known: Known) -> float:
+def evidence(one: ChosenStructure, known: ObservedSeries) -> float:
     """Log evidence of the observations in their own units."""
     slopes = one.structure.scale.log_slope(known.y)
     return float(one.model.log_evidence_) + float(slopes.sum())
 
 
-def preferred(one: Chosen, known: Known) -> float:
+def preferred(one: ChosenStructure, known: ObservedSeries) -> float:
     """Log evidence, of lines and slopes less what they have to gain."""
     price = {"line": GAIN, "slope": ASTRAY}
     return evidence(one, known) - price.get(one.structure.trend, 0.0)
 
 
-def best_of(structures: Sequence[Structure], known: Known) -> Chosen:
+def best_of(structures: Sequence[Structure], known: ObservedSeries) -> ChosenStructure:
     """The one of these structures that is preferred, at the mode of its hyper-parameters."""
     each = [fitted(one, known, "mode") for one in structures]
     return max(each, key=lambda one: preferred(one, known))
 
 
-def residuals(one: Chosen, known: Known) -> Array:
+def residuals(one: ChosenStructure, known: ObservedSeries) -> Array:
     """Observed less expected, in standard deviations, shape (n,)."""
     data = one.structure.columns(known.steps, known.X, known.exposure)
     return ahead_of(one.model, data, one.structure.scale).residuals(known.y)

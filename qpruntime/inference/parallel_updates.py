@@ -18,7 +18,7 @@ from qpruntime.inference.site_kernels import (
     propose,
 )
 from qpruntime.inference.sites import Counts, Sites
-from qpruntime.inference.solver_protocol import Asked, Solved
+from qpruntime.inference.solver_protocol import SiteProblem, Solved
 from qpruntime.projection.site_kernel import EP
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -35,7 +35,7 @@ __all__ = [
 
 def propose_matched(
     solved: Solved,
-    asked: Asked,
+    asked: SiteProblem,
     marginals: tuple[Array, Array],
     sites: Sites,
     steps: int,
@@ -50,7 +50,7 @@ def propose_matched(
 
 
 def match_means(
-    solved: Solved, asked: Asked, marginals: tuple[Array, Array], sites: Sites
+    solved: Solved, asked: SiteProblem, marginals: tuple[Array, Array], sites: Sites
 ) -> Sites:
     """Move nu, with tau and so the variances fixed, so that marginal = projected means."""
     here, nu = Marginals(solved.mean, *marginals, solved.weights), sites.nu.copy()
@@ -62,7 +62,7 @@ def match_means(
 
 
 def propose_all(
-    asked: Asked, rules: PlainRules, marginals: Marginals, sites: Sites, counts: Counts
+    asked: SiteProblem, rules: PlainRules, marginals: Marginals, sites: Sites, counts: Counts
 ) -> Sites:
     """Changes of all sites that one and the same posterior asks for."""
     d_tau, d_nu, failure = np.empty(asked.n), np.empty(asked.n), np.zeros(2)

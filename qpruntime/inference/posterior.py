@@ -22,18 +22,18 @@ from qpruntime.inference.corrections.corrected import (
     Corrected,
     CorrectedEvidence,
     Correction,
-    Points,
+    MarginalPoints,
     sampled,
 )
 from qpruntime.inference.corrections.ep_fixed_point import (
-    Normal,
+    NormalApproximation,
     fixed_point,
     needed,
     normal_of,
     one_sided,
     signless,
 )
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Status
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
@@ -42,8 +42,8 @@ from qpruntime.persistence.file import Savable
 
 __all__ = [
     "Correcting",
+    "InferenceReport",
     "Lookups",
-    "Outcome",
     "Posterior",
     "Sites",
     "Status",
@@ -70,7 +70,7 @@ class Correcting:
         factor, its inverse and the covariance.
     """
 
-    def __init__(self, observed: Observed, sites: Sites, outcome: Outcome) -> None:
+    def __init__(self, observed: Observed, sites: Sites, outcome: InferenceReport) -> None:
         needed(observed)
         what = f"a correction with N = {outcome.n}"
         require(squares(outcome.n, 3.0), what, "leave it out, or infer from fewer rows")
@@ -85,18 +85,18 @@ class Correcting:
         return Corrected(find(known, self._sites, outcome.log_evidence, own))
 
     def marginals(
-        self, points: Points, correction: Correction, steps: int, rng: np.random.Generator
-    ) -> Marginals:
+        self, points: MarginalPoints, correction: Correction, steps: int, rng: np.random.Generator
+    ) -> CorrectedMarginals:
         """Corrected marginals at points; chains of so many steps where they are sampled."""
         if correction == "sample":
             return sampled(self._normal(), points, rng, steps, self._signless)
         return self.corrected.marginals(points, correction)
 
-    def _normal(self) -> Normal:
+    def _normal(self) -> NormalApproximation:
         """What chains run around: EP's normal, or the posterior's own where EP fails."""
         if self._outcome.method != "ep" or self._signless:
             with contextlib.suppress(NumericalError):
-                return Normal(*self.corrected.found[:6])
+                return NormalApproximation(*self.corrected.found[:6])
         return normal_of(self._observed, self._sites)
 
     @cached_property
@@ -105,9 +105,9 @@ class Correcting:
         return signless(self._observed)
 
 
-def at_sites(mean: Array, variance: Array) -> Points:
+def at_sites(mean: Array, variance: Array) -> MarginalPoints:
     """The rows themselves, as points."""
-    return Points(None, variance, mean)
+    return MarginalPoints(None, variance, mean)
 
 
 # --- How an inference ended
@@ -122,7 +122,7 @@ class Lookups(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class InferenceReport:
     """What every engine reports; `qpruntime.Posterior` says what each of these is."""
 
     likelihood: str
@@ -140,7 +140,7 @@ class Outcome:
     jitter: float = 0.0
     fixed_points: tuple[float, ...] = ()
 
-    def but(self, **changes: Any) -> Outcome:
+    def but(self, **changes: Any) -> InferenceReport:
         """Return a copy with other values."""
         return replace(self, **changes)
 
@@ -160,7 +160,7 @@ def _rows(post: Any, *_: Any, **__: Any) -> int:
 
 @restorable("posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Outcome, Savable):
+class Posterior(InferenceReport, Savable):
     """Gaussian approximation of the posterior of a latent function, and its values at N rows.
 
     All engines have the methods that are here, with the same arguments. Arguments `at` say where:
@@ -212,9 +212,9 @@ class Posterior(Outcome, Savable):
     _solution: Any = field(kw_only=True)
 
     @classmethod
-    def _of(cls, outcome: Outcome, solution: Solution) -> Self:
+    def _of(cls, outcome: InferenceReport, solution: Solution) -> Self:
         """Return the posterior of an outcome and what the engine has left."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
         return cls(**reported, _solution=solution)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -379,7 +379,7 @@ class Posterior(Outcome, Savable):
         steps: int = 10_000,
         random_state: int | np.random.Generator | None = None,
         **named: ArrayLike,
-    ) -> Marginals:
+    ) -> CorrectedMarginals:
         """Marginal posterior densities, corrected: truer than EP's, QP's or VB's normals.
 
         All start from EP's fixed point; of a posterior by another method, or of power EP, EP is
@@ -418,7 +418,7 @@ class Posterior(Outcome, Savable):
         correcting = self._correcting
         at = _arguments_at(self._solution.where, at, named, optional=True)
         if not at:
-            points = Points(None, self.variance, self.mean)
+            points = MarginalPoints(None, self.variance, self.mean)
         else:
             points = self._solution.points(at, mean)
         rng = generator(random_state)

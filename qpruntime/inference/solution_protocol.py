@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 from qpruntime._typing import Array
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
-from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
 
@@ -77,7 +77,7 @@ class Solution(Protocol):
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
         """Latent means and variances (T,); `mean` is the prior mean there, None the usual one."""
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Points for corrections: prior covariances with the rows, prior variances and means."""
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:

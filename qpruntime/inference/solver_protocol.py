@@ -18,10 +18,10 @@ from qpruntime._typing import Array
 from qpruntime.inference.site_kernels import PlainRules
 from qpruntime.inference.sites import Counts, Sites
 
-__all__ = ["Asked", "Kept", "Prior", "Pullback", "Solved"]
+__all__ = ["PredictiveState", "Prior", "Pullback", "SiteProblem", "Solved"]
 
 
-class Asked(Protocol):
+class SiteProblem(Protocol):
     """What a solver is told of a problem: how sites are proposed (`Problem` tells it)."""
 
     @property
@@ -99,7 +99,7 @@ class Solved(Protocol):
 
     def propose(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
@@ -114,7 +114,7 @@ class Solved(Protocol):
 
     def sweep(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -144,7 +144,7 @@ class Solved(Protocol):
     def discard(self) -> None:
         """Give back memory that only a factorisation needs; mean and weights stay."""
 
-    def keep(self) -> Kept:
+    def keep(self) -> PredictiveState:
         """Return what a finished posterior has to keep."""
 
     def slope(self) -> Any:
@@ -175,7 +175,7 @@ class Pullback(Protocol):
         """Its derivative by the prior, the sites being fixed, in the form of `Solved.slope`."""
 
 
-class Kept(Protocol):
+class PredictiveState(Protocol):
     """What a finished posterior keeps of its solver; it pickles."""
 
     @property

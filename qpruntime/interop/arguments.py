@@ -20,7 +20,7 @@ from qpruntime.projection.site_kernel import raise_status
 
 __all__ = [
     "CLOSED_SLOPES",
-    "Given",
+    "KernelArguments",
     "checked",
     "is_own",
     "refuse",
@@ -31,7 +31,7 @@ __all__ = [
 # --- Arguments of certified functions, checked and broadcast, and what kernels say of them.
 
 
-class Given(NamedTuple):
+class KernelArguments(NamedTuple):
     """Arguments as kernels take them, of shape (N,), and the shape of the answer.
 
     `likelihood` holds the rows of observations that have several numbers; `y` are their numbers.
@@ -49,10 +49,10 @@ class Given(NamedTuple):
         """The powers, or None if all are 1."""
         return None if (self.power == 1.0).all() else self.power
 
-    def where(self, mask: Any) -> Given:
+    def where(self, mask: Any) -> KernelArguments:
         """Return the cavities where `mask` is true."""
         mu, sigma, y, power = (a[mask] for a in (self.mu, self.sigma, self.y, self.power))
-        return Given(self.likelihood, mu, sigma, y, power, mu.shape)
+        return KernelArguments(self.likelihood, mu, sigma, y, power, mu.shape)
 
 
 def checked(
@@ -62,7 +62,7 @@ def checked(
     y: ArrayLike,
     power: ArrayLike,
     absorbed: bool = True,
-) -> Given:
+) -> KernelArguments:
     """Check and broadcast; powers that only change the observation are taken into it.
 
     Raises
@@ -88,10 +88,12 @@ def checked(
         )
     if absorbed and is_own(likelihood):
         labels, w = to_power(likelihood.name, labels, w)
-    return Given(own, m, s, labels, w, arrays[0].shape)
+    return KernelArguments(own, m, s, labels, w, arrays[0].shape)
 
 
-def refuse_overflow(given: Given, values: Array, derivatives: Array | None = None) -> None:
+def refuse_overflow(
+    given: KernelArguments, values: Array, derivatives: Array | None = None
+) -> None:
     """Raise `NumericalError` where a value is not a number, or a derivative of it not finite.
 
     A value may be -inf: a log density beyond double precision, which has no derivatives.
@@ -113,7 +115,7 @@ def is_own(likelihood: Likelihood) -> bool:
     return known and likelihoods.get(likelihood.name).split is likelihood.split
 
 
-def refuse(given: Given, status: int, i: int) -> None:
+def refuse(given: KernelArguments, status: int, i: int) -> None:
     """Raise what a kernel's status says of cavity i, if it says anything."""
     if status:
         raise_status(status, given.likelihood, given.mu[i], given.sigma[i], given.y[i])

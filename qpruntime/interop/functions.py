@@ -19,7 +19,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import flag
 from qpruntime.interop.arguments import (
     CLOSED_SLOPES,
-    Given,
+    KernelArguments,
     checked,
     is_own,
     refuse,
@@ -312,13 +312,13 @@ class LikelihoodFunctions:
         y: ArrayLike,
         power: ArrayLike,
         absorbed: bool = True,
-    ) -> Given:
+    ) -> KernelArguments:
         """Arguments of what is integrated here."""
         self._qp.need_density("derivatives and expectations are integrated")
         return checked(self.likelihood, mu, sigma, y, power, absorbed)
 
     def _projected(
-        self, source: tuple[Any, ...], given: Given, table: Table | None = None
+        self, source: tuple[Any, ...], given: KernelArguments, table: Table | None = None
     ) -> Projections:
         """Projections of all cavities, of the shape of the answer."""
         flat = project_many(
@@ -333,7 +333,7 @@ class LikelihoodFunctions:
             flat.inside.reshape(shape),
         )
 
-    def _bands(self, given: Given) -> Array:
+    def _bands(self, given: KernelArguments) -> Array:
         """All that `qpruntime.interop.derivative_kernels.derive` finds, shape (N, BANDS)."""
         own = given.likelihood
         slope = slope_of(self.likelihood)
@@ -353,7 +353,9 @@ class LikelihoodFunctions:
         return found
 
 
-def from_moments(given: Given, mean: Array, std: Array) -> tuple[Array, NDArray[np.bool_]]:
+def from_moments(
+    given: KernelArguments, mean: Array, std: Array
+) -> tuple[Array, NDArray[np.bool_]]:
     """Derivatives of log Z in mu and sigma from tilted moments, and where nothing much cancels."""
     gap, variance = mean - given.mu, given.sigma**2
     change = std**2 - variance + gap**2
@@ -364,7 +366,7 @@ def from_moments(given: Given, mean: Array, std: Array) -> tuple[Array, NDArray[
     return found, kept & (np.abs(change) > _KEPT * (std**2 + variance + gap**2))
 
 
-def three(given: Given, found: Array) -> Derivatives:
+def three(given: KernelArguments, found: Array) -> Derivatives:
     """Rows of a value and its derivatives as what methods return."""
     return Derivatives(*(found[:, k].reshape(given.shape) for k in range(3)))
 

@@ -22,10 +22,10 @@ from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, level_and_shape, read
 
-__all__ = ["Asked", "contract", "covariance", "diagonal", "require_slopes"]
+__all__ = ["DerivativeRows", "contract", "covariance", "diagonal", "require_slopes"]
 
 
-class Asked(NamedTuple):
+class DerivativeRows(NamedTuple):
     """Values of a function at points, and then slopes of it at others.
 
     Attributes
@@ -39,12 +39,12 @@ class Asked(NamedTuple):
     feature: NDArray[np.intp]
 
     @classmethod
-    def values(cls, points: Array) -> Asked:
+    def values(cls, points: Array) -> DerivativeRows:
         """Values alone."""
         return cls(points, np.full(len(points), -1))
 
     @classmethod
-    def both(cls, points: Array, where: Array, feature: NDArray[np.intp]) -> Asked:
+    def both(cls, points: Array, where: Array, feature: NDArray[np.intp]) -> DerivativeRows:
         """Values at points (n, d), then slopes at `where` (m, d)."""
         none = np.full(len(points), -1)
         return cls(np.vstack([points, where]), np.concatenate([none, feature]))
@@ -55,17 +55,17 @@ def require_slopes(kernel: Any) -> None:
     _check(read(kernel), kernel)
 
 
-def covariance(kernel: Any, one: Asked, other: Asked | None = None) -> Array:
+def covariance(kernel: Any, one: DerivativeRows, other: DerivativeRows | None = None) -> Array:
     """Covariances of what is asked for, shape (N, M); white noise is on values of one set alone."""
     return _values(read(kernel), one, other)
 
 
-def diagonal(kernel: Any, asked: Asked) -> Array:
+def diagonal(kernel: Any, asked: DerivativeRows) -> Array:
     """Prior variances of slopes, shape (N,)."""
     return _variances(read(kernel), asked)
 
 
-def contract(kernel: Any, asked: Asked, M: Array) -> Array:
+def contract(kernel: Any, asked: DerivativeRows, M: Array) -> Array:
     """Return sum_ij M_ij dK_ij/dtheta (p,) for a symmetric M, of log parameters theta."""
     return np.array(_contracted(read(kernel), asked, M), dtype=float)
 
@@ -88,7 +88,7 @@ def _check(node: Node, kernel: Any) -> None:
     )
 
 
-def _values(node: Node, one: Asked, other: Asked | None) -> Array:
+def _values(node: Node, one: DerivativeRows, other: DerivativeRows | None) -> Array:
     if isinstance(node, Added):
         return _values(node.one, one, other) + _values(node.two, one, other)
     if isinstance(node, Multiplied):
@@ -105,7 +105,7 @@ def _values(node: Node, one: Asked, other: Asked | None) -> Array:
     return _Pairs(node, one, far).covariance()
 
 
-def _variances(node: Node, asked: Asked) -> Array:
+def _variances(node: Node, asked: DerivativeRows) -> Array:
     if isinstance(node, Added):
         return _variances(node.one, asked) + _variances(node.two, asked)
     if isinstance(node, Multiplied):
@@ -121,7 +121,7 @@ def _variances(node: Node, asked: Asked) -> Array:
     return np.where(valued, 1.0, g / length[asked.feature] ** 2)
 
 
-def _contracted(node: Node, asked: Asked, M: Array) -> list[float]:
+def _contracted(node: Node, asked: DerivativeRows, M: Array) -> list[float]:
     if isinstance(node, Added):
         return _contracted(node.one, asked, M) + _contracted(node.two, asked, M)
     if isinstance(node, Multiplied):
@@ -139,7 +139,7 @@ def _contracted(node: Node, asked: Asked, M: Array) -> list[float]:
 class _Pairs:
     """All pairs of two sets, under a radial kernel: rows of the first, columns of the second."""
 
-    def __init__(self, leaf: Leaf, one: Asked, other: Asked) -> None:
+    def __init__(self, leaf: Leaf, one: DerivativeRows, other: DerivativeRows) -> None:
         d = one.points.shape[1]
         self._isotropic = np.size(leaf.kernel.length_scale) == 1
         self._length = np.array(np.broadcast_to(leaf.kernel.length_scale, (d,)), dtype=float)

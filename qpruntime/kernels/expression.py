@@ -21,7 +21,7 @@ __all__ = [
     "Leaf",
     "Multiplied",
     "Node",
-    "Raised",
+    "PowerNode",
     "Seen",
     "level_and_shape",
     "raised",
@@ -104,7 +104,7 @@ class Multiplied:
 Node = Leaf | Added | Multiplied
 
 
-class Raised(NamedTuple):
+class PowerNode(NamedTuple):
     """A power of one, for those who ask; for others it is a leaf of which nothing is known."""
 
     base: Node
@@ -123,10 +123,10 @@ def read(kernel: Any) -> Node:
     return Leaf(kernel, parts_of(kernel))
 
 
-def raised(leaf: Leaf) -> Raised | None:
+def raised(leaf: Leaf) -> PowerNode | None:
     """Return a leaf that is a power of a kernel as one; None for others."""
     if type(leaf.kernel) is Exponentiation:
-        return Raised(read(leaf.kernel.kernel), float(leaf.kernel.exponent))
+        return PowerNode(read(leaf.kernel.kernel), float(leaf.kernel.exponent))
     return None
 
 

@@ -20,7 +20,7 @@ from qpruntime.inference.fixed_point.convergence import warn_unsettled
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.kernels.derivative_covariance import Asked, contract, covariance
+from qpruntime.kernels.derivative_covariance import DerivativeRows, contract, covariance
 from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.objective import Family, Objective, settle_fast
 from qpruntime.learning.settings import Data, Slopes
@@ -65,7 +65,7 @@ def and_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
     return replace(found, scale=scale, slopes=data.slopes.joined(slopes))
 
 
-def joint_covariance(kernel: Kernel, asked: Asked, scale: Array) -> Array:
+def joint_covariance(kernel: Kernel, asked: DerivativeRows, scale: Array) -> Array:
     """Covariance of what is observed."""
     K = covariance(kernel, asked)
     K.flat[:: len(K) + 1] *= 1.0 + _JITTER * (asked.feature >= 0)
@@ -88,7 +88,12 @@ class SlopeFamily(Family):
     """
 
     def __init__(
-        self, kernel: Kernel, asked: Asked, mean: Array, scale: Array, own_signs: bool = True
+        self,
+        kernel: Kernel,
+        asked: DerivativeRows,
+        mean: Array,
+        scale: Array,
+        own_signs: bool = True,
     ) -> None:
         self._kernel, self._asked, self._mean, self._scale = kernel, asked, mean, scale
         self._at, self._own_signs = kernel, own_signs
@@ -101,7 +106,7 @@ class SlopeFamily(Family):
     def slopes_alone(self) -> SlopeFamily:
         """The same family without the values."""
         some = self._asked.feature >= 0
-        asked = Asked(self._asked.points[some], self._asked.feature[some])
+        asked = DerivativeRows(self._asked.points[some], self._asked.feature[some])
         return SlopeFamily(self._kernel, asked, self._mean[some], self._scale[some])
 
     def observed(self, y: Array, projector: Projector) -> tuple[Array, Projector]:

@@ -35,7 +35,7 @@ __all__ = [
     "Extrapolation",
     "Family",
     "KernelFamily",
-    "LeaveOneOut",
+    "LeaveOneOutObjective",
     "LogPrior",
     "Objective",
     "cavities",
@@ -202,7 +202,7 @@ class Objective:
         return -value, gradient
 
 
-class LeaveOneOut(Objective):
+class LeaveOneOutObjective(Objective):
     """Negative sum of the leave-one-out log predictive densities of the posterior itself.
 
     Unlike the evidence it is not stationary in the sites, so they have to settle.
@@ -216,7 +216,7 @@ class LeaveOneOut(Objective):
 
 
 #: What `maximise` can maximise, by the name estimators use.
-OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOut}
+OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOutObjective}
 
 
 # --- Families of priors

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
-from qpruntime.inference.markov.data import Clock, Series
+from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.passes import Rows, require_evidence
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.solution import Placed, concluded
@@ -23,7 +23,7 @@ from qpruntime.learning.objective import Objective, parameter_slopes, reparametr
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.projection.projector import Projector
 
-__all__ = ["SeriesFamily", "SeriesObjective", "States", "why_not"]
+__all__ = ["SeriesFamily", "SeriesObjective", "SeriesSolver", "why_not"]
 
 
 def why_not(kernel: Kernel, data: Data, settings: Settings) -> str:
@@ -42,7 +42,7 @@ def why_not(kernel: Kernel, data: Data, settings: Settings) -> str:
 
 
 @dataclass(frozen=True)
-class States:
+class SeriesSolver:
     """The solver of series; see `qpruntime.learning.solvers.Solver`."""
 
     settings: Settings
@@ -158,7 +158,7 @@ def sorted_series(
     prior: Array,
     scale: Array | None,
     weights: Array | None,
-) -> tuple[Any, Series]:
+) -> tuple[Any, SortedSeries]:
     """Rows in order of time."""
     t = X[:, 0]
     order = np.argsort(t, kind="stable")
@@ -166,7 +166,7 @@ def sorted_series(
     def some(values: Array | None) -> Array | None:
         return None if values is None else np.ascontiguousarray(values[order])
 
-    series = Series(
+    series = SortedSeries(
         t[order], y[order].astype(float), projector, prior[order], some(weights), some(scale)
     )
     return order, series

@@ -20,7 +20,7 @@ from qpruntime._validation import choice, flag, no_kernel, number, path_of, show
 from qpruntime.errors import InputError
 from qpruntime.execution.executors import threads_of
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.kernels.derivative_covariance import Asked
+from qpruntime.kernels.derivative_covariance import DerivativeRows
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.options import OPEN, Inducing, Integrate, Search, Series
@@ -289,9 +289,9 @@ class Slopes:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Slopes(*(np.concatenate(pair) for pair in pairs))
 
-    def asked(self, X: Array) -> Asked:
+    def asked(self, X: Array) -> DerivativeRows:
         """The function at rows X, and then these slopes."""
-        return Asked.both(X, self.where, self.feature)
+        return DerivativeRows.both(X, self.where, self.feature)
 
     def scales(self, n: int, scale: Array | float | None = None) -> Array:
         """What values at n rows, and then slopes, are multiplied by, shape (n + M,)."""

@@ -16,7 +16,7 @@ from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.monotone_solver import WithSlopes
 from qpruntime.learning.multiclass_solver import Joint
 from qpruntime.learning.objective import Objective
-from qpruntime.learning.series_solver import States, why_not
+from qpruntime.learning.series_solver import SeriesSolver, why_not
 from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["Solver", "solvers"]
@@ -77,5 +77,5 @@ def solvers(data: Data, kernel: Kernel, settings: Settings) -> Callable[[Kernel]
         raise InputError(f'solver="markov": {why}')
     if settings.scheduler:
         raise InputError("scheduler is for fits by inducing points: leave it out")
-    states = States(settings)
+    states = SeriesSolver(settings)
     return lambda kernel: dense if why or reason(kernel) else states

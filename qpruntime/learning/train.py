@@ -65,7 +65,7 @@ class Fit:
         return self.optima[0] if self.optima else None
 
 
-def _rows(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> int:
+def _rows(data: Data, begin: Start, settings: Settings, *_: Any) -> int:
     # Passes over rows are of threads of our own.
     return len(data.X) if settings.sparse is None else 0
 

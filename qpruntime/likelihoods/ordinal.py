@@ -234,7 +234,7 @@ def probabilities(likelihood: Likelihood, count: int, f: Array) -> Array:
     return np.where(gap[..., :-1] > 0.0, above, below)
 
 
-class _Level:
+class _LevelDistribution:
     """Distribution of the level given f, with the methods of SciPy's that are asked for."""
 
     def __init__(self, f: Array, edges: Array) -> None:
@@ -280,7 +280,7 @@ class _Level:
 
 
 def _given(f: Array, theta: Array) -> Any:
-    return _Level(f, theta[_EDGES : _EDGES + MOST_LEVELS + 1])
+    return _LevelDistribution(f, theta[_EDGES : _EDGES + MOST_LEVELS + 1])
 
 
 likelihood = Likelihood(

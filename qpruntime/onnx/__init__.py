@@ -26,7 +26,7 @@ from qpruntime.kernels.expression import Leaf, Multiplied, Node, read
 from qpruntime.learning.rank_transform import Warp
 
 __all__ = [
-    "Graph",
+    "OnnxGraph",
     "covariance",
     "log_cdf",
     "to_onnx",
@@ -71,7 +71,7 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
     check_is_fitted(model)
     only_mode(model, "graphs are")
     noise = _checked(model)
-    graph = Graph()
+    graph = OnnxGraph()
     X = "X" if model.warp_ is None else _warped(graph, model.warp_, model.n_features_in_)
     scores = []
     for process, prior in zip(model._processes(), model._prior_at(np.empty((0, 0))), strict=True):
@@ -157,7 +157,7 @@ def _checked(model: GPClassifier) -> float:
     return _NOISE[name]
 
 
-def _moments(graph: Graph, process: Any, X: str) -> tuple[str, str]:
+def _moments(graph: OnnxGraph, process: Any, X: str) -> tuple[str, str]:
     """Latent mean and variance at X, each (T, 1)."""
     solution, node = solution_of(process.posterior), read(process.kernel)
     prior = variance(graph, node, X)
@@ -183,7 +183,7 @@ def _inverse(lower: Array) -> Array:
     return solve_triangular(np.tril(lower), np.eye(len(lower)), lower=True)
 
 
-def _warped(graph: Graph, warp: Warp, features: int) -> str:
+def _warped(graph: OnnxGraph, warp: Warp, features: int) -> str:
     """Return the ranks of features: linear between knots, constant beyond them."""
     columns = []
     for k in range(features):
@@ -217,7 +217,7 @@ def _labels(classes: Any) -> tuple[Any, int]:
 _MIDDLE, _TERMS, _DEPTH = 4.0, 60, 30
 
 
-def log_cdf(graph: Graph, s: str) -> str:
+def log_cdf(graph: OnnxGraph, s: str) -> str:
     """Return log Phi(s): by its power series up to |s| = 4, by the Mills ratio beyond."""
     size = graph.add("Abs", s)
     near, far = graph.add("Min", size, _MIDDLE), graph.add("Max", size, _MIDDLE)
@@ -250,7 +250,7 @@ def log_cdf(graph: Graph, s: str) -> str:
 _MATERN = {0.5: [1.0], 1.5: [1.0, 1.0], 2.5: [1.0 / 3.0, 1.0, 1.0]}
 
 
-def covariance(graph: Graph, node: Node, X: str, Z: Array) -> str:
+def covariance(graph: OnnxGraph, node: Node, X: str, Z: Array) -> str:
     """Return k(X, Z), shape (T, M); white noise of new points is no other's.
 
     Raises
@@ -275,7 +275,7 @@ def covariance(graph: Graph, node: Node, X: str, Z: Array) -> str:
     raise _unknown(kernel)
 
 
-def _squares(graph: Graph, X: str, Z: Array, scale: Array) -> str:
+def _squares(graph: OnnxGraph, X: str, Z: Array, scale: Array) -> str:
     """Squared distances in length-scales: by differences, which do not cancel as products do."""
     found = ""
     for k, length in enumerate(scale):
@@ -286,7 +286,7 @@ def _squares(graph: Graph, X: str, Z: Array, scale: Array) -> str:
     return found
 
 
-def _radial(graph: Graph, kernel: RBF | Matern | RationalQuadratic, squares: str) -> str:
+def _radial(graph: OnnxGraph, kernel: RBF | Matern | RationalQuadratic, squares: str) -> str:
     nu = getattr(kernel, "nu", math.inf)
     if type(kernel) is RationalQuadratic:
         base = graph.add("Add", graph.add("Div", squares, 2.0 * kernel.alpha), 1.0)
@@ -302,7 +302,7 @@ def _radial(graph: Graph, kernel: RBF | Matern | RationalQuadratic, squares: str
     return graph.add("Mul", graph.polynomial(distance, _MATERN[nu]), decay)
 
 
-def variance(graph: Graph, node: Node, X: str) -> str:
+def variance(graph: OnnxGraph, node: Node, X: str) -> str:
     """Return k(x, x), shape (T, 1) or (1, 1)."""
     if not isinstance(node, Leaf):
         operation = "Mul" if isinstance(node, Multiplied) else "Add"
@@ -328,7 +328,7 @@ def _unknown(kernel: object) -> InputError:
 _OPSET, _FORMAT = 17, 8
 
 
-class Graph:
+class OnnxGraph:
     """Nodes and constants in the order in which they were added; results are names."""
 
     def __init__(self) -> None:

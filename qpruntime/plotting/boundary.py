@@ -12,7 +12,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, shown, whole
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import CLASSES, axes_of, legend_below, probabilities
-from qpruntime.plotting.function import Rows, ends, known_level, pair
+from qpruntime.plotting.function import PlottedRows, ends, known_level, pair
 
 __all__ = ["BoundaryDisplay"]
 
@@ -122,7 +122,7 @@ class BoundaryDisplay:
         >>> display.probability.shape, bool((display.low <= display.high).all())
         ((20, 20), True)
         """
-        rows = Rows(X)
+        rows = PlottedRows(X)
         labels = getattr(estimator, "classes_", None)
         if labels is None or not hasattr(estimator, "predict_proba") or len(labels) != 2:
             raise InputError(

@@ -14,7 +14,7 @@ from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREEN, GREY, axes_of, legend_below
 from qpruntime.plotting.function import (
     Band,
-    Rows,
+    PlottedRows,
     band,
     drawn,
     known_level,
@@ -130,7 +130,7 @@ class ForecastDisplay:
         >>> display.observation.high.shape, float(display.last)
         ((16,), 11.0)
         """
-        rows, known = Rows(X), known_level(level)
+        rows, known = PlottedRows(X), known_level(level)
         seen, (t, seen_y) = rows, _series(estimator, rows, y, exposure)
         later_t, later_y, covered = np.empty(0), np.empty(0), np.zeros(0, dtype=bool)
         wanted = "latent" if not hasattr(estimator, "link_") else "rate"
@@ -138,7 +138,7 @@ class ForecastDisplay:
         outside = hasattr(estimator, "predict_quantiles")
         if later is not None:
             new_X, new_y = pair(later, "later", "arrays (X, y)")
-            later_t, later_y = _series(estimator, Rows(new_X), new_y, later_exposure)
+            later_t, later_y = _series(estimator, PlottedRows(new_X), new_y, later_exposure)
             if outside:
                 _, low, high = band(estimator, new_X, "observation", known, later_exposure)
                 found = finite(new_y, "later")
@@ -208,7 +208,7 @@ class ForecastDisplay:
 
 
 def _series(
-    estimator: Any, rows: Rows, y: ArrayLike, exposure: ArrayLike | None
+    estimator: Any, rows: PlottedRows, y: ArrayLike, exposure: ArrayLike | None
 ) -> tuple[Array, Array]:
     """Return times and what is drawn at them: counts by exposure, classes as 0 and 1."""
     if len(rows.names) != 1:

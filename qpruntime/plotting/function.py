@@ -20,7 +20,7 @@ __all__ = [
     "QUANTITIES",
     "Band",
     "FunctionDisplay",
-    "Rows",
+    "PlottedRows",
     "band",
     "drawn",
     "ends",
@@ -138,7 +138,7 @@ class FunctionDisplay:
         >>> display.middle.shape, display.ax_.get_ylabel()
         ((50,), 'P(y = 1)')
         """
-        rows = Rows(X)
+        rows = PlottedRows(X)
         seen, j = rows.observed(y), rows.column(feature)
         wanted = natural(estimator) if quantity is None else quantity
         low, high = ends(rows.values[:, j], limits, "limits")
@@ -236,7 +236,7 @@ def label_of(quantity: str, classes: tuple[str, ...]) -> str:
 _MARGIN = 0.05
 
 
-class Rows:
+class PlottedRows:
     """Rows as a user has them, an array or a data frame, with the names of their columns.
 
     Attributes

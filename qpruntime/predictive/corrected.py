@@ -1,4 +1,4 @@
-"""Distributions of observations whose latent value has a density on a grid: `Marginals`."""
+"""Distributions of observations whose latent value has a density on a grid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.special import betainc, pdtr, pdtrc
 
 from qpruntime._row_blocks import PointError
 from qpruntime._typing import Array
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.likelihoods.responses import LARGEST_COUNT
 from qpruntime.predictive.inversion import integer_quantiles
 
@@ -27,7 +27,7 @@ def rate_of(f: Array, link: str) -> Array:
     return f * f if link == "square" else np.exp(np.minimum(f, _MOST))
 
 
-def rates_by_grid(found: Marginals, link: str) -> tuple[Array, Array]:
+def rates_by_grid(found: CorrectedMarginals, link: str) -> tuple[Array, Array]:
     """Mean and standard deviation of the rate, each (T,)."""
     rate = found.expect(lambda f: rate_of(f, link))
     gap = found.expect(lambda f: (rate_of(f, link) - rate[:, None]) ** 2)
@@ -43,7 +43,9 @@ def _count_mass(count: Array, upper: bool, link: str, dispersion: float, f: Arra
     return np.asarray(betainc(dispersion, count + 1.0, dispersion / (dispersion + rate)))
 
 
-def counts_by_grid(found: Marginals, link: str, dispersion: float, q: Array) -> NDArray[np.int64]:
+def counts_by_grid(
+    found: CorrectedMarginals, link: str, dispersion: float, q: Array
+) -> NDArray[np.int64]:
     """Smallest counts y with P(Y <= y) >= q, shape (T, len(q)).
 
     Raises
@@ -67,7 +69,7 @@ def counts_by_grid(found: Marginals, link: str, dispersion: float, q: Array) -> 
     return counts.astype(np.int64)
 
 
-def signs_by_grid(found: Sequence[Marginals]) -> tuple[Array, Array]:
+def signs_by_grid(found: Sequence[CorrectedMarginals]) -> tuple[Array, Array]:
     """Log p(-1) and log p(+1), each (T,), or (T, K) for K processes."""
     both = [one.log_probability([[-1.0, 1.0]]) for one in found]
     both = [pair - np.logaddexp(*pair.T)[:, None] for pair in both]

@@ -42,7 +42,7 @@ from qpruntime.projection.table import Table
 
 __all__ = [
     "PREDICTIVES",
-    "Places",
+    "OutcomeSupport",
     "count_distribution",
     "density_mean_and_variance",
     "density_quantiles",
@@ -243,7 +243,7 @@ _FIT = np.linalg.inv(legendre.legvander(_X, _NODES - 1))
 
 
 @restorable("places/1")
-class Places(NamedTuple):
+class OutcomeSupport(NamedTuple):
     """Where y can be: some values, or an interval with the unit and centre of those observed."""
 
     values: Array | None
@@ -270,7 +270,7 @@ class Places(NamedTuple):
         return self.low + width * share, width * share / (1.0 + np.exp(v))
 
 
-def places_of(likelihood: Likelihood, y: Array) -> Places:
+def places_of(likelihood: Likelihood, y: Array) -> OutcomeSupport:
     """Return where observations can be, as the likelihood was made and these were observed."""
     allowed = likelihood.validate
     values = getattr(allowed, "values", None)
@@ -280,11 +280,11 @@ def places_of(likelihood: Likelihood, y: Array) -> Places:
     if (low > -np.inf) != (high < np.inf):
         unit = abs(centre - (low if low > -np.inf else high)) or unit
     known = None if values is None else np.array(values, dtype=float)
-    return Places(known, float(low), float(high), centre, unit)
+    return OutcomeSupport(known, float(low), float(high), centre, unit)
 
 
 def density_mean_and_variance(
-    likelihood: Likelihood, places: Places, mean: Array, variance: Array
+    likelihood: Likelihood, places: OutcomeSupport, mean: Array, variance: Array
 ) -> tuple[Array, Array]:
     """Mean and variance of an observation, each (T,)."""
     found = [_of_one(likelihood, places, m, v) for m, v in zip(mean, variance, strict=True)]
@@ -292,7 +292,7 @@ def density_mean_and_variance(
 
 
 def density_quantiles(
-    likelihood: Likelihood, places: Places, mean: Array, variance: Array, q: Array
+    likelihood: Likelihood, places: OutcomeSupport, mean: Array, variance: Array, q: Array
 ) -> Array:
     """Quantiles of an observation, shape (T, Q)."""
     found = [_of_one(likelihood, places, m, v) for m, v in zip(mean, variance, strict=True)]
@@ -315,7 +315,7 @@ class _Sums:
 class _Panels:
     """The predictive distribution at one point, over panels of the coordinate v."""
 
-    def __init__(self, places: Places, edges: Array, density: Array) -> None:
+    def __init__(self, places: OutcomeSupport, edges: Array, density: Array) -> None:
         self.places, self.edges = places, edges
         y, slope = places.at(_nodes(edges))
         half = 0.5 * np.diff(edges)[:, None]
@@ -344,7 +344,7 @@ def _nodes(edges: Array) -> Array:
 
 
 def _of_one(
-    likelihood: Likelihood, places: Places, mean: float, variance: float
+    likelihood: Likelihood, places: OutcomeSupport, mean: float, variance: float
 ) -> _Sums | _Panels:
     m, v = np.array([mean]), np.array([variance])
     if places.values is not None:
@@ -367,7 +367,7 @@ def _of_one(
 
 
 def _integrated(
-    likelihood: Likelihood, places: Places, m: Array, v: Array, reach: float
+    likelihood: Likelihood, places: OutcomeSupport, m: Array, v: Array, reach: float
 ) -> tuple[Array, Array, float]:
     """Return edges of panels, densities at their nodes, and the mass, on a share of the line."""
     low, high = (reach * end for end in _ENDS[places.shape])

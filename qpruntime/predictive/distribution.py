@@ -13,10 +13,10 @@ from scipy.special import log_ndtr, ndtri_exp
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError, TableError
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.density import (
-    Places,
+    OutcomeSupport,
     density_mean_and_variance,
     density_quantiles,
     log_density,
@@ -36,7 +36,7 @@ from qpruntime.projection.table import Table
 __all__ = [
     "PLAIN",
     "Predicted",
-    "Rows",
+    "RowOffsets",
     "log_probabilities",
     "observed",
     "quantile",
@@ -149,7 +149,7 @@ def _along_a_line(
 # (`density`).
 
 
-class Rows(NamedTuple):
+class RowOffsets(NamedTuple):
     """What else rows have: what is added to their latent values, and trials, each (T,) or None."""
 
     shift: Array | float = 0.0
@@ -161,12 +161,12 @@ class Rows(NamedTuple):
         return np.broadcast_to(self.shift, (count,)), trials
 
     @classmethod
-    def of(cls, shift: Array, trials: Array) -> Rows:
+    def of(cls, shift: Array, trials: Array) -> RowOffsets:
         """Return what these columns say."""
         return cls(shift, trials if trials.all() else None)
 
 
-PLAIN = Rows()
+PLAIN = RowOffsets()
 
 
 @restorable("predicted/1")
@@ -182,7 +182,7 @@ class Predicted:
     """
 
     likelihood: Likelihood
-    places: Places | None
+    places: OutcomeSupport | None
 
     @classmethod
     def of(cls, likelihood: Likelihood, y: Array) -> Predicted:
@@ -198,7 +198,7 @@ class Predicted:
         return discrete(likelihood)
 
     def mean_and_variance(
-        self, mean: Array, variance: Array, rows: Rows = PLAIN
+        self, mean: Array, variance: Array, rows: RowOffsets = PLAIN
     ) -> tuple[Array, Array]:
         """Mean and variance of an observation, each (T,), for f ~ N(mean, variance)."""
         mean = mean + rows.shift
@@ -206,14 +206,14 @@ class Predicted:
             return mean_and_variance(self.likelihood, mean, wide(variance), rows.trials)
         return density_mean_and_variance(self.likelihood, self.places, mean, wide(variance))
 
-    def quantiles(self, mean: Array, variance: Array, q: Array, rows: Rows = PLAIN) -> Array:
+    def quantiles(self, mean: Array, variance: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:
         """Quantiles of an observation, shape (T, Q)."""
         mean = mean + rows.shift
         if self.places is None:
             return quantiles(self.likelihood, mean, wide(variance), q, rows.trials)
         return density_quantiles(self.likelihood, self.places, mean, wide(variance), q)
 
-    def draw(self, f: Array, rng: np.random.Generator, rows: Rows = PLAIN) -> Array:
+    def draw(self, f: Array, rng: np.random.Generator, rows: RowOffsets = PLAIN) -> Array:
         """One observation for each latent value, in their shape (n, T)."""
         own = self.likelihood
         f = f + rows.shift
@@ -226,7 +226,9 @@ class Predicted:
         found = [density_quantiles(own, self.places, one, none, level) for one, level in pairs]
         return np.array(found).reshape(f.shape)
 
-    def corrected_moments(self, found: Sequence[Marginals], rows: Rows = PLAIN) -> Array:
+    def corrected_moments(
+        self, found: Sequence[CorrectedMarginals], rows: RowOffsets = PLAIN
+    ) -> Array:
         """Mean and variance of an observation under corrected marginals, shape (T, 2)."""
         given = self._given(rows)
         marginals = found[0]
@@ -235,7 +237,7 @@ class Predicted:
         return np.column_stack([mean, spread])
 
     def corrected_quantiles(
-        self, found: Sequence[Marginals], q: Array, rows: Rows = PLAIN
+        self, found: Sequence[CorrectedMarginals], q: Array, rows: RowOffsets = PLAIN
     ) -> Array:
         """Quantiles of an observation under corrected marginals, shape (T, Q)."""
         given, marginals = self._given(rows), found[0]
@@ -251,12 +253,14 @@ class Predicted:
         low = low - 1.0 if whole else low
         return mixture_quantiles([Component(cdf, low, high)], np.ones(1), q, whole, transform)
 
-    def component(self, mean: Array, variance: Array, q: Array, rows: Rows = PLAIN) -> Component:
+    def component(
+        self, mean: Array, variance: Array, q: Array, rows: RowOffsets = PLAIN
+    ) -> Component:
         """Return the distribution of an observation for f ~ N(mean, variance) in a mixture."""
         self._given(rows)
         return component(self.likelihood, mean + rows.shift, wide(variance), q, rows.trials)
 
-    def _given(self, rows: Rows, at: Any = slice(None)) -> Callable[[Array], Any]:
+    def _given(self, rows: RowOffsets, at: Any = slice(None)) -> Callable[[Array], Any]:
         """Return the distribution of y for latent values (T, n), those of some rows."""
         own = self.likelihood
         if own.given is None:

@@ -31,7 +31,7 @@ from qpruntime import GPClassifier
 from qpruntime.execution.executors import Threads
 from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.projection.projector import Projector
 from scripts.benchmarks import sparse_workers
 from scripts.benchmarks.data.drawn import Split, stored, synthetic
@@ -46,7 +46,7 @@ def products(size: int, dtype: str, power: float, rounds: int = 5) -> tuple[floa
     """Medians of gather, sweep, gradient and all three, in products of (N, M) and (M, M)."""
     X, y = sparse_workers.drawn(_ROWS)
     kernel, Z = ConstantKernel(2.0) * RBF(np.full(5, 2.0)), X[:size].copy()
-    rule = Rule(Projector("probit", "ep"), power)
+    rule = PowerProjector(Projector("probit", "ep"), power)
     engine = Engine(Held(X, y), rule, kernel, Z, dtype=dtype, executor=Threads(1))
     engine.sweep()
     engine.sweep()

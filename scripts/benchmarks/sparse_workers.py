@@ -17,7 +17,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from qpruntime.execution.resolve import executor_of
 from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.projection.projector import Projector
 
 #: Passes of an evaluation, in its order; "first" is the first sweep, which brings rows to workers.
@@ -45,7 +45,7 @@ def measured(counts: list[int], rows: int, size: int, rounds: int = 3) -> list[d
 
     X, y = drawn(rows)
     kernel, Z = ConstantKernel(2.0) * RBF(np.full(_FEATURES, 2.0)), X[:size].copy()
-    rule = Rule(Projector("probit", "ep"), 0.5)
+    rule = PowerProjector(Projector("probit", "ep"), 0.5)
     with ExitStack() as stack:
         engines, clients, found = [], [], []
         for count in counts:

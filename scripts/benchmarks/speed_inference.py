@@ -14,7 +14,7 @@ from scipy.linalg.lapack import dpotrf
 
 from qpruntime import likelihoods
 from qpruntime._numba import plain
-from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.dense.cholesky import CholeskyFactor
 from qpruntime.inference.dense.cholesky_kernels import sweep
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.iterate import settle
@@ -142,7 +142,7 @@ def cholesky(K: np.ndarray) -> float:
 
 def refreshed(K: np.ndarray, sites: Sites) -> float:
     """Seconds to recompute the posterior covariance from the sites."""
-    return best(lambda: Factor(K, sites, np.zeros(len(K))).covariance(), 3)
+    return best(lambda: CholeskyFactor(K, sites, np.zeros(len(K))).covariance(), 3)
 
 
 def engine() -> list[Row]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from qpruntime.inference.corrections.ep_fixed_point import Normal, signless
+from qpruntime.inference.corrections.ep_fixed_point import NormalApproximation, signless
 from qpruntime.inference.corrections.slice_sampler import (
     Chains,
     log_target,
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 KEPT, PILOT = 5000, 10_000
 
 
-def sample(normal: Normal, seconds: float, wanted: float) -> tuple[Chains, int]:
+def sample(normal: NormalApproximation, seconds: float, wanted: float) -> tuple[Chains, int]:
     """Chains of the length that a pilot run says is needed, or that time allows."""
     prior, K = normal.observed.prior, normal.observed.K
     assert K is not None
@@ -44,7 +44,9 @@ def sample(normal: Normal, seconds: float, wanted: float) -> tuple[Chains, int]:
     return run(steps, 2), steps
 
 
-def bridge(normal: Normal, base: Array, draws: Array, log_evidence: float) -> tuple[float, float]:
+def bridge(
+    normal: NormalApproximation, base: Array, draws: Array, log_evidence: float
+) -> tuple[float, float]:
     """Log evidence by bridge sampling between EP's normal and the posterior, and its error.
 
     Meng & Wong (1996); the error is that of twenty pieces of the chains.

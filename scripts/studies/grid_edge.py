@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime import Posterior, infer, open_table
-from qpruntime.inference.dense.cholesky import Factor
-from qpruntime.inference.dense.solver import Kept
+from qpruntime.inference.dense.cholesky import CholeskyFactor
+from qpruntime.inference.dense.solver import DenseState
 from qpruntime.inference.posterior import Sites
 from qpruntime.projection.projector import project_arrays
 from scripts.benchmarks.data.protocol import OUTSIDE
@@ -60,9 +60,11 @@ def cavities(post: Posterior) -> tuple[Array, Array]:
 
 def _at(post: Posterior, K: Array, sites: Sites) -> Posterior:
     """Return `post` moved to other sites."""
-    factor = Factor(K, sites, np.zeros(len(K)))
+    factor = CholeskyFactor(K, sites, np.zeros(len(K)))
     variance, _ = factor.marginals()
-    return replace(post, sites=sites, mean=factor.mean, variance=variance, factor=Kept(factor))
+    return replace(
+        post, sites=sites, mean=factor.mean, variance=variance, factor=DenseState(factor)
+    )
 
 
 def _clamped_sites(K: Array, fold: Fold, path: str) -> tuple[Sites, bool]:
@@ -73,7 +75,7 @@ def _clamped_sites(K: Array, fold: Fold, path: str) -> tuple[Sites, bool]:
     table, n = open_table(path), len(K)
     sites, damping, last = Sites(np.zeros(n), np.zeros(n)), 0.5, np.inf
     for _ in range(400):
-        factor = Factor(K, sites, np.zeros(n))
+        factor = CholeskyFactor(K, sites, np.zeros(n))
         variance, kept = factor.marginals()
         mu, sigma = (factor.mean - variance * sites.nu) / kept, np.sqrt(variance / kept)
         edge_mu = np.clip(mu, -GRID_MU + 1e-9, GRID_MU - 1e-9)

@@ -19,7 +19,7 @@ from qpruntime.projection.open import open_table, table_directory
 from qpruntime.table_format.metadata import Metadata
 from tablegen.artifacts import registry
 from tablegen.artifacts.publish import digest_of
-from tablegen.artifacts.transfer import Limits, Transfer
+from tablegen.artifacts.transfer import Transfer, TransferLimits
 from tablegen.files.target import resolve
 
 __all__ = ["VARIABLE", "fetch"]
@@ -37,7 +37,7 @@ def fetch(
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
     report: Report | None = None,
-    limits: Limits | None = None,
+    limits: TransferLimits | None = None,
 ) -> tuple[Path, Metadata]:
     """Bring a table, check it, and put it among the installed ones.
 
@@ -75,7 +75,7 @@ def fetch(
         If there is no such table, or what came is not what was asked for.
     """
     wanted = _hash(sha256)
-    limits = limits or Limits()
+    limits = limits or TransferLimits()
     if _is_place(table):
         url, name, entry = _url(table), _file_name(table), None
     else:
@@ -99,7 +99,7 @@ def _bring(
     wanted: str | None,
     entry: registry.Entry | None,
     report: Report | None,
-    limits: Limits,
+    limits: TransferLimits,
 ) -> None:
     """Put the file of the URL in its place, if it is what was wanted."""
     import pooch
@@ -161,7 +161,7 @@ def _kept(target: Path, wanted: str | None, entry: registry.Entry | None) -> tup
 
 
 def _look_up(
-    name: str, source: str | os.PathLike[str] | None, limits: Limits
+    name: str, source: str | os.PathLike[str] | None, limits: TransferLimits
 ) -> tuple[str, registry.Entry]:
     """Return the URL and the entry of a table by its name in a registry."""
     given = os.fspath(source) if source is not None else os.environ.get(VARIABLE, "")
@@ -175,7 +175,7 @@ def _look_up(
     held: list[bytes] = []
     with tempfile.TemporaryDirectory() as folder:
         partial = Path(folder) / registry.FILE
-        few = Limits(limits.silence, limits.window, 0.0, limits.tries, registry.LARGEST)
+        few = TransferLimits(limits.silence, limits.window, 0.0, limits.tries, registry.LARGEST)
 
         def keep(path: Path) -> None:
             held.append(path.read_bytes())

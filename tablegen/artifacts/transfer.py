@@ -26,13 +26,13 @@ fcntl: Any = None
 with contextlib.suppress(ImportError):  # not there on Windows
     import fcntl
 
-__all__ = ["Cut", "Limits", "Transfer"]
+__all__ = ["Cut", "Transfer", "TransferLimits"]
 
 _CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
-class Limits:
+class TransferLimits:
     """How patient a transfer is.
 
     Attributes
@@ -82,10 +82,10 @@ class Transfer:
         nbytes: int | None,
         check: Callable[[Path], None],
         report: Callable[[int, int | None], None] | None = None,
-        limits: Limits | None = None,
+        limits: TransferLimits | None = None,
     ) -> None:
         self._partial, self._nbytes, self._check = partial, nbytes, check
-        self._report, self._limits, self._resumes = report, limits or Limits(), resumes
+        self._report, self._limits, self._resumes = report, limits or TransferLimits(), resumes
 
     def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
         """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""

@@ -11,7 +11,7 @@ from qpruntime.table_format.metadata import Metadata
 from tablegen.compact import build, errors
 from tablegen.files import finish
 from tablegen.files.documents import Document, stated
-from tablegen.files.finish import Job
+from tablegen.files.finish import TableJob
 from tablegen.files.workspace import Workspace
 
 __all__ = ["CompactRecipe"]
@@ -52,7 +52,7 @@ class CompactRecipe:
     def describe(self, threads: int) -> Document:
         return stated(self.plan)
 
-    def make(self, job: Job) -> Metadata:
+    def make(self, job: TableJob) -> Metadata:
         own, plan = self.likelihood, self.plan
         return build.build(own, plan, *job)
 

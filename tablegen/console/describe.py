@@ -14,7 +14,7 @@ from tablegen.files.documents import Document, stated
 
 if TYPE_CHECKING:
     from tablegen.request import Recipe
-    from tablegen.verify import Report
+    from tablegen.verify import VerificationReport
 
 __all__ = ["installed", "listing", "plan", "report", "table", "text"]
 
@@ -45,7 +45,7 @@ def table(path: Path, metadata: Metadata) -> Document:
     }
 
 
-def report(found: Report) -> Document:
+def report(found: VerificationReport) -> Document:
     """Describe the result of `tablegen.verify.verify`."""
     return {
         "path": str(found.path),
@@ -59,7 +59,7 @@ def report(found: Report) -> Document:
     }
 
 
-def _accuracy(found: Report) -> str:
+def _accuracy(found: VerificationReport) -> str:
     if found.certificate:
         return "checked"
     if found.ok is None:

@@ -31,7 +31,7 @@ def bar() -> Iterator[Callable[[str, int, int], None] | None]:
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
     from rich.text import Text
 
-    class Left(ProgressColumn):
+    class TimeLeft(ProgressColumn):
         """Time left at the mean rate: steps end in bursts, which rich's own estimate overrates."""
 
         def render(self, task: Task) -> Text:
@@ -45,7 +45,7 @@ def bar() -> Iterator[Callable[[str, int, int], None] | None]:
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        Left(),
+        TimeLeft(),
     )
     stages: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:

@@ -14,10 +14,10 @@ from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5
 from tablegen.files.workspace import Workspace
 
-__all__ = ["Job", "found", "left_over", "publish", "write"]
+__all__ = ["TableJob", "found", "left_over", "publish", "write"]
 
 
-class Job(NamedTuple):
+class TableJob(NamedTuple):
     """Where a table is made, what computes it, what certifies it, and how good it has to be."""
 
     workspace: Workspace

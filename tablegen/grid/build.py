@@ -25,7 +25,7 @@ from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
 from tablegen.grid.one_axis import Curves
-from tablegen.grid.plan import Chunk, Plan
+from tablegen.grid.plan import GridChunk, Plan
 from tablegen.grid.store import ChunkStore
 from tablegen.second_rule.framed import SEED
 
@@ -141,7 +141,7 @@ class _Steps:
 
 
 def _chunk(
-    plan: Plan, expansion: compute.Expansion | Curves | None, stop: Stop | _Steps, chunk: Chunk
+    plan: Plan, expansion: compute.Expansion | Curves | None, stop: Stop | _Steps, chunk: GridChunk
 ) -> NDArray[Any]:
     return compute.fill(plan, chunk, expansion, stop)
 

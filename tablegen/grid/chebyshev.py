@@ -22,7 +22,7 @@ from qpruntime.table_format.metadata import Axis
 from tablegen.grid import one_axis
 from tablegen.grid.direct import integrate
 from tablegen.grid.one_axis import Curves
-from tablegen.grid.plan import Chunk, Plan
+from tablegen.grid.plan import GridChunk, Plan
 
 __all__ = ["Expansion", "blocks", "estimate", "expand", "fill", "resolve"]
 
@@ -205,7 +205,7 @@ def blocks(plan: Plan) -> int:
 
 def fill(
     plan: Plan,
-    chunk: Chunk,
+    chunk: GridChunk,
     expansion: Expansion | Curves | None,
     interrupted: Callable[[], bool],
 ) -> NDArray[np.floating]:

@@ -19,7 +19,7 @@ from qpruntime.projection.interpolation import quintic
 from qpruntime.projection.projector import project_arrays
 from qpruntime.table_format.metadata import Axis
 from tablegen import splines
-from tablegen.grid.plan import Chunk, Plan
+from tablegen.grid.plan import GridChunk, Plan
 
 __all__ = ["CELLS", "Curves", "expand", "fill"]
 
@@ -127,7 +127,7 @@ def _along(plan: Plan, block: tuple[float, Array]) -> Array:
     return star
 
 
-def fill(plan: Plan, chunk: Chunk, curves: Curves) -> Array:
+def fill(plan: Plan, chunk: GridChunk, curves: Curves) -> Array:
     """Return sigma* on one chunk, shape (chunk rows, log10_sigma.size)."""
     scale, theta = _handle(plan)
     mu = plan.mu.nodes()[chunk.start : chunk.stop]

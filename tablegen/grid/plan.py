@@ -24,7 +24,7 @@ from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import MOST_OUTCOMES, Axis, Metadata
 
-__all__ = ["DTYPES", "METHODS", "Chunk", "Plan", "make_plan"]
+__all__ = ["DTYPES", "METHODS", "GridChunk", "Plan", "make_plan"]
 
 METHODS = ("spectral", "direct")
 DTYPES = ("float64", "float32")
@@ -42,7 +42,7 @@ _OVERHEAD_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Chunk:
+class GridChunk:
     """Rows ``start:stop`` of the mu axis, all columns, of outcome number `outcome`."""
 
     outcome: int
@@ -102,10 +102,10 @@ class Plan:
         return len(self.outcomes) * -(-self.mu.size // self.rows)
 
     @property
-    def chunks(self) -> tuple[Chunk, ...]:
+    def chunks(self) -> tuple[GridChunk, ...]:
         """All chunks in the order of the file."""
         return tuple(
-            Chunk(k, start, min(start + self.rows, self.mu.size))
+            GridChunk(k, start, min(start + self.rows, self.mu.size))
             for k in range(len(self.outcomes))
             for start in range(0, self.mu.size, self.rows)
         )

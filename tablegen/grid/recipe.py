@@ -12,7 +12,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import finish
 from tablegen.files.documents import Document, axis_of
-from tablegen.files.finish import Job
+from tablegen.files.finish import TableJob
 from tablegen.files.workspace import Workspace
 from tablegen.grid import build, chebyshev, errors
 from tablegen.grid.plan import Plan, make_plan
@@ -81,7 +81,7 @@ class GridRecipe:
             "estimated_seconds": round(plan.estimate_seconds(threads), 1),
         }
 
-    def make(self, job: Job) -> Metadata:
+    def make(self, job: TableJob) -> Metadata:
         plan = chebyshev.resolve(self.plan)
         return build.carry_out(plan, *job)
 

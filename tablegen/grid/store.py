@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 from zarr.storage import LocalStore
 
-from tablegen.grid.plan import Chunk, Plan
+from tablegen.grid.plan import GridChunk, Plan
 
 __all__ = ["ChunkStore"]
 
@@ -81,14 +81,14 @@ class ChunkStore:
             attributes={"fingerprint": self._plan.fingerprint()},
         )
 
-    def write(self, chunk: Chunk, values: NDArray[Any]) -> None:
+    def write(self, chunk: GridChunk, values: NDArray[Any]) -> None:
         """Store one chunk, `values` of shape (rows, columns)."""
         assert values.shape == (chunk.stop - chunk.start, self._plan.shape[2])
         rows = np.column_stack([self._numbers(chunk), values])
         self._check()
         self._array[chunk.outcome, chunk.start : chunk.stop] = rows
 
-    def read(self, chunk: Chunk) -> NDArray[Any] | None:
+    def read(self, chunk: GridChunk) -> NDArray[Any] | None:
         """Return a chunk, or None if it is missing, damaged, or another one."""
         try:
             rows = self._array[chunk.outcome, chunk.start : chunk.stop]
@@ -98,12 +98,12 @@ class ChunkStore:
             return None
         return np.ascontiguousarray(rows[:, 1:])
 
-    def _numbers(self, chunk: Chunk) -> NDArray[Any]:
+    def _numbers(self, chunk: GridChunk) -> NDArray[Any]:
         first = chunk.outcome * self._plan.shape[1]
         numbers = np.arange(first + chunk.start, first + chunk.stop) % _NUMBERS
         return numbers.astype(self._plan.dtype)
 
-    def missing(self) -> list[Chunk]:
+    def missing(self) -> list[GridChunk]:
         """Return the chunks that have to be computed, in order."""
         # Of a new store nothing is read: a missing chunk would come as a chunk of NaN.
         if not (self.path / "c").exists():

@@ -31,7 +31,7 @@ from tablegen.second_rule.framed import SEED
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces.domain import Domain
 from tablegen.surfaces.node_counts import cells_needed, deviation
-from tablegen.surfaces.samples import Points, Sampler
+from tablegen.surfaces.samples import SampledCavities, Sampler
 
 __all__ = ["build", "finished", "metadata"]
 
@@ -93,7 +93,9 @@ def fit(what: Domain, cells: Sequence[int], sample: Sampler, report: Progress) -
     for y in ys.tolist():
         for a in range(0, log10_sigma.size, step):
             sigma = np.repeat(10.0 ** log10_sigma[a : a + step], mu.size)
-            blocks.append(Points(np.tile(mu, sigma.size // mu.size), sigma, np.full(sigma.size, y)))
+            blocks.append(
+                SampledCavities(np.tile(mu, sigma.size // mu.size), sigma, np.full(sigma.size, y))
+            )
     report("integrate", 0, len(blocks))
     parts = sample(blocks, partial(report, "integrate"))
     values: Any = np.concatenate(parts)
@@ -112,7 +114,7 @@ def check(table: Table, sample: Sampler) -> float:
     mu, sigma, y = surface_errors.draw(table, _CHECKS, np.random.default_rng(SEED + 1))
     found = surface_errors.lookups(table, mu, sigma, y)
     parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
-    truth = np.concatenate(sample([Points(mu[p], sigma[p], y[p]) for p in parts]))
+    truth = np.concatenate(sample([SampledCavities(mu[p], sigma[p], y[p]) for p in parts]))
     again = interpolation.encode(
         found[:, 0], found[:, 1] - mu, found[:, 2] ** 2, found[:, 3], sigma
     )

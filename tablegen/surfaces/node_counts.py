@@ -15,7 +15,7 @@ from qpruntime._typing import Array
 from qpruntime.projection.interpolation import quintic_weights
 from qpruntime.table_format.metadata import Axis
 from tablegen import splines
-from tablegen.surfaces.samples import Points, Sampler
+from tablegen.surfaces.samples import SampledCavities, Sampler
 
 __all__ = ["FIRST", "LARGEST", "cells_needed", "deviation", "evaluate"]
 
@@ -78,7 +78,7 @@ class _Lines:
                 columns = [np.full(missing.size, v) for v in other]
                 columns.insert(self._which, missing)
                 mu, log10_sigma, y = columns
-                blocks.append(Points(mu, 10.0**log10_sigma, y))
+                blocks.append(SampledCavities(mu, 10.0**log10_sigma, y))
             values = np.stack(self._sample(blocks), axis=1)
             self._known.update(zip(missing.tolist(), values, strict=True))
         return np.array([self._known[x] for x in places.tolist()])

@@ -9,7 +9,7 @@ from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files.documents import Document, projection_of
-from tablegen.files.finish import Job
+from tablegen.files.finish import TableJob
 from tablegen.files.workspace import Workspace
 from tablegen.surfaces import build, errors
 from tablegen.surfaces.domain import Domain, domain
@@ -72,7 +72,7 @@ class SurfacesRecipe:
             "largest_bytes": what.limit,
         }
 
-    def make(self, job: Job) -> Metadata:
+    def make(self, job: TableJob) -> Metadata:
         return build.build(self.plan, *job)
 
     def made(self, workspace: Workspace) -> Metadata:

@@ -27,13 +27,13 @@ from qpruntime.projection.site_kernel import NO_VALUES, WP, project_many, raise_
 from qpruntime.quadrature.sigma_star_kernels import OK, exact_run
 from qpruntime.quadrature.wasserstein_kernels import parameters, wp_rule
 
-__all__ = ["Points", "Sampler", "compute", "compute_wp"]
+__all__ = ["SampledCavities", "Sampler", "compute", "compute_wp"]
 
 #: Cavities that share their quadrature nodes: how many, and how far apart in units of sigma.
 _RUN, _SPAN = 25, 0.3
 
 
-class Points(NamedTuple):
+class SampledCavities(NamedTuple):
     """Cavities and observations, all of shape (N,); `sigma` is a standard deviation."""
 
     mu: Array
@@ -76,7 +76,7 @@ def _sample(functions: Any, mu: Array, sigma: Array, y: Array, out: Array) -> tu
     return OK, 0
 
 
-def compute(likelihood: Likelihood, points: Points) -> Array:
+def compute(likelihood: Likelihood, points: SampledCavities) -> Array:
     """Integrate one block; return what is stored for it, shape (N, 4).
 
     Raises
@@ -92,7 +92,7 @@ def compute(likelihood: Likelihood, points: Points) -> Array:
     return interpolation.encode(out[:, 0], out[:, 1], out[:, 2], out[:, 3], sigma)
 
 
-def compute_wp(p: float, likelihood: Likelihood, points: Points) -> Array:
+def compute_wp(p: float, likelihood: Likelihood, points: SampledCavities) -> Array:
     """Return what is stored of the L_p projections of one block, shape (N, 4).
 
     Raises
@@ -138,7 +138,7 @@ class Sampler:
         self._identity = f"{version('qpruntime')} {identity}".encode()
 
     def __call__(
-        self, blocks: Sequence[Points], report: Callable[[int, int], None] | None = None
+        self, blocks: Sequence[SampledCavities], report: Callable[[int, int], None] | None = None
     ) -> list[Array]:
         """Return what is stored for each block; `report` is told (done, total)."""
         found = {i: values for i, p in enumerate(blocks) if (values := self._load(p)) is not None}
@@ -155,7 +155,7 @@ class Sampler:
         self._executor.each(((self._compute, blocks[i]) for i in missing), take)
         return [found[i] for i in range(len(blocks))]
 
-    def _name(self, points: Points) -> Path | None:
+    def _name(self, points: SampledCavities) -> Path | None:
         if self._keep is None:
             return None
         digest = hashlib.sha256(self._identity)
@@ -163,7 +163,7 @@ class Sampler:
             digest.update(np.ascontiguousarray(array, dtype=float).data)
         return self._keep / digest.hexdigest()
 
-    def _load(self, points: Points) -> Array | None:
+    def _load(self, points: SampledCavities) -> Array | None:
         path = self._name(points)
         if path is None or not path.is_file():
             return None
@@ -173,7 +173,7 @@ class Sampler:
             return None
         return np.frombuffer(content[32:]).reshape(-1, interpolation.BANDS)
 
-    def _store(self, points: Points, values: Array) -> None:
+    def _store(self, points: SampledCavities, values: Array) -> None:
         path = self._name(points)
         if path is None:
             return

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError
-from qpruntime.dataframes.encoding import Coding, Table
+from qpruntime.dataframes.encoding import Coding, EncodedTable
 from qpruntime.dataframes.levels import level_key, level_text, numbers_of, sorted_levels
-from qpruntime.dataframes.readers import Frame, categories_of, columns_of
+from qpruntime.dataframes.readers import DataColumns, categories_of, columns_of
 from tests.tools.cases import every_case
 
 pd = pytest.importorskip("pandas")
@@ -104,27 +104,29 @@ PAIRS = [(kind, k) for kind, columns in SAME.items() for k in range(len(columns)
 @every_case("kind, k", PAIRS)
 def test_a_level_is_known_by_its_value_in_every_type(kind, k):
     """Fit and prediction, each in any type of the kind."""
-    fitted = Coding(["g"], Frame({"g": SAME[kind][k]}))
+    fitted = Coding(["g"], DataColumns({"g": SAME[kind][k]}))
     assert fitted.size == 2
     for column in SAME[kind]:
-        assert fitted.codes(Frame({"g": column})).tolist() == [1, 0, 1], type(column)
+        assert fitted.codes(DataColumns({"g": column})).tolist() == [1, 0, 1], type(column)
 
 
 @every_case("kind", [kind for kind in SAME if kind != "truths"])
 def test_levels_of_another_kind_are_refused_by_name(kind):
     """Never unknown without a word: both kinds are named."""
-    fitted = Coding(["g"], Frame({"g": SAME[kind][0]}))
+    fitted = Coding(["g"], DataColumns({"g": SAME[kind][0]}))
     own = "numbers" if kind == "fractions" else kind
     for other, columns in SAME.items():
         now = "numbers" if other in ("fractions", "truths") else other
         if now != own:
             words = f"column 'g' has levels that are {own} in the fit and {now} now"
             with pytest.raises(InputError, match=words):
-                fitted.codes(Frame({"g": columns[0]}))
+                fitted.codes(DataColumns({"g": columns[0]}))
 
 
 def test_other_levels_of_the_kind_are_unknown_and_not_refused():
-    assert Coding(["g"], Frame({"g": ["a", "b"]})).codes(Frame({"g": [b"c", b"a"]})).tolist() == [
+    assert Coding(["g"], DataColumns({"g": ["a", "b"]})).codes(
+        DataColumns({"g": [b"c", b"a"]})
+    ).tolist() == [
         -1,
         0,
     ]
@@ -146,7 +148,7 @@ DECLARED = {
 @every_case("name", list(DECLARED))
 def test_declared_levels_keep_their_order(name):
     column = DECLARED[name]
-    frame = Frame({"g": column})
+    frame = DataColumns({"g": column})
     assert frame.distinct_levels("g").tolist() == ["low", "mid", "high"]
     assert categories_of(column).ordered == (name != "pandas, no order")
     coding = Coding(["g"], frame)
@@ -162,22 +164,22 @@ def test_declared_levels_of_tables_keep_their_order():
         pl.DataFrame({"g": DECLARED["polars"]}),
         pa.table({"g": DECLARED["pyarrow"]}),
     ):
-        assert Table.of(columns_of(table)).levels == (("low", "mid", "high"),)
+        assert EncodedTable.of(columns_of(table)).levels == (("low", "mid", "high"),)
     plain = pa.table({"g": pa.array(["b", "c", "a"]).dictionary_encode()})
-    assert Table.of(columns_of(plain)).levels == (("a", "b", "c"),)
+    assert EncodedTable.of(columns_of(plain)).levels == (("a", "b", "c"),)
 
 
 def test_declared_numbers_are_levels_in_single_precision_as_well():
     """What is 0.1 in single precision is 0.1 in double precision, not 0.10000000149."""
     short = pd.Series(np.array([0.1, 0.2], dtype=np.float32), dtype="category")
-    table = Table.of(columns_of(pd.DataFrame({"g": short})))
+    table = EncodedTable.of(columns_of(pd.DataFrame({"g": short})))
     assert table.levels == ((0.1, 0.2),)
     now = columns_of(pd.DataFrame({"g": pd.Series([0.2, 0.1], dtype="category")}))
     assert table.matrix(now).ravel().tolist() == [1.0, 0.0]
 
 
 def test_declared_days_are_one_level_in_every_unit():
-    table = Table.of(columns_of(pd.DataFrame({"g": pd.Series(DATES, dtype="category")})))
+    table = EncodedTable.of(columns_of(pd.DataFrame({"g": pd.Series(DATES, dtype="category")})))
     assert table.levels == (("2020-01-01", "2020-01-02"),)
     now = columns_of(pd.DataFrame({"g": pd.Series(pd.to_datetime(DAYS)).astype("category")}))
     assert table.matrix(now).ravel().tolist() == [1.0, 0.0, 1.0]
@@ -185,7 +187,7 @@ def test_declared_days_are_one_level_in_every_unit():
 
 def test_what_is_declared_is_no_number():
     whole = {"g": pd.Series([1, 2, 3], dtype="category"), "x": [1, 2, 3], "when": DATES}
-    frame = Frame(whole)
+    frame = DataColumns(whole)
     assert [frame.is_numeric(name) for name in whole] == [False, True, True]
     np.testing.assert_array_equal(frame.numbers("when"), [18263.0, 18262.0, 18263.0])
 
@@ -211,17 +213,17 @@ def test_what_is_declared_is_no_number():
 )
 def test_rows_without_a_level_are_named(column):
     with pytest.raises(InputError, match="column 'g' has no level in row 1: leave the 1 rows"):
-        Frame({"g": column}).levels("g")
+        DataColumns({"g": column}).levels("g")
 
 
 def test_missing_numbers_are_named_by_row():
     for column in (pd.Series([1, pd.NA], dtype="Int64"), [1.0, None], np.array([1, None])):
         with pytest.raises(InputError, match="column 'x' has nan in row 1"):
-            Frame({"x": column}).numbers("x")
+            DataColumns({"x": column}).numbers("x")
 
 
 def test_tables_of_pyarrow_are_frames():
-    frame = Frame(pa.table({"x": [1.0, 2.0], "g": ["b", "a"]}))
+    frame = DataColumns(pa.table({"x": [1.0, 2.0], "g": ["b", "a"]}))
     assert frame.names == ["x", "g"]
     assert frame.numbers("x").tolist() == [1.0, 2.0]
     assert frame.levels("g").tolist() == ["b", "a"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError
-from qpruntime.dataframes.encoding import Table
+from qpruntime.dataframes.encoding import EncodedTable
 from qpruntime.dataframes.readers import columns_of, is_frame, of_array
 from tests.tools.cases import every_case
 
@@ -121,7 +121,7 @@ def test_codes_and_what_stands_for_missing_numbers():
     """Codes in the order of levels, None last; the median; a column that says what was missing."""
     frame = pd.DataFrame({"x": [3.0, np.nan, 1.0, 9.0], "s": ["b", "a", None, "b"], "z": [1.0] * 4})
     columns = columns_of(frame)
-    table = Table.of(columns)
+    table = EncodedTable.of(columns)
     assert table.levels == (None, ("a", "b", None), None)
     assert table.categorical == (1, 3)
     assert table.words == ("'x'", "'s'", "'z'", "'x' missing")
@@ -132,13 +132,13 @@ def test_codes_and_what_stands_for_missing_numbers():
 
 def test_levels_that_the_fit_has_not_seen():
     """Codes beyond, the same for the same level; a missing one counts as such a level."""
-    table = Table.of(columns_of(pd.DataFrame({"s": ["b", "a"]})))
+    table = EncodedTable.of(columns_of(pd.DataFrame({"s": ["b", "a"]})))
     new = columns_of(pd.DataFrame({"s": ["d", "a", None, "c", "d"]}))
     np.testing.assert_array_equal(table.matrix(new)[:, 0], [2, 0, 3, 4, 2])
 
 
 def test_numbers_that_were_never_missing():
-    table = Table.of(of_array(np.array([[1.0], [2.0], [7.0]]), ["0"]))
+    table = EncodedTable.of(of_array(np.array([[1.0], [2.0], [7.0]]), ["0"]))
     with pytest.warns(
         UserWarning, match="column 0 is missing in 1 rows and was in none of the fit"
     ):
@@ -155,6 +155,6 @@ def test_numbers_that_were_never_missing():
     ],
 )
 def test_columns_that_change_their_kind(then, now, words):
-    table = Table.of(columns_of(pd.DataFrame({"s": then})))
+    table = EncodedTable.of(columns_of(pd.DataFrame({"s": then})))
     with pytest.raises(InputError, match=f"column 's' {words}"):
         table.matrix(columns_of(pd.DataFrame({"s": now})))

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 import qpruntime
 from qpruntime import InputError, infer
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import (
     Areas,
     EffectsModel,
@@ -27,7 +27,7 @@ from qpruntime.effects import (
 )
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
-from qpruntime.effects.objective import Assembly, Objective
+from qpruntime.effects.objective import Assembly, EffectsObjective
 from qpruntime.effects.results import profiled_numbers, weighted_quantiles
 from qpruntime.effects.term import covariance_of
 from qpruntime.predictive.density import count_distribution
@@ -78,12 +78,12 @@ CASES = {
 
 
 def objective(terms, family, offset, tol=1e-10):
-    data = Frame(DATA)
+    data = DataColumns(DATA)
     fixed = FixedBlock([Fixed("x", standardise=False)], data, 10.0)
     assembly = Assembly([fixed, *(one.bind(data) for one in terms)])
     own, y = family_of(family, COUNTS if family == "poisson" else LABELS, None)
     A = assembly.columns(data)
-    return Objective(assembly, A, y, np.full(40, offset), None, own, tol)
+    return EffectsObjective(assembly, A, y, np.full(40, offset), None, own, tol)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -144,10 +144,10 @@ def test_slopes_by_differences_and_dense_algebra(terms):
     ],
 )
 def test_learnt_parameters_have_their_slopes(family, y):
-    data = Frame(DATA)
+    data = DataColumns(DATA)
     assembly = Assembly([FixedBlock([], data, 10.0), Groups("g").bind(data)])
     own, seen = family_of(family, y, None)
-    found = Objective(assembly, assembly.columns(data), seen, np.zeros(40), None, own, 1e-10)
+    found = EffectsObjective(assembly, assembly.columns(data), seen, np.zeros(40), None, own, 1e-10)
     theta = found.start + np.array([0.1, 0.2])
     at = found(theta)
     step = np.array([0.0, 1e-3])
@@ -168,7 +168,7 @@ def fitted():
 
 def test_the_posterior_is_that_of_quadrature(fitted):
     """Deviation and coefficients, beside EP's evidence integrated on a fine line."""
-    own = Objective(
+    own = EffectsObjective(
         fitted.state_.assembly, fitted.state_.A, fitted.state_.y, np.zeros(40), None,
         fitted.family_, 1e-9,
     )  # fmt: skip
@@ -259,7 +259,7 @@ def test_unknown_levels_vary_as_the_prior(fitted):
     mean, variance = fitted.latent(new)
     state = fitted.state_
     with_group = np.exp(2.0 * state.nodes.theta[:, 0])
-    own = state.effects(0, fitted.blocks_[0].columns(Frame({"x": [0.3]})))
+    own = state.effects(0, fitted.blocks_[0].columns(DataColumns({"x": [0.3]})))
     m, v = own.moments()
     assert mean[0] == pytest.approx(m[0], rel=1e-9)
     assert variance[0] == pytest.approx(v[0] + state.nodes.weights @ with_group, rel=1e-9)
@@ -267,7 +267,7 @@ def test_unknown_levels_vary_as_the_prior(fitted):
     low, high = fitted.predict_interval(new, 0.8).T
     assert ((low < p) & (p < high)).all()
     # The probability of an event is the mean of that given eta.
-    mixture = state.ahead(Frame(new), np.zeros(2))
+    mixture = state.ahead(DataColumns(new), np.zeros(2))
     total = sum(
         w * quad(lambda f: norm.pdf(f, m, s) / (1.0 + np.exp(-f)), m - 9 * s, m + 9 * s)[0]  # noqa: B023
         for w, m, s in zip(
@@ -311,10 +311,10 @@ def test_leave_one_out_is_that_of_a_fit_without_the_row(fitted):
     state, i = fitted.state_, 7
     rest = np.delete(ROWS, i)
     A, theta = state.A, state.nodes.theta
-    other = Objective(
+    other = EffectsObjective(
         state.assembly, A[rest], state.y[rest], np.zeros(39), None, fitted.family_, 1e-9
     )
-    full = Objective(state.assembly, A, state.y, np.zeros(40), None, fitted.family_, 1e-9)
+    full = EffectsObjective(state.assembly, A, state.y, np.zeros(40), None, fitted.family_, 1e-9)
     # p(y_i | others) = Z/Z_others, each integrated over theta.
     with_row = np.array([full(one).value for one in theta])
     without = np.array([other(one).value for one in theta])

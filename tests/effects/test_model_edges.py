@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import (
     Areas,
     EffectsModel,
@@ -214,7 +214,7 @@ def test_meshes_keep_to_coasts():
 
 def test_a_coast_parts_what_is_near():
     """Two shores of an inlet are further apart than their distance says."""
-    data = Frame({"u": [3.5, 3.5, 3.5], "v": [0.9, 2.1, 0.1]})
+    data = DataColumns({"u": [3.5, 3.5, 3.5], "v": [0.9, 2.1, 0.1]})
     block = Plane("u", "v", spacing=0.15, boundary=COAST).bind(data)
     A = block.columns(data).toarray()
     Q = block.precision(np.log([1.0, 1.5])).toarray()
@@ -226,9 +226,9 @@ def test_points_outside_a_mesh():
     mesh = Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
     data = {"u": [0.2, 0.5, 3.0], "v": [0.3, 0.4, 3.0]}
     with pytest.raises(InputError, match=r"1 of 3 points are outside .* \(3, 3\) in row 2"):
-        Plane("u", "v", mesh=mesh).bind(Frame(data)).columns(Frame(data))
-    block = Plane("u", "v", mesh=mesh, outside="nearest").bind(Frame(data))
-    assert block.columns(Frame(data)).toarray()[2].tolist() == [0.0, 0.0, 1.0, 0.0]
+        Plane("u", "v", mesh=mesh).bind(DataColumns(data)).columns(DataColumns(data))
+    block = Plane("u", "v", mesh=mesh, outside="nearest").bind(DataColumns(data))
+    assert block.columns(DataColumns(data)).toarray()[2].tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
 @every_case(

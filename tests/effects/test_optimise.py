@@ -8,11 +8,11 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from qpruntime import InputError
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Fixed, Groups, Walk
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
-from qpruntime.effects.objective import Assembly, Objective
+from qpruntime.effects.objective import Assembly, EffectsObjective
 from qpruntime.effects.optimise import climb, curvatures, maximise, most_likely
 from qpruntime.inference.precision.iterate import Nearby
 
@@ -22,12 +22,12 @@ LABELS = np.sign(np.sin(3.1 * (ROWS // 3)) + 0.8 * DATA["x"] + 0.9 * np.cos(2.3 
 
 
 def objective(tol=1e-6):
-    data = Frame(DATA)
+    data = DataColumns(DATA)
     terms = [Groups("g"), Groups("h")]
     fixed = FixedBlock([Fixed("x")], data, 10.0)
     assembly = Assembly([fixed, *(one.bind(data) for one in terms)])
     family, y = family_of("probit", LABELS, None)
-    return Objective(assembly, assembly.columns(data), y, np.zeros(60), None, family, tol)
+    return EffectsObjective(assembly, assembly.columns(data), y, np.zeros(60), None, family, tol)
 
 
 def plane_of_sites(theta):
@@ -135,7 +135,7 @@ def test_maximum_likelihood_of_coefficients_has_no_slope():
         X, rest = A[:, place].toarray(), A[:, place.stop :]
         b = np.zeros(X.shape[1])
         for _ in range(30):
-            of = Objective(inner, rest, own.y, X @ b, None, own.family, 1e-9)
+            of = EffectsObjective(inner, rest, own.y, X @ b, None, own.family, 1e-9)
             post = of(theta).posterior
             V = np.linalg.inv(np.diag(1.0 / np.maximum(post.sites.tau, 1e-9)) + covariance(theta))
             step = np.linalg.solve(X.T @ V @ X, X.T @ post.weights)

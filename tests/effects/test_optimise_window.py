@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Fixed, Plane, mesh, mesh_over
 from qpruntime.effects import optimise as places
-from qpruntime.effects.objective import Objective
+from qpruntime.effects.objective import EffectsObjective
 from qpruntime.effects.optimise import climb
 
 RNG = np.random.default_rng(3)
@@ -28,7 +28,7 @@ def small(monkeypatch):
 
 
 def test_a_window_is_next_to_each_other_and_as_fine(monkeypatch):
-    data = Frame(DATA)
+    data = DataColumns(DATA)
     blocks = [one.bind(data) for one in TERMS[1:]]
     assert places.window(TERMS, blocks, data) is None  # few nodes
     small(monkeypatch)
@@ -38,7 +38,9 @@ def test_a_window_is_next_to_each_other_and_as_fine(monkeypatch):
     inside = np.isin(np.arange(N), found.rows)
     assert 400 <= inside.sum() <= 600
     assert far[inside].max() <= far[~inside].min()
-    own = found.terms[1].bind(Frame({name: column[found.rows] for name, column in DATA.items()}))
+    own = found.terms[1].bind(
+        DataColumns({name: column[found.rows] for name, column in DATA.items()})
+    )
     assert np.median(own.mesh.areas) == pytest.approx(np.median(blocks[0].mesh.areas), rel=0.1)
     assert found.terms[0] is TERMS[0]
     theta = np.array([-0.2, -1.5])
@@ -46,14 +48,14 @@ def test_a_window_is_next_to_each_other_and_as_fine(monkeypatch):
 
 
 def test_the_mode_is_the_same_after_fewer_evaluations(monkeypatch):
-    numbers, plain = [], Objective.__call__
+    numbers, plain = [], EffectsObjective.__call__
 
     def call(self, *args, **more):
         if len(self.y) == N:
             numbers[-1] += 1
         return plain(self, *args, **more)
 
-    monkeypatch.setattr(Objective, "__call__", call)
+    monkeypatch.setattr(EffectsObjective, "__call__", call)
     found = []
     for start in (lambda _: None, small):
         start(monkeypatch)

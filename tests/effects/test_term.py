@@ -10,7 +10,7 @@ from scipy.special import kv
 from sklearn.gaussian_process.kernels import Matern
 
 from qpruntime import InputError
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import Areas, Fixed, Groups, Plane, Product, Series, Walk
 from qpruntime.effects.intrinsic import ShiftedDeterminant, laplacian_log_det, laplacian_variances
 from qpruntime.effects.mesh import Mesh
@@ -19,7 +19,7 @@ from tests.tools.cases import every_case
 
 N = 36
 ROWS = np.arange(N)
-DATA = Frame(
+DATA = DataColumns(
     {
         "x": np.sin(1.7 * ROWS),
         "z": 2.0 + np.cos(2.3 * ROWS),
@@ -123,7 +123,7 @@ def test_a_series_is_matern_one_half_over_gaps():
 
 def test_new_times_are_as_joint_ones():
     block, theta = Series("t").bind(DATA), np.array([0.2, 0.9])
-    new = Frame({"t": [-2.0, 0.5, 3.0, 8.25, 50.0]})
+    new = DataColumns({"t": [-2.0, 0.5, 3.0, 8.25, 50.0]})
     design, variance = block.ahead(new, theta)
     rho, times = np.tanh(theta[1]), np.array([-2.0, 0.5, 3.0, 8.25, 50.0])
     kernel = Matern(-1.0 / np.log(rho), nu=0.5)
@@ -177,7 +177,7 @@ def test_walks_go_on_beyond_their_knots(name, options):
     """As a walk of more knots has it, given the first ones."""
     block = Walk("age", **options).bind(DATA)
     new = np.array([9.0, 11.0, 10.25, -1.0, -2.5, 3.5])
-    design, variance = block.ahead(Frame({"age": new}), np.array([0.4]))
+    design, variance = block.ahead(DataColumns({"age": new}), np.array([0.4]))
     taps, more, count = block.filter, 3, len(block.knots)
     size = count + 2 * more
     D = np.array(
@@ -237,11 +237,11 @@ def test_large_graphs_are_scaled_without_eigenvalues():
 
 def test_the_plane_is_a_matern_field():
     """Far from the edge, within what linear triangles leave."""
-    data = Frame({"lon": [0.0, 1.0, 0.5], "lat": [0.0, 1.0, 0.5]})
+    data = DataColumns({"lon": [0.0, 1.0, 0.5], "lat": [0.0, 1.0, 0.5]})
     block = Plane("lon", "lat", spacing=0.03, extension=0.6).bind(data)
     reach, sd = 0.4, 1.4
     centre = np.array([[0.5, 0.5], [0.6, 0.5], [0.5, 0.7], [0.8, 0.6]])
-    A = block.columns(Frame({"lon": centre[:, 0], "lat": centre[:, 1]})).toarray()
+    A = block.columns(DataColumns({"lon": centre[:, 0], "lat": centre[:, 1]})).toarray()
     Q = block.precision(np.log([sd, reach]))
     from scipy.sparse.linalg import splu
 
@@ -281,7 +281,7 @@ def test_products_are_kronecker():
     one, two = time.columns(DATA).toarray(), place.columns(DATA).toarray()
     both = (one[:, :, None] * two[:, None, :]).reshape(N, -1)
     np.testing.assert_allclose(block.columns(DATA).toarray(), both, atol=1e-15)
-    new = Frame({"age": [9.5], "lon": [0.4], "lat": [0.4]})
+    new = DataColumns({"age": [9.5], "lon": [0.4], "lat": [0.4]})
     design, variance = block.ahead(new, theta)
     S = np.linalg.inv(place.precision(theta[1:]).toarray())
     at = place.columns(new).toarray()

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
-from qpruntime.kernels.derivative_covariance import Asked, covariance
+from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
@@ -67,7 +67,7 @@ def test_the_reference(method):
     """Means, variances and evidence of an independent prototype, by our covariance."""
     case = REFERENCE["monotone"]
     x, at = np.array(case["x"])[:, None], np.array(case["slopes_at"])[:, None]
-    asked = Asked.both(x, at, np.zeros(len(at), dtype=int))
+    asked = DerivativeRows.both(x, at, np.zeros(len(at), dtype=int))
     K = covariance(ConstantKernel(case["v"]) * RBF(case["l"]), asked)
     K += case["jitter"] * np.eye(len(K))
     scale = np.concatenate([np.ones(len(x)), np.full(len(at), 1.0 / case["slope_scale"])])

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
 from qpruntime import GPPoissonRegressor, GPRobustRegressor, InputError
-from qpruntime.kernels.derivative_covariance import Asked, covariance
+from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.learning.settings import Data, Slopes
 from qpruntime.likelihoods import get
@@ -59,7 +59,7 @@ def test_the_fixed_point(name, model, density):
     slopes, n, new = model.slopes_, len(X), np.array([[0.3, -0.2], [1.0, 1.0]])
     prior = 0.0 if name == "robust" else 0.2
     signs = 1.0 - 2.0 * slopes.feature
-    K = covariance(KERNEL, Asked.both(X, slopes.where, slopes.feature))
+    K = covariance(KERNEL, DerivativeRows.both(X, slopes.where, slopes.feature))
     K.flat[n * (len(K) + 1) :: len(K) + 1] *= 1.0 + 1e-8
     scale = np.concatenate([np.ones(n), slopes.times])
     K *= np.outer(scale, scale)
@@ -88,7 +88,9 @@ def test_the_fixed_point(name, model, density):
     log_z -= 0.5 * np.linalg.slogdet(np.eye(len(K)) + K * tau)[1]
     assert model.log_marginal_likelihood_value_ == pytest.approx(log_z, abs=2e-4)
     # New points, by the regression on what was observed.
-    crossed = covariance(KERNEL, Asked.values(new), Asked.both(X, slopes.where, slopes.feature))
+    crossed = covariance(
+        KERNEL, DerivativeRows.values(new), DerivativeRows.both(X, slopes.where, slopes.feature)
+    )
     crossed = crossed * scale
     weights = np.linalg.solve(np.eye(len(K)) + tau[:, None] * K, rest)
     np.testing.assert_allclose(model.latent(new)[0], prior + crossed @ weights, atol=1e-5)
@@ -130,7 +132,7 @@ def test_the_truth():
     kernel = ConstantKernel(0.8, "fixed") * RBF(1.0, "fixed")
     model = GPRobustRegressor(kernel, method="ep", monotone={0: 1}, **NUMBERS).fit(X, y)
     slopes, new = model.slopes_, np.array([[-0.6], [0.5]])
-    asked = Asked.both(np.vstack([X, new]), slopes.where, slopes.feature)
+    asked = DerivativeRows.both(np.vstack([X, new]), slopes.where, slopes.feature)
     K = covariance(kernel, asked) + 1e-9 * np.eye(6 + len(slopes.where))
     rng = np.random.default_rng(0)
     f = rng.standard_normal((400_000, len(K))) @ np.linalg.cholesky(K).T

@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, Search, infer
 from qpruntime.estimators.likelihood_parameters import robust_std
-from qpruntime.learning.objective import KernelFamily, LeaveOneOut, Objective
+from qpruntime.learning.objective import KernelFamily, LeaveOneOutObjective, Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
@@ -55,7 +55,7 @@ def objective_at(kind, method, names, theta, weights=None, n=40):
 @every_case(
     ("kind", "method", "limit"),
     # Differences of the evidence carry its rounding, 1e-13, and the sites' tolerance.
-    [(Objective, "ep", 1e-6), (LeaveOneOut, "ep", 2e-5)],
+    [(Objective, "ep", 1e-6), (LeaveOneOutObjective, "ep", 2e-5)],
 )
 @every_case("names", [("scale",), ("nu", "scale")])
 def test_gradient_by_kernel_and_noise(kind, method, limit, names):
@@ -68,7 +68,7 @@ def test_gradient_by_kernel_and_noise(kind, method, limit, names):
         assert slope[i] == pytest.approx(by_difference, rel=limit, abs=10 * limit)
 
 
-@pytest.mark.parametrize(("kind", "method"), [(Objective, "ep"), (LeaveOneOut, "qp")])
+@pytest.mark.parametrize(("kind", "method"), [(Objective, "ep"), (LeaveOneOutObjective, "qp")])
 def test_gradient_under_weights(kind, method):
     theta, weights = np.log([1.7, 1.2, 3.0, 0.3]), np.resize([0.4, 1.0, 0.0, 2.5], 20)
 

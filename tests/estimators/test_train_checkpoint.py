@@ -20,7 +20,7 @@ from qpruntime import (
 )
 from qpruntime.inference.sparse.checkpoint import read_arrays, write_arrays
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.learning.sparse.objective import Search as Climb
+from qpruntime.learning.sparse.objective import EvidenceSearch as Climb
 
 N, SOME = 500, 100
 KERNEL = 1.7 * RBF(1.2345678901234)

@@ -199,14 +199,14 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
     from qpruntime.effects import EffectsModel, Groups
     from qpruntime.effects.objective import Assembly
     from qpruntime.forecasting import GPForecaster
-    from qpruntime.forecasting.calendar import Clock
+    from qpruntime.forecasting.calendar import StepClock
     from qpruntime.inference.corrections.corrected import Corrected
-    from qpruntime.inference.dense.cholesky import Factor, Triangle
+    from qpruntime.inference.dense.cholesky import CholeskyFactor, Triangle
     from qpruntime.inference.markov import infer as series
 
     room = sys.modules["qpruntime.inference.infer"]
     spying(room, "covariance", "covariance")
-    spying(Factor, "__init__", "infer")
+    spying(CholeskyFactor, "__init__", "infer")
     spying(Triangle, "reduction", "predict")
     spying(Corrected, "marginals", "marginals")
     spying(series, "concluded", "series")
@@ -221,7 +221,7 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
     opt.tell([0.6], 0.5)
     opt.ask()
     spying(Assembly, "columns", "effects")
-    spying(Clock, "__init__", "forecasts")
+    spying(StepClock, "__init__", "forecasts")
     data = {"g": np.arange(len(Y)) % 7}
     EffectsModel([Groups("g")], integrate="mode").fit(data, Y > 0).latent(data)
     GPForecaster((), trend="none", noise=False, family="poisson").fit(np.ones(9)).predict(2)

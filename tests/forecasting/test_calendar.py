@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError
-from qpruntime.forecasting.calendar import Clock
+from qpruntime.forecasting.calendar import StepClock
 from tests.tools.cases import every_case
 
 pandas = pytest.importorskip("pandas")
@@ -35,7 +35,7 @@ HOURS = (24.0, 168.0, 8765.82)
     ],
 )
 def test_steps_are_whole_and_come_back(index, steps, calendar):
-    clock = Clock.of(index)
+    clock = StepClock.of(index)
     np.testing.assert_allclose(clock.steps(index), list(steps), atol=1e-12)
     np.testing.assert_allclose(clock.calendar(), calendar, rtol=1e-12)
     begun = clock.after(-1.0, 30)
@@ -46,24 +46,26 @@ def test_steps_are_whole_and_come_back(index, steps, calendar):
     # In any order.
     mixed = np.random.default_rng(0).permutation(len(index))
     own = index.iloc[mixed] if hasattr(index, "iloc") else index[mixed]
-    np.testing.assert_allclose(Clock.of(own).steps(own), np.array(list(steps))[mixed], atol=1e-12)
+    np.testing.assert_allclose(
+        StepClock.of(own).steps(own), np.array(list(steps))[mixed], atol=1e-12
+    )
 
 
 def test_times_without_a_step_have_their_median_gap():
     times = np.cumsum([0.0, 0.1037, 1.3, 1.1, 0.9, 1.0])
-    assert Clock.of(times).step == pytest.approx(1.0)
+    assert StepClock.of(times).step == pytest.approx(1.0)
     # Dates between two months.
-    months = Clock.of(np.array(["2020-01", "2020-02", "2020-05"], dtype="datetime64[D]"))
+    months = StepClock.of(np.array(["2020-01", "2020-02", "2020-05"], dtype="datetime64[D]"))
     assert months.steps(np.array(["2020-03-16T12:00"], dtype="datetime64[m]"))[0] == 2.5
 
 
 def test_times_that_are_refused():
     with pytest.raises(InputError, match="times number 1 and 3 are both 2020-01-02"):
-        Clock.of(np.datetime64("2020-01-01") + np.array([0, 1, 2, 1]))
+        StepClock.of(np.datetime64("2020-01-01") + np.array([0, 1, 2, 1]))
     with pytest.raises(InputError, match="at least 3 times, got 2"):
-        Clock.of([1.0, 2.0])
+        StepClock.of([1.0, 2.0])
     with pytest.raises(InputError, match="of text make dates"):
-        Clock.of(["a", "b", "c"])
+        StepClock.of(["a", "b", "c"])
 
 
 def zoned(start, count, step):
@@ -86,7 +88,7 @@ def zoned(start, count, step):
 def test_times_ahead_elapse_where_clocks_change(start, step):
     times = zoned(start, 400, step)
     for known in range(10, 390, 19):
-        clock = Clock.of(times[:known])
+        clock = StepClock.of(times[:known])
         last = clock.steps(times[:known]).max()
         ahead = clock.after(last, 10)
         # Before a change six hours are taken for steps of the clock on the wall.
@@ -100,7 +102,7 @@ def test_the_first_of_two_equal_hours_is_of_summer_time():
     # The last time of the fit is 02:00 in summer time; an hour later it is 02:00 again.
     times = zoned("2024-10-25T00:00", 60, timedelta(hours=1))
     known = next(k for k, t in enumerate(times) if (t.day, t.hour) == (27, 2)) + 1
-    clock = Clock.of(times[:known])
+    clock = StepClock.of(times[:known])
     assert not clock.utc
     last = clock.steps(times[:known]).max()
     assert [t.to_pydatetime() for t in clock.after(last, 3)] == times[known : known + 3]
@@ -110,7 +112,7 @@ def test_the_first_of_two_equal_hours_is_of_summer_time():
 
 def test_seasons_of_the_day_follow_the_clock_on_the_wall():
     times = zoned("2024-03-29T00:00", 200, timedelta(hours=1))
-    clock = Clock.of(times[:40])
+    clock = StepClock.of(times[:40])
     steps = clock.steps_after(clock.steps(times[:40]).max(), 100)
     np.testing.assert_array_equal(steps % 24.0, [t.hour for t in times[40:140]])
 
@@ -119,7 +121,7 @@ def test_seasons_of_the_day_follow_the_clock_on_the_wall():
 def test_times_of_another_zone_are_the_same_instants(start):
     times = zoned(start, 80, timedelta(hours=1))
     local = pandas.DatetimeIndex(times)
-    clock = Clock.of(local)
+    clock = StepClock.of(local)
     wanted = clock.steps(local)
     for other in ("UTC", "America/New_York"):
         moved = local.tz_convert(other)
@@ -129,26 +131,26 @@ def test_times_of_another_zone_are_the_same_instants(start):
     # Without a zone they are what the clock shows.
     np.testing.assert_array_equal(clock.steps(local[:20].tz_localize(None)), wanted[:20])
     with pytest.raises(InputError, match="have the time zone UTC, and those of the fit have none"):
-        Clock.of(local[:20].tz_localize(None)).steps(local[:20].tz_convert("UTC"))
+        StepClock.of(local[:20].tz_localize(None)).steps(local[:20].tz_convert("UTC"))
 
 
 def test_lists_of_zoned_times_keep_their_zone():
     times = zoned("2024-03-29T00:00", 30, timedelta(days=1))
     for given in (times, np.array(times, dtype=object), [pandas.Timestamp(t) for t in times]):
-        assert Clock.of(given).zone == ZONE
-        assert Clock.of(given) == Clock.of(pandas.DatetimeIndex(times))
+        assert StepClock.of(given).zone == ZONE
+        assert StepClock.of(given) == StepClock.of(pandas.DatetimeIndex(times))
     # Offsets that differ are no clock, but instants.
     fixed = [t.astimezone(timezone(t.utcoffset())) for t in times]
-    assert Clock.of(fixed).zone == "UTC"
+    assert StepClock.of(fixed).zone == "UTC"
     with pytest.raises(InputError, match="time number 1 has no time zone"):
-        Clock.of([times[0], times[1].replace(tzinfo=None), times[2]])
+        StepClock.of([times[0], times[1].replace(tzinfo=None), times[2]])
 
 
 def test_times_of_polars_keep_their_zone():
     polars = pytest.importorskip("polars")
     times = zoned("2024-03-29T00:00", 30, timedelta(hours=1))
     column = polars.Series(times, dtype=polars.Datetime("us", ZONE))
-    assert Clock.of(column) == Clock.of(pandas.DatetimeIndex(times))
+    assert StepClock.of(column) == StepClock.of(pandas.DatetimeIndex(times))
 
 
 @every_case("time", ["12:00", "23:59:59", "23:59:59.999999"])
@@ -157,7 +159,7 @@ def test_months_and_working_days_keep_their_time_of_day(time, freq):
     index = pandas.date_range("2015-01-31", periods=40, freq=freq) + pandas.Timedelta(
         time if time.count(":") == 2 else f"{time}:00"
     )
-    clock = Clock.of(index[:30])
+    clock = StepClock.of(index[:30])
     assert clock.kind == ("working days" if freq == "B" else "months")
     np.testing.assert_array_equal(clock.steps(index), np.arange(40.0))
     assert list(pandas.Index(clock.after(29.0, 10))) == list(index[30:])
@@ -165,6 +167,6 @@ def test_months_and_working_days_keep_their_time_of_day(time, freq):
 
 def test_lists_of_periods_and_masked_times():
     periods = pandas.period_range("2015-01", periods=30, freq="M")
-    assert Clock.of(list(periods)) == Clock.of(periods)
+    assert StepClock.of(list(periods)) == StepClock.of(periods)
     with pytest.raises(InputError, match="times has masked entries"):
-        Clock.of(np.ma.array([0.0, 1.0, 99.0, 3.0], mask=[0, 0, 1, 0]))
+        StepClock.of(np.ma.array([0.0, 1.0, 99.0, 3.0], mask=[0, 0, 1, 0]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, load
-from qpruntime.dataframes.readers import Frame
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.autoregressive import Series
 from qpruntime.forecasting import GPForecaster
 from qpruntime.forecasting.cycle import Cycle
@@ -25,16 +25,16 @@ def covariance(x, y):
 
 
 def test_a_cycle_is_its_covariance():
-    block = Cycle("t", 6.0).bind(Frame({"t": TIMES}))
+    block = Cycle("t", 6.0).bind(DataColumns({"t": TIMES}))
     Q = block.precision(THETA).toarray()
     whole = np.linalg.inv(Q)
     np.testing.assert_allclose(whole[::2, ::2], covariance(TIMES, TIMES), atol=1e-12)
     assert block.log_det(THETA)[0] == pytest.approx(np.linalg.slogdet(Q)[1], abs=1e-11)
-    rows = block.columns(Frame({"t": TIMES[::-1].copy()})) @ np.arange(block.size)
+    rows = block.columns(DataColumns({"t": TIMES[::-1].copy()})) @ np.arange(block.size)
     np.testing.assert_array_equal(rows, np.arange(block.size)[::2][::-1])
     # Before, at, between and after the times.
     new = np.array([-1.0, 0.0, 3.0, 5.0, 10.5, 13.0])
-    design, rest = block.ahead(Frame({"t": new}), THETA)
+    design, rest = block.ahead(DataColumns({"t": new}), THETA)
     with_known = (design @ whole)[:, ::2]
     np.testing.assert_allclose(with_known, covariance(new, TIMES), atol=1e-12)
     own = np.diag(design @ whole @ design.T.toarray()) + rest
@@ -50,7 +50,7 @@ def test_a_cycle_is_its_covariance():
 
 @pytest.mark.parametrize("k", range(3))
 def test_slopes_of_a_cycle_are_differences(k):
-    block, step = Cycle("t", 6.0).bind(Frame({"t": TIMES})), 1e-5 * np.eye(3)[k]
+    block, step = Cycle("t", 6.0).bind(DataColumns({"t": TIMES})), 1e-5 * np.eye(3)[k]
     for function in (block.entries, block.log_det, block.log_prior):
         high, low = function(THETA + step)[0], function(THETA - step)[0]
         slope = function(THETA)[1][k]
@@ -61,16 +61,16 @@ def test_a_season_that_drifts_has_a_chain_a_phase():
     own = Structure((4.0,), (), "none", False, "poisson", Scale(), drifting=(4.0,))
     steps = np.arange(-3.0, 14.0)
     column = own.columns(steps, None, None)["drift 4"]
-    block = Series("t", step=1.0).bind(Frame({"t": column}))
+    block = Series("t", step=1.0).bind(DataColumns({"t": column}))
     theta = np.array([-0.4, 1.3])
-    A = block.columns(Frame({"t": column})).toarray()
+    A = block.columns(DataColumns({"t": column})).toarray()
     found = A @ np.linalg.inv(block.precision(theta).toarray()) @ A.T
     gap = np.abs(steps[:, None] - steps)
     wanted = np.exp(-0.8) * np.where(gap % 4 == 0, np.tanh(1.3) ** (gap / 4.0), 0.0)
     np.testing.assert_allclose(found, wanted, atol=1e-12)
     # Steps to come are from the same phase, one and two seasons before.
     later = own.columns(np.array([15.0, 18.0]), None, None)["drift 4"]
-    design, rest = block.ahead(Frame({"t": later}), theta)
+    design, rest = block.ahead(DataColumns({"t": later}), theta)
     last = design @ A.T  # each time has one effect
     rho = np.tanh(1.3)
     np.testing.assert_allclose(last[0, steps == 11.0], rho, rtol=1e-12)

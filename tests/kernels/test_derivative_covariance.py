@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from qpruntime import InputError
 from qpruntime.kernels.derivative_covariance import (
-    Asked,
+    DerivativeRows,
     contract,
     covariance,
     diagonal,
@@ -31,7 +31,7 @@ def asked(seed=0, n=4, m=5):
     rng = np.random.default_rng(seed)
     points, where = rng.normal(size=(n, 2)), rng.normal(size=(m, 2))
     where[0], where[1] = points[0], where[2]  # rows at which slopes and values are both wanted
-    return Asked.both(points, where, np.array([0, 1, 0, 1, 0]))
+    return DerivativeRows.both(points, where, np.array([0, 1, 0, 1, 0]))
 
 
 def exact(kernel):
@@ -92,7 +92,7 @@ def test_one_set(kernel):
     np.testing.assert_allclose(K[:4, :4], kernel(own.points[:4]), rtol=1e-13)
     np.testing.assert_allclose(diagonal(kernel, own), np.diag(K), rtol=1e-13)
     assert np.linalg.eigvalsh(K).min() > -1e-12
-    noiseless = covariance(kernel, own, Asked(own.points + 0.0, own.feature))
+    noiseless = covariance(kernel, own, DerivativeRows(own.points + 0.0, own.feature))
     noise = 0.3 if "White" in repr(kernel) else 0.0
     np.testing.assert_allclose(np.diag(K - noiseless), noise * (own.feature < 0), atol=1e-14)
     # f and its own slope at one place are independent.

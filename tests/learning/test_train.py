@@ -30,7 +30,7 @@ from qpruntime import (
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
-from qpruntime.learning.objective import KernelFamily, LeaveOneOut
+from qpruntime.learning.objective import KernelFamily, LeaveOneOutObjective
 from qpruntime.projection.projector import Projector
 from tablegen import build
 from tablegen.console.cli import main
@@ -61,7 +61,7 @@ def test_loo_slope(toy, kernel, method):
     def objective():
         # tolerance() is a hundredth of tol.
         family = KernelFamily(kernel, toy.x, np.zeros(len(toy.y)))
-        return LeaveOneOut(family, toy.y, Projector("probit", method), 1e-9, 2000)
+        return LeaveOneOutObjective(family, toy.y, Projector("probit", method), 1e-9, 2000)
 
     value, slope = objective()(kernel.theta)
     K = kernel(toy.x)
@@ -81,7 +81,7 @@ def test_loo_slope_under_a_vast_prior(toy, method):
 
     def objective(theta):
         family = KernelFamily(kernel, toy.x, np.zeros(len(toy.y)))
-        return LeaveOneOut(family, toy.y, Projector("probit", method), 1e-9, 1000)(theta)
+        return LeaveOneOutObjective(family, toy.y, Projector("probit", method), 1e-9, 1000)(theta)
 
     h = 0.05
     f = [objective(kernel.theta + k * h)[0] for k in (-2, -1, 1, 2)]
@@ -108,7 +108,7 @@ def test_loo_slope_of_weighted_observations(name, mean, method):
     def objective(theta):
         family = KernelFamily(kernel, data.x, np.full(20, mean))
         args = family, y, Projector(name, method), 1e-8, 2000
-        return LeaveOneOut(*args, weights=WEIGHTS)(theta)
+        return LeaveOneOutObjective(*args, weights=WEIGHTS)(theta)
 
     value, slope = objective(kernel.theta)
     options = {"mean": mean, "weights": WEIGHTS, "tol": 1e-10, "max_sweeps": 1000}
@@ -130,7 +130,7 @@ def test_loo_slope_where_sites_are_held_at_zero(toy, mean):
 
     def objective(theta):
         args = KernelFamily(kernel, toy.x, prior), counts, Projector("poisson", "ep"), 1e-9, 1000
-        return LeaveOneOut(*args)(theta)
+        return LeaveOneOutObjective(*args)(theta)
 
     problem = Problem(DensePrior(kernel(toy.x), prior), counts, Projector("poisson", "ep"))
     assert settle(problem, seek=False).held > 0
@@ -437,7 +437,7 @@ def test_weighted_leave_one_out_density_in_closed_form():
 
     family = KernelFamily(kernel, data.x, np.full(9, 1.5))
     args = family, np.zeros(9), Projector("poisson", "qp"), 1e-8, 100
-    value, slope = LeaveOneOut(*args, weights=weights)(kernel.theta)
+    value, slope = LeaveOneOutObjective(*args, weights=weights)(kernel.theta)
     assert -value == pytest.approx(exact(kernel.theta), rel=1e-9)
     h = 1e-3
     for i, e in enumerate(np.eye(2)):

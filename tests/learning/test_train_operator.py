@@ -12,7 +12,7 @@ from qpruntime.inference.operator import functionals
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.sites import Sites
-from qpruntime.learning.objective import LeaveOneOut, Objective
+from qpruntime.learning.objective import LeaveOneOutObjective, Objective
 from qpruntime.learning.optimise import maximise
 from qpruntime.learning.train_operator import AlongFamily
 from qpruntime.projection.projector import Projector
@@ -71,7 +71,9 @@ def test_slope_of_the_left_out(method):
     found = []
     for latent in (True, False):
         family = AlongFamily(KERNELS[0], X, mean, Functionals(A, 9), latent)
-        found.append(LeaveOneOut(family, y, Projector("probit", method, "exact"), 1e-9, 300))
+        found.append(
+            LeaveOneOutObjective(family, y, Projector("probit", method, "exact"), 1e-9, 300)
+        )
     theta = KERNELS[0].theta
     one, other = (objective(theta) for objective in found)
     assert one[0] == pytest.approx(other[0], abs=1e-8)

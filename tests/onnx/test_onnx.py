@@ -22,7 +22,7 @@ runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installe
 
 from qpruntime.learning.rank_transform import Warp  # noqa: E402
 from qpruntime.onnx import (  # noqa: E402
-    Graph,
+    OnnxGraph,
     _warped,
     log_cdf,
     to_onnx,
@@ -50,7 +50,7 @@ def agrees(model, X, tolerance=1e-9):
 
 def test_log_normal_cdf():
     """In double precision: 2e-11 relative in the log, from -40 to 8."""
-    graph, s = Graph(), np.linspace(-40.0, 8.0, 4001)[:, None]
+    graph, s = OnnxGraph(), np.linspace(-40.0, 8.0, 4001)[:, None]
     made = graph.model(1, {"y": (log_cdf(graph, "X"), onnx.TensorProto.DOUBLE, ["T", 1])})
     (found,) = runtime.InferenceSession(made.SerializeToString()).run(None, {"X": s})
     # Above 0 logs are -p, of which 1 - p keeps 1e-16.
@@ -107,7 +107,7 @@ def test_ranks_of_features():
     """A feature of one value, of two, of many; between knots and beyond them."""
     rng = np.random.default_rng(0)
     X = np.column_stack([np.full(50, 2.0), rng.integers(0, 2, 50), rng.lognormal(size=50)])
-    warp, graph = Warp.of(X), Graph()
+    warp, graph = Warp.of(X), OnnxGraph()
     made = graph.model(3, {"y": (_warped(graph, warp, 3), onnx.TensorProto.DOUBLE, ["T", 3])})
     at = np.vstack([X, X[:5] + 0.3, [[9.0, -9.0, 99.0]]])
     (found,) = runtime.InferenceSession(made.SerializeToString()).run(None, {"X": at})

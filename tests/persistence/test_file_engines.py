@@ -168,9 +168,9 @@ def test_comparisons(tmp_path):
 def test_every_part_of_the_effects_can_be_held():
     """Of all terms and blocks, those of forecasts too."""
     import qpruntime.forecasting  # noqa: F401 - its terms
-    from qpruntime.effects.term import Block, Term
+    from qpruntime.effects.term import EffectBlock, Term
 
-    parts = [Term, Block]
+    parts = [Term, EffectBlock]
     for one in parts:
         parts += one.__subclasses__()
     own = [one for one in parts[2:] if one.__module__.startswith("qpruntime")]

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 
 from qpruntime import likelihoods
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.projection.open import shipped_scaled
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
@@ -95,12 +95,12 @@ def test_the_table_follows_what_is_learnt_and_pickles():
     start = Projector(likelihoods.get("student-t", nu=4.0, scale=1.0), "ep")
     for values, inside in (({"scale": 0.3}, True), ({"nu": 3.9, "scale": 0.3}, False)):
         own = start.likelihood.with_parameters(**values)
-        rule = Rule(start.for_parameters(own), HALF)
+        rule = PowerProjector(start.for_parameters(own), HALF)
         rules = rule, pickle.loads(pickle.dumps(rule))
         one, other = (r.project(mu, sigma, y, None) for r in rules)
         assert (one[3].all(), other[3].all()) == (inside, inside)
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-        exact = Rule(Projector(own, "ep", "exact"), HALF).project(mu, sigma, y, None)
+        exact = PowerProjector(Projector(own, "ep", "exact"), HALF).project(mu, sigma, y, None)
         assert np.allclose(one[0], exact[0], rtol=2e-8, atol=2e-8)
 
 

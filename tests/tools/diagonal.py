@@ -7,7 +7,7 @@ import numpy as np
 from qpruntime.inference.parallel_updates import propose_all, propose_matched
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import ImproperPosterior, Sites
-from qpruntime.inference.solver_protocol import Kept, Prior, Pullback, Solved
+from qpruntime.inference.solver_protocol import PredictiveState, Prior, Pullback, Solved
 from qpruntime.learning.objective import Family
 
 
@@ -97,7 +97,7 @@ class DiagonalPullback(Pullback):
         return self._kept**2 * by_variance + self._kept * self._weights * by_mean
 
 
-class DiagonalKept(Kept):
+class DiagonalKept(PredictiveState):
     """Predicts the latent values it was given, by their numbers."""
 
     def __init__(self, weights, variance):

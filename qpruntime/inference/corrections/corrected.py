@@ -12,14 +12,19 @@ from qpruntime._typing import Array
 from qpruntime.errors import CorrectionWarning, InputError, SamplingWarning, warn
 from qpruntime.inference.corrections.density_grid import Densities, moments, normalised
 from qpruntime.inference.corrections.ep_fact import Targets, log_densities
-from qpruntime.inference.corrections.ep_fixed_point import FixedPoint, Normal, fold, needed
+from qpruntime.inference.corrections.ep_fixed_point import (
+    FixedPoint,
+    NormalApproximation,
+    fold,
+    needed,
+)
 from qpruntime.inference.corrections.linear_response import (
     Response,
     pair_sums,
     respond,
     tilted_variances,
 )
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.corrections.slice_sampler import Chains, densities_of, mixing, run_chains
 
 __all__ = [
@@ -28,7 +33,7 @@ __all__ = [
     "Corrected",
     "CorrectedEvidence",
     "Correction",
-    "Points",
+    "MarginalPoints",
     "chained_shift",
     "disagreement",
     "on_chains",
@@ -77,7 +82,7 @@ class CorrectedEvidence(NamedTuple):
     spread: float
 
 
-class Points(NamedTuple):
+class MarginalPoints(NamedTuple):
     """Points whose marginals are asked for: T new ones, or all sites where `K_star` is None.
 
     Prior covariances with the sites (T, N), prior variance and prior mean, each (T,).
@@ -161,12 +166,12 @@ class Corrected:
         return spread[np.isfinite(spread)]
 
     @cached_property
-    def _fact(self) -> Marginals:
+    def _fact(self) -> CorrectedMarginals:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CorrectionWarning)
-            return self.marginals(Points(None, np.zeros(0), np.zeros(0)), "fact")
+            return self.marginals(MarginalPoints(None, np.zeros(0), np.zeros(0)), "fact")
 
-    def targets(self, points: Points) -> Targets:
+    def targets(self, points: MarginalPoints) -> Targets:
         """EP's normals of the points, and their covariances with the sites."""
         found, K_star = self.found, points.K_star
         V, fixed = found.V, found.fixed
@@ -178,7 +183,7 @@ class Corrected:
         std = np.sqrt(np.maximum(variance, _LEAST * points.variance))
         return Targets(np.ascontiguousarray(rows), mean, std, np.full(mean.size, -1))
 
-    def marginals(self, points: Points, correction: Correction) -> Marginals:
+    def marginals(self, points: MarginalPoints, correction: Correction) -> CorrectedMarginals:
         """Shapes by FACT, and for "blend" and "tilt" means and variances of their own."""
         found = self.found
         folded = _folds(found.folded, points)
@@ -208,7 +213,7 @@ class Corrected:
             notes.append(_FOLDED)
             densities = fold(densities)
             mean, variance, skewness = moments(densities)
-        return Marginals(
+        return CorrectedMarginals(
             mean,
             variance,
             skewness,
@@ -220,7 +225,7 @@ class Corrected:
             folded=folded,
         )
 
-    def _responses(self, points: Points, targets: Targets) -> Array | None:
+    def _responses(self, points: MarginalPoints, targets: Targets) -> Array | None:
         """Variances by linear response, or None where they are none."""
         if self.response is None:
             return None
@@ -229,7 +234,7 @@ class Corrected:
         other = self.response.at(targets.rows, targets.std**2)
         return other if (other > 0.0).all() else None
 
-    def _tilted(self, points: Points, targets: Targets) -> Array:
+    def _tilted(self, points: MarginalPoints, targets: Targets) -> Array:
         n = self.found.fixed.mean.size
         if n > _MOST:
             raise InputError(
@@ -242,7 +247,7 @@ class Corrected:
         return tilted_variances(self.found, points.K_star, points.variance, targets.std)
 
 
-def _folds(folded: bool, points: Points) -> bool:
+def _folds(folded: bool, points: MarginalPoints) -> bool:
     """Whether marginals are those of |f|; `InputError` if new points have a sign of their own."""
     if folded and points.K_star is not None and np.any(points.mean != 0.0):
         raise InputError(
@@ -261,12 +266,12 @@ def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> 
 
 
 def sampled(
-    found: Normal | FixedPoint,
-    points: Points,
+    found: NormalApproximation | FixedPoint,
+    points: MarginalPoints,
     rng: np.random.Generator,
     steps: int,
     folded: bool = False,
-) -> Marginals:
+) -> CorrectedMarginals:
     """Marginals by elliptical slice sampling; of new points by one draw given each of the sites'.
 
     `steps` is of each of four chains; draws kept are thinned to what memory is worth. Those of |f|
@@ -312,7 +317,7 @@ def sampled(
     if folded:
         notes.append(_FOLDED)
         densities = fold(densities)  # smoothing has left some mass below 0
-    return Marginals(
+    return CorrectedMarginals(
         mean,
         variance,
         skewness,

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from qpruntime._numba import contracted, inlined, kernel
 from qpruntime._typing import Array, IntArray
 from qpruntime.inference.corrections.density_grid import between, marked, resolved
-from qpruntime.inference.corrections.tilted import REACH, Fixed, Rule, Tilted, log_factor, log_mean
+from qpruntime.inference.corrections.tilted import (
+    REACH,
+    Rule,
+    Tilted,
+    TiltedMoments,
+    log_factor,
+    log_mean,
+)
 
 __all__ = ["POINTS", "Targets", "log_densities"]
 
@@ -82,7 +89,7 @@ def multiply(hermite: Array, r: float, t: Array, product: Array) -> None:
 
 @contracted
 def fill_given(
-    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, r: float, t: Array, out: Array
+    rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, r: float, t: Array, out: Array
 ) -> None:
     """log E e_j given a target of correlation r at t standard deviations.
 
@@ -96,7 +103,7 @@ def fill_given(
 
 @kernel
 def tabulate(
-    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, t: Array, values: Array, table: Array
+    rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, t: Array, values: Array, table: Array
 ) -> None:
     """Fill Chebyshev coefficients in r (18, G) of `fill_given` at every knot."""
     table[:] = 0.0
@@ -137,7 +144,7 @@ def bends_much(values: Array) -> bool:
 @contracted
 def conditional_sums(
     rule: Rule,
-    fixed: Fixed,
+    fixed: TiltedMoments,
     tilted: Tilted,
     targets: Targets,
     t: Array,
@@ -210,7 +217,7 @@ def evaluate(
 @kernel
 def own_factors(
     rule: Rule,
-    fixed: Fixed,
+    fixed: TiltedMoments,
     tilted: Tilted,
     targets: Targets,
     close: IntArray,
@@ -239,7 +246,13 @@ def own_factors(
 
 @kernel
 def trim(
-    rule: Rule, fixed: Fixed, own: IntArray, low: Array, high: Array, logs: Array, points: Array
+    rule: Rule,
+    fixed: TiltedMoments,
+    own: IntArray,
+    low: Array,
+    high: Array,
+    logs: Array,
+    points: Array,
 ) -> None:
     """Move `low` and `high` to where e_i begins and ends, if it is zero somewhere outside.
 
@@ -290,7 +303,7 @@ def bending(knots: int) -> Array:
 
 
 def log_densities(
-    rule: Rule, fixed: Fixed, tilted: Tilted, targets: Targets
+    rule: Rule, fixed: TiltedMoments, tilted: Tilted, targets: Targets
 ) -> tuple[Array, Array]:
     """Return points and log densities there, both (T, G), not normalised.
 

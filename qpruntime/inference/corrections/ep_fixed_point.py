@@ -11,7 +11,13 @@ import numpy as np
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.density_grid import Densities, log_density_many, normalised
-from qpruntime.inference.corrections.tilted import Fixed, Rule, Tilted, rule_of, tilted_moments
+from qpruntime.inference.corrections.tilted import (
+    Rule,
+    Tilted,
+    TiltedMoments,
+    rule_of,
+    tilted_moments,
+)
 from qpruntime.inference.dense.solver import DensePrior, DenseSolved
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import Order, log_evidence, settle
@@ -24,7 +30,7 @@ __all__ = [
     "SWEEPS",
     "TOL",
     "FixedPoint",
-    "Normal",
+    "NormalApproximation",
     "fixed_point",
     "fold",
     "needed",
@@ -94,7 +100,7 @@ SWEEPS = 200
 _MANY = 1000
 
 
-class Normal(NamedTuple):
+class NormalApproximation(NamedTuple):
     """A normal approximation: V (N, N) is its covariance, `factor` has what predictions take."""
 
     observed: Observed
@@ -102,11 +108,11 @@ class Normal(NamedTuple):
     V: Array
     factor: DenseSolved
     rule: Rule
-    fixed: Fixed
+    fixed: TiltedMoments
 
 
 class FixedPoint(NamedTuple):
-    """EP's fixed point: a `Normal` with its tilted densities and its log evidence.
+    """EP's fixed point: a `NormalApproximation` with its tilted densities and its log evidence.
 
     `own` says whether the sites are those of the posterior itself; `folded` that the sign of f is
     unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
@@ -117,7 +123,7 @@ class FixedPoint(NamedTuple):
     V: Array
     factor: DenseSolved
     rule: Rule
-    fixed: Fixed
+    fixed: TiltedMoments
     tilted: Tilted
     log_evidence: float
     own: bool
@@ -195,7 +201,9 @@ def fixed_point(
     return FixedPoint(*normal[:4], rule, normal.fixed, tilted, evidence, own)
 
 
-def normal_of(observed: Observed, sites: Sites, factor: DenseSolved | None = None) -> Normal:
+def normal_of(
+    observed: Observed, sites: Sites, factor: DenseSolved | None = None
+) -> NormalApproximation:
     """Return the normal approximation of these sites, whether or not they are a fixed point."""
     K, likelihood = needed(observed)
     factor = factor or DensePrior(K, observed.prior).factor(sites)
@@ -208,5 +216,5 @@ def normal_of(observed: Observed, sites: Sites, factor: DenseSolved | None = Non
             "no digits of it; add jitter to the diagonal of K"
         )
     weights = np.ones(observed.y.size) if observed.weights is None else observed.weights
-    fixed = Fixed(sites.tau, sites.nu, factor.mean, np.sqrt(variance), observed.y, weights)
-    return Normal(observed, likelihood, V, factor, rule_of(likelihood, weights), fixed)
+    fixed = TiltedMoments(sites.tau, sites.nu, factor.mean, np.sqrt(variance), observed.y, weights)
+    return NormalApproximation(observed, likelihood, V, factor, rule_of(likelihood, weights), fixed)

@@ -12,7 +12,7 @@ from qpruntime._numba import summed
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.corrections.ep_fixed_point import FixedPoint
-from qpruntime.inference.corrections.tilted import Fixed
+from qpruntime.inference.corrections.tilted import TiltedMoments
 
 __all__ = [
     "Evidence",
@@ -179,13 +179,13 @@ def pair_evidence(V: Array, std: Array, hermite: Array) -> tuple[float, float]:
     return three / 6.0, four / 24.0
 
 
-def pair_sums(V: Array, fixed: Fixed, hermite: Array) -> Evidence:
+def pair_sums(V: Array, fixed: TiltedMoments, hermite: Array) -> Evidence:
     """Correct the log evidence by pairs."""
     three, four = pair_evidence(V, fixed.std, hermite)
     return Evidence(_THIRD * three + _FOURTH * four, abs(four))
 
 
-def respond(V: Array, fixed: Fixed, hermite: Array) -> Response | None:
+def respond(V: Array, fixed: TiltedMoments, hermite: Array) -> Response | None:
     """Differentiate the fixed point and the corrected evidence; None where it has no derivative.
 
     With W_ij = V_ij^2/V_ii^2 - delta_ij and A = -diag(s h3) W/2, E = diag(1/V_ii) V A - A and

@@ -1,4 +1,4 @@
-"""`Marginals`: densities of latent values, one per point, that need not be normal."""
+"""`CorrectedMarginals`: densities of latent values, one per point, that need not be normal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
 
 __all__ = [
-    "Marginals",
+    "CorrectedMarginals",
     "log_predictive",
 ]
 
-# --- `Marginals`
+# --- `CorrectedMarginals`
 
 
 @dataclass(frozen=True, eq=False)
-class Marginals:
+class CorrectedMarginals:
     """Marginal posterior densities of latent values at T points.
 
     Attributes
@@ -116,7 +116,7 @@ class Marginals:
         points, weights = self.densities.points[rows], self.densities.weights[rows]
         return np.asarray((weights * function(points)).sum(axis=1))
 
-    def scaled(self, slope: ArrayLike, shift: ArrayLike = 0.0) -> Marginals:
+    def scaled(self, slope: ArrayLike, shift: ArrayLike = 0.0) -> CorrectedMarginals:
         """Marginals of slope f + shift, for positive slopes; each a number or of shape (T,)."""
         a, b = (np.broadcast_to(real(x, "slope"), self.mean.shape) for x in (slope, shift))
         points, logs, below, weights = self.densities

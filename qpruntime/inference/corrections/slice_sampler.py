@@ -18,7 +18,7 @@ from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.corrections.density_grid import Densities, between, normalised
 from qpruntime.inference.corrections.ep_fact import POINTS
-from qpruntime.inference.corrections.tilted import Fixed, Rule, log_factor
+from qpruntime.inference.corrections.tilted import Rule, TiltedMoments, log_factor
 
 __all__ = [
     "Chains",
@@ -49,7 +49,7 @@ class Chains(NamedTuple):
 
 
 @kernel
-def log_target(rule: Rule, fixed: Fixed, f: Array, around_prior: bool) -> float:
+def log_target(rule: Rule, fixed: TiltedMoments, f: Array, around_prior: bool) -> float:
     """Sum over sites of log e_j, or of log p(y_j|f_j), but for constants."""
     total = 0.0
     for j in range(f.size):
@@ -63,7 +63,13 @@ def log_target(rule: Rule, fixed: Fixed, f: Array, around_prior: bool) -> float:
 
 @kernel
 def run_block(
-    rule: Rule, fixed: Fixed, prior: Array, f: Array, ellipses: Array, chances: Array, out: Array
+    rule: Rule,
+    fixed: TiltedMoments,
+    prior: Array,
+    f: Array,
+    ellipses: Array,
+    chances: Array,
+    out: Array,
 ) -> None:
     """Go so many steps from `f`, which is changed; keep every one that has a row in `out`.
 
@@ -102,7 +108,7 @@ def root_of(covariance: Array) -> Array:
 
 def run_chains(
     rule: Rule,
-    fixed: Fixed,
+    fixed: TiltedMoments,
     covariances: tuple[Array, Array],
     prior: Array,
     rng: np.random.Generator,

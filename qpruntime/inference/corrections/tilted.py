@@ -29,9 +29,9 @@ from qpruntime.likelihoods.base import ABSENT_LANDMARK, ABSENT_MOMENTS, ABSENT_R
 
 __all__ = [
     "ORDERS",
-    "Fixed",
     "Rule",
     "Tilted",
+    "TiltedMoments",
     "log_factor",
     "log_mean",
     "rule_of",
@@ -75,7 +75,7 @@ class Rule(NamedTuple):
     landmarks: Any
 
 
-class Fixed(NamedTuple):
+class TiltedMoments(NamedTuple):
     """A fixed point of EP: sites, marginal means and standard deviations, each of shape (N,)."""
 
     tau: Array
@@ -117,7 +117,7 @@ def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
 
 
 @inlined_by_numba
-def log_factor(rule: Rule, fixed: Fixed, j: int, f: float) -> float:
+def log_factor(rule: Rule, fixed: TiltedMoments, j: int, f: float) -> float:
     """log e_j at f, but for a constant: measured from the site at its mean.
 
     Inlined like the next two: handing over the arrays costs five times the work.
@@ -131,7 +131,7 @@ def log_factor(rule: Rule, fixed: Fixed, j: int, f: float) -> float:
 
 
 @inlined_by_numba
-def closed_mean(rule: Rule, fixed: Fixed, j: int, mean: float, variance: float) -> float:
+def closed_mean(rule: Rule, fixed: TiltedMoments, j: int, mean: float, variance: float) -> float:
     """log E e_j under N(mean, variance) by the moments at the cavity that this is; NaN if none."""
     tau, w = fixed.tau[j], fixed.weights[j]
     d = mean - fixed.mean[j]
@@ -151,7 +151,7 @@ def closed_mean(rule: Rule, fixed: Fixed, j: int, mean: float, variance: float) 
 
 @inlined_by_numba
 def log_mean(
-    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, mean: float, variance: float
+    rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, mean: float, variance: float
 ) -> float:
     """log E e_j under N(mean, variance), relative to that under q (`Tilted.base`)."""
     v = max(variance, 1e-14 * fixed.std[j] ** 2)
@@ -164,7 +164,7 @@ def log_mean(
 
 @kernel
 def integrated_mean(
-    rule: Rule, fixed: Fixed, tilted: Tilted, j: int, mean: float, variance: float
+    rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, mean: float, variance: float
 ) -> float:
     """`log_mean` without closed moments."""
     std = math.sqrt(variance)
@@ -187,7 +187,7 @@ def integrated_mean(
 
 @kernel
 def fill_panel(
-    rule: Rule, fixed: Fixed, j: int, a: float, b: float, top: float, out: Array
+    rule: Rule, fixed: TiltedMoments, j: int, a: float, b: float, top: float, out: Array
 ) -> tuple[float, float]:
     """Evaluate the tilted density, over e^top, on [a, b] in standard units; return two sums.
 
@@ -219,7 +219,7 @@ def insert_edge(edges: Array, count: int, x: float) -> int:
 
 
 @kernel
-def lay_edges(rule: Rule, fixed: Fixed, j: int, edges: Array) -> int:
+def lay_edges(rule: Rule, fixed: TiltedMoments, j: int, edges: Array) -> int:
     """Fill ascending edges in standard units: even ones, and more around where log p may bend.
 
     Around 0, around y of a location family and around landmarks: an edge of width 1 is 1/1000 of a
@@ -251,7 +251,7 @@ def lay_edges(rule: Rule, fixed: Fixed, j: int, edges: Array) -> int:
 
 @kernel
 def resolve(
-    rule: Rule, fixed: Fixed, j: int, found: Array, stack: Array, halves: Array
+    rule: Rule, fixed: TiltedMoments, j: int, found: Array, stack: Array, halves: Array
 ) -> tuple[int, float]:
     """Fill nodes of the tilted density of a site; return (their number, log of the scale).
 
@@ -308,13 +308,13 @@ def resolve(
 
 
 @kernel
-def own_mean(rule: Rule, fixed: Fixed, j: int) -> float:
+def own_mean(rule: Rule, fixed: TiltedMoments, j: int) -> float:
     """log E e_j under q, before scaling."""
     return closed_mean(rule, fixed, j, fixed.mean[j], fixed.std[j] ** 2)
 
 
 @kernel
-def even_moments(rule: Rule, fixed: Fixed, j: int, logs: Array, hermite: Array) -> float:
+def even_moments(rule: Rule, fixed: TiltedMoments, j: int, logs: Array, hermite: Array) -> float:
     """Moments by even steps, as is best where e_j is smooth; return log E e_j, NaN if it is not.
 
     It is if half of the points and the closed mean know the same.
@@ -360,7 +360,7 @@ def even_moments(rule: Rule, fixed: Fixed, j: int, logs: Array, hermite: Array) 
 @kernel
 def fill_moments(
     rule: Rule,
-    fixed: Fixed,
+    fixed: TiltedMoments,
     hermite: Array,
     base: Array,
     nodes: Array,
@@ -402,7 +402,7 @@ def fill_moments(
     return -1
 
 
-def tilted_moments(rule: Rule, fixed: Fixed, likelihood: Likelihood) -> tuple[Rule, Tilted]:
+def tilted_moments(rule: Rule, fixed: TiltedMoments, likelihood: Likelihood) -> tuple[Rule, Tilted]:
     """Integrate every tilted density; return the rule that has all means, and the moments.
 
     Raises

@@ -23,8 +23,8 @@ from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.solver_protocol import Pullback
 
 __all__ = [
+    "CholeskyFactor",
     "DensePullback",
-    "Factor",
     "Triangle",
 ]
 
@@ -38,7 +38,7 @@ class DensePullback(Pullback):
     changes with K by A dK A', and the mean by A dK weights, for A' = K^-1 S = I - diag(tau) S.
     """
 
-    def __init__(self, factor: Factor, tau: Array, kept: Array) -> None:
+    def __init__(self, factor: CholeskyFactor, tau: Array, kept: Array) -> None:
         self._tau, self._kept = tau, kept
         self._mean, self._weights = factor.mean, factor.weights
         self._S = factor.covariance()
@@ -141,7 +141,7 @@ class Triangle:
         return blas.solve_lower(self.lower, scaled)
 
 
-class Factor(Triangle):
+class CholeskyFactor(Triangle):
     """Cholesky factor of B = I + R K R, and what it gives.
 
     Parameters

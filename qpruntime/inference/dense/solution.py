@@ -14,15 +14,15 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
-from qpruntime.inference.corrections.corrected import Points
-from qpruntime.inference.dense.solver import Kept
+from qpruntime.inference.corrections.corrected import MarginalPoints
+from qpruntime.inference.dense.solver import DenseState
 from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.fixed_point.schedules import Settled
-from qpruntime.inference.posterior import Lookups, Outcome, Posterior
+from qpruntime.inference.posterior import InferenceReport, Lookups, Posterior
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, draws, given_mean, prior_mean
-from qpruntime.inference.solver_protocol import Kept as AnyKept
+from qpruntime.inference.solver_protocol import PredictiveState as AnyKept
 
 __all__ = [
     "DenseSolution",
@@ -96,13 +96,13 @@ class DenseSolution:
         """Latent means and variances at points of these prior covariances and variances."""
         return self.kept.predict(*at, given_mean(mean, self.usual))
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Points for corrections."""
         offset = given_mean(mean, self.usual)
         self.kept.predict(*at, offset)  # checks the arguments
         K_star, diagonal, offset = (np.asarray(a, dtype=float) for a in (*at, offset))
         both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
-        return Points(K_star, *both)
+        return MarginalPoints(K_star, *both)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws at points of these prior covariances with the rows, and with each other.
@@ -127,7 +127,7 @@ class DenseSolution:
             )
         require(squares(count_new, 3.0), f"joint draws at {count_new} points", "take fewer points")
         kept = self.kept
-        if not isinstance(kept, Kept):
+        if not isinstance(kept, DenseState):
             raise InputError("joint draws are of the dense engine's own posteriors")
         offset = prior_mean(mean, self.usual, (count_new,))
         mean_new = kept.predict(K_star, K_new.diagonal(), offset)[0]
@@ -180,10 +180,10 @@ class DenseSolution:
 # --- Settled sites as a `Posterior`
 
 
-def outcome_of(problem: Problem, end: Settled, evidence: float) -> Outcome:
+def outcome_of(problem: Problem, end: Settled, evidence: float) -> InferenceReport:
     """Return what is reported of settled sites, whatever holds their posterior."""
     trace, projector = end.trace, problem.projector
-    return Outcome(
+    return InferenceReport(
         likelihood=projector.likelihood.spelt,
         method=projector.method,
         n=problem.n,

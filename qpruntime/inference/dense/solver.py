@@ -15,16 +15,16 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense import blas
-from qpruntime.inference.dense.cholesky import DensePullback, Factor, Triangle
+from qpruntime.inference.dense.cholesky import CholeskyFactor, DensePullback, Triangle
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper, sweep, take_turn
 from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.sites import Counts, Sites
-from qpruntime.inference.solver_protocol import Asked, Prior, Solved
+from qpruntime.inference.solver_protocol import Prior, SiteProblem, Solved
 
 __all__ = [
     "DensePrior",
     "DenseSolved",
-    "Kept",
+    "DenseState",
 ]
 
 # --- Prior and posterior of a dense covariance
@@ -63,12 +63,12 @@ class DensePrior(Prior):
         return drawn
 
 
-class DenseSolved(Factor, Solved):
-    """A `Factor` that also visits sites."""
+class DenseSolved(CholeskyFactor, Solved):
+    """A `CholeskyFactor` that also visits sites."""
 
     def propose(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
@@ -94,7 +94,7 @@ class DenseSolved(Factor, Solved):
 
     def sweep(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -126,8 +126,8 @@ class DenseSolved(Factor, Solved):
             tau, nu = tau[back], nu[back]
         return variance, tau - sites.tau, nu - sites.nu
 
-    def keep(self) -> Kept:
-        return Kept(self)
+    def keep(self) -> DenseState:
+        return DenseState(self)
 
     def pullback(self, marginals: tuple[Array, Array]) -> DensePullback:
         return DensePullback(self, self._tau, marginals[1])
@@ -141,8 +141,8 @@ class DenseSolved(Factor, Solved):
 
 
 @restorable("dense-kept/1")
-class Kept(Triangle):
-    """The triangle of a `Factor`, and the solution: `weights` and `mean`, each of shape (N,).
+class DenseState(Triangle):
+    """Triangle of a `CholeskyFactor`, and the solution: `weights` and `mean`, each of shape (N,).
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class Kept(Triangle):
         Not changed; the triangle is shared with it.
     """
 
-    def __init__(self, factor: Factor) -> None:
+    def __init__(self, factor: CholeskyFactor) -> None:
         self.weights, self.mean = factor.weights, factor.mean
         self.root, self.lower = factor.root, factor.lower
         self.negative, self._small, self._reach = factor.negative, factor._small, factor._reach

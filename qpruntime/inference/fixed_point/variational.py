@@ -76,7 +76,7 @@ def expect_all(
         )
 
 
-class _State:
+class _VariationalState:
     """A Gaussian with given sites, what its likelihood terms expect, and its bound."""
 
     def __init__(self, problem: Problem, handle: Any, sites: Sites, factor: Solved) -> None:
@@ -159,7 +159,7 @@ def settle(
     sites = no_sites(n) if sites is None else sites
     accelerator = accelerator or Anderson()
     accelerator.restart()
-    state = _State(problem, handle, sites, problem.prior.factor(sites))
+    state = _VariationalState(problem, handle, sites, problem.prior.factor(sites))
     unit = np.concatenate([state.variance, np.sqrt(state.variance)])
     steering, trace = _Rate(damping), Trace()
 
@@ -199,7 +199,7 @@ class _Rate:
 
     def __init__(self, damping: float) -> None:
         self.share = self._most = damping
-        self.ahead: _State | None = None
+        self.ahead: _VariationalState | None = None
 
     def shortened(self, times: int) -> None:
         """Take in how often a step was halved: the rate that served is where the next begins."""
@@ -212,8 +212,8 @@ class _Rate:
 
 
 def _advance(
-    problem: Problem, handle: Any, state: _State, move: Array, plain: Array
-) -> tuple[_State | None, int]:
+    problem: Problem, handle: Any, state: _VariationalState, move: Array, plain: Array
+) -> tuple[_VariationalState | None, int]:
     """Take the accelerated step, or the plain one halved until the bound does not fall."""
     n, scale = problem.n, 1.0
     least = state.bound - _ROUNDING * abs(state.bound)
@@ -227,7 +227,7 @@ def _advance(
             nu[low] = state.sites.nu[low] + scale * plain[n:][low]
         new = Sites(tau, nu)
         try:
-            ahead = _State(problem, handle, new, problem.prior.factor(new))
+            ahead = _VariationalState(problem, handle, new, problem.prior.factor(new))
             if ahead.bound >= least:
                 return ahead, attempt
         except ImproperPosterior:

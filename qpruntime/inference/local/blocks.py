@@ -21,17 +21,17 @@ from qpruntime.inference.local.neighbours import distinct, metric, neighbours_of
 from qpruntime.inference.local.storage import in_parts, taken
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import Columns
-from qpruntime.inference.sparse.features import Inducing, divide
+from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 
 __all__ = [
     "MEMORY",
     "Described",
-    "Features",
-    "Ground",
-    "Known",
+    "NeighbourBlocks",
+    "NeighbourFeatures",
     "Places",
+    "PredictiveWeights",
     "check_rows",
     "within",
 ]
@@ -56,7 +56,7 @@ class Points(NamedTuple):
     places: bool = False
 
 
-class Ground:
+class NeighbourBlocks:
     """Rows with their sites about the prior mean, and what is made of them.
 
     Parameters
@@ -68,7 +68,9 @@ class Ground:
     sites : Sites
     """
 
-    def __init__(self, kernel: Any, known: Known, columns: Columns, sites: Sites) -> None:
+    def __init__(
+        self, kernel: Any, known: PredictiveWeights, columns: Columns, sites: Sites
+    ) -> None:
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
         places = Places.of(X, sites, in_parts(self._noise, X))
@@ -77,7 +79,7 @@ class Ground:
         order = self._index.taken()
         # Neighbours are read together: those of a cell are next to each other.
         self.places = places if order is None else places.ordered(order)
-        self._features = Features(self.places, known)
+        self._features = NeighbourFeatures(self.places, known)
         rows = np.arange(columns.n)
         tau, nu = self.places.own(rows)
         self._site = Sites(*(self.places.summed(rows, a) for a in (tau, nu)))
@@ -273,19 +275,19 @@ _RIGHT, _LOOKED_AT = 1e-3, 256
 _NUMBERS = 2**19
 
 
-class Known(NamedTuple):
+class PredictiveWeights(NamedTuple):
     """The posterior of w as prediction takes it: root of B, mean, power of power EP."""
 
-    inducing: Inducing
+    inducing: InducingInputs
     root: Array
     weights: Array
     power: float
 
-    def single(self) -> Known:
+    def single(self) -> PredictiveWeights:
         """The same for features of single precision."""
         single = np.float32
         inducing, root, weights = self.inducing.in_dtype(single), self.root, self.weights
-        return Known(inducing, root.astype(single), weights.astype(single), self.power)
+        return PredictiveWeights(inducing, root.astype(single), weights.astype(single), self.power)
 
     def described(self, X: Array, phi: Any = None, psi: Any = None) -> Described:
         """Describe points (n, d), in arrays (n, M) if they are given."""
@@ -304,7 +306,7 @@ class Described(NamedTuple):
     mean: Array
 
 
-class Features:
+class NeighbourFeatures:
     """Features of places, by slots: as many as there are places, or as there is memory for.
 
     Attributes
@@ -317,7 +319,7 @@ class Features:
         inducing inputs were told of the rows there.
     """
 
-    def __init__(self, places: Places, known: Known, memory: float = MEMORY) -> None:
+    def __init__(self, places: Places, known: PredictiveWeights, memory: float = MEMORY) -> None:
         self._places = places
         P, M = places.count, known.inducing.size
         self.dtype = np.dtype(np.float64 if min(_DOUBLE, memory) >= 16 * P * M else np.float32)
@@ -361,7 +363,7 @@ class Features:
         self._used = some.stop
 
 
-def _suffices(known: Known, X: Array) -> bool:
+def _suffices(known: PredictiveWeights, X: Array) -> bool:
     """Whether features of points are right enough if they are made in single precision."""
     single, double = known.single().described(X), known.described(X)
 

@@ -15,8 +15,8 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, whole
 from qpruntime.errors import InputError
-from qpruntime.inference.corrections.corrected import Points
-from qpruntime.inference.local.blocks import Ground, Known, check_rows
+from qpruntime.inference.corrections.corrected import MarginalPoints
+from qpruntime.inference.local.blocks import NeighbourBlocks, PredictiveWeights, check_rows
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
@@ -207,11 +207,11 @@ class LocalSolution:
         return self.inner.power
 
     @cached_property
-    def _ground(self) -> Ground:
+    def _ground(self) -> NeighbourBlocks:
         inner = self.inner
         inducing = inner.inducing.in_dtype(np.float64)
-        known = Known(inducing, inner.root, inner.weights, inner.power)
-        return Ground(inner.kernel, known, self.rows, self.held)
+        known = PredictiveWeights(inducing, inner.root, inner.weights, inner.power)
+        return NeighbourBlocks(inner.kernel, known, self.rows, self.held)
 
     def sites(self) -> Sites:
         """Sites at the rows, of the last part."""
@@ -281,7 +281,7 @@ class LocalSolution:
         """Refused, as of the inner one."""
         return self.inner.observed()
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Refused, as of the inner one."""
         return self.inner.points(at, mean)
 

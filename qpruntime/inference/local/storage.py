@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.data import CHUNK, Lazy, Rows
+from qpruntime.inference.sparse.data import CHUNK, ChunkedRows, Lazy
 
 __all__ = [
     "blocks",
@@ -36,13 +36,13 @@ __all__ = [
 _SPARE = 2**26
 
 
-class _Mapped(np.memmap[Any, Any]):
+class _MappedArray(np.memmap[Any, Any]):
     """An array of this module, which those of users are not."""
 
 
 def on_disk(X: Any) -> bool:
     """Whether an array is in a file of this module."""
-    return isinstance(X, _Mapped) and getattr(X, "_mmap", None) is not None
+    return isinstance(X, _MappedArray) and getattr(X, "_mmap", None) is not None
 
 
 def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Any:
@@ -64,7 +64,7 @@ def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Any:
         raise InputError(f"{why}, which has {free / 1e9:.3g} GB left: {remedy}")
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            return _Mapped(file, dtype, "w+", shape=shape)
+            return _MappedArray(file, dtype, "w+", shape=shape)
     except OSError as error:
         raise InputError(f"{why}, which fails ({error.strerror or error}): {remedy}") from error
 
@@ -80,7 +80,7 @@ def blocks(n: int) -> Iterator[slice]:
     return (slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK))
 
 
-def held_inputs(rows: Rows, memory: float) -> Array:
+def held_inputs(rows: ChunkedRows, memory: float) -> Array:
     """Return the inputs of rows: as they are, read, or where that takes too much in a file."""
     inputs: Any = rows.X  # type: ignore[attr-defined]
     if not isinstance(rows, Lazy):

@@ -19,7 +19,7 @@ from qpruntime.projection.projector import Projector
 
 __all__ = [
     "Clock",
-    "Series",
+    "SortedSeries",
 ]
 
 # --- Times of users
@@ -84,7 +84,7 @@ class Clock:
 
 @restorable("series-data/1")
 @dataclass(frozen=True)
-class Series:
+class SortedSeries:
     """A series, sorted: times t, observations y, prior means of g = scale f + noise (N,).
 
     `power` is that of power EP, `weights` (N,) are powers of the single likelihoods; `bounded`
@@ -130,7 +130,7 @@ class Series:
             found[0] = self.t[0] - self.before
         return found
 
-    def part(self, some: slice) -> Series:
+    def part(self, some: slice) -> SortedSeries:
         """Rows in a row, as a series that goes on from those before."""
 
         def cut(values: Array | None) -> Array | None:

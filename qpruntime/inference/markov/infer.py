@@ -14,7 +14,7 @@ from qpruntime._validation import finite, no_kernel, number, real, unmasked, who
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
-from qpruntime.inference.markov.data import Clock, Series
+from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.solution import Placed, concluded
 from qpruntime.inference.problem import check_powers, check_sites
@@ -149,7 +149,7 @@ def infer_series(
     chosen = np.flatnonzero(observed)
     order = np.argsort(times[chosen], kind="stable")
     rows = chosen[order]
-    series = Series(
+    series = SortedSeries(
         times[rows],
         np.ascontiguousarray(events[order]),
         projector,

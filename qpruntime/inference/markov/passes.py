@@ -13,7 +13,7 @@ from qpruntime._numba import plain
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.schedules import Swept
-from qpruntime.inference.markov.data import Series
+from qpruntime.inference.markov.data import SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import wide_pass, wide_slope, wide_sweep
 from qpruntime.inference.markov.messages_small_kernels import (
     pair_pass,
@@ -78,7 +78,7 @@ class Rows:
     """
 
     def __init__(
-        self, series: Series, space: StateSpace, sites: Sites, edges: Array | None = None
+        self, series: SortedSeries, space: StateSpace, sites: Sites, edges: Array | None = None
     ) -> None:
         self.series, self.space = series, space
         self.tau, self.nu = sites
@@ -261,7 +261,7 @@ _BLOCK = 1 << 16
 class Finished(Protocol):
     """What the functions below take of a `Rows`."""
 
-    series: Series
+    series: SortedSeries
     noise: float
     tau: Array
     nu: Array

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._restorable import restorable
 from qpruntime.inference.markov.solution import Placed, SeriesSolution, concluded, ending
 from qpruntime.inference.markov.streaming import merged, read_more
-from qpruntime.inference.posterior import Outcome, Posterior
+from qpruntime.inference.posterior import InferenceReport, Posterior
 from qpruntime.inference.sites import Sites
 
 __all__ = ["SeriesPosterior"]
@@ -102,7 +102,7 @@ class SeriesPosterior(Posterior):
             found, later = own.appended(more)
             rise = self.log_evidence + found.rise
             report = ending(found.ended, rise, found.ended.worst, n=later.held_rows)
-            reported = {one.name: getattr(self, one.name) for one in fields(Outcome)}
+            reported = {one.name: getattr(self, one.name) for one in fields(InferenceReport)}
             return SeriesPosterior(**{**reported, **report}, _solution=later, swept=found.swept)
         piece = own.whole()
         tau, nu = own.sorted_sites()
@@ -114,7 +114,7 @@ class SeriesPosterior(Posterior):
         return SeriesPosterior.of(outcome, solution)
 
     @staticmethod
-    def of(outcome: Outcome, solution: SeriesSolution) -> SeriesPosterior:
+    def of(outcome: InferenceReport, solution: SeriesSolution) -> SeriesPosterior:
         """Return the posterior of a series whose rows have all been swept."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
         return SeriesPosterior(**reported, _solution=solution, swept=outcome.n)

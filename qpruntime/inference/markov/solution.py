@@ -16,9 +16,9 @@ from qpruntime._numba import kernel
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Limits, Trace
-from qpruntime.inference.markov.data import Clock, Series
+from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import (
     eliminate,
     load,
@@ -33,15 +33,15 @@ from qpruntime.inference.markov.passes import Rows, noise_slope, require_evidenc
 from qpruntime.inference.markov.streaming import (
     EVERY,
     Appended,
-    Ended,
     More,
-    Piece,
+    SeriesPiece,
+    SweepResult,
     append,
     joined_pieces,
     settle,
     with_times,
 )
-from qpruntime.inference.posterior import Lookups, Outcome
+from qpruntime.inference.posterior import InferenceReport, Lookups
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, prior_mean
@@ -76,11 +76,11 @@ class Placed(NamedTuple):
 def concluded(
     kernel: Kernel,
     space: StateSpace,
-    series: Series,
+    series: SortedSeries,
     limits: Limits,
     start: Sites | None,
     placed: Placed,
-) -> tuple[Outcome, SeriesSolution]:
+) -> tuple[InferenceReport, SeriesSolution]:
     """Settle the sites of a sorted series; return what is reported, and what is left behind.
 
     `start` is in order of time, with nu as it is reported.
@@ -95,13 +95,13 @@ def concluded(
     del rows
     found, order = end.summary, placed.order
     require_evidence(found)
-    outcome = Outcome(
+    outcome = InferenceReport(
         likelihood=series.projector.likelihood.spelt,
         method=series.projector.method,
         **ending(end, found.log_evidence, int(order[end.worst]), n),
     )
     columns = series.t, series.y, series.prior, series.weights, series.scale
-    piece = Piece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
+    piece = SeriesPiece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
     solution = SeriesSolution(
         kernel=kernel,
         space=space,
@@ -115,7 +115,7 @@ def concluded(
     return outcome, solution
 
 
-def ending(end: Ended, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
+def ending(end: SweepResult, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
     """What is reported of the way in which sweeps ended."""
     trace = end.trace
     settled = "held" if end.held else "converged"
@@ -168,8 +168,8 @@ class SeriesSolution:
     space: StateSpace
     clock: Clock
     limits: Limits
-    how: Series
-    pieces: tuple[Piece, ...]
+    how: SortedSeries
+    pieces: tuple[SeriesPiece, ...]
     seen: tuple[NDArray[np.intp], ...]
     given: int
 
@@ -205,7 +205,7 @@ class SeriesSolution:
         return np.concatenate(self.seen)
 
     @cached_property
-    def series(self) -> Series:
+    def series(self) -> SortedSeries:
         """All rows in order of time."""
         if len(self.pieces) == 1 and self.pieces[0].t is self.how.t:
             return self.how
@@ -335,13 +335,13 @@ class SeriesSolution:
             weights,
         )
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Points for corrections."""
         new = self.clock.read(at[0], "t")
         offset = np.broadcast_to(prior_mean(mean, self.usual, new.shape), new.shape)
         known = self.series.t[np.argsort(joined_pieces(self.pieces, "index"))]
         K_star = self.kernel(new[:, None], known[:, None])
-        return Points(K_star, self.kernel.diag(new[:, None]), np.array(offset))
+        return MarginalPoints(K_star, self.kernel.diag(new[:, None]), np.array(offset))
 
     def facts(self) -> dict[str, Any]:
         """What this engine adds to a summary."""
@@ -365,13 +365,13 @@ class SeriesSolution:
         how = replace(self.how, t=t) if len(self.pieces) == 1 else replace(self.series, t=t)
         return replace(self, kernel=kernel, space=space, how=how, pieces=pieces)
 
-    def whole(self) -> Piece:
+    def whole(self) -> SeriesPiece:
         """All rows as one piece; what a line of it has forgotten of messages is made again."""
         if len(self.pieces) == 1:
             return self.pieces[0]
         names = [name for name in vars(self.pieces[0]) if name != "marks"]
         columns = {name: joined_pieces(self.pieces, name) for name in names}
-        return Piece(**columns, marks=np.empty((0, 0)))
+        return SeriesPiece(**columns, marks=np.empty((0, 0)))
 
     def appended(self, more: More) -> tuple[Appended, SeriesSolution]:
         """Sweep later rows, and as many before as keep the others as they were."""
@@ -388,7 +388,7 @@ class SeriesSolution:
         )
         return found, later
 
-    def _marked(self, piece: Piece) -> Piece:
+    def _marked(self, piece: SeriesPiece) -> SeriesPiece:
         """A piece with messages of some of its rows."""
         rows = Rows(self.series, self.space, Sites(piece.tau, piece.nu))
         rows.run(ahead=True)

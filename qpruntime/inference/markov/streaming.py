@@ -15,10 +15,10 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite, real, unmasked
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.fixed_point.convergence import HELD, Limits, Trace
-from qpruntime.inference.fixed_point.convergence import Ended as HowEnded
-from qpruntime.inference.fixed_point.schedules import Swept as Sweep
+from qpruntime.inference.fixed_point.convergence import SweepResult as HowEnded
+from qpruntime.inference.fixed_point.schedules import SweptSeries as Sweep
 from qpruntime.inference.fixed_point.schedules import swept_until
-from qpruntime.inference.markov.data import Clock, Series
+from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.passes import NO_SUMMARY, Rows, Summary, read, require_evidence
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import StateSpace
@@ -27,10 +27,10 @@ from qpruntime.projection.projector import Projector
 __all__ = [
     "EVERY",
     "Appended",
-    "Ended",
     "More",
-    "Piece",
-    "Swept",
+    "SeriesPiece",
+    "SweepResult",
+    "SweptSeries",
     "append",
     "joined_pieces",
     "merged",
@@ -56,11 +56,11 @@ class More:
     seen: NDArray[np.intp]
     given: int
 
-    def piece(self, before: int, scaled: bool) -> Piece:
+    def piece(self, before: int, scaled: bool) -> SeriesPiece:
         """Return these rows in order of time, without sites; so many rows were given before."""
         order = np.argsort(self.t, kind="stable")
         zero = np.zeros(self.t.size)
-        return Piece(
+        return SeriesPiece(
             t=self.t[order],
             y=self.y[order],
             prior=self.prior[order],
@@ -114,7 +114,9 @@ def read_more(
     return More(new[seen], events, prior, checked, seen, new.size)
 
 
-def merged(series: Series, sites: Sites, more: More) -> tuple[Series, Sites, NDArray[np.intp]]:
+def merged(
+    series: SortedSeries, sites: Sites, more: More
+) -> tuple[SortedSeries, Sites, NDArray[np.intp]]:
     """Sort rows in among those of a series, which have sites; theirs are none.
 
     The last is where each of the joined rows was: in the series, or behind it in `more`.
@@ -139,7 +141,9 @@ def merged(series: Series, sites: Sites, more: More) -> tuple[Series, Sites, NDA
     return both, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
 
 
-def with_times(series: Series, space: StateSpace, sites: Sites, new: Array) -> tuple[Rows, Any]:
+def with_times(
+    series: SortedSeries, space: StateSpace, sites: Sites, new: Array
+) -> tuple[Rows, Any]:
     """Return the rows of a series with T times at which nothing is observed, and where these are.
 
     Sites are about the prior mean.
@@ -175,7 +179,7 @@ _LEAST = 256
 
 @restorable("piece/1")
 @dataclass(frozen=True)
-class Piece:
+class SeriesPiece:
     """Rows in order of time: what was given, what was found, sites about the prior mean.
 
     `index` is their place in the order they were given in, and `marks` are the forward messages at
@@ -195,7 +199,7 @@ class Piece:
     index: Any
     marks: Array
 
-    def cut(self, start: int, stop: int) -> Piece:
+    def cut(self, start: int, stop: int) -> SeriesPiece:
         """Rows from a marked one on."""
         found = {}
         for field in fields(self):
@@ -204,10 +208,10 @@ class Piece:
                 found["marks"] = values[start // EVERY : -(-stop // EVERY)]
             else:
                 found[field.name] = None if values is None else values[start:stop]
-        return Piece(**found)
+        return SeriesPiece(**found)
 
 
-def joined_pieces(pieces: Sequence[Piece], name: str) -> Any:
+def joined_pieces(pieces: Sequence[SeriesPiece], name: str) -> Any:
     """Return one column of all pieces."""
     columns = [getattr(piece, name) for piece in pieces]
     if len(columns) == 1:
@@ -222,14 +226,18 @@ class Appended:
     `swept` is how many rows were swept.
     """
 
-    pieces: tuple[Piece, ...]
-    ended: Ended
+    pieces: tuple[SeriesPiece, ...]
+    ended: SweepResult
     rise: float
     swept: int
 
 
 def append(
-    pieces: tuple[Piece, ...], new: Piece, series: Series, space: StateSpace, limits: Limits
+    pieces: tuple[SeriesPiece, ...],
+    new: SeriesPiece,
+    series: SortedSeries,
+    space: StateSpace,
+    limits: Limits,
 ) -> Appended:
     """Append rows that are later than all others; `series` says how they are observed."""
     total = sum(piece.t.size for piece in pieces)
@@ -242,10 +250,12 @@ def append(
         wanted = 4 * max(count, wanted)
 
 
-def _last(pieces: tuple[Piece, ...], wanted: int) -> tuple[list[Piece], list[Piece], int]:
+def _last(
+    pieces: tuple[SeriesPiece, ...], wanted: int
+) -> tuple[list[SeriesPiece], list[SeriesPiece], int]:
     """Part pieces at a mark, at least so many rows before the end."""
     left, count = list(pieces), 0
-    window: list[Piece] = []
+    window: list[SeriesPiece] = []
     while left and count < wanted:
         piece = left.pop()
         size = piece.t.size
@@ -258,7 +268,12 @@ def _last(pieces: tuple[Piece, ...], wanted: int) -> tuple[list[Piece], list[Pie
 
 
 def _append(
-    window: list[Piece], new: Piece, series: Series, space: StateSpace, limits: Limits, before: int
+    window: list[SeriesPiece],
+    new: SeriesPiece,
+    series: SortedSeries,
+    space: StateSpace,
+    limits: Limits,
+    before: int,
 ) -> Appended | None:
     """Sweep the window and the new rows; None if what is before the window changes."""
     mark = window[0].marks[0]
@@ -284,7 +299,9 @@ def _append(
     return Appended((piece,), ended, rise, both.tau.size)
 
 
-def _rows(window: Sequence[Piece], series: Series, space: StateSpace, edges: Array) -> Rows:
+def _rows(
+    window: Sequence[SeriesPiece], series: SortedSeries, space: StateSpace, edges: Array
+) -> Rows:
     def column(name: str) -> Any:
         return joined_pieces(window, name)
 
@@ -296,10 +313,10 @@ def _rows(window: Sequence[Piece], series: Series, space: StateSpace, edges: Arr
     return Rows(own, space, Sites(column("tau"), column("nu")), edges)
 
 
-def _piece(rows: Rows, found: Summary, index: Any, marks: Array) -> Piece:
+def _piece(rows: Rows, found: Summary, index: Any, marks: Array) -> SeriesPiece:
     series = rows.series
     observed = series.t, series.y, series.prior, series.weights, series.scale
-    return Piece(
+    return SeriesPiece(
         *observed, rows.tau, rows.nu, found.mean, found.variance, found.log_z, index, marks
     )
 
@@ -335,7 +352,7 @@ _SHARES = (1.0, 0.7, 0.5)
 _PATIENCE = 20
 
 
-class Swept(Protocol):
+class SweptSeries(Protocol):
     """What is swept: the rows of a series, `Rows`."""
 
     tau: Array
@@ -365,13 +382,15 @@ class Swept(Protocol):
 
 
 @dataclass(kw_only=True)
-class Ended(HowEnded):
+class SweepResult(HowEnded):
     """Where the sweeps ended; the sites are those of the rows."""
 
     summary: Summary = NO_SUMMARY
 
 
-def settle(rows: Swept, limits: Limits, trace: Trace | None = None, warm: bool = False) -> Ended:
+def settle(
+    rows: SweptSeries, limits: Limits, trace: Trace | None = None, warm: bool = False
+) -> SweepResult:
     """Sweep until the sites no longer change; leave forward messages and a summary behind.
 
     Raises
@@ -409,7 +428,7 @@ def settle(rows: Swept, limits: Limits, trace: Trace | None = None, warm: bool =
     return end
 
 
-def _sites(rows: Swept) -> Sites:
+def _sites(rows: SweptSeries) -> Sites:
     return Sites(rows.tau.copy(), rows.nu.copy())
 
 
@@ -424,7 +443,7 @@ def _require(proper: bool) -> None:
 class _Patience:
     """Ends attempts that are free to fail where changes no longer halve; keeps the best sites."""
 
-    def __init__(self, rows: Swept, share: float, hold: bool, best: Sites | None) -> None:
+    def __init__(self, rows: SweptSeries, share: float, hold: bool, best: Sites | None) -> None:
         self.share, self.best = share, best
         self._rows, self._hold, self._least = rows, hold, math.inf
         self._history: list[float] = []
@@ -443,8 +462,8 @@ class _Patience:
 
 
 def _sweeps(
-    rows: Swept, limits: Limits, share: float, trace: Trace, *, hold: bool, best: Sites | None
-) -> tuple[Ended, Sites | None]:
+    rows: SweptSeries, limits: Limits, share: float, trace: Trace, *, hold: bool, best: Sites | None
+) -> tuple[SweepResult, Sites | None]:
     """Sweep within the limits; return how it ended, and the sites after the best sweep."""
     shortened = rows.tau.size * (share * limits.damping < 1.0)
 
@@ -460,10 +479,10 @@ def _sweeps(
 
     steering = _Patience(rows, share, hold, best)
     settled, last = swept_until(sweep, limits, steering, trace)
-    return Ended(settled=settled, worst=last.worst, trace=trace), steering.best
+    return SweepResult(settled=settled, worst=last.worst, trace=trace), steering.best
 
 
-def _finish(rows: Swept, end: Ended) -> bool:
+def _finish(rows: SweptSeries, end: SweepResult) -> bool:
     """Sum up; whether the posterior is proper."""
     end.summary = rows.finish()
     return end.summary.proper

@@ -19,16 +19,16 @@ from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
     CorrectedEvidence,
     Correction,
-    Points,
+    MarginalPoints,
 )
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.solver import ClassKept
-from qpruntime.inference.posterior import Correcting, Outcome
+from qpruntime.inference.posterior import Correcting, InferenceReport
 from qpruntime.inference.problem import Observed, Problem, covariance
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import get
@@ -109,7 +109,7 @@ def _rows(post: Any, *_: Any, **__: Any) -> int:
 
 @restorable("class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
-class ClassPosterior(Outcome, Savable):
+class ClassPosterior(InferenceReport, Savable):
     """Gaussian approximation of the posterior of C latent functions at N rows, of all jointly.
 
     The label of a row is the class whose latent value with unit normal noise is the largest, the
@@ -145,9 +145,9 @@ class ClassPosterior(Outcome, Savable):
     _solution: ClassSolution = field(kw_only=True)
 
     @classmethod
-    def _of(cls, outcome: Outcome, solution: Any) -> Self:
+    def _of(cls, outcome: InferenceReport, solution: Any) -> Self:
         """Return the posterior of an outcome and what the algebra has left."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
         return cls(**reported, _solution=solution)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -298,7 +298,7 @@ class ClassPosterior(Outcome, Savable):
         correction: Correction = "blend",
         steps: int = 10_000,
         random_state: int | np.random.Generator | None = None,
-    ) -> tuple[Marginals, ...]:
+    ) -> tuple[CorrectedMarginals, ...]:
         """Marginal densities of the latent values, corrected, of each class; see `Posterior`.
 
         Class probabilities do not follow from them: put into a normal, their means and variances
@@ -334,10 +334,10 @@ class ClassPosterior(Outcome, Savable):
         solution = self._solution
         return Correcting(solution.observed(), solution.own, self.but(n=solution.layout.sites))
 
-    def but(self, **changes: Any) -> Outcome:
+    def but(self, **changes: Any) -> InferenceReport:
         """Return what is reported of the inference, with other values."""
-        reported = {one.name: getattr(self, one.name) for one in fields(Outcome)}
-        return Outcome(**reported | changes)
+        reported = {one.name: getattr(self, one.name) for one in fields(InferenceReport)}
+        return InferenceReport(**reported | changes)
 
     def summary(self) -> dict[str, str | int | float | bool]:
         """What `print` shows, as plain values; see `Posterior.summary`."""
@@ -395,7 +395,12 @@ _TOL = 1e-8
 
 
 def log_ratios(
-    layout: Layout, K: Array, sites: Sites, outcome: Outcome, crossed: Array, diagonal: Array
+    layout: Layout,
+    K: Array,
+    sites: Sites,
+    outcome: InferenceReport,
+    crossed: Array,
+    diagonal: Array,
 ) -> Array:
     """Log probabilities of all classes at T points, shape (T, C).
 
@@ -438,7 +443,9 @@ def log_ratios(
     return out
 
 
-def _evidence(layout: Layout, K: Array, start: Sites, outcome: Outcome) -> tuple[float, Sites]:
+def _evidence(
+    layout: Layout, K: Array, start: Sites, outcome: InferenceReport
+) -> tuple[float, Sites]:
     """Corrected log evidence, and the sites it was found with but those of the last row."""
     covariance, y = layout.contrasts(K), np.ones(layout.sites)
     prior, probit = np.zeros(layout.sites), get("probit")
@@ -603,11 +610,11 @@ class ClassSolution:
         K = self.layout.contrasts(self.covariances())
         return Observed(K, np.ones(count), np.zeros(count), get("probit"))
 
-    def points(self, c: int, crossed: Array, diagonal: Array) -> Points:
+    def points(self, c: int, crossed: Array, diagonal: Array) -> MarginalPoints:
         """Values of class c at points, for corrections."""
         some = crossed[c % len(crossed)]
         seen = np.ascontiguousarray(self.layout.crossed(some, c))
-        return Points(seen, diagonal[c % len(diagonal)].copy(), np.zeros(len(some)))
+        return MarginalPoints(seen, diagonal[c % len(diagonal)].copy(), np.zeros(len(some)))
 
     def with_covariance(self, K: ArrayLike) -> ClassSolution:
         """Return the same with its prior covariances."""

@@ -21,7 +21,7 @@ from qpruntime.inference.multiclass.site_kernels import visit_rows
 from qpruntime.inference.parallel_updates import match, propose_all
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
-from qpruntime.inference.solver_protocol import Asked, Prior, Pullback, Solved
+from qpruntime.inference.solver_protocol import Prior, Pullback, SiteProblem, Solved
 
 __all__ = [
     "ClassKept",
@@ -160,7 +160,7 @@ class ClassSolved(Solved):
 
     def propose(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
@@ -174,7 +174,7 @@ class ClassSolved(Solved):
 
     def sweep(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -190,7 +190,7 @@ class ClassSolved(Solved):
 
     def _visit(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         visits: int,
@@ -239,7 +239,7 @@ class ClassKept:
     Attributes
     ----------
     weights : ndarray, shape (N (C - 1),)
-        Of sites, as `qpruntime.inference.solver_protocol.Kept` has them.
+        Of sites, as `qpruntime.inference.solver_protocol.PredictiveState` has them.
     by_class : ndarray, shape (C, N)
         K_c^-1 (posterior mean of f_c).
     E : ndarray, shape (C, N, N)
@@ -350,7 +350,7 @@ class Linear(Solved, Protocol):
 
 
 def settle_means(
-    solved: Linear, asked: Asked, marginals: tuple[Array, Array], sites: Sites, most: int
+    solved: Linear, asked: SiteProblem, marginals: tuple[Array, Array], sites: Sites, most: int
 ) -> Sites:
     """Move nu until marginal means are projected ones, in so many steps at most."""
     tau, nu = sites
@@ -390,7 +390,7 @@ def settle_means(
     return Sites(tau, nu)
 
 
-def _lacking(asked: Asked, here: Marginals, sites: Sites) -> Array:
+def _lacking(asked: SiteProblem, here: Marginals, sites: Sites) -> Array:
     """What each site for itself would add to nu to have its projected mean."""
     rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
     changes = propose_all(asked, rules, here, sites, ignored)

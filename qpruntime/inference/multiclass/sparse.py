@@ -24,14 +24,14 @@ from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse_linalg import (
-    Features,
+    ClassFeatures,
     PointPrior,
     PointSolved,
     features_of,
 )
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.features import Inducing
+from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -124,7 +124,7 @@ def infer_sparse_classes(
         raise InputError("two classes are one function: infer_sparse takes labels -1 and +1")
     tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
     start = start_of(sites, layout)
-    inducing = tuple(Inducing(one, points, number(jitter, "jitter")) for one in kernels)
+    inducing = tuple(InducingInputs(one, points, number(jitter, "jitter")) for one in kernels)
     return settled_by_points(
         rows, layout, inducing, Projector("probit", method), Limits(tol, max_sweeps, 1.0), start
     )
@@ -143,7 +143,7 @@ def require_points(n: int, m: int, classes: int, kernels: int) -> None:
 def settled_by_points(
     X: Array,
     layout: Layout,
-    inducing: tuple[Inducing, ...],
+    inducing: tuple[InducingInputs, ...],
     projector: Projector,
     limits: Limits,
     start: Sites | None = None,
@@ -165,7 +165,7 @@ def settled_by_points(
 
 
 def _concluded(
-    problem: Problem, end: Settled, layout: Layout, inducing: tuple[Inducing, ...]
+    problem: Problem, end: Settled, layout: Layout, inducing: tuple[InducingInputs, ...]
 ) -> SparseClassPosterior:
     """Return the posterior of settled sites."""
     solved = end.factor
@@ -274,12 +274,12 @@ class PointKept:
     classes : int
     """
 
-    inducing: tuple[Inducing, ...]
+    inducing: tuple[InducingInputs, ...]
     mean: Array
     covariance: Array
     classes: int
 
-    def features(self, X: Array) -> Features:
+    def features(self, X: Array) -> ClassFeatures:
         """What the inducing points make of rows."""
         found = [one.features(X) for one in self.inducing]
         return features_of([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)

@@ -16,7 +16,7 @@ from qpruntime.inference.multiclass.solver import ClassPrior, ClassSolved
 from qpruntime.inference.sites import Sites
 
 __all__ = [
-    "Features",
+    "ClassFeatures",
     "PointBlocks",
     "PointPrior",
     "PointSolved",
@@ -35,7 +35,7 @@ class PointPrior(ClassPrior):
     layout : Layout
     """
 
-    def __init__(self, features: Features, layout: Layout) -> None:
+    def __init__(self, features: ClassFeatures, layout: Layout) -> None:
         self.features, self.layout = features, layout
         squares = [np.einsum("nm,nm->n", phi, phi) for phi in features.phi]
         self.squares = np.broadcast_to(squares + features.rest, (layout.classes, layout.n))
@@ -110,7 +110,7 @@ class PointBlocks:
         If P is not positive definite in double precision.
     """
 
-    def __init__(self, features: Features, D: Array) -> None:
+    def __init__(self, features: ClassFeatures, D: Array) -> None:
         self.features, self.D = features, D
         self.kept = 1.0 / (1.0 + features.rest * D)
         self.p = D * self.kept
@@ -204,7 +204,7 @@ class PointBlocks:
 _TOGETHER = 1_500_000
 
 
-class Features:
+class ClassFeatures:
     """What inducing points make of N rows.
 
     Parameters
@@ -276,7 +276,7 @@ class Features:
         return np.array([self.of(c) @ one for c, one in enumerate(parts)])
 
 
-class _Shared(Features):
+class _Shared(ClassFeatures):
     """Features of one kernel for all classes."""
 
     def _products(self) -> Iterator[tuple[slice, Array]]:
@@ -323,6 +323,6 @@ class _Shared(Features):
         return found.reshape(n, C, C)
 
 
-def features_of(phi: Sequence[Array], rest: Array, classes: int) -> Features:
+def features_of(phi: Sequence[Array], rest: Array, classes: int) -> ClassFeatures:
     """Return what inducing points make of rows, by the quicker of two ways."""
-    return (_Shared if len(phi) == 1 else Features)(phi, rest, classes)
+    return (_Shared if len(phi) == 1 else ClassFeatures)(phi, rest, classes)

@@ -19,7 +19,7 @@ from qpruntime.inference.dense import blas
 from qpruntime.inference.operator.visit_kernels import quadratic_forms
 
 __all__ = [
-    "Features",
+    "FunctionalFeatures",
     "Functionals",
     "root_of",
     "weighted_square",
@@ -183,7 +183,7 @@ _LARGE = 8_000_000
 _CANCELLED = 1e-6
 
 
-class Features:
+class FunctionalFeatures:
     """Phi = A L, shape (N, r), as an array or, where A is sparse, in blocks when asked.
 
     Parameters

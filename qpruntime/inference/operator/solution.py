@@ -14,7 +14,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
-from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solver import LatentKept, LatentPrior, RowsKept
@@ -134,7 +134,7 @@ class OperatorSolution:
             )
         return finite(K_star, "K_star")
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Points for corrections."""
         K_star = self._crossed(at[0])
         self.predict(at, mean)  # checks the arguments
@@ -142,7 +142,7 @@ class OperatorSolution:
         offset = prior_mean(mean, self.usual, (len(K_star),))
         seen = np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
         both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
-        return Points(seen, *both)
+        return MarginalPoints(seen, *both)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws at points of these prior covariances with f, and with each other.

@@ -17,14 +17,14 @@ from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference import solver_protocol
-from qpruntime.inference.dense.cholesky import Factor, finite_solution
+from qpruntime.inference.dense.cholesky import CholeskyFactor, finite_solution
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
-from qpruntime.inference.dense.solver import Kept
-from qpruntime.inference.operator.functionals import Features, Functionals
+from qpruntime.inference.dense.solver import DenseState
+from qpruntime.inference.operator.functionals import FunctionalFeatures, Functionals
 from qpruntime.inference.operator.visit_kernels import visit
 from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
-from qpruntime.inference.solver_protocol import Asked, Prior, Pullback, Solved
+from qpruntime.inference.solver_protocol import Prior, Pullback, SiteProblem, Solved
 
 __all__ = [
     "LatentAlgebra",
@@ -55,7 +55,7 @@ class LatentPrior(Prior):
 
     def __init__(self, functionals: Functionals, K: Array, mean: Array) -> None:
         self.K, self.latent_mean = K, mean
-        self.features = Features(functionals, K)
+        self.features = FunctionalFeatures(functionals, K)
         self._mean = functionals.times(mean)
         self._variance = self.features.squares()
 
@@ -156,12 +156,12 @@ class LatentSolved(Solved):
         rows = self.features.functionals.rows[strong] @ self.features.root
         half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
         few = Sites(self.tau[strong], np.zeros(strong.size))
-        found: tuple[Array, Array] = Factor(half.T @ half, few, few.nu).marginals()
+        found: tuple[Array, Array] = CholeskyFactor(half.T @ half, few, few.nu).marginals()
         return found
 
     def propose(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
@@ -171,7 +171,7 @@ class LatentSolved(Solved):
 
     def sweep(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -235,7 +235,7 @@ class LatentSolved(Solved):
 # H = W diag(h) W' it is that of sites of precision h, one for each: the dense factor serves again.
 
 
-class LatentAlgebra(solver_protocol.Kept, ABC):
+class LatentAlgebra(solver_protocol.PredictiveState, ABC):
     """What predictions and the gradient take, whichever side it is computed on.
 
     Attributes
@@ -293,7 +293,7 @@ class LatentAlgebra(solver_protocol.Kept, ABC):
 class RowsKept(LatentAlgebra):
     """By the factor of the functionals themselves, shape (N, N)."""
 
-    def __init__(self, kept: Kept, functionals: Functionals) -> None:
+    def __init__(self, kept: DenseState, functionals: Functionals) -> None:
         self.kept, self.functionals = kept, functionals
         self.latent_weights = functionals.back(kept.weights)
 
@@ -339,7 +339,7 @@ class LatentKept(LatentAlgebra):
         return self._weights
 
     @cached_property
-    def _factor(self) -> tuple[Array, Kept]:
+    def _factor(self) -> tuple[Array, DenseState]:
         """W, shape (n, c), and the factor along its columns."""
         tau, rows = self._tau, self._functionals.rows
         if not sparse.issparse(rows) and (tau >= 0.0).all():
@@ -354,7 +354,7 @@ class LatentKept(LatentAlgebra):
             depth, across = depth[~rounded], np.ascontiguousarray(across[:, ~rounded])
         along = across.T @ self._K @ across
         none = np.zeros(depth.size)
-        return across, Kept(Factor(0.5 * (along + along.T), Sites(depth, none), none))
+        return across, DenseState(CholeskyFactor(0.5 * (along + along.T), Sites(depth, none), none))
 
     def reduction(self, K_star: Array) -> Array:
         across, kept = self._factor

@@ -14,7 +14,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import CorrectedEvidence
-from qpruntime.inference.corrections.tilted import Fixed, rule_of, tilted_moments
+from qpruntime.inference.corrections.tilted import TiltedMoments, rule_of, tilted_moments
 from qpruntime.inference.precision.pattern import Pattern, SparseRows
 from qpruntime.inference.precision.pattern_kernels import place_of
 from qpruntime.inference.precision.prior import SparseLatent
@@ -100,7 +100,7 @@ def third_and_fourth(problem: Problem, here: Marginals, sites: Sites) -> Array:
     else:
         weights = problem.exponents
         std = np.sqrt(here.variance)
-        fixed = Fixed(sites.tau, sites.nu, here.mean, std, problem.y, weights)
+        fixed = TiltedMoments(sites.tau, sites.nu, here.mean, std, problem.y, weights)
         _, tilted = tilted_moments(rule_of(likelihood, weights), fixed, likelihood)
         found = np.ascontiguousarray(tilted.hermite[:, 3:5].T)
     if not np.isfinite(found).all():

@@ -37,7 +37,7 @@ class SparseRows(NamedTuple):
     pairs: NDArray[Any]
 
 
-class _Rows(NamedTuple):
+class _RowPattern(NamedTuple):
     """Rows without values: `order` is where these are in the data of A."""
 
     indptr: NDArray[np.int64]
@@ -131,7 +131,7 @@ class Pattern:
         self.lower = self.entries[self.lower_entries]
         #: What others have found of these rows, by name.
         self.held: dict[str, Any] = {}
-        self._subset: tuple[NDArray[np.intp] | None, _Rows] | None = None
+        self._subset: tuple[NDArray[np.intp] | None, _RowPattern] | None = None
 
     def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
         """Entries of the lower triangle, and their mirror images."""
@@ -167,14 +167,14 @@ class Pattern:
         some = known[1]
         return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
 
-    def _sorted(self, A: sparse.csr_array, chosen: NDArray[np.intp]) -> _Rows:
+    def _sorted(self, A: sparse.csr_array, chosen: NDArray[np.intp]) -> _RowPattern:
         starts = np.zeros(chosen.size + 1, dtype=np.int64)
         np.cumsum(np.diff(A.indptr)[chosen], out=starts[1:])
         columns = np.empty(starts[-1], dtype=np.int32)
         order = np.empty(starts[-1], dtype=np.int32 if A.nnz < 2**31 else np.int64)
         place = self.symbolic.place
         sort_rows(A.indptr, A.indices, place, chosen, starts, columns, order)
-        return _Rows(starts, columns, order, self.pairs_of(starts, columns))
+        return _RowPattern(starts, columns, order, self.pairs_of(starts, columns))
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
         """Other rows; without pairs, if some have no place in the factor."""

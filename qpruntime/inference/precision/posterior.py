@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite, flag, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import CorrectedEvidence, on_evidence
-from qpruntime.inference.corrections.marginals import Marginals
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.posterior import Correcting, Posterior
@@ -138,7 +138,7 @@ class PrecisionPosterior(Posterior):
         """
         return left_out_groups(self._solution, labels)
 
-    def marginals(self, *at: ArrayLike, **options: Any) -> Marginals:
+    def marginals(self, *at: ArrayLike, **options: Any) -> CorrectedMarginals:
         """Marginal posterior densities of eta, corrected, of up to 3000 rows; see `Posterior`.
 
         Points are rows of A; without any the marginals are those of the rows.

@@ -18,7 +18,7 @@ from qpruntime.inference.precision.pattern import Pattern, SparseRows
 from qpruntime.inference.precision.pattern_kernels import add_rows, back, entry_coordinates, times
 
 __all__ = [
-    "Conditioned",
+    "ConstraintCorrection",
     "Entries",
     "SparseLatent",
     "prior_entries",
@@ -117,7 +117,7 @@ class SparseLatent:
         """Prior covariance of x times columns (K, T), in the order of `own`."""
         found = self.own.solve(right)
         if self.constraint is not None:
-            for h in Conditioned(self.own, self.constraint).half():
+            for h in ConstraintCorrection(self.own, self.constraint).half():
                 found -= h[:, None] * (h @ right)
         return found
 
@@ -127,13 +127,13 @@ class SparseLatent:
         own = self.own
         if self.constraint is None:
             return own.log_det
-        return own.log_det + Conditioned(own, self.constraint).log_det
+        return own.log_det + ConstraintCorrection(own, self.constraint).log_det
 
     def draw_latent(self, factor: Factorised, rng: np.random.Generator, count: int) -> Array:
         """Deviations of x from its mean by a factor of its precision, shape (K, count)."""
         found = factor.root(rng.standard_normal((self.pattern.k, count)))
         if self.constraint is not None:
-            found = Conditioned(factor, self.constraint).project(found)
+            found = ConstraintCorrection(factor, self.constraint).project(found)
         drawn: Array = found[factor.symbolic.place]
         return drawn
 
@@ -184,7 +184,7 @@ def prior_entries(prior: SparseLatent) -> Array:
     if prior.constraint is not None:
         place = symbolic.place
         rows, columns = pattern.coordinates
-        for h in Conditioned(own, prior.constraint).half():
+        for h in ConstraintCorrection(own, prior.constraint).half():
             found -= h[place[rows]] * h[place[columns]]
     return found
 
@@ -193,7 +193,7 @@ def prior_entries(prior: SparseLatent) -> Array:
 
 
 @restorable("conditioned/1")
-class Conditioned:
+class ConstraintCorrection:
     """What a constraint takes from the inverse of a factorised matrix.
 
     Parameters

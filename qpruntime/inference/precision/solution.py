@@ -15,7 +15,7 @@ from qpruntime._memory import require, squares
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import log_evidence, settle
@@ -240,14 +240,14 @@ class PrecisionSolution:
         order = self.solved.prior.pattern.symbolic.order
         return np.ascontiguousarray(A.T.toarray()[order])
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Points for corrections."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         both = sparse.vstack([A, self.given_rows()], format="csr")
         K = self._prior_covariance(sparse.csr_array(both), A.shape[0])
         own = K[:, : A.shape[0]].diagonal()
-        return Points(K[:, A.shape[0] :], own, np.broadcast_to(offset, own.shape))
+        return MarginalPoints(K[:, A.shape[0] :], own, np.broadcast_to(offset, own.shape))
 
     def given_rows(self) -> sparse.csr_array:
         """A of the sites, in the order of columns that was given."""

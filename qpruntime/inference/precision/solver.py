@@ -12,14 +12,20 @@ from scipy import sparse
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.dense.cholesky import CholeskyFactor
 from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import SparseRows
 from qpruntime.inference.precision.pattern_kernels import add_rows, squares, times
-from qpruntime.inference.precision.prior import Conditioned, SparseLatent
+from qpruntime.inference.precision.prior import ConstraintCorrection, SparseLatent
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites, no_sites
-from qpruntime.inference.solver_protocol import Asked, Kept, Prior, Pullback, Solved
+from qpruntime.inference.solver_protocol import (
+    PredictiveState,
+    Prior,
+    Pullback,
+    SiteProblem,
+    Solved,
+)
 
 __all__ = [
     "PrecisionPrior",
@@ -94,7 +100,7 @@ class PrecisionSolved(Solved):
             )
         self.conditioned = None
         if prior.constraint is not None:
-            self.conditioned = Conditioned(self.factor, prior.constraint)
+            self.conditioned = ConstraintCorrection(self.factor, prior.constraint)
         self.relocate(sites.nu)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,12 +222,12 @@ class PrecisionSolved(Solved):
         right = self.prior.dense_rows(strong)
         V = right.T @ others.covariances(right)
         few = Sites(self.tau[strong], np.zeros(strong.size))
-        found: tuple[Array, Array] = Factor(0.5 * (V + V.T), few, few.nu).marginals()
+        found: tuple[Array, Array] = CholeskyFactor(0.5 * (V + V.T), few, few.nu).marginals()
         return found
 
     def propose(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
@@ -231,7 +237,7 @@ class PrecisionSolved(Solved):
 
     def sweep(
         self,
-        asked: Asked,
+        asked: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -243,7 +249,7 @@ class PrecisionSolved(Solved):
         self._solve()
         vars(self).pop("inverse", None)
 
-    def keep(self) -> Kept:
+    def keep(self) -> PredictiveState:
         raise NotImplementedError("a finished posterior keeps all of this")
 
     def slope(self) -> tuple[Array, Array]:

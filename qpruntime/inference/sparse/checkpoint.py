@@ -25,7 +25,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import path_of
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import Held, Rows
+from qpruntime.inference.sparse.data import ChunkedRows, Held
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
@@ -339,7 +339,7 @@ def _likelihood_words(likelihood: Likelihood, y: Any) -> str:
     return f"{likelihood.spelt} {hashlib.sha256(' '.join(values).encode()).hexdigest()[:16]}"
 
 
-def digest(rows: Rows, *arrays: Any) -> str:
+def digest(rows: ChunkedRows, *arrays: Any) -> str:
     """Return a hash of these arrays and of rows.
 
     All of them, but of inputs that are read in parts only some chunks: reading takes longer than

@@ -22,12 +22,12 @@ from qpruntime.errors import InputError
 __all__ = [
     "CHUNK",
     "Chunk",
+    "ChunkTask",
+    "ChunkedRows",
     "Columns",
     "Held",
     "Lazy",
     "Others",
-    "Piece",
-    "Rows",
     "as_array",
     "chunk_count",
     "chunk_slice",
@@ -219,14 +219,14 @@ class Chunk(NamedTuple):
 Others = tuple[Array, Array | None, Array | None, Array | None]
 
 
-class Piece(Protocol):
+class ChunkTask(Protocol):
     """What is sent to the worker that computes a chunk."""
 
     def load(self) -> Chunk:
         """Read the rows."""
 
 
-class Rows(Protocol):
+class ChunkedRows(Protocol):
     """N rows in chunks."""
 
     @property
@@ -237,7 +237,7 @@ class Rows(Protocol):
     def chunks(self) -> int:
         """Number of chunks."""
 
-    def piece(self, number: int) -> Piece:
+    def piece(self, number: int) -> ChunkTask:
         """Return what chunk `number` is read from."""
 
     def read(self, number: int) -> Chunk:
@@ -384,7 +384,7 @@ def inputs_of(X: Any, name: str) -> Any:
 
 def rows_of(
     X: Any, y: Array, weights: Array | None, prior: Array | None, scale: Array | None = None
-) -> Rows:
+) -> ChunkedRows:
     """Return rows of inputs that `inputs_of` has checked."""
     return (Lazy if is_lazy(X) else Held)(X, y, weights, prior, scale)
 
@@ -407,7 +407,7 @@ def _read(X: Any, some: slice, first: int, home: Any = None) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class UnreadChunk:
     """A chunk of inputs that are not read yet; `home` is the client of those of a cluster."""
 
     X: Any
@@ -435,7 +435,7 @@ class Part:
         # What another connection holds does not travel.
         if self.home is not None:
             return Chunk, tuple(self.load())
-        return Part, (self.X, self.some, self.first, *others)
+        return UnreadChunk, (self.X, self.some, self.first, *others)
 
 
 class Lazy(Columns):
@@ -446,14 +446,14 @@ class Lazy(Columns):
         """Client of the cluster that holds the inputs, if one does."""
         return _home(self.X, "X")
 
-    def piece(self, number: int) -> Part:
+    def piece(self, number: int) -> UnreadChunk:
         some = self.slice(number)
         if hasattr(self.X, "__dask_graph__"):
             part = self.X[some]
             if self.home is None:
                 part = _culled(part)  # only this chunk's part of the graph travels
-            return Part(part, slice(None), some.start, *self.others(some), self.home)
-        return Part(self.X, some, some.start, *self.others(some))
+            return UnreadChunk(part, slice(None), some.start, *self.others(some), self.home)
+        return UnreadChunk(self.X, some, some.start, *self.others(some))
 
     def read(self, number: int) -> Chunk:
         return self.piece(number).load()

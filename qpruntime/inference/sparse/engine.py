@@ -19,8 +19,8 @@ from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.executors import Divided, Executor, Threads
 from qpruntime.inference.fixed_point.schedules import Swept
 from qpruntime.inference.sites import ImproperPosterior, Sites
-from qpruntime.inference.sparse.data import CHUNK, Piece, Rows
-from qpruntime.inference.sparse.features import Inducing, divide
+from qpruntime.inference.sparse.data import CHUNK, ChunkedRows, ChunkTask
+from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.passes import (
     Block,
     Cavities,
@@ -40,10 +40,10 @@ from qpruntime.inference.sparse.passes import (
 )
 from qpruntime.inference.sparse.state import (
     Base,
-    Rule,
+    PowerProjector,
     State,
     Sums,
-    Tree,
+    SumTree,
     evidence,
     posterior_of,
     prior_of,
@@ -118,10 +118,10 @@ _SPARE = 1.5
 
 
 class Keeper:
-    """Room for the features of N rows under one `Inducing`; under another it is filled anew."""
+    """Features of N rows under one `InducingInputs`; under another they are computed anew."""
 
     def __init__(self) -> None:
-        self._owner: Inducing | None = None
+        self._owner: InducingInputs | None = None
         self._phi: Any = None
         self._r: Array = np.empty(0)
         self._full: dict[int, Any] = {}
@@ -129,7 +129,7 @@ class Keeper:
         self._w: Array | None = None
         self._variances_known: dict[int, Any] = {}
 
-    def of(self, inducing: Inducing, n: int, memory: float) -> Keeper:
+    def of(self, inducing: InducingInputs, n: int, memory: float) -> Keeper:
         """Return the keeper with room for these features if they fit, else with none."""
         if self._owner is inducing:
             return self
@@ -232,7 +232,7 @@ class Engine:
     kernel : scikit-learn kernel
     Z : ndarray, shape (M, d)
     jitter : float
-        As of `Inducing`.
+        As of `InducingInputs`.
     dtype : dtype
         Of features and their products; float32 steers a fit, float64 ends it.
     executor : Executor, optional
@@ -251,8 +251,8 @@ class Engine:
         Sites of f about the prior mean.
     """
 
-    rows: Rows
-    rule: Rule
+    rows: ChunkedRows
+    rule: PowerProjector
     kernel: Any
     Z: Array
     jitter: float = 1e-8
@@ -272,8 +272,8 @@ class Engine:
         self._keeper = Keeper()
         self.state = prior_of(self._inducing(), self.rule, self.base)
 
-    def _inducing(self) -> Inducing:
-        return Inducing(self.kernel, self.Z, self.jitter, self.dtype)
+    def _inducing(self) -> InducingInputs:
+        return InducingInputs(self.kernel, self.Z, self.jitter, self.dtype)
 
     @property
     def sites(self) -> Sites:
@@ -402,7 +402,7 @@ class Engine:
                 self.sweep()
             rule = self.rule
             rules = [
-                {k: Rule(p, rule.power) for k, p in moved(rule.projector, name).items()}
+                {k: PowerProjector(p, rule.power) for k, p in moved(rule.projector, name).items()}
                 for name in parameters
             ]
             sums = self._pass(slopes, self._state_now, moved=rules)
@@ -426,7 +426,7 @@ class Engine:
         **options: Any,
     ) -> Sums:
         """Carry out a pass over all chunks; fill columns of all rows, return the sums."""
-        tree = Tree(self.rows.chunks)
+        tree = SumTree(self.rows.chunks)
         local = isinstance(self.executor, Threads)
         n, memory = self.rows.n, self.memory if local else 0.0
         keeper = self._keeper.of(state.inducing, n, memory).under(state.root, n, memory)
@@ -453,7 +453,9 @@ class Engine:
         return tree.total()
 
 
-def _there(work: Callable[[Job], Done], divided: tuple[Piece, tuple[int, Array, Array]]) -> Done:
+def _there(
+    work: Callable[[Job], Done], divided: tuple[ChunkTask, tuple[int, Array, Array]]
+) -> Done:
     """Carry out a pass where the piece is kept."""
     piece, rest = divided
     return work(Job(piece, *rest))

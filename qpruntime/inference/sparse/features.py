@@ -19,7 +19,7 @@ from qpruntime.kernels.cross_covariance import contract_square, cross_covariance
 
 __all__ = [
     "MOST_JITTER",
-    "Inducing",
+    "InducingInputs",
     "add_outer",
     "add_square",
     "divide",
@@ -33,7 +33,7 @@ MOST_JITTER = 1e-4
 
 
 @restorable("inducing-points/1")
-class Inducing:
+class InducingInputs:
     """Inducing inputs Z (M, d) of a kernel.
 
     Parameters
@@ -85,13 +85,13 @@ class Inducing:
         """The factor in the dtype of the features."""
         return self.L.astype(self.dtype, copy=False)
 
-    def on(self, kernel: Any, Z: Array) -> Inducing:
+    def on(self, kernel: Any, Z: Array) -> InducingInputs:
         """Return the same factor for the same inputs in other units, in which the kernel is."""
         moved = copy.copy(self)
         moved.kernel, moved.Z = kernel, Z
         return moved
 
-    def in_dtype(self, dtype: DTypeLike) -> Inducing:
+    def in_dtype(self, dtype: DTypeLike) -> InducingInputs:
         """Return the same factor for features of another dtype."""
         moved = copy.copy(self)
         moved.__dict__.pop("rounded", None)

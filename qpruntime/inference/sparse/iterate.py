@@ -16,7 +16,7 @@ from qpruntime.inference.sparse.engine import HALVINGS, Engine, bounded, swept_b
 from qpruntime.inference.sparse.features import divide
 from qpruntime.inference.sparse.passes import Done, Job, outcome, sweep
 from qpruntime.inference.sparse.state import (
-    Rule,
+    PowerProjector,
     State,
     Sums,
     posterior_of,
@@ -196,7 +196,7 @@ def settle(
         return ended
     engine.sites = Sites(*without_negative(engine.sites))
     rule = engine.rule
-    engine.rule = Rule(rule.projector, rule.power, bounded=True)
+    engine.rule = PowerProjector(rule.projector, rule.power, bounded=True)
     try:
         engine.sites = engine.sites
         _sweeps(engine, limits, 1.0, ended, after)

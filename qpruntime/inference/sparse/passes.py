@@ -17,9 +17,17 @@ from scipy.linalg import solve_triangular
 
 from qpruntime._typing import Array
 from qpruntime.inference.fixed_point.convergence import HELD
-from qpruntime.inference.sparse.data import Chunk, Piece
+from qpruntime.inference.sparse.data import Chunk, ChunkTask
 from qpruntime.inference.sparse.features import add_outer, add_square, divide, divide_transposed
-from qpruntime.inference.sparse.state import Rule, State, Sums, Wanted, evidence, packed, unpacked
+from qpruntime.inference.sparse.state import (
+    PowerProjector,
+    State,
+    Sums,
+    Wanted,
+    evidence,
+    packed,
+    unpacked,
+)
 from qpruntime.kernels.cross_covariance import contract
 from qpruntime.projection.projector import PLACES, derivative
 from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID
@@ -81,7 +89,7 @@ class Evaluation:
     by_parameters: Array
 
 
-def slopes(state: State, job: Job, moved: Sequence[dict[int, Rule]] = ()) -> Done:
+def slopes(state: State, job: Job, moved: Sequence[dict[int, PowerProjector]] = ()) -> Done:
     """Sums over a chunk for the gradient; `moved` are rules with moved parameters, by place."""
     chunk, inducing, power = job.piece.load(), state.inducing, state.rule.power
     total, own = Accumulated(state), inducing.rounded
@@ -172,7 +180,7 @@ class Variances(NamedTuple):
 class Job(NamedTuple):
     """A chunk, the number of its first row, its sites about the prior mean, and what is kept."""
 
-    piece: Piece
+    piece: ChunkTask
     first: int
     tau: Array
     nu: Array
@@ -478,7 +486,7 @@ def cavities(block: Block, mean: Array, w: Array, r: Array, power: float, part: 
 
 
 def project(
-    rule: Rule, block: Block, at: Cavities, wanted: Wanted, whole: bool = False
+    rule: PowerProjector, block: Block, at: Cavities, wanted: Wanted, whole: bool = False
 ) -> tuple[Any, ...]:
     """Project the cavities; rows without one have weight 0."""
     weights = block.weights
@@ -492,7 +500,7 @@ def project(
     return log_z, mean / scale, std / scale, where
 
 
-def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
+def propose(rule: PowerProjector, block: Block, at: Cavities) -> Proposal:
     """Return the sites of f that the cavities ask for; sites without one stay as they are."""
     _, mean, std, where = project(rule, block, at, "sites")
     with np.errstate(all="ignore"):
@@ -514,7 +522,7 @@ def propose(rule: Rule, block: Block, at: Cavities) -> Proposal:
     return Proposal(tau, nu, counts)
 
 
-def settled(rule: Rule, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
+def settled(rule: PowerProjector, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
     """Return nu for which the mean of g stays what the projected ones ask for, tau being fixed."""
     projected = project(rule, block, at, "means")[1]
     with np.errstate(all="ignore"):

@@ -18,17 +18,17 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, finite
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.corrections.corrected import Points
+from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, warn_unsettled
-from qpruntime.inference.posterior import Lookups, Outcome, Posterior
+from qpruntime.inference.posterior import InferenceReport, Lookups, Posterior
 from qpruntime.inference.problem import Observed, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
-from qpruntime.inference.sparse.data import Rows, as_array, inputs_of, rows_of
+from qpruntime.inference.sparse.data import ChunkedRows, as_array, inputs_of, rows_of
 from qpruntime.inference.sparse.engine import Engine, leave_out, without_site
-from qpruntime.inference.sparse.features import Inducing, divide
+from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.iterate import settle, settle_tied
-from qpruntime.inference.sparse.state import Base, Rule, State
+from qpruntime.inference.sparse.state import Base, PowerProjector, State
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -144,7 +144,7 @@ def conclude(
     found, state, rule = engine.outcome(), engine.state, engine.rule
     engine.release()
     projector, evidence = rule.projector, found.log_evidence
-    outcome = Outcome(
+    outcome = InferenceReport(
         likelihood=projector.likelihood.spelt,
         method=projector.method,
         n=engine.rows.n + (0 if engine.base is None else engine.base.n),
@@ -185,8 +185,8 @@ _LEAST_SCALE, _LARGEST_SCALE = 1e-150, 1e100
 class CheckedRows(NamedTuple):
     """Rows, how their sites are projected, and the prior mean if all rows share one."""
 
-    rows: Rows
-    rule: Rule
+    rows: ChunkedRows
+    rule: PowerProjector
     prior: float | None
 
 
@@ -222,7 +222,9 @@ def checked_rows(
     power, checked = check_powers(power, weights, projector, n)
     offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
     rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
-    return CheckedRows(rows, Rule(projector, power), float(prior) if prior.ndim == 0 else None)
+    return CheckedRows(
+        rows, PowerProjector(projector, power), float(prior) if prior.ndim == 0 else None
+    )
 
 
 def _scale(scale: ArrayLike | None, n: int) -> Array | None:
@@ -240,7 +242,7 @@ def _scale(scale: ArrayLike | None, n: int) -> Array | None:
     return None if (checked == 1.0).all() else np.array(checked)
 
 
-def about_prior(sites: Sites, rows: Rows) -> Sites:
+def about_prior(sites: Sites, rows: ChunkedRows) -> Sites:
     """Return sites about zero as sites about the prior means of their rows."""
     nu = sites.nu.copy()
     for number in range(rows.chunks):
@@ -288,12 +290,12 @@ class SparseSolution:
     Z: Array
     power: float
     prior: float | None
-    inducing: Inducing
+    inducing: InducingInputs
     root: Array
     weights: Array
     lowest: tuple[float, int]
     engine: Engine | None
-    rule: Rule | None
+    rule: PowerProjector | None
     limits: Limits = field(default_factory=Limits)
 
     lines = ()
@@ -332,7 +334,7 @@ class SparseSolution:
         return self.engine
 
     @property
-    def known_rule(self) -> Rule:
+    def known_rule(self) -> PowerProjector:
         """The rule, or `InputError` if it could not be pickled."""
         if self.rule is None:
             raise InputError("this posterior was pickled without its likelihood: infer anew")
@@ -420,7 +422,7 @@ class SparseSolution:
         """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError(_DENSE)
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> Points:
+    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Raise `InputError`, as `observed` does."""
         raise InputError(_DENSE)
 

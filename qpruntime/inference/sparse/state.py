@@ -15,16 +15,16 @@ from qpruntime._numba import plain
 from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array
 from qpruntime.inference.sites import ImproperPosterior
-from qpruntime.inference.sparse.features import Inducing
+from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_rows
 
 __all__ = [
     "Base",
-    "Rule",
+    "PowerProjector",
     "State",
+    "SumTree",
     "Sums",
-    "Tree",
     "Wanted",
     "add",
     "evidence",
@@ -40,10 +40,10 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Posterior N(mean, (root root^T)^-1) of w, h = B mean, under an `Inducing` and a `Rule`."""
+    """Posterior N(mean, (root root^T)^-1) of w, h = B mean, of `InducingInputs`."""
 
-    inducing: Inducing
-    rule: Rule
+    inducing: InducingInputs
+    rule: PowerProjector
     root: Array
     h: Array
     mean: Array
@@ -86,7 +86,7 @@ def with_base(sums: dict[str, Any], base: Base | None) -> dict[str, Any]:
 
 
 def posterior_of(
-    inducing: Inducing, rule: Rule, sums: dict[str, Any], base: Base | None = None
+    inducing: InducingInputs, rule: PowerProjector, sums: dict[str, Any], base: Base | None = None
 ) -> State:
     """Return the posterior of the sums "B" (packed) and "h" over all rows, and of earlier ones.
 
@@ -108,7 +108,7 @@ def posterior_of(
     return State(inducing, rule, root, h, _solved(root, h))
 
 
-def prior_of(inducing: Inducing, rule: Rule, base: Base | None = None) -> State:
+def prior_of(inducing: InducingInputs, rule: PowerProjector, base: Base | None = None) -> State:
     """Return the posterior of no sites."""
     if base is not None:
         return posterior_of(inducing, rule, {"B": base.state.B, "h": base.state.h})
@@ -155,7 +155,7 @@ def add(left: Sums, right: Sums) -> Sums:
     return total
 
 
-class Tree:
+class SumTree:
     """Takes the sums of `count` chunks, from any thread and in any order."""
 
     def __init__(self, count: int) -> None:
@@ -211,7 +211,7 @@ Wanted = Literal["sites", "means", "log_z"]
 
 
 @restorable_call("sparse-rule/1")
-class Rule:
+class PowerProjector:
     """A `Projector` with the power of power EP.
 
     Attributes
@@ -231,7 +231,7 @@ class Rule:
         self.nonnegative = bool(bounded or concave)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Rule, (self.projector, self.power, self.bounded)
+        return PowerProjector, (self.projector, self.power, self.bounded)
 
     @cached_property
     def _powered(self) -> tuple[Any, ...]:

@@ -26,9 +26,9 @@ from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import all_bounds
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.data import Ground
+from qpruntime.learning.sparse.data import SparseFitData
 from qpruntime.learning.sparse.finish import posterior_of
-from qpruntime.learning.sparse.objective import Place, Search, climb
+from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
 
 __all__ = ["integrated_by_points"]
 
@@ -48,7 +48,7 @@ class PointObjective:
     Z : ndarray, shape (M, d)
     """
 
-    def __init__(self, search: Search, Z: Array) -> None:
+    def __init__(self, search: EvidenceSearch, Z: Array) -> None:
         self._search, self._Z = search, Z
         self.sites: Sites | None = None
 
@@ -74,7 +74,7 @@ def integrated_by_points(
     begin: Start,
     settings: Settings,
     rng: np.random.Generator,
-    ground: Ground,
+    ground: SparseFitData,
     points: Array,
     place: Place,
     sites: Sites,
@@ -111,7 +111,7 @@ def integrated_by_points(
     kernel = ground.kernel
     prior = prior_of(replace(data, X=points), begin, kernel)
     engine = _engine(ground, place, sites)
-    search = Search(engine, kernel, data.learn, prior, None)
+    search = EvidenceSearch(engine, kernel, data.learn, prior, None)
     bounds = all_bounds(kernel, data.learn)
     climb(search, place, bounds, iterations=_ITERATIONS, change=_CHANGE)
     assert search.place is not None
@@ -152,7 +152,7 @@ def integrated_by_points(
     )
 
 
-def _engine(ground: Ground, place: Place, sites: Sites) -> Engine:
+def _engine(ground: SparseFitData, place: Place, sites: Sites) -> Engine:
     """Return EP's engine of all rows at a place, of double precision, with sites to begin with."""
     engine = ground.engine(ground.rows(), place)
     engine.move(ground.kernel_at(place), place.Z, np.float64)

@@ -40,7 +40,7 @@ __all__ = [
     "MAX_ARD_FEATURES",
     "Candidate",
     "FittedKernel",
-    "Shape",
+    "KernelShape",
     "Trial",
     "combine_candidates",
     "fit_last_rung",
@@ -70,7 +70,7 @@ CONFIDENT_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
-class Shape:
+class KernelShape:
     """Kernel family to try: features or their ranks, and the smoothness of the Matérn kernel."""
 
     ranks: bool
@@ -98,7 +98,7 @@ class Candidate:
     """
 
     fitted: FittedKernel
-    shape: Shape
+    shape: KernelShape
     by_feature: bool
     common: FittedKernel | None = None
     holdout_densities: Array | None = None
@@ -109,7 +109,7 @@ class Candidate:
         return ard_label(self.shape) if self.by_feature else self.shape.label
 
 
-def ard_label(shape: Shape) -> str:
+def ard_label(shape: KernelShape) -> str:
     """Describe a shape with one length-scale per feature."""
     return f"{shape.label}, one length-scale a feature"
 
@@ -144,7 +144,7 @@ def make_stage(rows: int, label: str, densities: Array, operations: float) -> St
 def select_length_scales(
     trial: Trial,
     common: FittedKernel,
-    shape: Shape,
+    shape: KernelShape,
     subsets: Subsets,
     rows: int,
     stages: list[Stage],
@@ -192,7 +192,7 @@ def select_length_scales(
 
 
 def rival_candidate(
-    trial: Trial, common: FittedKernel, shape: Shape, chosen: Candidate, rows: int
+    trial: Trial, common: FittedKernel, shape: KernelShape, chosen: Candidate, rows: int
 ) -> Candidate:
     """Return a candidate of another shape with the same number of length-scales.
 
@@ -206,7 +206,7 @@ def rival_candidate(
 
 
 def combine_candidates(
-    trials: dict[Shape, Trial],
+    trials: dict[KernelShape, Trial],
     candidates: Sequence[Candidate],
     densities: dict[int, Array],
     rows: int,

@@ -20,11 +20,11 @@ from qpruntime.execution.resolve import executor_of
 from qpruntime.inference.fixed_point.convergence import Ended, Limits
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.local.storage import held_inputs
-from qpruntime.inference.sparse.data import Rows, rows_of
+from qpruntime.inference.sparse.data import ChunkedRows, rows_of
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import conclude
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.inducing_points import clusters, levels_of, rows_at, sample, units
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
 from qpruntime.learning.settings import Data, Settings
@@ -234,7 +234,7 @@ class InducingSearch:
         )
 
     @cached_property
-    def _rows(self) -> Rows:
+    def _rows(self) -> ChunkedRows:
         data = self.data
         prior = data.prior if data.prior.any() else None
         return rows_of(data.X, data.y, data.weights, prior, data.scale)
@@ -244,8 +244,8 @@ class InducingSearch:
         threads = Threads(threads_of(self.settings.n_jobs))
         return {"memory": self._auto.memory, "executor": threads}
 
-    def _rule(self, projector: Projector) -> Rule:
-        return Rule(projector.for_evidence(), self._auto.power)
+    def _rule(self, projector: Projector) -> PowerProjector:
+        return PowerProjector(projector.for_evidence(), self._auto.power)
 
     def densities(self, posterior: Any, rows: NDArray[np.intp]) -> Array:
         """Return weighted leave-one-group-out log densities of rows, pooled by groups."""

@@ -29,7 +29,7 @@ from qpruntime.learning.model_selection.candidates import (
     LAST_RUNG_START_SHARE,
     Candidate,
     FittedKernel,
-    Shape,
+    KernelShape,
     Trial,
     make_stage,
     rival_candidate,
@@ -61,14 +61,14 @@ class KernelSelection:
         Number of rows that kernels were learnt from.
     """
 
-    shape: Shape
+    shape: KernelShape
     processes: tuple[tuple[Candidate, ...], ...]
     rows: int
 
 
 def select_kernel(
-    trials: dict[Shape, Sequence[Trial]],
-    starts: dict[Shape, Start],
+    trials: dict[KernelShape, Sequence[Trial]],
+    starts: dict[KernelShape, Start],
     subsets: Subsets,
     stages: list[Stage],
     others: bool,
@@ -95,7 +95,7 @@ def select_kernel(
     first_cost = _FIRST_EVALUATIONS * count * dense_evaluation_cost(first)
     if not (subsets.has_holdout and budget.allows(len(shapes) * first_cost, LAST_RUNG_START_SHARE)):
         shapes = shapes[:1]
-    results: dict[Shape, tuple[list[FittedKernel], Array]] = {}
+    results: dict[KernelShape, tuple[list[FittedKernel], Array]] = {}
     for shape in shapes:
         fitted = [t.optimise(starts[shape], first, *_FIRST_SEARCH) for t in trials[shape]]
         results[shape] = fitted, _holdout_densities(trials[shape], fitted, first, len(shapes) > 1)
@@ -190,7 +190,9 @@ def _holdout_densities(
     return np.asarray(np.sum([trial.densities(fitted, rows) for trial, fitted in pairs], axis=0))
 
 
-def _default_and_best(results: dict[Shape, tuple[list[FittedKernel], Array]]) -> list[Shape]:
+def _default_and_best(
+    results: dict[KernelShape, tuple[list[FittedKernel], Array]],
+) -> list[KernelShape]:
     """Return the default shape, and the best other shape unless it is clearly worse."""
     default, *others = results
     if not others:
@@ -201,8 +203,8 @@ def _default_and_best(results: dict[Shape, tuple[list[FittedKernel], Array]]) ->
 
 
 def _other_roughness(
-    shape: Shape, results: dict[Shape, tuple[list[FittedKernel], Array]]
-) -> Shape | None:
+    shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
+) -> KernelShape | None:
     """Return the other smoothness of the same features unless it is clearly worse."""
     rivals = [
         alternative
@@ -217,8 +219,8 @@ def _other_roughness(
 
 
 def _best_other_features(
-    shape: Shape, results: dict[Shape, tuple[list[FittedKernel], Array]]
-) -> Shape | None:
+    shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
+) -> KernelShape | None:
     """Return the best shape with ranks for features, or vice versa, unless clearly worse."""
     alternatives = [alternative for alternative in results if alternative.ranks != shape.ranks]
     if not alternatives:

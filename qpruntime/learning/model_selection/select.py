@@ -40,7 +40,7 @@ from qpruntime.learning.model_selection.candidates import (
     MAX_ARD_FEATURES,
     Candidate,
     FittedKernel,
-    Shape,
+    KernelShape,
     Trial,
     combine_candidates,
     fit_last_rung,
@@ -82,7 +82,12 @@ __all__ = [
 _LARGE_DENSE_ROW_LIMIT, _LARGE_DENSE_SECONDS = 6000, 120.0
 # Largest dense fit of a likelihood that is not log-concave, whose sites may be negative.
 _DENSE_ROW_LIMIT_NOT_LOG_CONCAVE = 1000
-_SHAPES_TRIED = (Shape(False, 2.5), Shape(False, 0.5), Shape(True, 2.5), Shape(True, 0.5))
+_SHAPES_TRIED = (
+    KernelShape(False, 2.5),
+    KernelShape(False, 0.5),
+    KernelShape(True, 2.5),
+    KernelShape(True, 0.5),
+)
 
 
 class _Attempt(NamedTuple):
@@ -174,8 +179,8 @@ def _fit_split(
     )
     stages = StageReport(budget, say)
     views: dict[bool, InputView] = {}
-    starts: dict[Shape, Start] = {}
-    trials: dict[Shape, Sequence[Trial]] = {}
+    starts: dict[KernelShape, Start] = {}
+    trials: dict[KernelShape, Sequence[Trial]] = {}
     order = np.argsort(subsets.order, kind="stable")
     stage_inputs = np.empty((len(subsets.order), int(X.shape[1])))
     stage_inputs[order] = rows_at(X, subsets.order[order])
@@ -271,7 +276,7 @@ def refit_inducing(
     context: SelectionContext,
     data: Data,
     views: dict[bool, InputView],
-    trials: dict[Shape, Trial],
+    trials: dict[KernelShape, Trial],
     candidates_given: Sequence[Candidate],
     rows: int,
     number: int,

@@ -27,7 +27,7 @@ from qpruntime.inference.sparse.checkpoint import (
     kernel_words,
     projector_words,
 )
-from qpruntime.inference.sparse.data import Rows
+from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.state import State
 from qpruntime.learning.optimise import Optimum
@@ -163,7 +163,7 @@ def _stages(found: Any) -> int:
     return int(found)
 
 
-def problem_of(data: Data, settings: Settings, rows: Rows, points: Array) -> dict[str, str]:
+def problem_of(data: Data, settings: Settings, rows: ChunkedRows, points: Array) -> dict[str, str]:
     """Return what tells a fit from another one: its data, and every setting that moves it.
 
     `points` are the rows of the sample, which depend on the seed too.

@@ -17,9 +17,9 @@ from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.executors import Executor, Threads, threads_of
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import Held, Rows, rows_of
+from qpruntime.inference.sparse.data import ChunkedRows, Held, rows_of
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inducing_points import rows_at
 from qpruntime.learning.objective import reparametrised
@@ -28,13 +28,13 @@ from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import Say, both, telling, time_left
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.finish import optimum_of
-from qpruntime.learning.sparse.objective import Place, Search, climb
+from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
 
 __all__ = [
     "BOTH",
     "EARLY",
-    "Ground",
-    "Stage",
+    "SparseFitData",
+    "SparseStage",
     "Stages",
     "on_sample",
     "planned",
@@ -52,7 +52,7 @@ _BEYOND_CHANCE = 10.0
 
 
 def on_sample(
-    ground: Ground, rows: Rows, place: Place, choose: Callable[[Kernel], Array] | None
+    ground: SparseFitData, rows: ChunkedRows, place: Place, choose: Callable[[Kernel], Array] | None
 ) -> tuple[Place, Engine]:
     """Learn from a sample, beginning at a place.
 
@@ -87,7 +87,7 @@ def on_sample(
     return place, engine
 
 
-def _best_start(ground: Ground, engine: Engine, place: Place) -> Place:
+def _best_start(ground: SparseFitData, engine: Engine, place: Place) -> Place:
     """The best of the places where the default kernel may begin."""
     assert ground.report is not None
     if not ground.begin.thetas:
@@ -105,7 +105,7 @@ def _best_start(ground: Ground, engine: Engine, place: Place) -> Place:
     return search.place
 
 
-def _by_feature(ground: Ground, place: Place, engine: Engine) -> tuple[Place, Engine]:
+def _by_feature(ground: SparseFitData, place: Place, engine: Engine) -> tuple[Place, Engine]:
     """A length-scale for each feature, if that raises the evidence by more than chance."""
     before, begin = ground.optima[0], ground.begin
     ground.refine(place.theta)
@@ -125,7 +125,7 @@ def _by_feature(ground: Ground, place: Place, engine: Engine) -> tuple[Place, En
 
 
 @dataclass(eq=False)
-class Ground:
+class SparseFitData:
     """What is fitted, and how.
 
     Parameters
@@ -191,19 +191,19 @@ class Ground:
         """Give each feature a length-scale of its own, from these parameters of the kernel."""
         self.begin, self.refined = self.begin.refined(theta), theta
 
-    def engine(self, rows: Rows, place: Place) -> Engine:
+    def engine(self, rows: ChunkedRows, place: Place) -> Engine:
         """Return an EP engine for these rows at a place; its sites are still zero."""
         projector = self.judge
         if self.data.learn:
             logs = place.theta[self.kernel.n_dims :]
             projector = reparametrised(projector, tuple(self.data.learn), logs)
         dtype = np.float32 if self.sparse.dtype == "mixed" else np.float64
-        rule = Rule(projector, self.sparse.power)
+        rule = PowerProjector(projector, self.sparse.power)
         here = self.executor if rows.n == self.n else self.local
         options: Any = {"dtype": dtype, "executor": here, "memory": self.sparse.memory}
         return Engine(rows, rule, self.kernel_at(place), place.Z, **options)
 
-    def rows(self, some: NDArray[np.intp] | None = None) -> Rows:
+    def rows(self, some: NDArray[np.intp] | None = None) -> ChunkedRows:
         """Return the rows of these numbers, or all."""
         data = self.data
         others = (data.y, data.weights, data.prior if data.prior.any() else None, data.scale)
@@ -213,10 +213,10 @@ class Ground:
         assert y is not None
         return Held(rows_at(data.X, some), y, weights, prior, scale)
 
-    def search(self, engine: Engine, moving: bool) -> Search:
+    def search(self, engine: Engine, moving: bool) -> EvidenceSearch:
         """Return a search of theta, and of the inducing inputs if these are moving."""
         units = self.spread if moving else None
-        return Search(engine, self.kernel, self.data.learn, self.begin.log_prior, units)
+        return EvidenceSearch(engine, self.kernel, self.data.learn, self.begin.log_prior, units)
 
     def climbed(
         self, engine: Engine, place: Place, moving: bool, iterations: int, change: float
@@ -252,7 +252,7 @@ class Ground:
 # --- Progress
 
 
-class Stage(NamedTuple):
+class SparseStage(NamedTuple):
     """One stage: its words, rows, inducing inputs, and how many evaluations it usually takes."""
 
     words: str
@@ -266,21 +266,21 @@ class Stage(NamedTuple):
         return float(self.rows) * self.inducing**2
 
 
-def planned(sizes: Sequence[int], m: int, moving: bool) -> list[Stage]:
+def planned(sizes: Sequence[int], m: int, moving: bool) -> list[SparseStage]:
     """Return the stages of a fit on so many rows, one after the other, at last on all."""
     some, *more = sizes
-    found = [Stage(f"parameters on {some} rows", some, m, 25)]
+    found = [SparseStage(f"parameters on {some} rows", some, m, 25)]
     if moving:
-        found.append(Stage(f"inducing inputs too, on {some} rows", some, m, 40))
-    found += [Stage(f"{between} rows", between, m, 30) for between in more[:-1]]
-    found += [Stage(f"all {n} rows", n, m, 12) for n in more[-1:]]
+        found.append(SparseStage(f"inducing inputs too, on {some} rows", some, m, 40))
+    found += [SparseStage(f"{between} rows", between, m, 30) for between in more[:-1]]
+    found += [SparseStage(f"all {n} rows", n, m, 12) for n in more[-1:]]
     return found
 
 
 class Stages:
     """Called with theta and value after every evaluation; `say` takes the share done, and words."""
 
-    def __init__(self, stages: Sequence[Stage], say: Say | None) -> None:
+    def __init__(self, stages: Sequence[SparseStage], say: Say | None) -> None:
         self.stages, self._say = tuple(stages), say
         self._now, self._done, self._spent = 0, 0, 0.0
         self._begun = time.perf_counter()
@@ -307,7 +307,7 @@ class Stages:
 
 
 @contextlib.contextmanager
-def staged(verbose: int, stages: Sequence[Stage]) -> Iterator[Stages]:
+def staged(verbose: int, stages: Sequence[SparseStage]) -> Iterator[Stages]:
     """Yield what is to be told of every evaluation; silent unless `verbose`."""
     with telling(verbose) as say:
         yield Stages(stages, say)

@@ -17,11 +17,11 @@ from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.default_kernel import learns_nothing
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.settings import Settings
-from qpruntime.learning.sparse.objective import Climbed, Search
+from qpruntime.learning.sparse.objective import EvidenceOptimum, EvidenceSearch
 from qpruntime.projection.projector import Projector
 
 __all__ = ["advise", "optimum_of", "posterior_of"]
@@ -34,7 +34,7 @@ _SWEEPS = 4
 _LOOKED_AT = 2000
 
 
-def optimum_of(search: Search, ended: Climbed, start: Array) -> Optimum:
+def optimum_of(search: EvidenceSearch, ended: EvidenceOptimum, start: Array) -> Optimum:
     """Return what a stage that began at `start` has found."""
     assert search.place is not None
     theta, prior = search.place.theta, search.log_prior
@@ -69,7 +69,7 @@ def posterior_of(
     first_limits = limits._replace(tol=max(settings.tol, _ROUGH)) if rough else limits
     ended = settle(engine, first_limits, after)
     if rough:
-        engine.rule = Rule(projector, engine.rule.power)
+        engine.rule = PowerProjector(projector, engine.rule.power)
         told = _announced(engine.rows.n, projector.method, after)
         first, ended = ended, settle(engine, limits, told)
         ended.history[:0] = first.history

@@ -19,11 +19,11 @@ from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.kernels.cross_covariance import moves_inputs
 from qpruntime.learning.objective import LogPrior, reparametrised
 
-__all__ = ["Place", "Search", "climb"]
+__all__ = ["EvidenceSearch", "Place", "climb"]
 
 # From nothing sites settle this far before the first evaluation, in sweeps at most.
 _FIRST = Limits(tol=3e-3, sweeps=12)
@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(eq=False)
-class Search:
+class EvidenceSearch:
     """One stage of a fit.
 
     Parameters
@@ -91,7 +91,9 @@ class Search:
         dims = place.theta.size - len(self.learn)
         if self.learn:
             projector = reparametrised(self._projector, tuple(self.learn), place.theta[dims:])
-            self.engine.rule = Rule(projector, self.engine.rule.power, self.engine.rule.bounded)
+            self.engine.rule = PowerProjector(
+                projector, self.engine.rule.power, self.engine.rule.bounded
+            )
         self.engine.move(self.kernel.clone_with_theta(place.theta[:dims]), place.Z)
 
     def evaluate(self, place: Place) -> tuple[float, Array, Array]:
@@ -143,7 +145,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Climbed:
+class EvidenceOptimum:
     """How a search ended."""
 
     iterations: int
@@ -152,14 +154,14 @@ class Climbed:
 
 
 def climb(
-    search: Search,
+    search: EvidenceSearch,
     start: Place,
     bounds: Array,
     *,
     iterations: int,
     change: float,
     report: Callable[[Array, float], Any] | None = None,
-) -> Climbed:
+) -> EvidenceOptimum:
     """Maximise by L-BFGS-B from a place; the best one found is in ``search.place``.
 
     Parameters
@@ -247,4 +249,4 @@ def climb(
         options={"maxiter": iterations, "ftol": 0.0, "gtol": 0.0, "maxcor": 10},
     )
     message, short = str(result.message), result.nit >= iterations
-    return Climbed(int(result.nit), not short and not failures, message)
+    return EvidenceOptimum(int(result.nit), not short and not failures, message)

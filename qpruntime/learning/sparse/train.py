@@ -26,7 +26,7 @@ from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, first_theta
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.checkpoint import FitFile, Standing, problem_of
-from qpruntime.learning.sparse.data import BOTH, EARLY, Ground, on_sample, planned, staged
+from qpruntime.learning.sparse.data import BOTH, EARLY, SparseFitData, on_sample, planned, staged
 from qpruntime.learning.sparse.finish import advise, posterior_of
 from qpruntime.learning.sparse.objective import Place
 from qpruntime.likelihoods import Likelihood
@@ -98,7 +98,7 @@ class _Fit:
         between = [size for size in _BETWEEN if least < size and _TIMES * size <= self.n]
         self.sizes = [least, *between, *([self.n] if least < self.n else [])]
         spread = self.points.std(axis=0)
-        self.ground = Ground(self.data, self.begin, self.settings, spread, self._offer)
+        self.ground = SparseFitData(self.data, self.begin, self.settings, spread, self._offer)
         self.stages = 0
         self.file: FitFile | None = None
         if (path := self.settings.checkpoint) is not None:
@@ -106,7 +106,8 @@ class _Fit:
             self.file = FitFile(path, words)
 
     def run(self) -> Trained:
-        ground, given = self.ground, self.sparse.points
+        ground = self.ground
+        given: Any = self.sparse.points
         Z = first(given, ground.kernel, self.points, ground.spread, self.rng)
         place, engine = Place(first_theta(ground.kernel, ground.judge, self.data.learn), Z), None
         stood = None

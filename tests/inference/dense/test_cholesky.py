@@ -8,7 +8,7 @@ import pytest
 
 from qpruntime import NumericalError
 from qpruntime.inference.dense.blas import inverse_triangle
-from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.dense.cholesky import CholeskyFactor
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from tests.tools.cases import every_case
 
@@ -60,7 +60,7 @@ def to_array(matrix):
 def test_against_dense_algebra(name, scale):
     K, tau = scale * GRAM, PRECISIONS[name] / scale  # the same problem in other units
     nu, prior = NU / np.sqrt(scale), PRIOR * np.sqrt(scale)
-    factor, expected = Factor(K, Sites(tau, nu), prior), exact(K, tau, nu, prior)
+    factor, expected = CholeskyFactor(K, Sites(tau, nu), prior), exact(K, tau, nu, prior)
     # B has a condition of up to lambda_max tau_max: 1e10 for strong sites of nearby points. The
     # variance of a weak site amid strong ones is what K - V'V leaves of K: 1e-15 of the prior.
     covariance = factor.covariance()
@@ -69,7 +69,7 @@ def test_against_dense_algebra(name, scale):
     np.testing.assert_allclose(
         factor.marginals()[0], np.diag(expected["covariance"]), rtol=1e-10, atol=limit
     )
-    fresh = Factor(K, Sites(tau, nu), prior)  # `variance` has two ways, by what is at hand
+    fresh = CholeskyFactor(K, Sites(tau, nu), prior)  # `variance` has two ways, by what is at hand
     np.testing.assert_allclose(
         fresh.marginals()[0], np.diag(expected["covariance"]), rtol=1e-10, atol=limit
     )
@@ -86,18 +86,18 @@ def test_against_dense_algebra(name, scale):
 
 def test_improper_posteriors_are_refused():
     with pytest.raises(ImproperPosterior, match="3 negative site precisions"):
-        Factor(GRAM, Sites(np.where(np.arange(N) % 4 == 0, -2.0, 0.5), NU), PRIOR)
+        CholeskyFactor(GRAM, Sites(np.where(np.arange(N) % 4 == 0, -2.0, 0.5), NU), PRIOR)
     # Just on either side of the limit 1/lambda_max for equal precisions.
     limit = 1.0 / np.linalg.eigvalsh(GRAM)[-1]
-    Factor(GRAM, Sites(np.full(N, -limit * (1 - 1e-9)), NU), PRIOR)
+    CholeskyFactor(GRAM, Sites(np.full(N, -limit * (1 - 1e-9)), NU), PRIOR)
     with pytest.raises(ImproperPosterior):
-        Factor(GRAM, Sites(np.full(N, -limit * (1 + 1e-9)), NU), PRIOR)
+        CholeskyFactor(GRAM, Sites(np.full(N, -limit * (1 + 1e-9)), NU), PRIOR)
 
 
 def test_indefinite_prior_is_refused():
     K = np.array([[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(NumericalError, match="not positive definite"):
-        Factor(K, Sites(np.full(2, 10.0), np.zeros(2)), np.zeros(2))
+        CholeskyFactor(K, Sites(np.full(2, 10.0), np.zeros(2)), np.zeros(2))
 
 
 @every_case("n", [1, 63, 64, 65, 199, 200, 399, 400])
@@ -110,7 +110,7 @@ def test_inverse_of_a_triangle(n):
 
 @pytest.mark.parametrize("name", ["moderate", "one negative", "some absent"])
 def test_slope_of_the_evidence(name):
-    factor = Factor(GRAM, Sites(PRECISIONS[name], NU), PRIOR)
+    factor = CholeskyFactor(GRAM, Sites(PRECISIONS[name], NU), PRIOR)
     expected = exact(GRAM, PRECISIONS[name], NU, PRIOR)
     slope = 0.5 * (np.outer(expected["weights"], expected["weights"]) - expected["inner"])
     np.testing.assert_allclose(factor.slope(), slope, rtol=1e-10, atol=1e-12)
@@ -120,7 +120,7 @@ def test_slope_of_the_evidence(name):
 def test_mean_before_and_after_the_inverse_and_after_giving_memory_back(name):
     sites, moved = Sites(PRECISIONS[name], NU), NU + 1.0
     expected = exact(GRAM, PRECISIONS[name], moved, PRIOR)["mean"]
-    before, after, late = (Factor(GRAM, sites, PRIOR) for _ in range(3))
+    before, after, late = (CholeskyFactor(GRAM, sites, PRIOR) for _ in range(3))
     before.relocate(moved)
     np.testing.assert_allclose(before.mean, expected, rtol=1e-11, atol=1e-12)
     after.marginals()
@@ -137,7 +137,7 @@ def test_mean_under_a_vast_prior(name):
     K, tau = 1e12 * GRAM, np.where(PRECISIONS[name] < 0.0, -1e-13, PRECISIONS[name])
     nu = np.where(tau > 0.0, NU, 0.0)
     expected = exact(K, tau, nu, PRIOR)
-    factor = Factor(K, Sites(tau, nu), PRIOR)
+    factor = CholeskyFactor(K, Sites(tau, nu), PRIOR)
     std = np.sqrt(np.diag(expected["covariance"]))
     np.testing.assert_allclose(factor.mean / std, expected["mean"] / std, rtol=0.0, atol=1e-4)
     # With L^-1 at hand it goes another way.

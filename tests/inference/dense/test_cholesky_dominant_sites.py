@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import laplace, norm, t
 
 from qpruntime import NumericalError, infer
-from qpruntime.inference.dense.cholesky import Factor
+from qpruntime.inference.dense.cholesky import CholeskyFactor
 from qpruntime.inference.fixed_point.iterate import ORDERS
 from qpruntime.inference.sites import Sites
 
@@ -104,7 +104,7 @@ def test_covariance_and_cavities_of_strong_sites_among_weak_ones(tau):
         exact = (mp.matrix(K.tolist()) ** -1 + mp.diag([mp.mpf(v) for v in tau.tolist()])) ** -1
         kept = [float(1 - mp.mpf(tau[i]) * exact[i, i]) for i in range(5)]
     exact = np.array(exact.tolist(), dtype=float)
-    factor = Factor(K, Sites(tau, np.zeros(5)), np.zeros(5))
+    factor = CholeskyFactor(K, Sites(tau, np.zeros(5)), np.zeros(5))
     variance, got = factor.marginals()
     # Relative, entry by entry: the smallest are 1e-18 of the largest.
     np.testing.assert_allclose(got, kept, rtol=1e-12)

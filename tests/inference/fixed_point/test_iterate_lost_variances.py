@@ -21,7 +21,7 @@ from qpruntime.inference.fixed_point.iterate import Peaks, around, drawn, settle
 from qpruntime.inference.parallel_updates import match
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.sparse.passes import Block, cavities, propose
-from qpruntime.inference.sparse.state import Rule
+from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.objective import loo_slope
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
@@ -138,7 +138,7 @@ def test_sparse_rows_without_room_for_a_site_stay_as_they_are():
     block = Block(np.ones(2), None, None, tau, nu)
     at = cavities(block, np.full(2, 0.1), np.full(2, 0.5), np.ones(2), 1.0, 1.0)
     assert at.proper.tolist() == [False, True]
-    rule = Rule(Projector("probit", "ep"))
+    rule = PowerProjector(Projector("probit", "ep"))
     expected = propose(rule, block, at)
     assert (expected.tau[0], expected.nu[0], expected.counts[2]) == (-1.0, 0.1, 1)
     narrow = at._replace(v=np.array([5e-324, at.v[1]]), proper=np.array([True, True]))

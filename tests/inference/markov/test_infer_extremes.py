@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared, Matern, WhiteKernel
 
 from qpruntime import QPError, infer_series
-from qpruntime.inference.markov.data import Series
+from qpruntime.inference.markov.data import SortedSeries
 from qpruntime.inference.markov.passes import Rows, noise_slope
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import state_space
@@ -82,7 +82,7 @@ def test_cavities_at_the_ends_against_80_digits():
     for name, (t, variance, most) in HARD.items():
         tau = most * rng.uniform(0.1, 1.0, t.size)
         nu = tau * rng.standard_normal(t.size)
-        series = Series(t, np.ones(t.size), Projector("probit", "ep"), np.zeros(t.size))
+        series = SortedSeries(t, np.ones(t.size), Projector("probit", "ep"), np.zeros(t.size))
         for kind, (kernel, covariance) in PRIORS.items():
             space = state_space(ConstantKernel(variance) * kernel)
             rows = Rows(series, space, Sites(tau.copy(), nu.copy()))
@@ -114,7 +114,7 @@ def test_the_gradient_in_white_noise_under_any_noise_against_50_digits():
     t, y = np.sort(rng.uniform(0.0, 3.0, 7)), rng.standard_normal(7)
     for noise, most in [(1e-14, 1e14), (1e-9, 1e3), (0.3, 1e10), (1e12, 2.0)]:
         tau = most * rng.uniform(0.1, 1.0, 7)
-        series = Series(t, y, Projector("probit", "ep"), np.zeros(7))
+        series = SortedSeries(t, y, Projector("probit", "ep"), np.zeros(7))
         space = state_space(2.0 * Matern(1.0, nu=1.5) + WhiteKernel(noise))
         rows = Rows(series, space, Sites(tau.copy(), tau * y))
         rows.refresh()
@@ -136,7 +136,7 @@ def test_the_gradient_in_white_noise_of_rows_that_observe_multiples():
     rng = np.random.default_rng(5)
     t, y, h, tau = np.sort(rng.uniform(0.0, 3.0, 9)), *rng.uniform(0.4, 2.5, (3, 9))
     kernel = 2.0 * Matern(1.0, nu=1.5) + WhiteKernel(0.3)
-    series = Series(t, y, Projector("probit", "ep"), np.zeros(9), scale=h)
+    series = SortedSeries(t, y, Projector("probit", "ep"), np.zeros(9), scale=h)
     rows = Rows(series, state_space(kernel), Sites(tau.copy(), tau * y))
     rows.refresh()
     inverse = np.linalg.inv(kernel(t[:, None]) * np.outer(h, h) + np.diag(1.0 / tau))

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import qpruntime
 from qpruntime import InputError, infer_classes, infer_sparse_classes
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.inference.multiclass.sparse_linalg import Features, PointBlocks, features_of
+from qpruntime.inference.multiclass.sparse_linalg import ClassFeatures, PointBlocks, features_of
 from tests.tools.cases import every_case
 
 OPTIONS = {"tol": 1e-11, "max_sweeps": 300}
@@ -85,7 +85,7 @@ def test_algebra_of_any_precisions():
     rest, own = rng.uniform(0.0, 0.5, (C, n)), rng.integers(0, C, n)
     layout = Layout(own, C)
     tau = rng.exponential(size=layout.sites) * (rng.uniform(size=layout.sites) > 0.2)
-    blocks = PointBlocks(Features(phi, rest, C), layout.whole(tau, 1.0).T.copy())
+    blocks = PointBlocks(ClassFeatures(phi, rest, C), layout.whole(tau, 1.0).T.copy())
     K = np.array([a @ a.T + np.diag(r) for a, r in zip(phi, rest, strict=True)])
     wide = layout.contrasts(K)
     B = np.eye(layout.sites) + wide * tau
@@ -109,7 +109,7 @@ def test_one_kernel_of_all_by_products_of_features():
     own, shared = rng.normal(size=(2, C, n))
     V = rng.normal(size=(C * m, C * m))
     V += V.T
-    one, several = features_of([phi], rest, C), Features([phi] * C, rest, C)
+    one, several = features_of([phi], rest, C), ClassFeatures([phi] * C, rest, C)
     blocks = np.triu(np.kron(np.ones((C, C)), np.ones((m, m))).astype(bool))
     known = np.einsum("cn,dn,nk,nl->ckdl", shared, -shared, phi, phi)
     for c in range(C):

@@ -9,7 +9,7 @@ from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import Tied, settle, settle_tied
-from qpruntime.inference.sparse.state import Base, Rule, posterior_of
+from qpruntime.inference.sparse.state import Base, PowerProjector, posterior_of
 from qpruntime.projection.projector import Projector
 
 X = np.linspace(-3.0, 3.0, 40)[:, None]
@@ -20,7 +20,7 @@ LIMITS = Limits(tol=1e-12, sweeps=100)
 
 
 def engine(x=X, y=LABELS, power=1.0, kind=Tied, method="ep", likelihood="probit", base=None):
-    rule = Rule(Projector(likelihood, method), power)
+    rule = PowerProjector(Projector(likelihood, method), power)
     return kind(Held(x, np.ascontiguousarray(y)), rule, KERNEL, Z, 0.0, base=base)
 
 

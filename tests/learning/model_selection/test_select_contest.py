@@ -18,7 +18,7 @@ from qpruntime.learning.model_selection import select
 from qpruntime.learning.model_selection.budget import Budget
 from qpruntime.learning.model_selection.candidates import (
     Candidate,
-    Shape,
+    KernelShape,
     Trial,
     combine_candidates,
     rival_candidate,
@@ -225,7 +225,7 @@ def data_of(X, y):
 
 @every_case("each, nu, made", [(0.1, 0.1, True), (-0.1, 0.1, False), (0.1, -0.1, False)])
 def test_length_scales_and_roughness_that_gain_alone_are_joined(each, nu, made):
-    smooth, rough = Shape(True, 2.5), Shape(True, 0.5)
+    smooth, rough = KernelShape(True, 2.5), KernelShape(True, 0.5)
     trial = Trial(
         data_of(ROUGH[:100], STEPS[:100]), settings_of(GPClassifier()), BUDGET, slice(0, 0)
     )

@@ -9,10 +9,10 @@ import threading
 import numpy as np
 import pytest
 
+from qpruntime import EvidenceSearch as Few
 from qpruntime import GPClassifier, Inducing
-from qpruntime import Search as Few
 from qpruntime.execution.executors import ExecutorError
-from qpruntime.learning.sparse.objective import Search
+from qpruntime.learning.sparse.objective import EvidenceSearch
 from tests.tools.dask_cluster import two_workers
 
 pytestmark = pytest.mark.slow
@@ -99,7 +99,7 @@ def test_data_frames(data, plain, cluster):
 
 def disturbed(data, cluster, monkeypatch, action, kept=None, **options):
     """Fit on the cluster; `action` takes place during the second evaluation of all rows."""
-    evaluate, seen = Search.evaluate, []
+    evaluate, seen = EvidenceSearch.evaluate, []
 
     def watched(self, place):
         seen.append(self.engine.rows.n == N)
@@ -107,7 +107,7 @@ def disturbed(data, cluster, monkeypatch, action, kept=None, **options):
             threading.Timer(0.1, action).start()
         return evaluate(self, place)
 
-    monkeypatch.setattr(Search, "evaluate", watched)
+    monkeypatch.setattr(EvidenceSearch, "evaluate", watched)
     return fitted(*data, {"scheduler": cluster.address, **(kept or {})}, **options)
 
 

@@ -20,7 +20,7 @@ from qpruntime import GPClassifier, InputError, TableError, open_table
 from qpruntime.projection import open
 from qpruntime.projection.open import shipped_path
 from tablegen.artifacts import registry, transfer
-from tablegen.artifacts.transfer import Limits
+from tablegen.artifacts.transfer import TransferLimits
 from tablegen.console.cli import main
 from tests.tools.cases import every_case
 from tests.tools.unruly_server import serving
@@ -28,7 +28,7 @@ from tests.tools.unruly_server import serving
 SHIPPED = shipped_path("probit")
 BYTES = SHIPPED.read_bytes()
 HASH = hashlib.sha256(BYTES).hexdigest()
-IMPATIENT = Limits(silence=2.0, window=0.3, least=1e5, tries=3)
+IMPATIENT = TransferLimits(silence=2.0, window=0.3, least=1e5, tries=3)
 
 
 @pytest.fixture(autouse=True)
