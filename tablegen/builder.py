@@ -132,7 +132,7 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
         workspace.check_space(recipe.space)
     taken = workspace.target.exists() and not request.force
     report = progress or (lambda stage, done, total: None)
-    job = finish.Job(workspace, executor, local, request.tolerance, report)
+    job = finish.TableJob(workspace, executor, local, request.tolerance, report)
 
     try:
         if executor is not local:

@@ -77,7 +77,7 @@ class Recipe(Protocol):
     def describe(self, threads: int) -> Document:
         """Say what a build would do."""
 
-    def make(self, job: finish.Job) -> Metadata:
+    def make(self, job: finish.TableJob) -> Metadata:
         """Build the table in a locked workspace."""
 
     def made(self, workspace: Workspace) -> Metadata:

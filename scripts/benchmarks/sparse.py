@@ -51,7 +51,7 @@ def own(data: Split, Z: np.ndarray) -> dict[str, Any]:
     """Our fit: (seconds, NLL, calibration error) on the way, and at its end."""
     dims, places = data.X.shape[1], []
     kernel = ConstantKernel(1.0, (1e-4, 1e4)) * RBF(np.full(dims, 2.0), (1e-2, 1e3))
-    evaluate = objective.Search.evaluate
+    evaluate = objective.EvidenceSearch.evaluate
     looked = 0.0
 
     def traced(self: Any, place: Any) -> Any:
@@ -60,13 +60,13 @@ def own(data: Split, Z: np.ndarray) -> dict[str, Any]:
         return found
 
     model = GPClassifier(kernel, inducing=Z, n_jobs=1, random_state=0)
-    objective.Search.evaluate = traced  # type: ignore[method-assign]
+    objective.EvidenceSearch.evaluate = traced  # type: ignore[method-assign]
     try:
         begun = time.process_time()
         model.fit(data.X, data.y)
         spent = time.process_time() - begun
     finally:
-        objective.Search.evaluate = evaluate  # type: ignore[method-assign]
+        objective.EvidenceSearch.evaluate = evaluate  # type: ignore[method-assign]
     last = [spent, *judge(*model.latent(data.X_test), data.y_test)]
     # What settling in double precision at the end has cost, which any earlier end would cost too.
     looked = spent - places[-1][0]

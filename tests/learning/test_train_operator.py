@@ -108,7 +108,7 @@ def test_many_sparse_rows(monkeypatch, copies):
     A = np.array([np.eye(9)[i] - np.eye(9)[j] for i, j in pairs])
     found = []
     for many in (False, True):
-        monkeypatch.setattr(functionals.Features, "many", property(_many(many)))
+        monkeypatch.setattr(functionals.FunctionalFeatures, "many", property(_many(many)))
         prior = LatentPrior(Functionals(sparse.csr_array(A), 9), K, np.zeros(9))
         solved = prior.factor(Sites(np.linspace(0.2, 0.9, 72), np.linspace(-1, 1, 72)))
         found.append((prior.variance, *solved.marginals(), solved.slope()))
@@ -124,5 +124,5 @@ def _many(value):
 
 def test_when_rows_are_many():
     A = sparse.random_array((9000, 1000), density=0.002, rng=np.random.default_rng(0)).tocsr()
-    assert functionals.Features(Functionals(A, 1000), np.eye(1000)).many
-    assert not functionals.Features(Functionals(A[:900], 1000), np.eye(1000)).many
+    assert functionals.FunctionalFeatures(Functionals(A, 1000), np.eye(1000)).many
+    assert not functionals.FunctionalFeatures(Functionals(A[:900], 1000), np.eye(1000)).many

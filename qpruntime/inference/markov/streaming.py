@@ -14,10 +14,8 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real, unmasked
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.fixed_point.convergence import HELD, Limits, Trace
-from qpruntime.inference.fixed_point.convergence import SweepResult as HowEnded
-from qpruntime.inference.fixed_point.schedules import SweptSeries as Sweep
-from qpruntime.inference.fixed_point.schedules import swept_until
+from qpruntime.inference.fixed_point.convergence import HELD, Ended, Limits, Trace
+from qpruntime.inference.fixed_point.schedules import Swept, swept_until
 from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.passes import NO_SUMMARY, Rows, Summary, read, require_evidence
 from qpruntime.inference.sites import Sites
@@ -365,7 +363,7 @@ class SweptSeries(Protocol):
     def refresh(self) -> None:
         """Make messages those of the sites, which were set from outside."""
 
-    def sweep(self, damping: float, hold: bool) -> Sweep:
+    def sweep(self, damping: float, hold: bool) -> Swept:
         """Update every site; the change is the largest of a pass, rms."""
 
     def finish(self) -> Summary:
@@ -382,7 +380,7 @@ class SweptSeries(Protocol):
 
 
 @dataclass(kw_only=True)
-class SweepResult(HowEnded):
+class SweepResult(Ended):
     """Where the sweeps ended; the sites are those of the rows."""
 
     summary: Summary = NO_SUMMARY
@@ -448,7 +446,7 @@ class _Patience:
         self._rows, self._hold, self._least = rows, hold, math.inf
         self._history: list[float] = []
 
-    def ends(self, swept: Sweep) -> bool:
+    def ends(self, swept: Swept) -> bool:
         """Whether changes are going nowhere."""
         if self._hold:
             return False
@@ -467,7 +465,7 @@ def _sweeps(
     """Sweep within the limits; return how it ended, and the sites after the best sweep."""
     shortened = rows.tau.size * (share * limits.damping < 1.0)
 
-    def sweep(damping: float) -> Sweep:
+    def sweep(damping: float) -> Swept:
         found = rows.sweep(damping, hold)
         if hold and not math.isfinite(found.change):
             raise NumericalError(

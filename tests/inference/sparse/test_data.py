@@ -140,7 +140,7 @@ def test_sums_do_not_depend_on_the_order_of_arrival():
         parts = [{"a": rng.standard_normal(5) * 1e8, "worst": (k % 4, k)} for k in range(count)]
         found = []
         for _ in range(4):
-            tree = state.Tree(count)
+            tree = state.SumTree(count)
             for number in rng.permutation(count):
                 tree.put(int(number), parts[number])
             found.append(tree.total())

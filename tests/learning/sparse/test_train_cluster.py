@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 
-from qpruntime import EvidenceSearch as Few
 from qpruntime import GPClassifier, Inducing
+from qpruntime import Search as Few
 from qpruntime.execution.executors import ExecutorError
 from qpruntime.learning.sparse.objective import EvidenceSearch
 from tests.tools.dask_cluster import two_workers

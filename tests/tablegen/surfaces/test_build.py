@@ -119,7 +119,7 @@ def test_an_interrupted_build_takes_up_its_samples(tmp_path, monkeypatch, alone)
 
 def test_samples_of_another_density_are_not_taken_up(tmp_path):
     keep = tmp_path / "samples"
-    points = sampler.Points(np.zeros(3), np.ones(3), np.ones(3))
+    points = sampler.SampledCavities(np.zeros(3), np.ones(3), np.ones(3))
     values = []
     for identity, model in (("a", ordinal()), ("b", ordinal(high=2.0))):
         sample = sampler.Sampler(model, Threads(1), keep, identity)
