@@ -34,6 +34,7 @@ from qpruntime.effects.term import EffectBlock, Term
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
+from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 
@@ -135,8 +136,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     family_bounds: Mapping[str, Any] | None = None
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
     correction: Literal["auto", "pairs"] | None = "auto"
-    tol: float = 1e-6
-    max_sweeps: int = 100
+    tol: float = DEFAULT_TOL
+    max_sweeps: int = DEFAULT_MAX_SWEEPS
     max_iterations: int = 200
     operations: float = 5e10
     estimate: Literal["posterior", "ml"] = "posterior"

@@ -16,6 +16,7 @@ from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.families import ObservationFamily
 from qpruntime.effects.term import EffectBlock, block_pattern
 from qpruntime.errors import NumericalError
+from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.infer import infer_precision
 from qpruntime.inference.precision.iterate import Nearby
@@ -101,8 +102,8 @@ class EffectsObjective:
         offset: Array,
         weights: Array | None,
         family: ObservationFamily,
-        tol: float = 1e-6,
-        max_sweeps: int = 100,
+        tol: float = DEFAULT_TOL,
+        max_sweeps: int = DEFAULT_MAX_SWEEPS,
         operations: float | None = None,
     ) -> None:
         self.assembly, self.A, self.y, self.offset = assembly, A, y, offset

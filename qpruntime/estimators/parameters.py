@@ -17,6 +17,7 @@ from qpruntime._typing import ArrayLike
 from qpruntime._validation import choice, shown
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import Correction
+from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.learning.options import (
     Inducing,
     Options,
@@ -56,8 +57,8 @@ class Parameters(Savable, BaseEstimator):
     _: KW_ONLY
     table: Table | str | os.PathLike[str] | None = None
     optimize: bool | Literal["evidence", "loo"] | Search = True
-    tol: float = 1e-6
-    max_sweeps: int = 100
+    tol: float = DEFAULT_TOL
+    max_sweeps: int = DEFAULT_MAX_SWEEPS
     correction: Correction | None = None
     inducing: int | str | ArrayLike | Inducing | None = "auto"
     solver: Literal["auto", "dense", "markov"] | Series = "auto"

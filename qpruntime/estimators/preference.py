@@ -39,6 +39,7 @@ from qpruntime.estimators.pairwise_data import (
     won,
 )
 from qpruntime.estimators.process import commit, draft_of
+from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import own_start, preference_start
@@ -117,8 +118,8 @@ class GPPreference(Savable, BaseEstimator):
     _: KW_ONLY
     method: Inference = "qp"
     optimize: bool | Literal["evidence", "loo"] | Search = True
-    tol: float = 1e-6
-    max_sweeps: int = 100
+    tol: float = DEFAULT_TOL
+    max_sweeps: int = DEFAULT_MAX_SWEEPS
     n_jobs: int | None = None
     random_state: int | np.random.RandomState | np.random.Generator | None = None
     verbose: int = 0

@@ -18,7 +18,12 @@ from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import variational
-from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.convergence import (
+    DEFAULT_MAX_SWEEPS,
+    DEFAULT_TOL,
+    Limits,
+    warn_unsettled,
+)
 from qpruntime.inference.fixed_point.iterate import ORDERS, Order, settle
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solution import along, functionals_prior, takes_latent_side
@@ -58,8 +63,8 @@ def infer(
     table: Table | str | os.PathLike[str] | None = None,
     mean: ArrayLike = 0.0,
     *,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
+    tol: float = DEFAULT_TOL,
+    max_sweeps: int = DEFAULT_MAX_SWEEPS,
     damping: float = 1.0,
     power: float = 1.0,
     weights: ArrayLike | None = None,

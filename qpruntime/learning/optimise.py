@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
+from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.objective import Family, LogPrior, Objective
 from qpruntime.projection.projector import Projector
@@ -138,8 +139,8 @@ def maximise(
     start: Array | None = None,
     max_iterations: int = 1000,
     ftol: float = 1e-9,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
+    tol: float = DEFAULT_TOL,
+    max_sweeps: int = DEFAULT_MAX_SWEEPS,
     weights: Array | None = None,
     objective: type[Objective] = Objective,
     callback: Callable[[Array, float], Any] | None = None,

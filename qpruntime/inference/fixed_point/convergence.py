@@ -13,6 +13,8 @@ from qpruntime.errors import ConvergenceWarning, warn
 from qpruntime.inference.sites import Counts
 
 __all__ = [
+    "DEFAULT_MAX_SWEEPS",
+    "DEFAULT_TOL",
     "HELD",
     "Ended",
     "Limits",
@@ -20,6 +22,9 @@ __all__ = [
     "Trace",
     "warn_unsettled",
 ]
+
+#: Largest change of a site, in units of its marginal, at which sweeps stop; and sweeps at most.
+DEFAULT_TOL, DEFAULT_MAX_SWEEPS = 1e-6, 100
 
 # --- Warnings
 
@@ -127,8 +132,8 @@ HELD = 1e-9
 class Limits(NamedTuple):
     """When to stop, and how much of every update to take; see `qpruntime.infer`."""
 
-    tol: float = 1e-6
-    sweeps: int = 100
+    tol: float = DEFAULT_TOL
+    sweeps: int = DEFAULT_MAX_SWEEPS
     damping: float = 1.0
 
 

@@ -17,7 +17,12 @@ import numpy as np
 from qpruntime._numba import call_moments, kernel
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.inference.fixed_point.convergence import Limits, Trace
+from qpruntime.inference.fixed_point.convergence import (
+    DEFAULT_MAX_SWEEPS,
+    DEFAULT_TOL,
+    Limits,
+    Trace,
+)
 from qpruntime.inference.fixed_point.schedules import (
     Anderson,
     Settled,
@@ -136,8 +141,8 @@ class _VariationalState:
 def settle(
     problem: Problem,
     *,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
+    tol: float = DEFAULT_TOL,
+    max_sweeps: int = DEFAULT_MAX_SWEEPS,
     damping: float = 1.0,
     sites: Sites | None = None,
     accelerator: Anderson | None = None,

@@ -13,7 +13,12 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite, no_kernel, number, real, unmasked, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.convergence import (
+    DEFAULT_MAX_SWEEPS,
+    DEFAULT_TOL,
+    Limits,
+    warn_unsettled,
+)
 from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.solution import Placed, concluded
@@ -43,8 +48,8 @@ def infer_series(
     *,
     weights: ArrayLike | None = None,
     power: float = 1.0,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
+    tol: float = DEFAULT_TOL,
+    max_sweeps: int = DEFAULT_MAX_SWEEPS,
     damping: float = 1.0,
     sites: Sites | Sequence[ArrayLike] | None = None,
     approximate: float | None = None,

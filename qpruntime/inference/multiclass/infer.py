@@ -16,7 +16,12 @@ from qpruntime._validation import choice, finite, number, shown, unmasked, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.dense.solution import outcome_of
-from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.convergence import (
+    DEFAULT_MAX_SWEEPS,
+    DEFAULT_TOL,
+    Limits,
+    warn_unsettled,
+)
 from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.infer import infer
@@ -60,8 +65,8 @@ def infer_classes(
     method: Literal["qp", "ep"] = "qp",
     *,
     n_classes: int | None = None,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
+    tol: float = DEFAULT_TOL,
+    max_sweeps: int = DEFAULT_MAX_SWEEPS,
     sites: Sites | Sequence[ArrayLike] | None = None,
 ) -> ClassPosterior:
     """Approximate the joint posterior of C Gaussian processes, one for each class, by EP or QP.

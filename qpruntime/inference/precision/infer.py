@@ -14,7 +14,12 @@ from qpruntime._validation import choice, finite, flag, number, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.dense.solution import outcome_of
-from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.convergence import (
+    DEFAULT_MAX_SWEEPS,
+    DEFAULT_TOL,
+    Limits,
+    warn_unsettled,
+)
 from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.precision.aggregation import observed_sites, read_offset
 from qpruntime.inference.precision.iterate import settle
@@ -46,8 +51,8 @@ def infer_precision(
     collapse: bool = True,
     pattern: Pattern | None = None,
     log_det: float | None = None,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
+    tol: float = DEFAULT_TOL,
+    max_sweeps: int = DEFAULT_MAX_SWEEPS,
     damping: float = 1.0,
     sites: Sites | Sequence[ArrayLike] | None = None,
 ) -> PrecisionPosterior:

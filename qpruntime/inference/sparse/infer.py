@@ -13,7 +13,12 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.execution.executors import ExecutorError, Threads, threads_of
 from qpruntime.execution.resolve import executor_of
-from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.convergence import (
+    DEFAULT_MAX_SWEEPS,
+    DEFAULT_TOL,
+    Limits,
+    warn_unsettled,
+)
 from qpruntime.inference.local.posterior import LocalPosterior, local_of
 from qpruntime.inference.local.storage import held_inputs
 from qpruntime.inference.posterior import moved_to
@@ -51,8 +56,8 @@ def infer_sparse(
     power: float = 0.5,
     weights: ArrayLike | None = None,
     scale: ArrayLike | None = None,
-    tol: float = 1e-6,
-    max_sweeps: int = 100,
+    tol: float = DEFAULT_TOL,
+    max_sweeps: int = DEFAULT_MAX_SWEEPS,
     damping: float = 1.0,
     p: float | None = None,
     sites: Sites | Sequence[ArrayLike] | None = None,
