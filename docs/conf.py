@@ -154,5 +154,5 @@ html_theme_options = {
 }
 html_context = {"default_mode": "auto"}
 # Pages without others beneath or beside them.
-ALONE = ("index", "from-other-libraries", "guarantees", "paper", "glossary")
+ALONE = ("index", "from-other-libraries", "guarantees")
 html_sidebars = {name: [] for name in ALONE}

@@ -19,7 +19,7 @@ from qpruntime.__main__ import parser
 from qpruntime.warmup import GROUPS
 from scripts import command_line
 from scripts.benchmarks.speed import SECTIONS
-from scripts.reports import pages
+from scripts.reports import charts, pages
 from tablegen.console.cli import main
 from tablegen.surfaces import build as surface_build
 from tablegen.surfaces import errors as surface_errors
@@ -70,7 +70,7 @@ def test_every_page_is_of_one_subject():
         assert len(re.findall(r"^# ", bare, re.MULTILINE)) == 1, page
         # Two pages of print, but for code, formulas and the tables that a script writes.
         typed = re.sub(r"<!-- begin .*?<!-- end |\$\$.*?\$\$", "", bare, flags=re.DOTALL)
-        assert len(typed.splitlines()) < 150 or page.stem.endswith("-measured"), page
+        assert len(typed.splitlines()) < 150, page
 
 
 @every_case("page", [*PAGES, TOP / "README.md", TOP / "CONTRIBUTING.md"])
@@ -230,6 +230,19 @@ def test_numbers_on_pages_are_those_of_the_kept_results():
         text = (TOP / "docs" / page).read_text()
         cheap = {name: make for name, make in parts.items() if name != "accuracy"}
         assert pages.written(text, cheap) == text, f"python -m scripts.reports pages {page}"
+
+
+def test_every_chart_is_drawn_and_shown(tmp_path):
+    """Each page has its chart; the kept one has the same bytes if matplotlib is the same."""
+    import matplotlib
+
+    assert {f"bench-{name}.md" for name in charts.CHARTS} == set(pages.PAGES)
+    for name, draw in charts.CHARTS.items():
+        draw(tmp_path / f"{name}.svg")
+        drawn, kept = (tmp_path / f"{name}.svg").read_bytes(), charts.path_of(name).read_bytes()
+        assert f"_static/benchmarks/{name}.svg" in (TOP / "docs" / f"bench-{name}.md").read_text()
+        if f"Matplotlib v{matplotlib.__version__}".encode() in kept:
+            assert drawn == kept, f"python -m scripts.reports pages bench-{name}.md"
 
 
 def test_a_mark_that_is_missing_is_an_error():

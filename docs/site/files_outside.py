@@ -14,10 +14,6 @@ PAGES = {
     "../CHANGELOG.md": "changelog.md",
     "../CONTRIBUTING.md": "contributing.md",
     "../SECURITY.md": "security.md",
-    "../tables/README.md": "kept-tables.md",
-    "../tables/results/README.md": "kept-results.md",
-    "../tables/results/defaults.md": "kept-defaults.md",
-    "../tables/results/study_p.md": "kept-powers.md",
 }
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+?)(#[^)\s]*)?\)")
 

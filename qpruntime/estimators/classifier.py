@@ -121,7 +121,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         How predictions are corrected for what a normal per point leaves out: means, variances,
         probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
         of `method` as it is, as published: corrected predictions score no better and cost more per
-        point, but their intervals cover what they should; see ``docs/which-posterior.md``.
+        point, but their intervals cover what they should; see ``docs/bench-posterior.md``.
         Classes fitted jointly have ``"ratio"`` alone, for few points: ratios of evidences with one
         row more, see `ClassPosterior.predict_log_proba`.
     inducing : None, int, "auto", "judged", "variance", array-like, shape (M, d), or Inducing
@@ -332,7 +332,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         The first call is `fit`: kernel and inducing points are learnt from its rows, which should
         be a fair sample. Later calls only add sites and never see earlier rows again, so that
-        memory does not grow; docs/rows-in-parts-measured.md says how far posteriors drift.
+        memory does not grow; docs/bench-streams.md says how far posteriors drift.
 
         Parameters
         ----------

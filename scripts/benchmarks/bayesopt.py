@@ -1,13 +1,13 @@
 """Constrained Bayesian optimisation: PESC beside expected improvement, Thompson and random search.
 
     python -m scripts.benchmarks bayesopt --sets gramacy --seeds 20
-    python -m scripts.benchmarks bayesopt --report     # tables/results/bench_bayesopt.md and .png
+    python -m scripts.benchmarks bayesopt --report     # median gaps of what is kept
     python -m scripts.benchmarks bayesopt --times --sets gramacy gardner2 hartmann6  # CPU of an ask
 
 A run that is done is a line of tables/results/bench_bayesopt.jsonl and is not done again; one that
 was stopped begins anew. All methods start from the same design, model the functions alike and
 recommend alike: they differ in where they evaluate. Times are kept in bench_bayesopt_times.jsonl
-beside the runs; docs/bayesian-optimisation-measured.md has both.
+beside the runs; docs/bench-bayesopt.md has both.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ OPTIONS = {
 
 
 def main(options: Namespace) -> None:
-    """Run what is asked for and is not there, or write the report."""
+    """Run what is asked for and is not there, or print the report."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     if options.times:
         target = options.kept.with_name(f"{options.kept.stem}_times.jsonl")
@@ -134,7 +134,7 @@ def main(options: Namespace) -> None:
         return
     records: Records[Run] = Records(options.kept, Run)
     if options.report:
-        report.write(records.records.values(), options.kept.parent)
+        print(report.gaps(records.records.values()))
         return
     for seed in range(options.first, options.first + options.seeds):
         for problem in options.sets:

@@ -3,7 +3,7 @@
 Costs are the best of many runs over 1000 cavities, nanoseconds a cavity; what is not installed is
 left out. Errors are those of log Z, of the tilted deviation and of the bound's slope by 20 points,
 against `qpruntime.functions`. Results go to ``tables/results/certified.json``, the picture beside
-it; tables on docs/models-measured.md are made of them.
+it; tables on docs/bench-integrals.md are made of them.
 """
 
 from __future__ import annotations
@@ -167,9 +167,6 @@ def failures() -> list[dict[str, Any]]:
 
 
 def main(options: Namespace) -> None:
-    """Measure, keep and draw."""
-    from scripts.reports.certified import draw
-
+    """Measure and keep."""
     document = {"costs": costs(), "failures": failures()}
     (options.out / "certified.json").write_text(json.dumps(document, indent=1) + "\n")
-    draw(document["failures"], options.out / "certified.png")

@@ -2,7 +2,7 @@
 
     python -m scripts.benchmarks middle                           # all sets: to a file of records
     python -m scripts.benchmarks middle --sets magic ring --rows 1000 4000 --seeds 2
-    python -m scripts.benchmarks middle --report                  # the picture
+    python -m scripts.benchmarks middle --report                  # tables of what is kept
 
 Sets are those of `data.middle`, models those of `peers.tuned`. What is done is not done again:
 ours until the code of qpruntime changes. Seconds are of one process's CPU. A seed cuts the rows,
@@ -26,6 +26,7 @@ from scripts.benchmarks.data.registry import DataError
 from scripts.benchmarks.defaults import our_version
 from scripts.benchmarks.metrics import calibration_error
 from scripts.benchmarks.peers.tuned import LARGE, OURS, PEERS, PROCESSES, made
+from scripts.command_line import Failure
 from scripts.records import RESULTS, Records
 from scripts.reports import middle as report
 
@@ -95,7 +96,10 @@ def main(options: Namespace) -> int:
     """Run what is missing, or report."""
     records = Records(options.kept, Task)
     if options.report:
-        return report.write(list(records.records.values()), options.kept.parent)
+        if not (rows := report.means(records.records.values())):
+            raise Failure("no set has been fitted by all models")
+        print(report.sets(rows), report.intervals(rows), sep="\n\n")
+        return 0
     for name in options.sets:
         for rows in options.rows:
             for seed in range(options.first, options.first + options.seeds):

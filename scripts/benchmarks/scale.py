@@ -2,7 +2,7 @@
 
     python -m scripts.benchmarks scale --rows 100000 1000000  # each size in a process of its own
     python -m scripts.benchmarks scale --rows 1000000 --model lightgbm
-    python -m scripts.reports pages                           # docs/default-at-scale.md follows
+    python -m scripts.reports pages                           # docs/bench-cost.md follows
 
 Rows are drawn: twenty features, of which eight matter and four are sums of these. From a million
 rows on they are a memory map in a folder for temporary files. The last record of a size counts.

@@ -5,7 +5,7 @@ One core; CPU seconds, the best of several runs, all in one process, so that rat
 GPBoost (Vecchia in order of time, 10 neighbours) is measured beside it where it is installed;
 ``--peers`` measures nothing else. BayesNewton is not on the package index that was tried.
 ``--kept FILE`` adds what was measured to ``tables/results/bench_series.json``, say, from which the
-tables of docs/series-measured.md are written.
+tables of docs/bench-cost.md are written.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ dgemm, in the same process and interleaved, so that ratios count on a busy machi
 drawn as in `data.drawn.synthetic`, and times of fits are elapsed ones, on all cores. With --zarr
 they are drawn once into that folder, and read from there as the fit goes: run it twice, for the
 memory that is told has been taken at any time. --kept tables/results/sparse_sizes.jsonl is for
-docs/rows-measured.md. --workers has passes over all rows timed on clusters of this machine, to the
+docs/bench-cost.md. --workers has passes over all rows timed on clusters of this machine, to the
 same bits.
 """
 

@@ -1,4 +1,4 @@
-"""Measure everything docs/measurements.md states about speed, in one run, as a table or as JSON.
+"""Measure everything docs/bench-cost.md states about speed, in one run, as a table or as JSON.
 
 Peers (scikit-learn, GPy, GPBoost) are measured beside it where they are installed; times are the
 best of several, ratios come from the same run.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scripts.records import RESULTS, lines
-from scripts.reports import figures
-from scripts.reports.tables import Cell, Grouped, Record, Table, average, count, grouped, table
+from scripts.records import lines
+from scripts.reports.tables import Cell, Grouped, Record, Table, count, grouped, table
 
 #: Its marks are evaluations of single functions.
 DECOUPLED = "pesc-decoupled"
@@ -41,12 +39,12 @@ def quantiles(rows: list[Record], level: float = 0.5) -> dict[int, float]:
     return {int(n): float(np.quantile([r["recommended"][n] for r in rows], level)) for n in marks}
 
 
-def by_method(head: str, together: dict[str, list[Record]], cell: Any, more: Any = ()) -> str:
+def by_method(head: str, together: dict[str, list[Record]], cell: Any) -> str:
     """A line for each method of a problem; `cell` makes the cells of numbers of evaluations."""
     rows = [row for found in together.values() for row in found]
     columns: dict[str, Cell] = {head: "{method}", "seeds": count}
     columns |= {f"n = {n}": cell(n) for n in quantiles(rows)}
-    return Table("", columns | dict(more), group=("method",))(rows)
+    return Table("", columns, group=("method",))(rows)
 
 
 def lasting(gaps: dict[int, float], within: float) -> float:
@@ -64,9 +62,9 @@ def reached(rows: list[Record]) -> list[float]:
     return [lasting({int(n): gap for n, gap in r["recommended"].items()}, 1e-3) for r in rows]
 
 
-def gaps() -> str:
-    """Median gaps by n, of every problem and method; decoupled runs by single evaluations."""
-    groups = runs()
+def gaps(records: Iterable[Record] | None = None) -> str:
+    """Return median gaps by n; those of decoupled runs by single evaluations."""
+    groups = runs(records)
     parts = [
         by_method(problem, together, lambda n: lambda rows: f"{quantiles(rows)[n]:.2g}")
         for problem, together in of_problems(groups).items()
@@ -131,40 +129,3 @@ def verdict(own: float, other: float, ask: Any, rival: Any) -> str:
         return "– (its asks are not timed)"
     cost = (own * ask["seconds"] - other * rival["seconds"]) / (other - own)
     return f"more than {cost:.2g} s" if cost > 0.0 else "any time"
-
-
-def _with_band(n: int) -> Cell:
-    """Median of the gap of the recommendation, in brackets the 90 % quantile."""
-    return lambda rows: f"{quantiles(rows)[n]:.2g} [{quantiles(rows, 0.9)[n]:.2g}]"
-
-
-def write(records: Iterable[Record], folder: Path = RESULTS) -> None:
-    """Write bench_bayesopt.md and a figure for every problem."""
-    groups = runs(records)
-    parts = [
-        "# Constrained Bayesian optimisation\n\n"
-        "By `python -m scripts.benchmarks bayesopt --report`. Gap of the recommendation, median of "
-        "the seeds [90 % quantile]; seconds an evaluation, on a machine that did other work "
-        "meanwhile. "
-        "A recommendation that is infeasible by more than .001 has the gap 1.132, 6.75 or 3.33. "
-        "Design, models and recommendation are the same for all methods."
-    ]
-    for problem, together in of_problems(groups).items():
-        tables = []
-        if together:
-            seconds = {"seconds": average("seconds", ".2g", np.median)}
-            tables.append(by_method("method", together, _with_band, seconds))
-            paths = {
-                level: {m: quantiles(rows, level) for m, rows in together.items()}
-                for level in (0.25, 0.5, 0.75)
-            }
-            seeds = {m: len(rows) for m, rows in together.items()}
-            figures.bayesopt(problem, paths, seeds, folder / f"bench_bayesopt_{problem}.png")
-        if alone := groups.get((problem, DECOUPLED)):
-            tables.append(
-                "Functions one at a time: a recommendation within .001 after "
-                f"{np.median(reached(alone)):g} evaluations of single functions (median of "
-                f"{len(alone)} seeds; inf is not within the budget)."
-            )
-        parts.append(f"## {problem}\n\n" + "\n\n".join(tables) + "\n")
-    (folder / "bench_bayesopt.md").write_text("\n\n".join(parts))

@@ -1,14 +1,12 @@
-"""Tables and the picture of docs/models-measured.md, of ``tables/results/certified.json``."""
+"""Tables of docs/bench-integrals.md, from ``tables/results/certified.json``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 
 from scripts.records import document
-from scripts.reports.figures import canvas
-from scripts.reports.tables import Cell, Record, Table, grouped, number
+from scripts.reports.tables import Cell, Record, Table, number
 
 _LIBRARIES = {
     "arrays, value": "arrays",
@@ -63,18 +61,3 @@ failures = Table(
     where=lambda r: r["sigma"] in (3.162278, 10.0),
     right=1,
 )
-
-
-def draw(records: list[Record], path: Path) -> None:
-    """Errors of 20 points along the deviation of q: log Z, tilted deviation, slope."""
-    with canvas(path, (10.0, 3.6), 120, (1, 3)) as axes:
-        for (title,), some in grouped(records, ("curve",)).items():
-            sigma = [r["sigma"] for r in some]
-            axes[0].loglog(sigma, [max(abs(r["log_z"]), 1e-16) for r in some], label=title)
-            axes[1].loglog(sigma, [max(r["std"], 1e-4) for r in some])
-            axes[2].loglog(sigma, [max(abs(r["slope"]), 1e-16) for r in some])
-        titles = ("log Z: error in nats", "tilted deviation: ratio", "slope of E log p: relative")
-        for axis, words in zip(axes, titles, strict=True):
-            axis.set(xlabel="standard deviation of q", title=words)
-        axes[0].axhline(1e-9, color="0.6", linestyle=":")
-        axes[0].legend(fontsize=6)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from scripts.benchmarks.data import deep as deep_data
-from scripts.records import RESULTS, lines
+from scripts.records import lines
 from scripts.reports.tables import (
     Cell,
     Record,
@@ -114,31 +113,6 @@ binary = _fits(
 )
 
 
-def _alone(rows: list[Record]) -> str:
-    """Log-likelihood of the noise that an exact model finds."""
-    noise = np.array([row["noise"] for row in rows])
-    return mean_error(-np.log(noise) - 0.5 * np.log(2.0 * np.pi * np.e))
-
-
-def _highest(rows: list[Record]) -> str:
-    theirs = [one.log_density for key, one in PUBLISHED.items() if key[0] == rows[0]["data"]]
-    return f"{max(theirs):.2f}" if theirs else "–"
-
-
-def bound() -> str:
-    """What the noise of an exact dense model leaves to be had, beside the highest published."""
-    columns: dict[str, Cell] = {
-        "data": "{data}",
-        "splits": count,
-        "dense GP": spread("log_density"),
-        "its noise": spread("noise"),
-        "noise alone": _alone,
-        "highest published": _highest,
-    }
-    kept = lines(regression.file)
-    return _fits(deep_data.REGRESSION, columns)([r for r in kept if r["model"] == "dense GP"])
-
-
 def _pairs(groups: dict[Any, list[Record]], key: Any, other: Any) -> list[tuple[Record, Record]]:
     """Records of one kind of fit, and those of another of the same split."""
     base = {row["split"]: row for row in groups.get(other, [])}
@@ -158,26 +132,6 @@ def gains(records: Iterable[Record] | None = None) -> str:
         gain = mean_error([one["log_density"] - two["log_density"] for one, two in both])
         found.append([fit[0], str(fit[1]), model, str(len(both)), gain, stated])
     return table(["data", "M", "model", "splits", "gain over GP", "published"], found)
-
-
-def single() -> str:
-    """What single precision of pairs changes on the same splits."""
-    found, groups = [], regression.groups()
-    for key in groups:
-        data, m, power, steps, dtype, model = key
-        pairs = _pairs(groups, key, (data, m, power, steps, "float64", model))
-        if dtype == "float64" or not pairs:
-            continue
-        changes = [
-            mean_error([one[name] - two[name] for one, two in pairs])
-            for name in ("energy_at_end", "log_density")
-        ]
-        ratio = np.median([one["cpu"] / two["cpu"] for one, two in pairs])
-        diverged = sum(not one["converged"] for one, _ in pairs)
-        cells = [str(len(pairs)), str(diverged), *changes, f"{ratio:.2f}"]
-        found.append([data, str(m), model, *cells])
-    header = ["data", "M", "model", "splits", "diverged", "change of energy"]
-    return table([*header, "change of log-likelihood", "CPU time beside double"], found)
 
 
 #: Rows of zarr arrays: seconds and memory, as ``benchmarks deep --rows`` measured them.
@@ -204,19 +158,3 @@ peers = Table(
         "RMSE": "{rmse:.3f}",
     },
 )
-
-
-def write(records: Iterable[Record], folder: Path = RESULTS) -> None:
-    """Write reproduce_deep.md."""
-    rows = list(records)
-    parts = [
-        "# Deep Gaussian processes beside the published",
-        "By `python -m scripts.studies deep`. Means over test rows, then over splits, with "
-        "standard errors of the mean; CPU seconds with compiling, on a machine that did other "
-        "work meanwhile.",
-        regression(rows),
-        gains(rows),
-    ]
-    if any(row["data"] in deep_data.BINARY for row in rows):
-        parts.append(binary(rows))
-    (folder / "reproduce_deep.md").write_text("\n\n".join(parts) + "\n")

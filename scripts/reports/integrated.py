@@ -1,4 +1,4 @@
-"""Tables of docs/models-measured.md, from what three studies have kept."""
+"""Tables of docs/bench-hyperparameters.md, from what three studies have kept."""
 
 from __future__ import annotations
 

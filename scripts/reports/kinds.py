@@ -59,6 +59,11 @@ classes = Table(
 )
 
 
+def is_tuned(model: str) -> bool:
+    """Decide whether a model of ours was changed after its default had been seen."""
+    return any(word in model for word in ("kernel", "priors", "hurdle")) and model[:2] == "GP"
+
+
 def _gain(name: str) -> Cell:
     """What integrating gains over the mode, on the same seeds."""
 

@@ -1,9 +1,9 @@
-"""Write the numbers on the pages in docs from kept results; what is between two marks is replaced.
+"""Write tables, findings and charts of the benchmark pages from kept results.
 
     python -m scripts.reports pages                  # all
-    python -m scripts.reports pages paper.md deep-measured.md
+    python -m scripts.reports pages bench-paper.md bench-deep.md
 
-No number between the marks is typed by hand.
+Nobody types a number between the marks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from scripts.records import TOP
 from scripts.reports import (
     bayesopt,
     certified,
+    charts,
     deep,
+    effects,
+    findings,
     forecasts,
     frames,
     integrated,
@@ -27,99 +30,107 @@ from scripts.reports import (
     speed,
     table1,
     truth,
-    weights,
 )
+from scripts.reports.tables import printed
 
-#: What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``, by page.
+#: Text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``, by page.
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "measurements.md": {
-        "sweeps": speed.sweeps,
-        "fits": speed.fits,
-        "accuracy": speed.accuracy,
-        "everything": speed.everything,
+    "bench-boosting.md": {
+        "findings": findings.boosting,
+        "sets": middle.sets,
+        "intervals": middle.intervals,
+        "frames": frames.peers,
+        "forms": frames.forms,
+        "gaps": frames.gaps,
+        "large": middle.large,
+        "monotone": printed("monotone.csv"),
+        "losses": findings.boosting_losses,
     },
-    "paper.md": {"table1": table1.page},
-    "bayesian-optimisation-measured.md": {
-        "pays": bayesopt.pays,
-        "gaps": bayesopt.gaps,
-        "times": bayesopt.times,
+    "bench-mixed-models.md": {
+        "findings": findings.mixed_models,
+        "simulations": effects.simulations,
+        "bias": printed("effects_bias.csv"),
+        "bacteria": effects.bacteria,
+        "districts": effects.districts,
+        "groups": printed("sparse_precisions.csv"),
+        "places": effects.places,
     },
-    "forecasts-measured.md": {
-        "peers": forecasts.seen,
+    "bench-forecasts.md": {
+        "findings": findings.forecasts,
         "others": forecasts.others,
+        "seen": forecasts.seen,
         "zeros": forecasts.zeros,
         "panels": forecasts.panels,
     },
-    "models-measured.md": {
+    "bench-cost.md": {
+        "findings": findings.cost,
+        "fits": speed.fits,
+        "sweeps": speed.sweeps,
+        "scale": sparse.scale,
+        "scale peers": sparse.scale_peers,
+        "sizes": sparse.sizes,
+        "curve": sparse.curve,
+        "peers": sparse.peers,
+        "series": speed.series,
+        "passes": passes.passes,
+        "estimates": passes.estimates,
+    },
+    "bench-posterior.md": {
+        "findings": findings.posterior,
+        "by method": truth.by_method,
+        "by kind": truth.by_kind,
+        "said": truth.by_word,
+        "costs": speed.costs,
+        "wrong": truth.wrong,
+        "table 1": table1.corrected,
+    },
+    "bench-paper.md": {"findings": findings.paper, "table1": table1.page},
+    "bench-classes.md": {
+        "findings": findings.classes,
+        "coupling": kinds.classes,
+        "joint": printed("joint_classes.csv"),
+        "many": printed("many_classes.csv"),
+    },
+    "bench-bayesopt.md": {
+        "findings": findings.optimisation,
+        "gaps": bayesopt.gaps,
+        "pays": bayesopt.pays,
+        "times": bayesopt.times,
+    },
+    "bench-deep.md": {
+        "findings": findings.deep,
+        "gains": deep.gains,
+        "published": deep.regression,
+        "binary": deep.binary,
+        "peers": deep.peers,
+        "streamed": deep.streamed,
+    },
+    "bench-streams.md": {"findings": findings.parts, "drift": sparse.drift},
+    "bench-families.md": {
+        "findings": findings.families,
         "kinds": kinds.kinds,
         "kernels": kinds.kernels,
         "cover": kinds.cover,
-        "peers": frames.peers,
-        "forms": frames.forms,
-        "gaps": frames.gaps,
-        "designs": integrated.designs,
-        "sets": integrated.sets,
+        "preferences": printed("preferences.csv"),
+    },
+    "bench-hyperparameters.md": {
+        "findings": findings.averaging,
         "few": integrated.few_rows,
+        "sets": integrated.sets,
+    },
+    "bench-integrals.md": {
+        "findings": findings.integrals,
         "failures": certified.failures,
+        "accuracy": speed.accuracy,
         "costs": certified.costs,
-    },
-    "series-measured.md": {"times": speed.series},
-    "deep-measured.md": {
-        "published": deep.regression,
-        "gains": deep.gains,
-        "bound": deep.bound,
-        "binary": deep.binary,
-        "streamed": deep.streamed,
-        "peers": deep.peers,
-        "single": deep.single,
-    },
-    "rows-measured.md": {
-        "curve": sparse.curve,
-        "peers": sparse.peers,
-        "noise": sparse.noise,
-        "sizes": sparse.sizes,
-        "products": sparse.products,
-        "dense": sparse.dense,
-    },
-    "cluster-measured.md": {
-        "passes": passes.passes,
-        "constants": passes.constants,
-        "estimates": passes.estimates,
-    },
-    "beside-trees.md": {
-        "sets": middle.sets,
-        "summary": middle.summary,
-        "intervals": middle.intervals,
-        "shapes": middle.shapes,
-    },
-    "default-at-scale.md": {
-        "scale": sparse.scale,
-        "peers": sparse.scale_peers,
-        "large": middle.large,
-    },
-    "several-classes-measured.md": {"coupling": kinds.classes},
-    "rows-in-parts-measured.md": {"drift": sparse.drift},
-    "which-posterior.md": {
-        "by method": truth.by_method,
-        "by kind": truth.by_kind,
-        "wrong": truth.wrong,
-        "said": truth.by_word,
-    },
-    "corrections.md": {
-        "weights": weights.by_group,
-        "held out": weights.held_out,
-        "loops": weights.by_loops,
-        "table 1": weights.corrected_table1,
-        "hyper": weights.hyper_parameters,
-        "costs": speed.costs,
     },
 }
 
-OPTIONS = {"*pages": {"nargs": "*", "metavar": "PAGE", "help": "all, unless some are named"}}
+OPTIONS = {"*pages": {"nargs": "*", "metavar": "PAGE", "help": "pages to write (default all)"}}
 
 
 def written(text: str, parts: dict[str, Callable[[], str]]) -> str:
-    """Return the page with every marked part made anew; `ValueError` if a mark is missing."""
+    """Return the page with every marked part made anew; raise `ValueError` if a mark is missing."""
     for name, make in parts.items():
         marks = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
         text, count = re.subn(
@@ -131,8 +142,11 @@ def written(text: str, parts: dict[str, Callable[[], str]]) -> str:
 
 
 def main(options: Namespace) -> None:
-    """Write every page, or those that are named."""
+    """Write every page and its chart, or those that are named."""
+    charts.FOLDER.mkdir(parents=True, exist_ok=True)
     for page in options.pages or PAGES:
         path = TOP / "docs" / page
         path.write_text(written(path.read_text(), PAGES[page]))
+        name = path.stem.removeprefix("bench-")
+        charts.CHARTS[name](charts.path_of(name))
         print(f"docs/{page}")

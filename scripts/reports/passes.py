@@ -1,4 +1,4 @@
-"""Tables of docs/cluster-measured.md: passes over rows, measured, simulated and estimated.
+"""Tables of docs/bench-cost.md: passes over rows, measured, simulated and estimated.
 
     python -m scripts.reports passes
     python -m scripts.reports passes --rows 1000000000 --workers 100 --inducing 500

@@ -1,4 +1,4 @@
-"""Tables of inducing points: docs/rows-measured, rows-in-parts-measured, default-at-scale."""
+"""Tables of inducing points: docs/bench-cost.md and docs/bench-streams.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from scripts.reports.tables import Cell, Record, Table, size, spaced, table
 
 _NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
 _NOISY = ("counts", "diamonds", "outliers")
-_PARTS = ("gather", "sweep", "gradient", "evaluation")
 # From so many rows on those of the default are on the disk.
 _MAPPED = 1_000_000
 
@@ -88,37 +87,6 @@ sizes = Table(
     where=lambda r: "rows" in r,
     order=lambda key: key,
 )
-
-#: What an evaluation takes, in products of (N, M) and (M, M).
-products = Table(
-    "sparse_sizes.jsonl",
-    {"M": "{inducing}", "": "{dtype}", **{name: f"{{{name}:.1f}}" for name in _PARTS}},
-    group=("inducing", "dtype"),
-    where=lambda r: "dtype" in r,
-)
-
-
-def _engines(some: list[Record], dense: bool) -> str:
-    record = next(r for r in reversed(some) if (r["inducing"] == 0) == dense)
-    return f"{record['seconds']:.1f} s, {record['nll']:.4f}"
-
-
-def dense() -> str:
-    """Both engines by rows, where both have been measured."""
-    kept = lines("sparse_curve.jsonl")
-    both = [{r["rows"] for r in kept if (not r["inducing"]) == dense} for dense in (True, False)]
-    return Table(
-        "",
-        {
-            "N": "{rows}",
-            "dense: CPU time, test NLL": lambda some: _engines(some, True),
-            "M = 100": lambda some: _engines(some, False),
-        },
-        group=("rows",),
-        where=lambda r: r["what"] == "dense" and r["rows"] in both[0] & both[1],
-        order=lambda key: key,
-    )(kept)
-
 
 #: The default at 10^5 rows and more: the last record of every size.
 scale = Table(

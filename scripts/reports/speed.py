@@ -1,6 +1,6 @@
 """Tables of what benchmarks of speed and of series keep by size, and errors of sigma*.
 
-``benchmarks speed --json`` is on docs/measurements.md, ``benchmarks series`` on series-measured.md.
+Tables of docs/bench-cost.md.
 """
 
 from __future__ import annotations
@@ -54,10 +54,16 @@ def by_size(head: str, found: dict[str, str], rows: dict[str, str], sizes: dict[
     return table([head, *sizes.values()], [line for line in lines if any(line[1:])])
 
 
+def numbers() -> dict[str, float]:
+    """Return every kept number of the benchmark of speed by its name."""
+    kept = document("bench.json")["results"].values()
+    return {row["what"]: row["value"] for rows in kept for row in rows}
+
+
 def _measured(rows: dict[str, str], sizes: tuple[int, ...]) -> str:
     kept = document("bench.json")["results"].values()
-    found = {row["what"]: number(row["value"], row["unit"]) for some in kept for row in some}
-    return by_size("", found, rows, {n: f"N = {n}" for n in sizes})
+    cells = {row["what"]: number(row["value"], row["unit"]) for some in kept for row in some}
+    return by_size("", cells, rows, {n: f"N = {n}" for n in sizes})
 
 
 def series() -> str:
@@ -75,17 +81,6 @@ def sweeps() -> str:
 def fits() -> str:
     """What a fit costs, beside others."""
     return _measured(_FITS, (200, 500, 1000))
-
-
-def everything() -> str:
-    """Every kept number, as the benchmark prints it."""
-    kept = document("bench.json")
-    parts = [f"Python {kept['python']}."]
-    parts += [f"Left out: {line}." for line in kept["skipped"]]
-    for section, rows in kept["results"].items():
-        lines = [[row["what"], number(row["value"]), row["unit"]] for row in rows]
-        parts.append(f"### {section}\n\n" + table(["what", "value", "unit"], lines))
-    return "\n\n".join(parts)
 
 
 def costs() -> str:

@@ -11,11 +11,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from scripts.benchmarks.data.paper import NAMES
 from scripts.records import document
 from scripts.reports import figures, table1_blocks
 from scripts.reports.table1_numbers import METHODS, agreement, build, merge, published
-from scripts.reports.tables import Record, table
+from scripts.reports.tables import Record, mean_error, table
 
 
 def _cell(entry: Record | None, measure: str, missing: str = "-") -> str:
@@ -29,7 +31,7 @@ def _given(paper: Record, measure: str, method: str) -> str:
 
 
 def page() -> str:
-    """NTLL beside the published, for docs/paper.md."""
+    """NTLL beside the published, for docs/bench-paper.md."""
     paper, lines = published(), []
     for data, found in merge(document("table1.json")).items():
         if data not in paper:
@@ -40,6 +42,22 @@ def page() -> str:
         lines.append([paper[data]["title"], rounds, *own, *theirs])
     names = [m.upper() for m in METHODS]
     return table(["data", "rounds", *names, *(f"{m}, published" for m in names)], lines)
+
+
+def corrected() -> str:
+    """Return NTLL of EP, QP and corrected EP, over rounds of Table 1."""
+    paper, rows = published(), []
+    for entry in document("table1_corrected.json")["rows"]:
+        methods = entry["methods"]
+        rounds = {m: np.array(methods[m]["ntll_rounds"]) for m in ("ep", "qp", "blend")}
+        gap = rounds["blend"] - rounds["ep"]
+        cells = [f"{rounds[m].mean():.1f}" for m in rounds]
+        errors = [f"{methods[m]['te']['mean']:.2f}" for m in ("ep", "blend")]
+        p = f"{entry['blend_against_ep']['p']:.2g}"
+        title = paper[entry["data"]]["title"]
+        rows.append([title, str(gap.size), *cells, mean_error(gap, "+.2f"), p, *errors])
+    head = "data, rounds, NTLL EP, QP, corrected, corrected - EP, p, TE EP, corrected"
+    return table(head.split(", "), rows)
 
 
 def markdown(report: Record) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from scripts import records
 from scripts.records import lines
 
 Record = dict[str, Any]
@@ -28,6 +31,17 @@ def table(
     rule = f"|{space}" + f"{space}|{space}".join(marks) + f"{space}|"
     cells = ["| " + " | ".join(row) + " |" for row in (header, *rows)]
     return "\n".join([cells[0], rule, *cells[1:]])
+
+
+def printed(name: str) -> Callable[[], str]:
+    """Return a function that makes a table of a CSV file of results, cell by cell."""
+    return partial(_printed, name)
+
+
+def _printed(name: str) -> str:
+    with (records.RESULTS / name).open(newline="") as file:
+        header, *rows = csv.reader(file)
+    return table(header, rows, right=1)
 
 
 class Table(NamedTuple):

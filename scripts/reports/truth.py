@@ -1,4 +1,4 @@
-"""Tables and figures of docs/which-posterior.md, from the records of ``studies truth``."""
+"""Tables and figures of docs/bench-posterior.md, from the records of ``studies truth``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reproduce the published tables of deep Gaussian processes by approximate EP (Bui et al., 2016).
 
     python -m scripts.studies deep --seeds 20 --models GP DGP-2 --inducing 50
-    python -m scripts.studies deep --report            # tables/results/reproduce_deep.md
+    python -m scripts.studies deep --report            # tables of what is kept
 
 A finished fit is one line of tables/results/reproduce_deep.jsonl and is never done again: stop this
 at any time and start it again. Splits come first, so that what is stopped has whole splits. "dense
@@ -145,7 +145,7 @@ def plan(options: Namespace) -> list[Task]:
 
 
 def main(options: Namespace) -> None:
-    """Run what is asked for, and write the report."""
+    """Run what is asked for, and print the tables."""
     records: Records[Task] = Records(options.kept, Task)
     tasks = [] if options.report else [t for t in plan(options) if t not in records]
     loaded = {name: deep_data.load(name, options.data) for name in {t.data for t in tasks}}
@@ -157,4 +157,5 @@ def main(options: Namespace) -> None:
         progress.step(f"{' '.join(words)} {record['log_density']:.4f} {record['cpu']:.1f} s")
 
     each(run, ((task, *loaded[task.data]) for task in tasks), take, options)
-    report.write(records.records.values(), options.kept.parent)
+    rows = list(records.records.values())
+    print(report.regression(rows), report.gains(rows), sep="\n\n")

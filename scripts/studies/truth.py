@@ -3,7 +3,7 @@
 Truth is elliptical slice sampling, four chains, until R-hat is below 1.01 and the effective number
 of draws what was asked for, or time is up (which the record says); the evidence by bridge sampling.
 One JSON line per problem; what is there already is not done again. ``--scheduler ADDRESS`` hands
-problems to a dask cluster. The page docs/which-posterior.md is made of the records:
+problems to a dask cluster. The page docs/bench-posterior.md is made of the records:
 
     python -m scripts.studies truth --data DIRECTORY
 """

@@ -122,7 +122,7 @@ def test_every_page(browser, address, whole_site, size):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
-    ("asked", "page_found"), [("infer_sparse", "infer_sparse"), ("boosting", "beside-trees")]
+    ("asked", "page_found"), [("infer_sparse", "infer_sparse"), ("boosting", "bench-boosting")]
 )
 def test_the_search_finds(browser, address, size, asked, page_found):
     page, wrong = opened(browser, address, size)

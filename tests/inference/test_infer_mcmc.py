@@ -52,7 +52,7 @@ def test_marginals(name, method):
 
 @every_case("name", STORED)
 def test_variances_are_not_too_large_and_those_of_qp_smaller(name):
-    """What docs/paper.md says of the mean log ratio to the sampled variances."""
+    """What docs/bench-posterior.md says of the mean log ratio to the sampled variances."""
     entry = STORED[name]
     sampled = np.array(entry["variance"])
     error = max(np.divide(entry["variance_error"], sampled))

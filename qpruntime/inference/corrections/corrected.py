@@ -336,7 +336,7 @@ def sampled(
 #
 # Over sites the log ratio of linear response to EP's variance follows the error of EP's log
 # variance, and where FACT and linear response are far apart the blend is wrong by about as much:
-# docs/which-posterior.md has both beside long chains.
+# docs/bench-posterior.md has both beside long chains.
 
 #: Log ratios of variances: EP's are worth a word, and estimates too far apart to be trusted.
 _NOTABLE, FAR_APART = 0.2, 0.25

@@ -1,0 +1,87 @@
+"""Tables of models of effects beside others, from what three studies have kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scripts.records import lines
+from scripts.reports.tables import Cell, Record, Table, spaced
+
+
+def _pair(values: Any, form: str = ".3f") -> str:
+    return f"{values[0]:{form}} ({values[1]:{form}})"
+
+
+def _covered(rows: list[Record]) -> str:
+    values = [*rows[0]["covered"], *([rows[0]["sd_covered"]] if "sd_covered" in rows[0] else [])]
+    return ", ".join(f"{100 * value:.0f}" for value in values)
+
+
+#: Simulations of small groups: bias of the standard deviation, coverage and time.
+simulations = Table(
+    "effects.jsonl",
+    {
+        "groups × rows": lambda rows: rows[0]["problem"].replace(" x ", " × "),
+        "model": "{model}",
+        "sd: mean (rmse)": lambda rows: _pair(rows[0]["sd"]),
+        "coverage, %": _covered,
+        "CPU ms": lambda rows: f"{1000 * rows[0]['cpu_seconds']:.0f}",
+    },
+    group=("problem", "model"),
+    where=lambda r: "seeds" in r,
+    order=lambda key: key[0],
+)
+
+
+def _estimate(name: str) -> Cell:
+    def cell(rows: list[Record]) -> str:
+        values = rows[0].get("rows", {}).get(name)
+        if values is None:
+            return ""
+        return f"{values[0]:.3f} ± {values[1]:.3f}" if len(values) > 1 else f"{values[0]:.3f}"
+
+    return cell
+
+
+#: Lip cancer in Scottish districts beside long chains.
+districts = Table(
+    "districts.jsonl",
+    {
+        "model": "{model}",
+        "outdoors": _estimate("outdoors"),
+        "sd of districts": _estimate("sd"),
+        "share of neighbours": _estimate("phi"),
+        "CPU s": lambda rows: f"{rows[0]['cpu_seconds']:.1f}",
+    },
+    group=("model",),
+)
+
+#: Counts at many places.
+places = Table(
+    lambda: [r for r in lines("places.jsonl") if "fit_seconds" in r],
+    {
+        "places": lambda rows: spaced(rows[0]["rows"]),
+        "model": "{model}",
+        "fit, s": "{fit_seconds:.1f}",
+        "predict, s": "{predict_seconds:.1f}",
+        "GB": "{gigabytes:.1f}",
+        "log density": "{log_density:.4f}",
+        "rmse": "{rmse:.3f}",
+        "in 90 %": lambda rows: f"{100 * rows[0]['covered']:.0f}",
+    },
+    group=("rows", "model"),
+    order=lambda key: key[0],
+)
+
+#: Labels of children beside long chains and point estimates.
+bacteria = Table(
+    "effects.jsonl",
+    {
+        "model": "{model}",
+        "effect of the drug": _estimate("drug"),
+        "sd between children": _estimate("child: sd"),
+        "CPU s": lambda rows: f"{rows[0]['cpu_seconds']:.2f}",
+    },
+    group=("model",),
+    where=lambda r: r["problem"] == "bacteria",
+)
