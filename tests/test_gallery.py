@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 import runpy
-import sys
 import time
 from pathlib import Path
 
@@ -66,13 +65,6 @@ def test_an_example(path, tmp_path, monkeypatch, record_property):
         # Ticks may be names, or there are none.
         assert any(ax.get_ylabel() or not len(ax.get_yticks()) or named(ax) for ax in axes)
     assert seconds < LONGEST
-
-
-def test_the_loop_in_jax_without_jax(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "jax", None)
-    figures, _ = run(GALLERY / "plot_16_jax_ep_loop.py", tmp_path, monkeypatch)
-    assert len(figures) == 1
-    assert "JAX is not installed" in capsys.readouterr().out
 
 
 @every_case("path", EXAMPLES)

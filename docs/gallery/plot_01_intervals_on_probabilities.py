@@ -1,10 +1,9 @@
 """
-Intervals on probabilities
-==========================
+A predicted probability has an interval, narrower with more rows
+================================================================
 
-A classifier says 0.7. Is that known to within 0.02 or to within 0.3? Boosting and forests do not
-say. A Gaussian process does: ``predict_interval`` gives both ends of an interval for the
-probability itself.
+A classifier says 0.7. Is that known to within 0.02 or to within 0.3? ``predict_interval`` answers
+with an interval for the probability itself, which boosting and forests do not give.
 
 Labels are drawn here with a known probability, so that the interval can be compared with it.
 """
@@ -55,18 +54,18 @@ for ax, n in zip(panels, (80, 800), strict=True):
 figure.legend(*handles, loc="outside lower center", ncols=6, frameon=False)
 
 # %%
-# Does the interval hold what it promises?
-# ----------------------------------------
-# Twelve sets of 200 rows: the share of new places at which the interval holds the true probability.
-# Errors at neighbouring places are alike, so that single sets may be far from 90 %.
+# The interval holds what it promises
+# -----------------------------------
+# Twelve sets of 200 rows are fitted. The share of new places at which the interval holds the true
+# probability is printed. Errors at neighbouring places are alike, so single sets may be far off.
 
-held = []
+shares = []
 for _ in range(12):
     X, y = draw(200)
     new, _ = draw(400)
     low, high = GPClassifier().fit(X, y).predict_interval(new, level=0.9).T
-    held.append(np.mean((low <= truth(new[:, 0])) & (truth(new[:, 0]) <= high)))
-print(f"90 % intervals hold the truth at {100 * np.mean(held):.0f} % of new places")
-print("single sets:", *(f"{100 * h:.0f}" for h in held))
+    shares.append(np.mean((low <= truth(new[:, 0])) & (truth(new[:, 0]) <= high)))
+print(f"90 % intervals hold the truth at {100 * np.mean(shares):.0f} % of new places")
+print("single sets:", *(f"{100 * h:.0f}" for h in shares))
 
 plt.show()

@@ -1,13 +1,12 @@
 """
-Are probabilities right?
-========================
+Calibration curves show whose probabilities come true
+=====================================================
 
-If a model says 0.8 for a hundred rows, about eighty of them should be of the class. A reliability
-diagram compares the two. Counts belong to it: a point of ten rows says little, and its interval
-shows how little.
+If a model says 0.8 for a hundred rows, about eighty of them should belong to the class. A
+reliability diagram compares the two, and its intervals show how little ten rows say.
 
-Here a Gaussian process, a logistic regression and a random forest learn from the same 400 rows, and
-are judged by 4000 others.
+A Gaussian process, a logistic regression and a random forest learn from the same 400 rows and are
+judged by 4000 others.
 """
 
 import matplotlib.pyplot as plt
@@ -42,8 +41,8 @@ models = {
 # %%
 # Three models in one diagram
 # ---------------------------
-# On the dotted diagonal what is said comes true. The logistic regression is wrong at both ends: of
-# the rows to which it gives 0.1, some three in ten are of the class, for no plane divides these
+# Probabilities on the dotted diagonal come true. The logistic regression is wrong at both ends:
+# three in ten of the rows to which it gives 0.1 belong to the class, because no plane divides these
 # classes. The points of the Gaussian process are the nearest, though not all are within chance. The
 # steps below are the rows behind each point.
 

@@ -1,13 +1,10 @@
 """
-Several classes, one against the rest
-=====================================
+One-against-the-rest probabilities are joined to sum to one
+===========================================================
 
-For K > 2 classes ``GPClassifier`` fits K Gaussian processes, each of one class against the rest.
-Each gives a probability p of its own, and the K need not sum to 1: ``predict_proba`` takes shares
-of p/(1 - p)^b, with a b between 0 and 1 that is learnt from the rows, each left out. A joint model
-of all classes is ``multi_class="joint"``.
-
-This example shows what joining does, on two columns of Fisher's irises.
+``GPClassifier`` fits one Gaussian process for each class against the rest. Their probabilities p
+need not sum to 1, so ``predict_proba`` takes shares of p/(1 - p)^b. The exponent b between 0 and 1
+is learnt from leave-one-out probabilities. The data are two columns of Fisher's irises.
 """
 
 import matplotlib.pyplot as plt
@@ -41,12 +38,12 @@ print(f"sums of the three lie between {total.min():.2f} and {total.max():.2f}")
 print(f"b is {model.coupling_:.2f}: where classes overlap, the three say much the same thing")
 
 # %%
-# Where the sum is far from 1
-# ---------------------------
+# The sum is far from 1 between classes
+# -------------------------------------
 # The three panels on the left are the probabilities after joining. The sum before it is on the
-# right. Amid the rows of one class it is near 1, and joining changes little. Between classes, and
-# where nothing was seen, it is as low as 0.55 and as high as 1.36: there the three models do not
-# agree, and what is left is a compromise, not a posterior.
+# right. Amid the rows of one class it is near 1, and joining changes little. It falls to 0.55 and
+# rises to 1.36 between classes and far from the data. There the three models disagree, and the
+# joined probability is a compromise, not a posterior.
 
 figure, panels = plt.subplots(1, 4, figsize=(13.0, 3.9), sharey=True, layout="constrained")
 colours, markers = ("#0072B2", "#D55E00", "#009E73"), ("o", "^", "s")
@@ -61,8 +58,8 @@ for k, (ax, values, title) in enumerate(zip(panels, maps, titles, strict=True)):
     figure.colorbar(filled, ax=ax, location="bottom")
     for c in range(3):
         style = {"linestyle": "none", "markersize": 4.5, "markeredgecolor": "white", "mew": 0.6}
-        (drawn,) = ax.plot(*X[y == c].T, marker=markers[c], color=colours[c], **style)
-        drawn.set_label(iris.target_names[c])
+        style["label"] = iris.target_names[c]
+        ax.plot(*X[y == c].T, marker=markers[c], color=colours[c], **style)
     ax.set(title=title, xlabel=iris.feature_names[0])
 panels[0].set_ylabel(iris.feature_names[1])
 figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -70,7 +67,7 @@ figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center"
 # %%
 # Each of the three has its own kernel, evidence and posterior, as a tuple.
 
-for name, one in zip(iris.target_names, model.posterior_, strict=True):
-    print(f"{name:10} against the rest: log evidence {one.log_evidence:.1f}")
+for name, posterior in zip(iris.target_names, model.posterior_, strict=True):
+    print(f"{name:10} against the rest: log evidence {posterior.log_evidence:.1f}")
 
 plt.show()

@@ -1,9 +1,9 @@
 """
-Counts with exposure
-====================
+Exposure turns counts into rates
+================================
 
-Twelve accidents in a year of heavy traffic may mean a lower risk than two in a quiet week. What is
-to be learnt is the rate per unit of exposure: per hour, per vehicle, per policy.
+Twelve accidents in a year of heavy traffic may mean a lower risk than two in a quiet week. The
+rate per unit of exposure is to be learnt: per hour, per vehicle, per policy.
 ``GPPoissonRegressor`` takes the exposure of every row and multiplies the rate by it.
 """
 
@@ -28,8 +28,8 @@ accidents = rng.poisson(traffic * rate(hour))
 X = hour[:, None]
 
 # %%
-# With exposure and without
-# -------------------------
+# Compare fits with and without exposure
+# --------------------------------------
 # Counts alone are highest by day, because of the traffic. Points on the right are counts by
 # exposure, and the band is the 90 % interval of the rate. It is wide by night, where little was
 # driven, although there are as many rows.

@@ -1,10 +1,10 @@
 """
-A likelihood of your own: values below a detection limit
-========================================================
+A censored likelihood needs only its log density
+================================================
 
-A sensor reports nothing below its limit. Leaving such rows out, or taking them for the limit, makes
-the curve too high. All that is needed to treat them correctly is the log density of one observation
-y given one latent value f, as a Python function.
+A sensor reports nothing below its limit. If such rows are left out, or taken for the limit, the
+curve is too high. The log density of one observation y given one latent value f, as a Python
+function, is enough to treat them correctly.
 """
 
 import matplotlib.pyplot as plt
@@ -18,11 +18,10 @@ LIMIT, SCALE, MEAN = 1.0, 0.15, 1.5
 
 def log_prob(f, y, theta):
     """Logistic noise; a value at the limit says only that the true one is below."""
-    limit, scale = theta[0], theta[1]
-    if y <= limit:
-        return -np.logaddexp(0.0, (f - limit) / scale)
-    z = (y - f) / scale
-    return -z - 2.0 * np.logaddexp(0.0, -z) - np.log(scale)
+    if y <= theta[0]:
+        return -np.logaddexp(0.0, (f - theta[0]) / theta[1])
+    z = (y - f) / theta[1]
+    return -z - 2.0 * np.logaddexp(0.0, -z) - np.log(theta[1])
 
 
 censored = Likelihood.from_log_prob(
@@ -48,31 +47,27 @@ plain = Likelihood.from_log_prob(
 
 
 def curve(likelihood, rows):
-    """Posterior mean and standard deviation of f along the axis."""
+    """Posterior mean of f along the axis."""
     at = x[rows, None]
     post = infer(kernel(at), y[rows], likelihood, table="exact", method="ep", mean=MEAN)
-    mean, variance = post.predict(kernel(fine[:, None], at), np.full(200, 1.5), mean=MEAN)
-    return mean, np.sqrt(variance)
+    return post.predict(kernel(fine[:, None], at), np.full(200, 1.5), mean=MEAN)[0]
 
 
-every = np.ones(x.size, dtype=bool)
+observed = y > LIMIT
 ways = {
-    "censored": (curve(censored, every), "#0072B2", "-"),
-    "limit taken for the value": (curve(plain, every), "#D55E00", "-."),
-    "rows at the limit left out": (curve(plain, y > LIMIT), "#009E73", ":"),
+    "censored": (curve(censored, y > 0.0), "-"),
+    "limit taken for the value": (curve(plain, y > 0.0), "-."),
+    "rows at the limit left out": (curve(plain, observed), ":"),
 }
 figure, ax = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
-for name, ((mean, std), colour, style) in ways.items():
-    ax.plot(fine, mean, style, color=colour, lw=2.0, label=name)
-    if name == "censored":
-        ax.fill_between(fine, mean - 1.645 * std, mean + 1.645 * std, color=colour, alpha=0.2, lw=0)
+for name, (mean, style) in ways.items():
+    ax.plot(fine, mean, style, lw=2.0, label=name)
     error = np.abs(mean - 1.5 - 1.2 * np.sin(fine)).mean()
     print(f"{name:27} mean error of the curve {error:.3f}")
 ax.plot(fine, 1.5 + 1.2 * np.sin(fine), "k--", lw=1.2, label="truth")
-seen = y > LIMIT
-ax.plot(x[seen], y[seen], "o", color="#5A5A5A", markersize=4.0, alpha=0.7, label="measured")
-ax.plot(x[~seen], y[~seen], "v", color="#5A5A5A", markersize=5.0, alpha=0.7, label="at the limit")
-ax.set(xlabel="x", ylabel="f")
+ax.plot(x[observed], y[observed], "o", color="0.4", markersize=4.0, label="measured")
+ax.plot(x[~observed], y[~observed], "v", color="0.4", markersize=5.0, label="at the limit")
+ax.set(xlabel="position x", ylabel="concentration")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
 # %%

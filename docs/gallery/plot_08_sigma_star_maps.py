@@ -1,6 +1,6 @@
 """
-How much smaller is QP's variance?
-==================================
+QP's variance is below EP's, most for skewed densities
+======================================================
 
 EP replaces a tilted density by the normal with its mean and variance. Quantile propagation keeps
 the mean and takes the standard deviation sigma* of the normal that is nearest in the Wasserstein

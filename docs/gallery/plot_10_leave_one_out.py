@@ -1,10 +1,10 @@
 """
-Leave-one-out without fitting again
-===================================
+One fit gives all leave-one-out densities
+=========================================
 
-How probable is each observation, given all others? The direct way takes N more fits. EP and QP have
-the answer when they end: the cavity of a row is the posterior without it, and log Z of that cavity
-is the leave-one-out log density. ``Posterior.loo`` returns it.
+The direct way to the probability of each observation given all others takes N more fits. EP and QP
+have the answer when they end: the cavity of a row is the posterior without it, and log Z of that
+cavity is the leave-one-out log density. ``Posterior.loo`` returns it.
 """
 
 import matplotlib.pyplot as plt
@@ -32,9 +32,9 @@ post = infer(K, y, method="ep")
 quick = post.loo()
 slow = []
 for i in range(60):
-    rest = np.delete(np.arange(60), i)
-    one = infer(K[np.ix_(rest, rest)], y[rest], method="ep")
-    mean, variance = one.predict(K[i, rest][None], K[i, i][None])
+    others = np.delete(np.arange(60), i)
+    fewer = infer(K[np.ix_(others, others)], y[others], method="ep")
+    mean, variance = fewer.predict(K[i, others][None], K[i, i][None])
     slow.append(norm.logcdf(y[i] * mean[0] / np.sqrt(1.0 + variance[0])))
 slow = np.array(slow)
 print(f"largest difference of the log densities: {np.abs(quick - slow).max():.3f}")

@@ -1,10 +1,10 @@
 """
-A series of counts and its forecast
-===================================
+Forecast daily counts with a trend and a weekly rhythm
+======================================================
 
-Calls to a help desk, day by day: a slow trend, a week's rhythm, and counts. One column and a kernel
-of a Markov process are a filter, whose cost grows with the number of days and not with its cube.
-Four months are learnt and one is forecast.
+Calls to a help desk are counted day by day: a slow trend, a weekly rhythm, and chance. One column
+and a Markov kernel make the process a filter, whose cost grows with the number of days and not with
+its cube. Four months are learnt and one is forecast.
 """
 
 import matplotlib.pyplot as plt
@@ -50,7 +50,7 @@ inside = display.covered.mean()
 print(f"{100 * inside:.0f} % of the {display.covered.size} later days are in the 90 % band")
 
 # %%
-# How many agents? Enough for the calls of a day with a probability of 99 %.
+# The 99 % quantile says how many calls to staff for.
 
 need = model.predict_quantiles(X[later][:7], q=0.99)
 print("99 % of the calls of the next seven days:", need.tolist())

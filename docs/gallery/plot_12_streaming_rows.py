@@ -1,10 +1,10 @@
 """
-Rows that arrive one after another
-==================================
+Extend a posterior row by row at constant cost
+==============================================
 
-A monitor reports good or bad about once a second, and what is wanted is the probability of bad,
-now, with an interval. ``SeriesPosterior.extend`` adds rows to a posterior. What is later than all
-others costs a sweep over the rows shortly before it, however long the series has become.
+A monitor reports good or bad about once a second, and the current probability of bad is wanted,
+with an interval. ``extend`` adds rows to a posterior. Rows that are later than all others cost a
+sweep over the rows shortly before them, however long the series has become.
 """
 
 import matplotlib.pyplot as plt
@@ -35,10 +35,10 @@ kernel = 1.5 * Matern(100.0, nu=1.5)
 
 parts = np.array_split(np.arange(t.size), 50)
 post = infer_series(t[parts[0]], y[parts[0]], kernel, mean=-1.5)
-seen, swept, now = [post.n], [post.swept], [post.predict(t[parts[0]][-1:], mean=-1.5)]
+counts, swept, now = [post.n], [post.swept], [post.predict(t[parts[0]][-1:], mean=-1.5)]
 for part in parts[1:]:
     post = post.extend(t[part], y[part], mean=-1.5)
-    seen.append(post.n)
+    counts.append(post.n)
     swept.append(post.swept)
     now.append(post.predict(t[part][-1:], mean=-1.5))
 whole = infer_series(t, y, kernel, mean=-1.5)
@@ -65,7 +65,7 @@ style = {"fmt": "o", "color": "#0072B2", "ms": 4.0, "capsize": 2.0, "lw": 1.2}
 above.errorbar(ends, p, [p - low, high - p], label="known at the time", **style)
 above.set(ylabel="P(bad)", ylim=(0.0, 1.0))
 below.bar(ends, swept, width=80.0, color="#0072B2", label="swept")
-below.plot(ends, seen, color="#D55E00", label="seen so far")
+below.plot(ends, counts, color="#D55E00", label="seen so far")
 below.set(xlabel="time (s)", ylabel="rows", yscale="log")
 figure.legend(loc="outside lower center", ncols=4, frameon=False)
 

@@ -1,13 +1,13 @@
 """
-A table built on a dask cluster
-===============================
+A dask cluster builds the same table, byte for byte
+===================================================
 
 A table of sigma* is made of chunks that do not depend on each other. Any dask cluster can compute
-them; the file is written by the process that asked. Its bytes do not depend on who computed what,
-and it carries a certificate: its error at nodes and between them, by a second rule of quadrature.
+them, and the calling process writes the file. It carries a certificate: its error at nodes and
+between them, by a second rule of quadrature.
 
-The cluster here has two workers, both on this machine. For any other one only the address differs,
-and ``tablegen build --scheduler tcp://host:8786`` does the same from a shell.
+The cluster here has two workers on this machine. Another cluster needs another address only, and
+``tablegen build --scheduler tcp://host:8786`` does the same from a shell.
 """
 
 import tempfile
@@ -29,8 +29,8 @@ grid = {
 folder = Path(tempfile.mkdtemp())
 
 # %%
-# On the cluster and without it
-# -----------------------------
+# Build twice and compare
+# -----------------------
 # Both files are compared byte by byte. The errors are those of the certificate: at nodes, and amid
 # cells, where bilinear interpolation is worst.
 
@@ -39,11 +39,11 @@ with LocalCluster(dashboard_address=None, host="127.0.0.1", **options) as cluste
     done = tablegen.build(
         "probit", folder / "cluster.h5", scheduler=cluster.scheduler_address, **grid
     )
-here = tablegen.build("probit", folder / "here.h5", workers=1, **grid)
+local = tablegen.build("probit", folder / "local.h5", workers=1, **grid)
 errors = {part: done.certificate[part]["max_relative_error"] for part in ("nodes", "cells")}
 print(f"shape {done.shape}, largest error at nodes {errors['nodes']:.1e}", end=" ")
 print(f"and amid cells {errors['cells']:.1e}")
-print("the same bytes:", (folder / "cluster.h5").read_bytes() == (folder / "here.h5").read_bytes())
+print("the same bytes:", (folder / "cluster.h5").read_bytes() == (folder / "local.h5").read_bytes())
 
 # %%
 # A look at it

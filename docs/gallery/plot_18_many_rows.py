@@ -1,10 +1,10 @@
 """
-Ten thousand rows
-=================
+Sixty inducing points stand for ten thousand rows
+=================================================
 
-A dense Gaussian process costs the cube of the number of rows. Inducing points take the place of the
-rows: M of them cost N M². By default ``GPClassifier`` takes them where there are more than 1500
-rows, and chooses how many; here their number is given, to show what it does.
+A dense Gaussian process costs the cube of the number of rows. M inducing points cost N M². By
+default ``GPClassifier`` takes them above 1500 rows and chooses how many. Their number is given
+here, to show what it does.
 """
 
 import time
@@ -30,10 +30,10 @@ y, hidden = ((rng.random(len(a)) < truth(a)).astype(int) for a in (X, new))
 print(f"log loss of the truth: {log_loss(hidden, truth(new)):.4f}")
 
 # %%
-# How many inducing points?
-# -------------------------
-# As many as the function has detail. Too few make the map smooth, and the loss of new rows says so;
-# beyond some number nothing is gained but time.
+# More points until the loss stops falling
+# ----------------------------------------
+# The function needs as many points as it has detail. Too few make the map smooth, and the loss on
+# new rows shows it. Beyond some number nothing is gained and time is lost.
 
 figure, panels = plt.subplots(1, 3, figsize=(14.0, 4.8), sharey=True, layout="constrained")
 for ax, m in zip(panels, (8, 30, 60), strict=True):
@@ -43,6 +43,7 @@ for ax, m in zip(panels, (8, 30, 60), strict=True):
     loss = log_loss(hidden, model.predict_proba(new))
     BoundaryDisplay.from_estimator(model, X, y, ax=ax, points=False, bar=m == 60)
     ax.plot(*model.inducing_points_.T, "k+", markersize=6.0)
+    ax.set(xlabel="first feature", ylabel="second feature")
     ax.set(title=f"{m} inducing points (+): {loss:.4f}", xlim=(-2, 2), ylim=(-2, 2))
     print(f"M = {m:3}: log loss {loss:.4f}, {seconds:.1f} s of one core")
 

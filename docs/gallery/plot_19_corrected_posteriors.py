@@ -1,8 +1,8 @@
 """
-When a normal is not enough
-===========================
+Corrected marginals find the skewness that a normal misses
+==========================================================
 
-EP and QP give a normal for every latent value. Where labels are separable the true posterior is
+EP and QP give a normal for every latent value. If labels are separable, the true posterior is
 skewed, and wider than that. ``Posterior.check`` says so in sentences, and ``Posterior.marginals``
 returns corrected densities.
 """

@@ -1,9 +1,9 @@
 """
-Who is best, and how sure that is
-=================================
+Rank players from games while strengths change
+==============================================
 
-Results of games in, strengths with bands and probabilities of ranks out. Where games have dates,
-strength is a series.
+Results of games go in; strengths with bands and probabilities of ranks come out. If games have
+dates, strength is a series.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ days = np.sort(rng.uniform(0.0, 360.0, 240))
 
 
 def strength(player, day):
-    """What nobody knows: two of the six change places."""
+    """True strength; two of the six change places."""
     level = np.array([0.8, 0.4, 0.0, -0.2, -0.6, -0.9])[player]
     drift = np.where(player == 0, -1.0, np.where(player == 4, 1.0, 0.0))
     return level + drift * (day - 180.0) / 180.0
@@ -28,14 +28,14 @@ f = strength(pairs, days[:, None])
 scores = (f[:, 0] - f[:, 1] + rng.normal(size=240) > 0.0).astype(float)
 
 # %%
-# With dates and without
-# ----------------------
+# Compare fits with and without dates
+# -----------------------------------
 # The evidence says whether strengths changed.
 
 still = GPPreference().fit(None, names[pairs], scores=scores)
 moving = GPPreference().fit(None, names[pairs], scores=scores, times=days)
-print(f"log evidence: {still.log_marginal_likelihood_value_:.1f} without dates,")
-print(f"              {moving.log_marginal_likelihood_value_:.1f} with dates")
+for name, model in (("without", still), ("with", moving)):
+    print(f"log evidence {name} dates {model.log_marginal_likelihood_value_:.1f}")
 
 figure, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 grid = np.linspace(0.0, 360.0, 61)
@@ -45,14 +45,14 @@ for k, colour in ((0, "#0072B2"), (2, "#5A5A5A"), (4, "#D55E00")):
     panel.plot(grid, mean, color=colour, label=names[k])
     truth = strength(k, grid) - np.mean([strength(np.array(j), grid) for j in range(6)], axis=0)
     panel.plot(grid, truth, color=colour, linestyle="--")
-panel.set(title="three of six, 90 % bands; dashed: truth", xlabel="day", ylabel="utility")
+panel.set(xlabel="day", ylabel="strength (dashed: truth), with 90 % band")
 panel.legend(frameon=False)
 plt.show()
 
 # %%
 # Ranks on the last day
 # ---------------------
-# From joint draws of all strengths: a row is a player, a column a place.
+# Probabilities come from joint draws of all strengths.
 
 ranks = moving.rank_proba()
 figure, panel = plt.subplots(figsize=(5.0, 4.2), layout="constrained")
@@ -60,8 +60,8 @@ image = panel.imshow(ranks, cmap="Blues", vmin=0.0, vmax=1.0)
 for i in range(6):
     for j in range(6):
         if ranks[i, j] >= 0.05:
-            colour = "white" if ranks[i, j] > 0.6 else "black"
-            panel.text(j, i, f"{ranks[i, j]:.2f}", ha="center", va="center", color=colour)
+            style = {"ha": "center", "color": "white" if ranks[i, j] > 0.6 else "black"}
+            panel.text(j, i, f"{ranks[i, j]:.2f}", va="center", **style)
 panel.set_xticks(range(6), [str(place) for place in range(1, 7)])
 panel.set_yticks(range(6), moving.items_)
 panel.set(title="probability of each place on the last day", xlabel="place", ylabel="player")

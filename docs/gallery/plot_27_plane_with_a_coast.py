@@ -1,9 +1,9 @@
 """
-A field with a coast
-====================
+A field that respects a coast predicts better near it
+=====================================================
 
-Counts of fish along two shores of a headland: what is near across land is far by water. Triangles
-end at the coast, and the field knows it.
+Fish are counted along two shores of a headland. Places that are near across land are far by
+water. Triangles end at the coast, so the field knows it.
 """
 
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ counts = rng.poisson(rate(*points.T))
 data = {"x": points[:, 0], "y": points[:, 1]}
 
 # %%
-# With the coast, and on a plain square
-# -------------------------------------
+# Fit with the coast and on a plain square
+# ----------------------------------------
 
 models = {}
 for name, boundary in {"coast": coast, "no coast": None}.items():
@@ -54,5 +54,12 @@ figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.2), layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=False):
     EffectMapDisplay.from_estimator(model, "plane(x, y)", ax=ax, clim=(-1.8, 1.8))
     ax.plot(*np.vstack([coast, coast[:1]]).T, color="black", linewidth=0.8)
-    ax.set(title=name, xlabel="x", ylabel="y", xlim=(-0.1, 4.1), ylim=(-0.1, 4.1))
+    ax.plot(*points.T, ".", color="white", markersize=1.5)
+    ax.set(
+        title=name,
+        xlabel="west to east, km",
+        ylabel="south to north, km",
+        xlim=(-0.1, 4.1),
+        ylim=(-0.1, 4.1),
+    )
 plt.show()

@@ -1,9 +1,9 @@
 """
-Time and place
-==============
+Predict a map for a week without data
+=====================================
 
-A field in the plane that changes from week to week, by an autoregression times a Matern field. A
-week that was not seen is as its neighbours are, with a wider band.
+A field in the plane changes from week to week: an autoregression times a Matérn field. A week
+without data resembles its neighbours, with a wider band.
 """
 
 import matplotlib.pyplot as plt
@@ -38,7 +38,7 @@ print(model.summary())
 # ----------------------------------
 
 side = np.linspace(0.0, 1.0, 41)
-gx, gy = (one.ravel() for one in np.meshgrid(side, side))
+gx, gy = np.reshape(np.meshgrid(side, side), (2, -1))
 figure, axes = plt.subplots(2, 3, figsize=(9.0, 5.6), layout="constrained")
 for k, now in enumerate((4, 5, 6)):
     at = {"week": np.full(gx.size, now), "x": gx, "y": gy}
@@ -46,10 +46,12 @@ for k, now in enumerate((4, 5, 6)):
     for ax, values, limits in zip(
         axes[:, k], (mean, np.sqrt(variance)), ((0.0, 2.2), (0.0, 0.8)), strict=False
     ):
-        drawn = ax.pcolormesh(side, side, values.reshape(41, 41), vmin=limits[0], vmax=limits[1])
+        image = ax.pcolormesh(side, side, values.reshape(41, 41), vmin=limits[0], vmax=limits[1])
+        if k == 2:
+            figure.colorbar(image, ax=ax)
     axes[0, k].plot(x[week == now], y[week == now], ".", color="white", markersize=2)
-    axes[0, k].set(title=f"week {now}", xticks=[], yticks=[])
-    axes[1, k].set(xlabel="x", xticks=[], yticks=[])
-axes[0, 0].set_ylabel("log rate, mean")
-axes[1, 0].set_ylabel("standard deviation")
+    axes[0, k].set_title(f"week {now}")
+    axes[1, k].set_xlabel("west to east, km")
+axes[0, 0].set_ylabel("log rate: mean")
+axes[1, 0].set_ylabel("log rate: standard deviation")
 plt.show()
