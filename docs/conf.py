@@ -80,7 +80,7 @@ numpydoc_xref_aliases = {
             "CorrectedEvidence": "qpruntime.inference.corrections.corrected",
             "CrossFitted": "qpruntime.estimators.prior_mean",
             "Lookups": "qpruntime.inference.posterior",
-            "Marginals": "qpruntime.inference.corrections.marginals",
+            "CorrectedMarginals": "qpruntime.inference.corrections.marginals",
             "Optimum": "qpruntime.learning.optimise",
             "Sites": "qpruntime.inference.sites",
         }.items()

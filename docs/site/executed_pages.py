@@ -26,7 +26,7 @@ FIGURES = "auto_pages"
 
 
 class Shown(NamedTuple):
-    """What one block printed, and its figures as PNG."""
+    """Text that one block printed, and its figures as PNG."""
 
     text: str
     figures: list[bytes]
@@ -89,6 +89,7 @@ def with_results(text: str, page: str, source: Path) -> str:
     count = 0
 
     def shown(match: re.Match[str]) -> str:
+        """Return a block with its output and figures under it."""
         nonlocal count
         result, parts = next(results), [match[0]]
         if result.text.strip():

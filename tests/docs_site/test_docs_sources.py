@@ -124,7 +124,7 @@ def test_the_configuration_is_read(monkeypatch):
     for name, (address, inventory) in conf["intersphinx_mapping"].items():
         assert address.startswith("https://")
         assert (DOCS / inventory).is_file(), name
-    own = {path.stem for path in (DOCS / "site").glob("*.py")} - {"cheap_examples"}
+    own = {path.stem for path in (DOCS / "site").glob("*.py")} - {"cheap_examples", "figure_style"}
     assert own <= set(conf["extensions"])
 
 
