@@ -55,7 +55,7 @@ print(f"Laplace's maximum {grid[evidence.argmax()]:.2f}, drawn with {truth}")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained")
 left.plot(grid, np.exp(evidence - evidence.max()), "--", label="Laplace, relative evidence")
-ends = table["groups(clinic): sd"]
+ends = table["clinic: sd"]
 left.hlines(0.5, ends["2.5%"], ends["97.5%"], lw=3, color="#D55E00", label="EP with pairs, 95 %")
 left.plot(ends["mean"], 0.5, "o", color="#D55E00")
 left.axvline(truth, color="black", linewidth=0.8, label="truth")
