@@ -137,7 +137,7 @@ def test_time_left():
 def test_the_default_order(monkeypatch):
     orders = {order: infer(K, Y, order=order) for order in ("sequential", "parallel")}
     np.testing.assert_array_equal(infer(K, Y).mean, orders["sequential"].mean)
-    monkeypatch.setattr("qpruntime.inference.infer._MANY", N)
+    monkeypatch.setattr("qpruntime.inference.infer._PARALLEL_FROM", N)
     np.testing.assert_array_equal(infer(K, Y).mean, orders["parallel"].mean)
     # tol is 1e-6 of the sites.
     np.testing.assert_allclose(infer(K, Y).mean, orders["sequential"].mean, atol=1e-5)

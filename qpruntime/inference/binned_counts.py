@@ -22,19 +22,19 @@ from qpruntime.kernels.expression import Leaf, Node, read
 
 __all__ = ["Bins", "count_bins"]
 
-# Width of a bin, in length-scales, up to which the logarithm of its mean rate is near enough.
-_WIDEST = 0.5
-# Places of a bin at which f is averaged: Gauss-Legendre, for polynomials of degree 7.
-_PLACES = 4
+# Widest bin, in length-scales, whose log mean rate is approximated well enough.
+_MAX_RELATIVE_WIDTH = 0.5
+# Gauss-Legendre nodes that average f over a bin: exact for polynomials of degree 7.
+_NODES_PER_BIN = 4
 
 
 class Bins(NamedTuple):
-    """What `infer` takes for counts over N bins.
+    """Arguments of `infer` for counts over N bins.
 
     Attributes
     ----------
     points : ndarray, shape (n, 1)
-        Where the latent values are: four places in each bin.
+        Positions of the latent values: four nodes in each bin.
     operator : csr_array, shape (N, n)
         Means of f over bins.
     mean : ndarray, shape (n,)
@@ -51,20 +51,20 @@ def count_bins(
 ) -> Bins:
     """Return latent points, operator and prior mean for counts over bins, of a rate exp(f).
 
-    Bins may be half a length-scale wide at most. With variance 2 the logarithm of the mean rate of
-    such a bin is then off by .03 (RBF) to .04 (Matern, nu=2.5), as a standard deviation.
+    Bins may be half a length-scale wide at most. The log mean rate of such a bin then has an error
+    of standard deviation 0.03 (RBF) to 0.04 (Matern, nu=2.5), for a prior variance of 2.
 
     Parameters
     ----------
     edges : array-like, shape (N + 1,) or (N, 2)
-        Of bins one after the other, or of each.
+        Edges of adjacent bins, or start and end of each bin.
     kernel : scikit-learn kernel
-        Of f, a sum or product of constants and kernels with a length-scale, as it is to be inferred
-        with.
+        Covariance of f, as inference will use it: a sum or product of constants and kernels with a
+        length-scale.
     mean : float
         Prior mean of f, the logarithm of a rate per unit of the edges.
     exposure : array-like, shape (N,), optional
-        What the rate in each bin is multiplied by.
+        Factor of the rate in each bin.
 
     Returns
     -------
@@ -92,56 +92,60 @@ def count_bins(
         raise no_kernel(kernel)
     low, high = _bounds(edges)
     width = high - low
-    length = min(_lengths(read(kernel), kernel), default=np.inf)
-    if (wide := np.flatnonzero(width > _WIDEST * length * (1.0 + 1e-9))).size:
+    length = min(_length_scales(read(kernel), kernel), default=np.inf)
+    if (wide := np.flatnonzero(width > _MAX_RELATIVE_WIDTH * length * (1.0 + 1e-9))).size:
         i = int(wide[0])
         raise InputError(
             f"bin {i} is {width[i]:.4g} wide, and the kernel's length-scale is {length:.4g}: bins "
-            f"may be half of that at most, {_WIDEST * length:.4g}, for a count sees the mean rate "
-            "and not that of its logarithm; divide the bin, or take counts of more places"
+            f"may be half of that at most, {_MAX_RELATIVE_WIDTH * length:.4g}, because a count "
+            "sees the mean rate and not that of its logarithm; divide the bin, or take counts of "
+            "more places"
         )
     logs = np.log(width)
     if exposure is not None:
-        given = finite(exposure, "exposure", (len(low),))
-        if (given <= 0.0).any():
-            raise InputError(f"exposure must be above 0, got {given.min():g}")
-        logs = logs + np.log(given)
-    at, weights = np.polynomial.legendre.leggauss(_PLACES)
+        exposures = finite(exposure, "exposure", (len(low),))
+        if (exposures <= 0.0).any():
+            raise InputError(f"exposure must be above 0, got {exposures.min():g}")
+        logs = logs + np.log(exposures)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES_PER_BIN)
     weights = weights / 2.0
-    points = ((low + high)[:, None] + width[:, None] * at).reshape(-1, 1) / 2.0
-    within = np.array([_within(kernel, rows, weights) for rows in np.split(points, len(low))])
+    points = ((low + high)[:, None] + width[:, None] * nodes).reshape(-1, 1) / 2.0
+    variance_within = np.array(
+        [_variance_within(kernel, rows, weights) for rows in np.split(points, len(low))]
+    )
     count = len(low)
-    columns = np.arange(count * _PLACES)
-    values = np.tile(weights, count), (columns // _PLACES, columns)
+    columns = np.arange(count * _NODES_PER_BIN)
+    values = np.tile(weights, count), (columns // _NODES_PER_BIN, columns)
     operator = sparse.csr_array(values, shape=(count, columns.size))
-    prior = number(mean, "mean") + logs + 0.5 * within
-    return Bins(points, operator, np.repeat(prior, _PLACES))
+    prior = number(mean, "mean") + logs + 0.5 * variance_within
+    return Bins(points, operator, np.repeat(prior, _NODES_PER_BIN))
 
 
-def _within(kernel: Kernel, points: Array, weights: Array) -> float:
-    """Prior variance of f within a bin: of one place, less that of the mean."""
+def _variance_within(kernel: Kernel, points: Array, weights: Array) -> float:
+    """Return the prior variance of f within a bin: the mean variance less that of the mean."""
     return float(weights @ kernel.diag(points) - weights @ kernel(points) @ weights)
 
 
 def _bounds(edges: ArrayLike) -> tuple[Array, Array]:
-    found = finite(edges, "edges")
-    if found.ndim == 1 and found.size > 1:
-        low, high = found[:-1], found[1:]
-    elif found.ndim == 2 and found.shape[1] == 2 and len(found):
-        low, high = found.T
+    """Return the lower and upper ends of the bins."""
+    ends = finite(edges, "edges")
+    if ends.ndim == 1 and ends.size > 1:
+        low, high = ends[:-1], ends[1:]
+    elif ends.ndim == 2 and ends.shape[1] == 2 and len(ends):
+        low, high = ends.T
     else:
-        raise InputError(f"edges must have shape (N + 1,) or (N, 2), got {found.shape}")
+        raise InputError(f"edges must have shape (N + 1,) or (N, 2), got {ends.shape}")
     if not (high > low).all():
         i = int(np.argmin(high > low))
         raise InputError(f"bin {i} ends at {high[i]:g}, and must end above its start {low[i]:g}")
     return low, high
 
 
-def _lengths(node: Node, kernel: Kernel) -> Iterator[float]:
-    """Length-scales of all parts."""
+def _length_scales(node: Node, kernel: Kernel) -> Iterator[float]:
+    """Yield the length-scales of all parts."""
     if not isinstance(node, Leaf):
-        yield from _lengths(node.one, kernel)
-        yield from _lengths(node.two, kernel)
+        yield from _length_scales(node.one, kernel)
+        yield from _length_scales(node.two, kernel)
     elif node.parts.constant:
         return
     elif node.parts.scaled and node.parts.shape is not None:

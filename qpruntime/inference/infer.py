@@ -36,21 +36,21 @@ from qpruntime.projection.table import Table
 
 __all__ = ["infer"]
 
-# From here on the parallel order is the default where there is one fixed point only. It takes half
-# the time from N = 200 on; below this nobody waits, and results stay those of the plain loop.
-_MANY = 1000
-# Arrays of N x N that any run takes beside K: a factor and its inverse.
-_BESIDE = 2.0
-# A run takes as long as so many Cholesky factorisations; measured 14 and 28 at N = 1600, and more
-# where it takes more iterations.
-_WORK = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
+# The parallel order is the default from this number of rows on, if there is only one fixed point.
+# It takes half the time from N = 200 on; smaller problems are fast anyway and keep the plain loop.
+_PARALLEL_FROM = 1000
+# Number of N x N arrays that any run needs besides K: a factor and its inverse.
+_WORKSPACE_MATRICES = 2.0
+# Duration of a run in Cholesky factorisations; measured 14 and 28 at N = 1600, and more for runs
+# of more iterations.
+_FACTORISATIONS = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
 
 
 def _rows(K: Any, *_: Any, **__: Any) -> int:
-    """How many rows K has, if it is anything like a matrix."""
+    """Return the number of rows of K, or 0 if K is not like a matrix."""
     try:
         return len(K)
-    except Exception:  # of anything that is no matrix; it is refused in words later
+    except Exception:  # `infer` refuses anything that is no matrix with a message
         return 0
 
 
@@ -197,7 +197,7 @@ def infer(
         functionals = functionals_prior(rows, K, prior, latent)
         problem = Problem(functionals, y, projector, power=power, weights=weights)
     if order is None:
-        many = latent or n >= _MANY
+        many = latent or n >= _PARALLEL_FROM
         order = "parallel" if many and problem.nonnegative else "sequential"
     width = len(K) if latent else n
     _announce(width, "parallel" if method == "vb" else order, max_sweeps)
@@ -226,9 +226,9 @@ def _check_memory(K: Any) -> None:
     """Raise `InputError` if inference with this matrix cannot fit into memory."""
     shape: Any = getattr(K, "shape", ())
     if len(shape) == 2 and shape[0] == shape[1]:
-        own = 0.0 if getattr(K, "dtype", None) == np.float64 else 1.0
+        copies = 0.0 if getattr(K, "dtype", None) == np.float64 else 1.0
         require(
-            squares(int(shape[0]), _BESIDE + own),
+            squares(int(shape[0]), _WORKSPACE_MATRICES + copies),
             f"inference with N = {shape[0]}",
             "infer_sparse takes inducing inputs instead, infer_series a series; or pass fewer rows",
         )
@@ -236,7 +236,7 @@ def _check_memory(K: Any) -> None:
 
 def _announce(n: int, order: str, max_sweeps: int) -> None:
     """Say how long inference will take, if that is long."""
-    work = min(_WORK[order], 7.0 * max_sweeps)
+    work = min(_FACTORISATIONS[order], 7.0 * max_sweeps)
     faster = 'order="parallel" costs less, ' if order != "parallel" else ""
     announce(
         f"inference with N = {n}",

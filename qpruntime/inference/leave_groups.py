@@ -20,8 +20,8 @@ from qpruntime.projection.projector import project_arrays
 
 __all__ = ["leave_groups_out"]
 
-# Rows of groups that are handled together.
-_BLOCK = 1024
+# Number of rows in a block of whole groups.
+_ROWS_PER_BLOCK = 1024
 
 Numbers = NDArray[np.intp]
 
@@ -40,8 +40,8 @@ class _Rows(NamedTuple):
     covariance: Callable[[slice], Array]
 
 
-class _Group(NamedTuple):
-    """How an engine describes rows, and the log densities of rows of these moments."""
+class _RowAccess(NamedTuple):
+    """Access to an engine: its description of rows, and log densities of rows given moments."""
 
     describe: Callable[[Numbers], _Rows]
     log_densities: Callable[[Numbers, Array, Array], Array]
@@ -50,8 +50,8 @@ class _Group(NamedTuple):
 def leave_groups_out(posterior: Any, codes: Numbers, rows: Numbers, coincide: bool) -> Array:
     """Return log p(y_i | rows of other groups) of some rows, shape (n,).
 
-    As `Posterior.loo`, at the sites of the fit: no fit is repeated. With nearest rows, groups whose
-    rows do not coincide are left out of the posterior of the inducing points alone.
+    The sites of the fit are kept, as in `Posterior.loo`: no fit is repeated. A fit with nearest
+    rows leaves groups whose rows do not coincide out of the posterior of the inducing points only.
 
     Parameters
     ----------
@@ -75,34 +75,36 @@ def leave_groups_out(posterior: Any, codes: Numbers, rows: Numbers, coincide: bo
         posterior = posterior.sparse
     solution = solution_of(posterior)
     if solution.name == "inducing":
-        return _by_group(codes, rows, _of_features(solution.with_rows))
+        return _leave_out(codes, rows, _sparse_rows(solution.with_rows))
     if solution.name == "markov":
         if not coincide:
             raise InputError(
                 'solver="markov" leaves out rows of equal times only, and those of a group differ: '
                 'use solver="dense"'
             )
-        return _by_group(codes, rows, _of_series(posterior, solution))
-    return _by_group(codes, rows, _of_matrix(posterior, solution))
+        return _leave_out(codes, rows, _series_rows(posterior, solution))
+    return _leave_out(codes, rows, _dense_rows(posterior, solution))
 
 
-def _by_group(codes: Numbers, rows: Numbers, engine: _Group) -> Array:
-    """Log densities of some rows, each without its group."""
-    wanted = np.unique(codes[rows])
+def _leave_out(codes: Numbers, rows: Numbers, engine: _RowAccess) -> Array:
+    """Return log densities of selected rows, each without its group."""
+    groups = np.unique(codes[rows])
     order = np.argsort(codes, kind="stable")
-    first = np.searchsorted(codes[order], wanted)
-    last = np.searchsorted(codes[order], wanted, side="right")
+    first = np.searchsorted(codes[order], groups)
+    last = np.searchsorted(codes[order], groups, side="right")
     mean, variance = np.full((2, codes.size), np.nan)
     begin = 0
-    while begin < wanted.size:
-        end = begin + max(1, int(np.searchsorted(np.cumsum(last[begin:] - first[begin:]), _BLOCK)))
+    while begin < groups.size:
+        end = begin + max(
+            1, int(np.searchsorted(np.cumsum(last[begin:] - first[begin:]), _ROWS_PER_BLOCK))
+        )
         members = np.concatenate([order[first[g] : last[g]] for g in range(begin, end)])
-        told, at = engine.describe(members), 0
+        described, offset = engine.describe(members), 0
         for g in range(begin, end):
-            some = slice(at, at + last[g] - first[g])
-            own = members[some]
-            mean[own], variance[own] = _without(told, some)
-            at = some.stop
+            group_slice = slice(offset, offset + last[g] - first[g])
+            group_rows = members[group_slice]
+            mean[group_rows], variance[group_rows] = _without_group(described, group_slice)
+            offset = group_slice.stop
         begin = end
     if not (variance[rows] > 0.0).all():
         raise NumericalError(
@@ -112,87 +114,86 @@ def _by_group(codes: Numbers, rows: Numbers, engine: _Group) -> Array:
     return engine.log_densities(rows, mean[rows], variance[rows])
 
 
-def _without(told: _Rows, some: slice) -> tuple[Array, Array]:
-    """Mean and variance of rows of one group without their sites; no number where improper.
+def _without_group(told: _Rows, rows: slice) -> tuple[Array, Array]:
+    """Return mean and variance of the rows of a group without their sites; NaN if improper.
 
-    Of N(m, S) the sites t = (tau, nu) leave the precision S^-1 - tau, so the covariance is
+    Removing the sites (tau, nu) from N(m, S) leaves the precision S^-1 - tau, so the covariance is
     (1 - S tau)^-1 S and the mean (1 - S tau)^-1 (m - S nu): S may be singular.
     """
-    S, tau = told.covariance(some), told.tau[some]
-    left = np.eye(len(S)) - S * tau
+    S, tau = told.covariance(rows), told.tau[rows]
+    lhs = np.eye(len(S)) - S * tau
     try:
-        right = np.column_stack([told.mean[some] - S @ told.nu[some], S])
-        found = np.asarray(np.linalg.solve(left, right), dtype=float)
+        rhs = np.column_stack([told.mean[rows] - S @ told.nu[rows], S])
+        solved = np.asarray(np.linalg.solve(lhs, rhs), dtype=float)
     except np.linalg.LinAlgError:
         return np.full(len(S), np.nan), np.full(len(S), np.nan)
-    variance: Array = found[:, 1:].diagonal()
-    # The determinant tells whether the precision that is left is one.
-    proper = np.linalg.slogdet(left)[0] > 0.0 and (variance >= 0.0).all()
-    mean: Array = found[:, 0]
-    return mean, np.where(proper, variance + told.rest[some], np.nan)
+    variance = solved[:, 1:].diagonal()
+    # The remaining precision is positive definite only if the determinant is positive.
+    proper = np.linalg.slogdet(lhs)[0] > 0.0 and (variance >= 0.0).all()
+    return solved[:, 0], np.where(proper, variance + told.rest[rows], np.nan)
 
 
-def _of_matrix(posterior: Any, solution: Any) -> _Group:
-    """Rows of the dense engine."""
+def _dense_rows(posterior: Any, solution: Any) -> _RowAccess:
+    """Return access to the rows of the dense engine."""
     data, K = solution.observed(), solution.observed().K
     if K is None:
         raise InputError("groups of rows are left out with post.with_covariance(K) of a pickle")
     (tau, nu), mean, kept = posterior.sites, posterior.mean, solution.kept
 
     def describe(members: Numbers) -> _Rows:
-        def covariance(some: slice) -> Array:
-            own = members[some]
-            across = np.ascontiguousarray(K[own])
-            found: Array = across[:, own] - kept.reduced(across)
-            return found
+        def covariance(rows: slice) -> Array:
+            row_numbers = members[rows]
+            across = np.ascontiguousarray(K[row_numbers])
+            return np.asarray(across[:, row_numbers] - kept.reduced(across))
 
-        nothing = np.zeros(members.size)
-        return _Rows(mean[members], tau[members], nu[members], nothing, covariance)
+        zeros = np.zeros(members.size)
+        return _Rows(mean[members], tau[members], nu[members], zeros, covariance)
 
-    return _Group(describe, _by_likelihood(data.likelihood, data.y))
+    return _RowAccess(describe, _by_likelihood(data.likelihood, data.y))
 
 
-def _of_series(posterior: Any, solution: Any) -> _Group:
-    """Rows of equal times, which have one value between them."""
+def _series_rows(posterior: Any, solution: Any) -> _RowAccess:
+    """Return access to rows of a series; rows of equal times share one latent value."""
     (tau, nu), mean, variance = posterior.sites, posterior.mean, posterior.variance
     y = solution.series.y[np.argsort(joined_pieces(solution.pieces, "index"))]
 
     def describe(members: Numbers) -> _Rows:
-        def covariance(some: slice) -> Array:
-            own = members[some]
-            return np.full((own.size, own.size), variance[own].mean())
+        def covariance(rows: slice) -> Array:
+            row_numbers = members[rows]
+            return np.full((row_numbers.size, row_numbers.size), variance[row_numbers].mean())
 
-        nothing = np.zeros(members.size)
-        return _Rows(mean[members], tau[members], nu[members], nothing, covariance)
+        zeros = np.zeros(members.size)
+        return _Rows(mean[members], tau[members], nu[members], zeros, covariance)
 
-    return _Group(describe, _by_likelihood(solution.series.projector.likelihood, y))
+    return _RowAccess(describe, _by_likelihood(solution.series.projector.likelihood, y))
 
 
-def _of_features(engine: Engine) -> _Group:
+def _sparse_rows(engine: Engine) -> _RowAccess:
     """Rows of inducing points: sites of what these say, and what they leave open on top."""
     state, rule = engine.state, engine.rule
     all_tau, all_nu = engine.sites
 
     def describe(members: Numbers) -> _Rows:
+        """Return moments and sites of rows, by their features."""
         phi, r = state.inducing.features(engine.rows.some(members).X)
         mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
-        solved = np.asarray(divide(phi, state.rounded), dtype=float)
+        whitened = np.asarray(divide(phi, state.rounded), dtype=float)
         tau, nu, r = all_tau[members], all_nu[members], np.asarray(r, dtype=float)
         share = 1.0 + rule.power * r * tau
 
-        def covariance(some: slice) -> Array:
-            return solved[some] @ solved[some].T
+        def covariance(rows: slice) -> Array:
+            return whitened[rows] @ whitened[rows].T
 
         return _Rows(mean, tau / share, nu / share, r, covariance)
 
     def log_densities(rows: Numbers, mean: Array, variance: Array) -> Array:
-        some = engine.rows.some(rows)
-        mean = mean if some.prior is None else mean + some.prior
-        scale = 1.0 if some.scale is None else some.scale
+        selected = engine.rows.some(rows)
+        mean = mean if selected.prior is None else mean + selected.prior
+        scale = 1.0 if selected.scale is None else selected.scale
         deviation = scale * np.sqrt(variance)
-        return rule.project(scale * mean, deviation, some.y, None, "log_z", whole=True)[0]
+        return rule.project(scale * mean, deviation, selected.y, None, "log_z", whole=True)[0]
 
-    return _Group(describe, log_densities)
+    return _RowAccess(describe, log_densities)
 
 
 def _by_likelihood(likelihood: Likelihood, y: Array) -> Callable[[Numbers, Array, Array], Array]:

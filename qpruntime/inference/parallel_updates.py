@@ -35,49 +35,49 @@ __all__ = [
 
 def propose_matched(
     solved: Solved,
-    asked: SiteProblem,
+    problem: SiteProblem,
     marginals: tuple[Array, Array],
     sites: Sites,
     steps: int,
     counts: Counts,
 ) -> tuple[Sites, Array, Array]:
-    """`Solved.propose` by the other methods of the contract."""
+    """Implement `Solved.propose` by the other methods of the contract."""
     variance, kept = marginals
     for _ in range(steps):
-        sites = match_means(solved, asked, marginals, sites)
-    here = Marginals(solved.mean, variance, kept, solved.weights)
-    return sites, *propose_all(asked, asked.rules(), here, sites, counts)
+        sites = match_means(solved, problem, marginals, sites)
+    posterior = Marginals(solved.mean, variance, kept, solved.weights)
+    return sites, *propose_all(problem, problem.rules(), posterior, sites, counts)
 
 
 def match_means(
-    solved: Solved, asked: SiteProblem, marginals: tuple[Array, Array], sites: Sites
+    solved: Solved, problem: SiteProblem, marginals: tuple[Array, Array], sites: Sites
 ) -> Sites:
-    """Move nu, with tau and so the variances fixed, so that marginal = projected means."""
-    here, nu = Marginals(solved.mean, *marginals, solved.weights), sites.nu.copy()
-    rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
-    changes = propose_all(asked, rules, here, sites, ignored)
-    match(rules[2], (*here,), (sites.tau, nu), (*changes,))
+    """Move nu so that marginal means equal projected means, with tau and the variances fixed."""
+    posterior, nu = Marginals(solved.mean, *marginals, solved.weights), sites.nu.copy()
+    rules, ignored = problem.matching(), np.zeros(3, dtype=np.int64)
+    changes = propose_all(problem, rules, posterior, sites, ignored)
+    match(rules[2], (*posterior,), (sites.tau, nu), (*changes,))
     solved.relocate(nu)
     return Sites(sites.tau, nu)
 
 
 def propose_all(
-    asked: SiteProblem, rules: PlainRules, marginals: Marginals, sites: Sites, counts: Counts
+    problem: SiteProblem, rules: PlainRules, marginals: Marginals, sites: Sites, counts: Counts
 ) -> Sites:
-    """Changes of all sites that one and the same posterior asks for."""
-    d_tau, d_nu, failure = np.empty(asked.n), np.empty(asked.n), np.zeros(2)
+    """Return the changes of all sites that one posterior proposes."""
+    d_tau, d_nu, failure = np.empty(problem.n), np.empty(problem.n), np.zeros(2)
     status, site = propose_each(
-        rules, asked.observations, (*marginals,), (*sites,), (d_tau, d_nu), (counts, failure)
+        rules, problem.observations, (*marginals,), (*sites,), (d_tau, d_nu), (counts, failure)
     )
-    asked.check(status, site, failure)
+    problem.check(status, site, failure)
     return Sites(d_tau, d_nu)
 
 
 # --- Kernels
 #
-# Between two factorisations the means are matched first, with the precisions fixed: they couple the
-# sites far more than the variances do, and cost a few products with K. One such step saves a third
-# of the factorisations, a second one few near the fixed point.
+# Between two factorisations the means are matched first, with the precisions fixed, because they
+# couple the sites far more than the variances do and cost only a few products with K. One such step
+# saves a third of the factorisations; a second one saves few near the fixed point.
 
 
 @kernel
@@ -89,9 +89,9 @@ def propose_each(
     changes: tuple[Array, Array],
     record: tuple[IntArray, Array],
 ) -> tuple[int, int]:
-    """Fill the changes of all sites that one and the same posterior asks for.
+    """Fill the changes of all sites that one posterior proposes, and return (status, site).
 
-    `changes` are sites too, `record` is that of `propose`; returns (status, site).
+    `changes` are (d_tau, d_nu), and `record` is that of `propose`.
     """
     mean, variance, kept, pull = marginals
     (tau, nu), (d_tau, d_nu) = sites, changes
@@ -102,7 +102,7 @@ def propose_each(
     for i in range(exponents.size):
         plain = plain and exponents[i] == 1.0
     if source[0] == EP and functions[1] and plain:
-        # Half the time of what follows, which has to be ready for everything.
+        # This path takes half the time of the general one below.
         theta, moments = functions[0], functions[4]
         for i in range(mean.size):
             centre, std = cavity(kept[i], variance[i], mean[i], pull[i])
@@ -140,37 +140,37 @@ def propose_each(
 def match(
     power: float, marginals: Arrays, sites: tuple[Array, Array], changes: tuple[Array, Array]
 ) -> None:
-    """Move nu so that the marginal means become the tilted ones of these proposals."""
+    """Move nu so that the marginal means become the tilted means of these proposals."""
     mean, variance, kept, _ = marginals
     (tau, nu), (d_tau, d_nu) = sites, changes
     for i in range(nu.size):
-        # 1 + variance d_tau, from the cavity: it would cancel where a site dominates.
+        # 1 + variance d_tau, computed from the cavity: it would cancel if a site dominates.
         remaining = (1.0 - power) + power * (kept[i] + variance[i] * (tau[i] + d_tau[i]))
         tilted = (mean[i] + power * variance[i] * d_nu[i]) / remaining
         step = (tilted - mean[i]) / variance[i]
-        # A variance that has cancelled to nothing leaves no cavity: such a site is not moved.
+        # A variance that has cancelled to zero leaves no cavity: such a site is not moved.
         if math.isfinite(step):
             nu[i] += step
 
 
 @kernel
 def sizes(d_tau: Array, d_nu: Array, nu: Array, variance: Array, step: Array) -> float:
-    """Fill the changes in posterior units; return the largest root mean square, inf if not finite.
+    """Fill the changes in posterior units, and return the largest root mean square.
 
-    Of tau and nu, plain and in posterior units.
+    The maximum is over tau and nu, plain and in posterior units. It is inf if not finite.
     """
     n = d_tau.size
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    tau_sum, nu_sum, scaled_tau_sum, scaled_nu_sum = 0.0, 0.0, 0.0, 0.0
     for i in range(n):
-        s, t = d_tau[i] * variance[i], d_nu[i] * math.sqrt(abs(variance[i]))
-        step[i], step[n + i] = s, t
+        scaled_tau, scaled_nu = d_tau[i] * variance[i], d_nu[i] * math.sqrt(abs(variance[i]))
+        step[i], step[n + i] = scaled_tau, scaled_nu
         # tau and nu are differences: smaller changes than their rounding are none.
-        if not abs(s) < 1e-14:
-            a += d_tau[i] * d_tau[i]
+        if not abs(scaled_tau) < 1e-14:
+            tau_sum += d_tau[i] * d_tau[i]
         if not abs(d_nu[i]) < 1e-14 * abs(nu[i]):
-            b += d_nu[i] * d_nu[i]
-        c += s * s
-        d += t * t
-    if not math.isfinite(a + b + c + d):
+            nu_sum += d_nu[i] * d_nu[i]
+        scaled_tau_sum += scaled_tau * scaled_tau
+        scaled_nu_sum += scaled_nu * scaled_nu
+    if not math.isfinite(tau_sum + nu_sum + scaled_tau_sum + scaled_nu_sum):
         return math.inf
-    return math.sqrt(max(a, b, c, d) / n)
+    return math.sqrt(max(tau_sum, nu_sum, scaled_tau_sum, scaled_nu_sum) / n)

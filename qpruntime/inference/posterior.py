@@ -1,4 +1,4 @@
-"""The result of inference, of every engine: predictions, densities left out, evidence, draws."""
+"""Result of inference by any engine: predictions, samples, evidence and leave-one-out densities."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = [
 
 
 class Correcting:
-    """What corrections take of a posterior: its data, and the sites they begin at.
+    """Input of corrections: the data of a posterior, and the sites that they start from.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ class Correcting:
     Raises
     ------
     InputError
-        If covariance or likelihood are not at hand, or corrections cannot fit into memory: a
-        factor, its inverse and the covariance.
+        If covariance or likelihood are missing, or a factor, its inverse and the covariance cannot
+        fit into memory.
     """
 
     def __init__(self, observed: Observed, sites: Sites, outcome: InferenceReport) -> None:
@@ -79,21 +79,25 @@ class Correcting:
     @cached_property
     def corrected(self) -> Corrected:
         """Corrections from EP's fixed point."""
-        known, outcome = self._observed, self._outcome
-        own = outcome.method == "ep" and known.power == 1.0 and outcome.status == "converged"
-        find = one_sided if self._signless else fixed_point
-        return Corrected(find(known, self._sites, outcome.log_evidence, own))
+        observed, outcome = self._observed, self._outcome
+        is_settled_ep = (
+            outcome.method == "ep" and observed.power == 1.0 and outcome.status == "converged"
+        )
+        find_fixed_point = one_sided if self._signless else fixed_point
+        return Corrected(
+            find_fixed_point(observed, self._sites, outcome.log_evidence, is_settled_ep)
+        )
 
     def marginals(
         self, points: MarginalPoints, correction: Correction, steps: int, rng: np.random.Generator
     ) -> CorrectedMarginals:
-        """Corrected marginals at points; chains of so many steps where they are sampled."""
+        """Return corrected marginals at points; "sample" runs chains of `steps` steps."""
         if correction == "sample":
             return sampled(self._normal(), points, rng, steps, self._signless)
         return self.corrected.marginals(points, correction)
 
     def _normal(self) -> NormalApproximation:
-        """What chains run around: EP's normal, or the posterior's own where EP fails."""
+        """Return the normal that centres the chains: EP's, or the posterior's own if EP fails."""
         if self._outcome.method != "ep" or self._signless:
             with contextlib.suppress(NumericalError):
                 return NormalApproximation(*self.corrected.found[:6])
@@ -101,7 +105,7 @@ class Correcting:
 
     @cached_property
     def _signless(self) -> bool:
-        """Whether the posterior is its own mirror image."""
+        """Symmetry of the posterior under f -> -f."""
         return signless(self._observed)
 
 
@@ -110,12 +114,12 @@ def at_sites(mean: Array, variance: Array) -> MarginalPoints:
     return MarginalPoints(None, variance, mean)
 
 
-# --- How an inference ended
+# --- Report of an inference
 
 
 @restorable("lookups/1")
 class Lookups(NamedTuple):
-    """How often a table's grid was hit and missed, over all sweeps."""
+    """Numbers of lookups inside and outside a table's grid, over all sweeps."""
 
     inside: int
     outside: int
@@ -123,7 +127,7 @@ class Lookups(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class InferenceReport:
-    """What every engine reports; `qpruntime.Posterior` says what each of these is."""
+    """Report of any engine; `qpruntime.Posterior` documents the fields."""
 
     likelihood: str
     method: str
@@ -147,7 +151,7 @@ class InferenceReport:
 
 # --- `Posterior`
 
-_LEAVES = "corrections have no fixed point of EP to start from"
+_NO_FIXED_POINT = "corrections have no fixed point of EP to start from"
 
 
 def _algebra(post: Any, *_: Any, **__: Any) -> int:
@@ -163,23 +167,23 @@ def _rows(post: Any, *_: Any, **__: Any) -> int:
 class Posterior(InferenceReport, Savable):
     """Gaussian approximation of the posterior of a latent function, and its values at N rows.
 
-    All engines have the methods that are here, with the same arguments. Arguments `at` say where:
+    All engines have these methods, with the same arguments. The arguments `at` give the points:
     prior covariances with the rows (T, N) and prior variances (T,) for `qpruntime.infer`, times for
-    `qpruntime.infer_series`, points (T, d) for `qpruntime.infer_sparse`. What an engine cannot do
-    raises `InputError` that names what can.
+    `qpruntime.infer_series`, points (T, d) for `qpruntime.infer_sparse`. A method that an engine
+    does not support raises `InputError`, which names an engine that does.
 
     Attributes
     ----------
     sites : Sites
         Named tuple (tau, nu), each of shape (N,).
     mean, variance : ndarray, shape (N,)
-        Of the latent function; `variance` is a variance.
+        Posterior mean and variance of the latent function at the rows.
     log_evidence : float
         log Z_EP, paper Eq. 2, in the form of Rasmussen & Williams (3.65); for method "vb" its lower
         bound.
     status : {"converged", "held", "not converged"}
-        Whether the sites have settled: at a fixed point; only with precisions held at zero, which
-        is none; or not at all.
+        State of the sites: at a fixed point; settled only with some precisions held at zero, which
+        is not a fixed point; or not settled.
     converged : bool
         Whether `status` is "converged".
     n : int
@@ -200,21 +204,24 @@ class Posterior(InferenceReport, Savable):
         indefinite; with inducing inputs to that of k(Z, Z), relative to its mean; otherwise 0.
     fixed_points : tuple of float
         Log evidences of all fixed points that were found, the highest first. Only likelihoods that
-        are not log-concave have several, and they are looked for where an iteration fails or with
-        restarts. The posterior is that of the highest; held sites are reported instead where they
-        have more than twice its evidence.
+        are not log-concave have several. The search for them starts when an iteration fails, or
+        with restarts. The posterior is that of the highest; held sites are reported instead if
+        they have more than twice its evidence.
     worst : int
         The site that changed most in the last sweep.
     likelihood, method : str
-        Of the inference; the likelihood with its parameters.
+        Likelihood with its parameters, and method of inference.
     """
 
     _solution: Any = field(kw_only=True)
 
     @classmethod
     def _of(cls, outcome: InferenceReport, solution: Solution) -> Self:
-        """Return the posterior of an outcome and what the engine has left."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
+        """Return the posterior of a report and the engine's solution."""
+        reported = {
+            attribute.name: getattr(outcome, attribute.name)
+            for attribute in fields(InferenceReport)
+        }
         return cls(**reported, _solution=solution)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -222,52 +229,49 @@ class Posterior(InferenceReport, Savable):
 
     @property
     def converged(self) -> bool:
-        """Whether the sites settled at a fixed point."""
+        """True if the sites settled at a fixed point."""
         return self.status == "converged"
 
     @property
     def sites(self) -> Sites:
         """Named tuple (tau, nu), each of shape (N,)."""
-        found: Sites = self._solution.sites()
-        return found
+        return self._solution.sites()
 
     @property
     def mean(self) -> Array:
         """Posterior mean of the latent function at the rows, shape (N,)."""
-        found: Array = self._solution.moments()[0]
-        return found
+        return self._solution.moments()[0]
 
     @property
     def variance(self) -> Array:
         """Posterior variance of the latent function at the rows, shape (N,)."""
-        found: Array = self._solution.moments()[1]
-        return found
+        return self._solution.moments()[1]
 
     def latent(self) -> tuple[Array, Array]:
-        """Posterior mean and variance of the latent values, each of shape (n,).
+        """Return posterior mean and variance of the latent values, each of shape (n,).
 
-        Of `qpruntime.infer` with an operator: those of f, of which observations see functionals;
-        of other posteriors `mean` and `variance`. `sample` without points draws them.
+        They are moments of f if `qpruntime.infer` had an operator, whose functionals of f are
+        observed; otherwise they equal `mean` and `variance`. `sample` without points draws f.
 
         Raises
         ------
         InputError
-            Of a pickle whose latent values were never asked for: `with_covariance` first.
+            If a loaded pickle has no latent values; call `with_covariance` first.
         """
-        own = getattr(self._solution, "latent", None)
-        return (self.mean, self.variance) if own is None else own()
+        latent_moments = getattr(self._solution, "latent", None)
+        return (self.mean, self.variance) if latent_moments is None else latent_moments()
 
     @property
     def n_negative(self) -> int:
-        """Sites of negative precision: there the observation widens the posterior.
+        """Number of sites of negative precision, whose observations widen the posterior.
 
-        Only likelihoods that are not log-concave have them, where they have two peaks.
+        Only likelihoods that are not log-concave have them, at rows with two peaks.
         """
         return int((self.sites.tau < 0.0).sum())
 
     @property
     def knows_covariance(self) -> bool:
-        """Whether the prior covariance is at hand, which corrections take and pickles leave out."""
+        """True if the prior covariance is held; corrections need it, and pickles leave it out."""
         known = getattr(self._solution, "knows_covariance", None)
         return bool(self._solution.corrects if known is None else known)
 
@@ -285,9 +289,9 @@ class Posterior(InferenceReport, Savable):
         return replace(self, _solution=take(K))
 
     def without_covariance(self) -> Self:
-        """Return this posterior without its prior covariance, as a pickle has it: in less memory.
+        """Return this posterior without its prior covariance, as a pickle has it, to save memory.
 
-        The same where none is held.
+        A posterior that holds no covariance is returned unchanged.
         """
         leave = getattr(self._solution, "without_covariance", None)
         return self if leave is None else replace(self, _solution=leave())
@@ -296,23 +300,23 @@ class Posterior(InferenceReport, Savable):
     def predict(
         self, *at: ArrayLike, mean: ArrayLike | None = None, **named: ArrayLike
     ) -> tuple[Array, Array]:
-        """Latent mean and variance at T new points.
+        """Return the latent mean and variance at T new points.
 
         Parameters
         ----------
         *at
-            Of `infer`: ``K_star``, shape (T, N), prior covariance between new and training points,
-            and ``k_star_diag``, shape (T,), prior variance at the new points. Of `infer_series`:
-            ``t``, shape (T,), times of the kind of the data's, in any order. Of `infer_sparse`:
-            ``X``, shape (T, d).
+            After `infer`: ``K_star``, shape (T, N), prior covariance between new and training
+            points, and ``k_star_diag``, shape (T,), prior variance at the new points. After
+            `infer_series`: ``t``, shape (T,), times of the same kind as the data's, in any order.
+            After `infer_sparse`: ``X``, shape (T, d).
         mean : float or array-like, shape (T,), optional
             Prior mean at the new points; by default that of the inference, if it was one number.
 
         Returns
         -------
         mean, variance : ndarray, shape (T,)
-            Of the latent function, not of an observation (Rasmussen & Williams, 3.60 and 3.61).
-            White noise of a kernel is in the variance.
+            Moments of the latent function, not of an observation (Rasmussen & Williams, 3.60 and
+            3.61). The variance includes white noise of a kernel.
 
         Raises
         ------
@@ -320,8 +324,7 @@ class Posterior(InferenceReport, Savable):
             If an argument is not usable.
         """
         at = _arguments_at(self._solution.where, at, named)
-        found: tuple[Array, Array] = self._solution.predict(at, mean)
-        return found
+        return self._solution.predict(at, mean)
 
     @sized(_algebra)
     def sample(
@@ -337,8 +340,8 @@ class Posterior(InferenceReport, Savable):
         Parameters
         ----------
         *at, mean
-            As for `predict`; but of `infer` the second is the prior covariance of the new points,
-            shape (T, T), and without any the draws are at the rows.
+            As for `predict`, but after `infer` the second argument is the prior covariance of the
+            new points, shape (T, T). Without points the samples are at the rows.
         n_samples : int
         random_state : int, Generator or None
 
@@ -349,12 +352,11 @@ class Posterior(InferenceReport, Savable):
         at = _arguments_at(self._solution.where, at, named, optional=True)
         count = whole(n_samples, "n_samples", 1)
         rng = generator(random_state)
-        found: Array = self._solution.draw(at, mean, count, rng)
-        return found
+        return self._solution.draw(at, mean, count, rng)
 
     @sized(_algebra)
     def joint(self, *at: ArrayLike, mean: ArrayLike | None = None) -> tuple[Array, Array]:
-        """Latent means and covariances at T new points, which `sample` draws of.
+        """Return the joint latent mean and covariance at T new points, from which `sample` draws.
 
         Parameters
         ----------
@@ -367,8 +369,7 @@ class Posterior(InferenceReport, Savable):
         covariance : ndarray, shape (T, T)
         """
         at = _arguments_at(self._solution.where, at, {}, optional=True)
-        found: tuple[Array, Array] = self._solution.joint(at, mean)
-        return found
+        return self._solution.joint(at, mean)
 
     @sized(_rows)
     def marginals(
@@ -380,12 +381,13 @@ class Posterior(InferenceReport, Savable):
         random_state: int | np.random.Generator | None = None,
         **named: ArrayLike,
     ) -> CorrectedMarginals:
-        """Marginal posterior densities, corrected: truer than EP's, QP's or VB's normals.
+        """Return corrected marginal densities, more accurate than normals of EP, QP or VB.
 
-        All start from EP's fixed point; of a posterior by another method, or of power EP, EP is
-        run as well, and `Marginals.notes` says so. The first call costs about one inference more,
-        N^3 operations, and new points N operations each per node of their densities. Where the
-        likelihood does not know the sign of f and the prior mean is 0, they are those of ``|f|``.
+        All corrections start from EP's fixed point. If the posterior is from another method or
+        from power EP, EP is run as well, and `Marginals.notes` says so. The first call costs about
+        one more inference, N^3 operations, and each new point N operations per node of its density.
+        If the likelihood does not depend on the sign of f and the prior mean is 0, the marginals
+        are those of ``|f|``.
 
         Parameters
         ----------
@@ -398,7 +400,7 @@ class Posterior(InferenceReport, Savable):
             a variance, more exact and N^4 operations, for N <= 200. "sample" is elliptical slice
             sampling: exact in the limit, also where the posterior has several peaks.
         steps : int
-            Of each of the four chains of "sample", rounded up to thousands.
+            Length of each of the four chains of "sample", rounded up to thousands.
         random_state : int, Generator or None
             Seed of "sample".
 
@@ -426,7 +428,7 @@ class Posterior(InferenceReport, Savable):
 
     @sized(_rows)
     def corrected_evidence(self) -> CorrectedEvidence:
-        """Log evidence corrected by pairs of cumulants (after Opper, Paquet & Winther, 2013).
+        """Return the log evidence corrected by pairs of cumulants (Opper, Paquet & Winther, 2013).
 
         Returns
         -------
@@ -438,24 +440,25 @@ class Posterior(InferenceReport, Savable):
 
     @sized(_rows)
     def check(self) -> tuple[str, ...]:
-        """Say in plain words what is known to be off in this posterior, and what to do.
+        """List known defects of this posterior in plain words, and what to do about them.
 
-        Costs as much as `marginals` at the sites. Corrected means and variances are compared with
-        others found another way, and for likelihoods that are not log-concave and 100 sites at most
-        with short chains of the exact posterior. Nothing said means that they agree with EP's;
-        peaks so far apart that chains do not find them remain unseen. Where corrections cannot be
-        had, that is said, and the rest is looked at all the same.
+        The cost is that of `marginals` at the sites. The method compares corrected means and
+        variances with those of a second correction. If the likelihood is not log-concave and there
+        are at most 100 sites, it also runs short chains of the exact posterior. An empty result
+        means that all agree with EP's. Peaks so far apart that chains do not find them remain
+        undetected. If corrections are not available, a sentence says so, and the other checks are
+        still made.
 
         Returns
         -------
         tuple of str
             Sentences; none if there is nothing to say.
         """
-        said = []
+        sentences = []
         if not self.converged:
-            said.append(f"the sites are {self.status}: the evidence may be anything")
+            sentences.append(f"the sites are {self.status}: the evidence may be anything")
         if len(self.fixed_points) > 1:
-            said.append(
+            sentences.append(
                 f"{len(self.fixed_points)} fixed points were found: the posterior has several "
                 'peaks; sample it, marginals(correction="sample")'
             )
@@ -464,13 +467,13 @@ class Posterior(InferenceReport, Savable):
         except InputError as error:
             if self._solution.corrects:
                 raise
-            said.append(f"corrections were not looked at: {error}")
-            return tuple(said)
+            sentences.append(f"corrections were not looked at: {error}")
+            return tuple(sentences)
         try:
-            said.extend(correcting.corrected.words())
+            sentences.extend(correcting.corrected.words())
         except NumericalError as error:
-            said.append(f"{_LEAVES}: {error}")
-        return tuple(said)
+            sentences.append(f"{_NO_FIXED_POINT}: {error}")
+        return tuple(sentences)
 
     @cached_property
     def _correcting(self) -> Correcting:
@@ -478,43 +481,42 @@ class Posterior(InferenceReport, Savable):
 
     @sized(_algebra)
     def loo(self, rows: ArrayLike | None = None) -> Array:
-        """Leave-one-out log predictive densities ``log p(y_i | y_-i)``, shape (N,).
+        """Return leave-one-out log predictive densities ``log p(y_i | y_-i)``, shape (N,).
 
         They are the log normalisers of the tilted densities at the final cavities. The whole site
-        is out, whatever the power, and the observation counts once.
+        is left out, whatever the power, and the observation counts once.
 
         Parameters
         ----------
         rows : array-like of int, shape (n,), optional
-            Only of these, in any order: in the time of their predictions.
+            Rows to return, in any order; the cost is that of predicting them.
         """
-        some = None if rows is None else row_numbers(rows, self._solution.held_rows)
-        found: Array = self._solution.loo(some)
-        return found
+        numbers = None if rows is None else row_numbers(rows, self._solution.held_rows)
+        return self._solution.loo(numbers)
 
     @sized(_algebra)
     def evidence_gradient(self, dK: ArrayLike | None = None) -> Array | float:
-        """Gradient of the log evidence.
+        """Return the gradient of the log evidence.
 
-        By the free log parameters of the kernel, ``kernel.theta``, or of `infer`, which knows no
-        kernel, given the derivative of K. Exact at an EP fixed point only (Rasmussen & Williams,
-        5.27): the evidence is stationary in EP's sites, but not in those of QP. Of `infer` every
-        call inverts the factor again, N^3 operations: hand over all derivatives at once.
+        The gradient is with respect to the free log parameters of the kernel, ``kernel.theta``.
+        After `infer`, which knows no kernel, pass derivatives of K: each call inverts the factor
+        again, N^3 operations, so pass all of them at once. The gradient is exact at an EP fixed
+        point only (Rasmussen & Williams, 5.27), because the evidence is stationary in EP's sites,
+        but not in those of QP.
 
         Parameters
         ----------
         dK : array-like, shape (N, N) or (N, N, p)
-            Derivative of K with respect to one or p parameters; of `infer` only.
+            Derivative of K with respect to one or p parameters; after `infer` only.
 
         Returns
         -------
         float or ndarray of shape (p,)
         """
-        found: Array | float = self._solution.gradient(dK)
-        return found
+        return self._solution.gradient(dK)
 
     def summary(self) -> dict[str, str | int | float | bool]:
-        """What `print` shows, as plain values: one row of a log, or of a data frame.
+        """Return what `print` shows as plain values: one row of a log, or of a data frame.
 
         Returns
         -------
@@ -556,27 +558,27 @@ class Posterior(InferenceReport, Savable):
         )
 
     def __str__(self) -> str:
-        found: Any = {"n_negative": 0, **self.summary()}
-        settled = self.status if self.converged else self.status.upper()
+        summary: Any = {"n_negative": 0, **self.summary()}
+        status = self.status if self.converged else self.status.upper()
         evidence = "bound of the log evidence" if self.method == "vb" else "log evidence"
-        looked = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
-        several = "; {fixed_points} fixed points found" if len(self.fixed_points) > 1 else ""
-        added = "; jitter {jitter:.2g} on the diagonal" if self.jitter else ""
+        lookups = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
+        fixed_points = "; {fixed_points} fixed points found" if len(self.fixed_points) > 1 else ""
+        jitter = "; jitter {jitter:.2g} on the diagonal" if self.jitter else ""
         text = (
             f"{type(self).__name__} of {{n}} sites{self._solution.words}: {{likelihood}}, method "
-            "{method}" + added + "\n"
-            f"sites      {settled} after {{n_sweeps}} sweeps, last change {{last_change:.2g}}, "
-            "most at site {worst}" + several + "\n"
+            "{method}" + jitter + "\n"
+            f"sites      {status} after {{n_sweeps}} sweeps, last change {{last_change:.2g}}, "
+            "most at site {worst}" + fixed_points + "\n"
             f"evidence   {evidence} {{log_evidence:.6f}}; least expected is observation "
             "{least_expected}, log p(y_i | y_-i) = {least_log_density:.4g}\n"
             "updates    {n_negative} negative precisions, {held} held at zero, {skipped} updates "
             "skipped, {damped} damped\n"
-            f"lookups    {looked}"
-        ).format(**found)
+            f"lookups    {lookups}"
+        ).format(**summary)
         return "\n".join([text, *self._solution.lines])
 
     def plot_history(self, axes: Any = None) -> Any:
-        """Draw the change per sweep on a log scale; needs matplotlib. Returns the axes."""
+        """Plot the change per sweep on a log scale with matplotlib, and return the axes."""
         if axes is None:
             import matplotlib.pyplot as plt
 
@@ -587,12 +589,12 @@ class Posterior(InferenceReport, Savable):
 
 
 def moved_to(post: Any, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> Any:
-    """Return a posterior in other units: with this kernel, rows X and inputs `unscaled`."""
+    """Return a posterior in other units, given kernel and rows in them, and the way back."""
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 
 
 def solution_of(post: Posterior) -> Any:
-    """Return what the engine has left: for rooms that build on posteriors."""
+    """Return the engine's solution, for code that builds on posteriors."""
     return post._solution
 
 
@@ -608,7 +610,7 @@ def _arguments_at(
     Raises
     ------
     InputError
-        If some are missing; with `optional` all of them may be.
+        If some arguments are missing; with `optional` all of them may be.
     TypeError
         If there are too many, or a name is unknown or given twice.
     """
@@ -616,10 +618,10 @@ def _arguments_at(
         raise TypeError(f"at most {len(where)} positional arguments: {', '.join(where)}")
     for name in named:
         if name not in where:
-            raise TypeError(f"unexpected argument {name!r}; places are {', '.join(where)}")
+            raise TypeError(f"unexpected argument {name!r}; points are given by {', '.join(where)}")
         if name in where[: len(at)]:
             raise TypeError(f"got multiple values for argument {name!r}")
-    given = dict(zip(where, at, strict=False)) | named
-    if len(given) < len(where) and (given or not optional):
+    values = dict(zip(where, at, strict=False)) | named
+    if len(values) < len(where) and (values or not optional):
         raise InputError(f"{' and '.join(where)} go together: hand over {', '.join(where)}")
-    return tuple(given[name] for name in where if name in given)
+    return tuple(values[name] for name in where if name in values)

@@ -1,4 +1,4 @@
-"""What is to be inferred: a prior, observations, and the rules by which sites are proposed."""
+"""Inference problem: a prior, observations, and the rules that propose sites."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class Problem:
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """What kernels take of the likelihood; powers other than 1 need the adaptive rule."""
+        """Functions of the likelihood for kernels; powers other than 1 need the adaptive rule."""
         if self.power == 1.0 and self.weights is None:
             return self.projector.functions
         return self.projector.likelihood.functions(powers=True)
 
     @property
     def nonnegative(self) -> bool:
-        """Whether no site precision can be negative."""
+        """True if no site precision can be negative."""
         concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
         return self.bounded or concave
 
@@ -78,21 +78,21 @@ class Problem:
     def observations(self) -> tuple[Array, Array]:
         """Observations and their weights, as kernels take `Observations`.
 
-        Of one kind, whatever users hand over: kernels would compile anew for slices and for arrays
-        that cannot be written.
+        The arrays are contiguous and writeable, because kernels would compile again for slices and
+        for read-only arrays.
         """
-        return _own(self.y), _own(self.exponents)
+        return _kernel_array(self.y), _kernel_array(self.exponents)
 
     def rules(self) -> PlainRules:
-        """How sites are proposed."""
+        """Return the rules that propose sites."""
         return self._rules
 
     def matching(self) -> PlainRules:
-        """How sites are proposed where only their means count."""
+        """Return the cheapest rules that give the means of sites."""
         return self._with(self._raised.means)
 
     def judging(self) -> PlainRules:
-        """How the evidence is told: without what only QP looks up."""
+        """Return the rules of the evidence, which needs no table."""
         return self._with(self._raised.without_table)
 
     @cached_property
@@ -108,21 +108,22 @@ class Problem:
         return functions, source, power, nonnegative
 
     def check(self, status: int, site: int, failure: Array) -> None:
-        """Raise what the status of a kernel stands for; `failure` holds the cavity (mean, std)."""
+        """Raise the error that a kernel's status means; `failure` holds the cavity (mean, std)."""
         if status != OK:
             likelihood, table = self.projector.likelihood, self.projector.table
             raise_status(status, likelihood, failure[0], failure[1], self.y[site], table)
 
 
-def _own(values: Array) -> Array:
+def _kernel_array(values: Array) -> Array:
+    """Return the array, or a copy if it is not contiguous or not writeable."""
     flags = values.flags
     return values if flags.c_contiguous and flags.writeable else np.array(values)
 
 
 # --- Observed data
 
-#: Two covariances are one if the posterior means that they give agree to this, in units of them.
-_SAME = 1e-6
+#: Relative tolerance between posterior means by which two covariances count as equal.
+_MEAN_TOLERANCE = 1e-6
 
 
 @restorable("observed/1")
@@ -153,7 +154,7 @@ class Observed:
         state = {**vars(self), "K": None}
         try:
             pickle.dumps(self.likelihood)
-        except Exception:  # of a user's function, whatever it is
+        except Exception:  # a user's function may raise anything
             state["likelihood"] = None
         return state
 
@@ -161,37 +162,37 @@ class Observed:
         vars(self).update(state)
 
     def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:
-        """Return a copy with a prior covariance, once it is known to be that of the inference.
+        """Return a copy with a prior covariance, after checking that the inference used it.
 
         `weights` and `mean` are K^-1 (mean - prior mean) and the posterior mean.
 
         Raises
         ------
         InputError
-            If it is another one.
+            If the inference used another covariance.
         """
-        own, _ = covariance(K)
-        if own.shape != (mean.size, mean.size):
-            raise InputError(f"K must have shape {(mean.size, mean.size)}, got {own.shape}")
-        gap = np.abs(self.prior + own @ weights - mean)
-        if not (gap <= _SAME * (np.abs(mean) + np.sqrt(own.diagonal()))).all():
+        matrix, _ = covariance(K)
+        if matrix.shape != (mean.size, mean.size):
+            raise InputError(f"K must have shape {(mean.size, mean.size)}, got {matrix.shape}")
+        gap = np.abs(self.prior + matrix @ weights - mean)
+        if not (gap <= _MEAN_TOLERANCE * (np.abs(mean) + np.sqrt(matrix.diagonal()))).all():
             raise InputError(
                 f"K is not the prior covariance of this posterior: with it the posterior mean of "
                 f"site {int(np.argmax(gap))} would be off by {gap.max():.3g}"
             )
-        return replace(self, K=own)
+        return replace(self, K=matrix)
 
 
 # --- Covariances from any library
 
-# K may have eigenvalues this far below zero, relative to the largest entry: a Gram matrix of
-# coinciding points has them from rounding alone (about N times 2e-16).
-_NEGATIVE = 1e-8
-# So far from symmetric, relative to the largest entry, are matrices of float64.
-_ASYMMETRIC = 1e-10
-# Entries computed in a narrower format are this many of its roundings off: exponents of squared
-# distances cancel. That moves the eigenvalues of an N x N matrix by at most N times as much; the
-# triangles differ in some worst place by more.
+# Most negative eigenvalue of K that is accepted, relative to the largest entry: a Gram matrix of
+# coinciding points has such eigenvalues from rounding alone (about N times 2e-16).
+_EIGENVALUE_TOLERANCE = 1e-8
+# Largest asymmetry of a float64 matrix that is accepted, relative to the largest entry.
+_ASYMMETRY_TOLERANCE = 1e-10
+# Error of entries computed in a narrower format, in units of its rounding, because exponents of
+# squared distances cancel. It moves the eigenvalues of an N x N matrix by at most N times as much;
+# the two triangles differ by more at the worst entry.
 _ROUNDINGS = 4.0
 _ASYMMETRIES = 16.0 * _ROUNDINGS
 _FLOAT32 = float(np.finfo(np.float32).eps)
@@ -200,15 +201,15 @@ _FLOAT32 = float(np.finfo(np.float32).eps)
 def covariance(K: ArrayLike) -> tuple[Array, float]:
     """Return a prior covariance as a C-ordered float array, and the jitter on its diagonal.
 
-    float64 is taken as it is or refused: the jitter is 0. Narrower formats are made symmetric, and
-    where rounding has left them indefinite they get as much jitter as that takes.
+    A float64 matrix is accepted unchanged or refused: the jitter is 0. Matrices of narrower formats
+    are made symmetric, and get the jitter that they need if rounding has left them indefinite.
 
     Raises
     ------
     InputError
-        If K is not a covariance, to the precision of its dtype.
+        If K is not a covariance to the precision of its dtype.
     """
-    K, eps = _floats(K)
+    K, eps = _as_float64(K)
     if K.ndim != 2 or K.shape[0] != K.shape[1] or K.shape[0] == 0:
         raise InputError(f"K must be a square matrix, got shape {K.shape}")
     finite(K, "K")
@@ -216,7 +217,7 @@ def covariance(K: ArrayLike) -> tuple[Array, float]:
     gap = K - K.T
     np.abs(gap, out=gap)
     widest = float(gap.max())
-    if widest > max(_ASYMMETRIC, _ASYMMETRIES * eps) * scale:
+    if widest > max(_ASYMMETRY_TOLERANCE, _ASYMMETRIES * eps) * scale:
         i, j = divmod(int(np.argmax(gap)), len(K))
         remedy = "pass (K + K.T) / 2"
         if widest < _ASYMMETRIES * _FLOAT32 * scale:
@@ -231,16 +232,16 @@ def covariance(K: ArrayLike) -> tuple[Array, float]:
     if K.diagonal().min() <= 0.0:
         i = int(np.argmin(K.diagonal()))
         raise InputError(f"K[{i}, {i}] = {K[i, i]:g}: prior variances must be positive")
-    if _definite(K, scale):
+    if _is_semi_definite(K, scale):
         return K, 0.0
-    return _jittered(K, scale, eps)
+    return _add_jitter(K, scale, eps)
 
 
-def _floats(K: ArrayLike) -> tuple[Array, float]:
-    """Return K in float64, and the rounding unit of what it was if that is narrower, else 0."""
+def _as_float64(K: ArrayLike) -> tuple[Array, float]:
+    """Return K in float64, and the rounding unit of its dtype if that is narrower, else 0."""
     try:
         dtype = np.asarray(K).dtype
-    except Exception:  # of a foreign object; `real` says what is wrong
+    except Exception:  # a foreign object; `real` explains what is wrong
         dtype = np.dtype(np.float64)
     if dtype.kind == "V":
         raise InputError(f"K has dtype {dtype}: convert it to float32 or float64")
@@ -248,16 +249,16 @@ def _floats(K: ArrayLike) -> tuple[Array, float]:
     return np.ascontiguousarray(real(K, "K")), float(np.finfo(dtype).eps) if narrow else 0.0
 
 
-def _definite(K: Array, scale: float) -> bool:
-    """Whether K has a Cholesky factor, with what rounding in float64 may have taken."""
+def _is_semi_definite(K: Array, scale: float) -> bool:
+    """Decide whether K is positive semi-definite up to rounding, by a Cholesky factor."""
     shifted = K.copy()
-    shifted.flat[:: len(K) + 1] += _NEGATIVE * scale
-    # K is symmetric: its transpose is it in LAPACK's order, without another copy.
+    shifted.flat[:: len(K) + 1] += _EIGENVALUE_TOLERANCE * scale
+    # K is symmetric, so its transpose is K in LAPACK's order without another copy.
     _, info = blas.cholesky(shifted.T)
     return bool(info == 0)
 
 
-def _jittered(K: Array, scale: float, eps: float) -> tuple[Array, float]:
+def _add_jitter(K: Array, scale: float, eps: float) -> tuple[Array, float]:
     """Lift the diagonal of an indefinite K by what its rounding explains, or raise `InputError`."""
     smallest = float(eigvalsh(K, subset_by_index=[0, 0])[0])
     if smallest < -_ROUNDINGS * len(K) * eps * scale:

@@ -26,16 +26,16 @@ __all__ = [
 
 # --- Update of one site
 #
-# Kernels, for the sweeps of solvers and for all sites at once. They take named tuples, whose fields
-# are arrays over sites, or numbers of one of them; from Python these come as plain tuples of the
+# The kernels serve the sweeps of solvers and updates of all sites at once. They take named tuples,
+# whose fields are arrays over sites or the numbers of one site. Python passes plain tuples of the
 # same order (`qpruntime._numba.plain`).
 
 
 class Rules(NamedTuple):
-    """How sites are proposed.
+    """Rules that propose sites.
 
     `functions` and `source` are those of a `Projector`, `power` is that of power EP, and
-    `nonnegative` says that no precision may be below zero.
+    `nonnegative` forbids negative precisions.
     """
 
     functions: tuple[Any, ...]
@@ -57,10 +57,10 @@ class Observations(NamedTuple):
 
 @restorable("marginals/1")
 class Marginals(NamedTuple):
-    """Posterior means and variances, and what cavities are made of; each of shape (N,).
+    """Posterior means and variances, and the terms of cavities, each of shape (N,).
 
     `kept` is 1 - tau variance, and `pull` is K^-1 (mean - prior mean), which equals nu - tau mean.
-    Neither is formed by that subtraction, which cancels where a site dominates its marginal.
+    Neither is computed by that subtraction, which cancels if a site dominates its marginal.
     """
 
     mean: Array
@@ -73,15 +73,15 @@ class Marginals(NamedTuple):
 def cavity(kept: float, variance: float, mean: float, pull: float) -> tuple[float, float]:
     """Return (mean, standard deviation) of the cavity, or standard deviation 0 if it has none.
 
-    `kept` is 1 - tau variance, the share of the marginal's precision that is not the site's own,
-    and `pull` is nu - tau mean: what the mean is moved by the site, in precision units. Means and
-    variances that are not finite are no cavity.
+    `kept` is 1 - tau variance, the share of the marginal's precision that does not come from the
+    site, and `pull` is nu - tau mean, the shift of the mean by the site in precision units. Means
+    and variances that are not finite give no cavity.
     """
     if not (kept > 0.0 and variance > 0.0):
         return 0.0, 0.0
     square = variance / kept
     centre = mean - pull * square
-    # Quadrature has no answer there, and looks for the peak without end or outside its arrays.
+    # Quadrature would search for the peak without end, or outside its arrays.
     if not (abs(centre) < math.inf and square < math.inf):
         return 0.0, 0.0
     return centre, math.sqrt(square)
@@ -98,11 +98,11 @@ def change(
     tau: float,
     nu: float,
 ) -> tuple[bool, float, float]:
-    """Return (finite, change of tau, change of nu): the marginal is to be N(mean, std^2)."""
+    """Return (finite, change of tau, change of nu) that make the marginal N(mean, std^2)."""
     cavity_tau = 1.0 / (cavity_std * cavity_std)
     new_tau = 1.0 / (std * std) - cavity_tau
     if nonnegative:
-        # Theorem 2: never negative; what rounding leaves below zero is of order 1e-16.
+        # Theorem 2: never negative, but rounding may leave it below zero by about 1e-16.
         new_tau = max(new_tau, 0.0)
     new_nu = mean * (cavity_tau + new_tau) - cavity_mean * cavity_tau
     new_tau /= power
@@ -133,8 +133,10 @@ def propose(
     counts, failure = record
     if observed.exponents == 0.0:
         return OK, -site.tau, -site.nu
-    own = (1.0 - power) + power * marginal.kept
-    cavity_mean, cavity_std = cavity(own, marginal.variance, marginal.mean, power * marginal.pull)
+    cavity_share = (1.0 - power) + power * marginal.kept
+    cavity_mean, cavity_std = cavity(
+        cavity_share, marginal.variance, marginal.mean, power * marginal.pull
+    )
     if not cavity_std > 0.0:
         counts[2] += 1
         return OK, 0.0, 0.0
@@ -174,12 +176,12 @@ def site_terms(
 ) -> tuple[int, int]:
     """Fill log Z of every cavity and the site terms of the evidence; return (status, site).
 
-    `prior` is the prior mean. log_z[i] = log p(y_i | y_-i), of one observation whatever its weight
-    and without its whole site. terms[i] is what the site adds to the log evidence besides its share
-    of -log |I + K diag(tau)|/2. For f measured from the prior mean and a cavity N(m_c, 1/tau_c):
-    log Z_i + log(1 + tau/tau_c)/2 - pull m_c/2: the quadratic forms of Rasmussen & Williams (3.73)
-    and (3.74), nu' mean/2 among them, are the last term when tau_c (m_c - mean) = -pull is put in.
-    They are of order tau mean^2 each, and cancel where a site dominates its marginal.
+    `prior` is the prior mean. log_z[i] = log p(y_i | y_-i) counts the observation once, whatever
+    its weight, and leaves its whole site out. terms[i] is the site's part of the log evidence apart
+    from -log |I + K diag(tau)|/2. If f is measured from the prior mean and the cavity is
+    N(m_c, 1/tau_c), it is log Z_i + log(1 + tau/tau_c)/2 - pull m_c/2. The last term combines the
+    quadratic forms of Rasmussen & Williams (3.73) and (3.74) by tau_c (m_c - mean) = -pull. Each of
+    them is of order tau mean^2, and they cancel if a site dominates its marginal.
     """
     mean, variance, kept, pull = marginals
     tau, _ = sites
@@ -195,21 +197,21 @@ def site_terms(
         )
         if status != OK:
             return status, i
-        own_log_z = log_z[i]
+        powered_log_z = log_z[i]
         if weights[i] == 0.0:
-            # Dropped, or about to be: nothing is projected on its site exp(nu f - tau f^2/2).
+            # An observation of weight 0 is not projected; its site exp(nu f - tau f^2/2) stays.
             m = mean[i] - prior[i]
             terms[i] = 0.5 * (pull[i] + tau[i] * m) * m
             continue
         if power != 1.0 or weights[i] != 1.0:
-            own = (1.0 - power) + power * kept[i]
-            cavity_mean, cavity_std = cavity(own, variance[i], mean[i], power * pull[i])
-            status, own_log_z, _, _, _ = project_site(
+            cavity_share = (1.0 - power) + power * kept[i]
+            cavity_mean, cavity_std = cavity(cavity_share, variance[i], mean[i], power * pull[i])
+            status, powered_log_z, _, _, _ = project_site(
                 functions, source, power * weights[i], cavity_mean, cavity_std, y[i], scratch
             )
             if status != OK:
                 return status, i
         widened = math.log1p(power * tau[i] * cavity_std * cavity_std)
-        terms[i] = (own_log_z + 0.5 * widened) / power
+        terms[i] = (powered_log_z + 0.5 * widened) / power
         terms[i] -= 0.5 * pull[i] * (cavity_mean - prior[i])
     return OK, 0

@@ -13,7 +13,7 @@ from qpruntime.errors import NumericalError
 
 __all__ = ["Counts", "ImproperPosterior", "Sites", "no_counts", "no_sites", "without_negative"]
 
-#: Lookups inside and outside a grid, and updates skipped for want of a proper cavity.
+#: Numbers of lookups inside and outside a grid, and of updates skipped at improper cavities.
 Counts = NDArray[np.int64]
 
 
@@ -30,16 +30,16 @@ class ImproperPosterior(NumericalError):
 
 
 def no_sites(n: int) -> Sites:
-    """Sites that say nothing: the posterior is the prior."""
+    """Return flat sites, whose posterior is the prior."""
     return Sites(np.zeros(n), np.zeros(n))
 
 
 def without_negative(sites: Sites) -> Sites:
-    """Forget the sites of negative precision."""
+    """Return the sites with those of negative precision reset to flat ones."""
     kept = sites.tau >= 0.0
     return Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
 
 
 def no_counts() -> Counts:
-    """Nothing looked up and nothing skipped."""
+    """Return counts of zero."""
     return np.zeros(3, dtype=np.int64)

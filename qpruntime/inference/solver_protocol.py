@@ -1,10 +1,10 @@
-"""What inference asks of a prior over N latent values: the contract of a solver.
+"""Contract of a solver: what inference needs of a prior over N latent values.
 
-Schedules, evidence and learning know no more of a prior than is written here: not whether its
-covariance is an array, a state space or a diagonal. `qpruntime.inference.dense` is the
-implementation for an array. A solver says how a posterior follows from Gaussian sites, t_i(f) =
-exp(nu_i f - tau_i f^2/2); what sites a likelihood asks for is in
-`qpruntime.inference.site_kernels`, whose kernels a solver's own sweep calls.
+Schedules, evidence and learning use a prior by these members only, whether its covariance is an
+array, a state space or a diagonal. `qpruntime.inference.dense` implements it for an array. A solver
+computes the posterior of Gaussian sites, t_i(f) = exp(nu_i f - tau_i f^2/2). The kernels of
+`qpruntime.inference.site_kernels` compute the sites that a likelihood proposes; a solver's sweep
+calls them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["PredictiveState", "Prior", "Pullback", "SiteProblem", "Solved"]
 
 
 class SiteProblem(Protocol):
-    """What a solver is told of a problem: how sites are proposed (`Problem` tells it)."""
+    """View of a problem for solvers: observations and the rules that propose sites."""
 
     @property
     def n(self) -> int:
@@ -33,17 +33,17 @@ class SiteProblem(Protocol):
         """`Observations` as a plain tuple: observations and their weights."""
 
     def rules(self) -> PlainRules:
-        """How sites are proposed."""
+        """Return the rules that propose sites."""
 
     def matching(self) -> PlainRules:
-        """How they are where only their means count: at least cost."""
+        """Return the cheapest rules that give the means of sites."""
 
     def check(self, status: int, site: int, failure: Array) -> None:
-        """Raise what the status of a kernel stands for; `failure` holds the cavity (mean, std)."""
+        """Raise the error that a kernel's status means; `failure` holds the cavity (mean, std)."""
 
 
 class Prior(Protocol):
-    """A Gaussian over N latent values, before any observation."""
+    """Gaussian prior of N latent values."""
 
     @property
     def mean(self) -> Array:
@@ -55,10 +55,10 @@ class Prior(Protocol):
 
     @property
     def covariance(self) -> Array | None:
-        """Prior covariance (N, N) where it is at hand as an array: corrected marginals take it."""
+        """Prior covariance (N, N) if it is held as an array, which corrected marginals need."""
 
     def factor(self, sites: Sites) -> Solved:
-        """Return the posterior that these sites leave.
+        """Return the posterior of these sites.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class Prior(Protocol):
         """
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """Latent values drawn from the prior, shape (N,)."""
+        """Return latent values sampled from the prior, shape (N,)."""
 
 
 class Solved(Protocol):
@@ -90,48 +90,48 @@ class Solved(Protocol):
     def marginals(self) -> tuple[Array, Array]:
         """Return the posterior variances and 1 - tau variance, each of shape (N,).
 
-        The second is what a cavity is made of, and must not be formed by that subtraction, which
-        cancels where a site dominates its marginal.
+        The second determines the cavity, and must not be computed by that subtraction, which
+        cancels if a site dominates its marginal.
         """
 
     def relocate(self, nu: Array) -> None:
-        """Set the sites' precision-weighted means; precisions stay, and so do the variances."""
+        """Set the sites' precision-weighted means; precisions and variances stay."""
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
-        """What all sites ask for at once.
+        """Propose updates of all sites from one posterior.
 
-        Match the means `steps` times with the precisions fixed, which relocates this posterior;
-        then return the sites it has come to and the changes of tau and nu that it asks for.
-        `qpruntime.inference.parallel_updates.propose_matched` does so for any solver.
+        The means are matched `steps` times with the precisions fixed, which relocates this
+        posterior. The results are the sites after that, and the proposed changes of tau and nu.
+        `qpruntime.inference.parallel_updates.propose_matched` does this for any solver.
         """
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
-        """Update one site after the other, and the posterior after each; this one is used up.
+        """Update one site after the other, and the posterior after each; this object is consumed.
 
         Parameters
         ----------
         asked : Asked
-            Has the observations and the rules by which sites are proposed.
+            Observations and the rules that propose sites.
         sites : Sites
             Not changed.
         damping : float
-            Fraction of every update that is taken.
+            Fraction of every update that is applied.
         visits : ndarray of int, shape (N,), or None
-            Sites in the order of their visits; None is from the first to the last.
+            Order of visits; None visits sites from the first to the last.
         counts : ndarray, shape (3,)
             Added to.
 
@@ -142,51 +142,51 @@ class Solved(Protocol):
         """
 
     def discard(self) -> None:
-        """Give back memory that only a factorisation needs; mean and weights stay."""
+        """Free the memory of the factorisation; mean and weights stay."""
 
     def keep(self) -> PredictiveState:
-        """Return what a finished posterior has to keep."""
+        """Return the state that predictions of a finished posterior need."""
 
     def slope(self) -> Any:
-        """Derivative of the log evidence by the prior, the sites being fixed.
+        """Return the derivative of the log evidence by the prior with the sites fixed.
 
-        In the solver's own form, which only the family that the prior is of needs to understand:
-        `qpruntime.learning.objective`. (Rasmussen & Williams, 5.27.)
+        Its form is the solver's own, which only the matching family of priors in
+        `qpruntime.learning.objective` needs to understand (Rasmussen & Williams, 5.27).
         """
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
-        """Return the transposed derivative of the marginals, whose values are given.
+        """Return the transposed derivative of the given marginals.
 
         Only the leave-one-out objective needs it.
         """
 
 
 class Pullback(Protocol):
-    """Carries slopes by the posterior marginals back to what these are made of.
+    """Transposed derivative of the posterior marginals with respect to sites and prior.
 
-    Both methods take the derivatives of some number by the posterior variances and by the posterior
+    Both methods take the derivatives of a scalar by the posterior variances and by the posterior
     means, each of shape (N,).
     """
 
     def to_sites(self, by_variance: Array, by_mean: Array) -> Array:
-        """Its derivatives by tau and nu, shape (2, N), the prior being fixed."""
+        """Return its derivatives by tau and nu, shape (2, N), with the prior fixed."""
 
     def to_prior(self, by_variance: Array, by_mean: Array) -> Any:
-        """Its derivative by the prior, the sites being fixed, in the form of `Solved.slope`."""
+        """Return its derivative by the prior, sites fixed, in the form of `Solved.slope`."""
 
 
 class PredictiveState(Protocol):
-    """What a finished posterior keeps of its solver; it pickles."""
+    """State of a solver that predictions need after inference; it pickles."""
 
     @property
     def weights(self) -> Array:
         """K^-1 (posterior mean - prior mean), shape (N,)."""
 
     def predict(self, *new: Any) -> tuple[Array, Array]:
-        """Latent means and variances at T new points, each of shape (T,).
+        """Return latent means and variances at T new points, each of shape (T,).
 
-        What says where the points are is a matter of the solver, as is what it demands of it.
+        The arguments that give the points, and their checks, depend on the solver.
         """
 
     def evidence_gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the prior changes so, the sites being fixed."""
+        """Return the slope of the log evidence for a change of the prior with the sites fixed."""

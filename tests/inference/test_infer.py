@@ -251,7 +251,7 @@ def test_oscillating_sites_are_damped(monkeypatch):
     post = infer(K, y, "student-t", "ep")
     assert post.converged
     assert post.damped > 0
-    monkeypatch.setattr("qpruntime.inference.fixed_point.schedules._SHORTEN", 1.0)
+    monkeypatch.setattr("qpruntime.inference.fixed_point.schedules._SHORTENING", 1.0)
     with pytest.warns(ConvergenceWarning, match="not converged after 100 sweeps.*try damping=0.3"):
         plain = infer(K, y, "student-t", "ep")
     assert plain.damped == 0

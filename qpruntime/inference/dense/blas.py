@@ -32,18 +32,15 @@ __all__ = [
     "square",
 ]
 
-_POINTERS = {"dgemm": 13, "dsyrk": 10, "dtrsm": 11, "dtrmm": 11, "dpotrf": 5, "dtrtri": 6}
+_POINTER_COUNTS = {"dgemm": 13, "dsyrk": 10, "dtrsm": 11, "dtrmm": 11, "dpotrf": 5, "dtrtri": 6}
 
 
 @cache
 def _routine(name: str) -> Callable[..., None]:
-    """A routine of SciPy's; all its arguments are pointers."""
+    """Return a BLAS or LAPACK routine of SciPy, whose arguments are all pointers."""
     library = "lapack" if name in ("dpotrf", "dtrtri") else "blas"
     address = get_cython_function_address(f"scipy.linalg.cython_{library}", name)
-    routine: Callable[..., None] = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * _POINTERS[name])(
-        address
-    )
-    return routine
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * _POINTER_COUNTS[name])(address)
 
 
 def _word(letter: str) -> Any:
@@ -58,9 +55,9 @@ def _number(value: float) -> Any:
     return ctypes.byref(ctypes.c_double(value))
 
 
-def _matrix(a: Array) -> tuple[int, Any]:
-    """Where a matrix begins, and its leading dimension."""
-    # The stride of a single column is anything.
+def _address(a: Array) -> tuple[int, Any]:
+    """Return the address of a matrix, and its leading dimension."""
+    # The stride of a single column is arbitrary.
     return a.ctypes.data, _count(max(a.strides[1] // a.itemsize, len(a), 1))
 
 
@@ -72,10 +69,10 @@ def add_product(alpha: float, A: Array, B: Array, out: Array, transposed: bool) 
         _word(second),
         *map(_count, (*out.shape, inner)),
         _number(alpha),
-        *_matrix(A),
-        *_matrix(B),
+        *_address(A),
+        *_address(B),
         _number(1.0),
-        *_matrix(out),
+        *_address(out),
     )
 
 
@@ -87,9 +84,9 @@ def add_square(alpha: float, A: Array, out: Array, transposed: bool) -> None:
         _word(letter),
         *map(_count, (len(out), inner)),
         _number(alpha),
-        *_matrix(A),
+        *_address(A),
         _number(1.0),
-        *_matrix(out),
+        *_address(out),
     )
 
 
@@ -103,8 +100,8 @@ def _triangular(
         _word("N"),
         *map(_count, out.shape),
         _number(alpha),
-        *_matrix(L),
-        *_matrix(out),
+        *_address(L),
+        *_address(out),
     )
 
 
@@ -121,7 +118,7 @@ def multiply(alpha: float, L: Array, out: Array, left: bool, transposed: bool) -
 def factorise(out: Array) -> int:
     """Replace a lower triangle by its Cholesky factor; return the row that fails, from 1, or 0."""
     info = ctypes.c_int(0)
-    _routine("dpotrf")(_word("L"), _count(len(out)), *_matrix(out), ctypes.byref(info))
+    _routine("dpotrf")(_word("L"), _count(len(out)), *_address(out), ctypes.byref(info))
     return info.value
 
 
@@ -129,35 +126,35 @@ def invert(out: Array) -> None:
     """Replace L by its inverse."""
     info = ctypes.c_int(0)
     letters = _word("L"), _word("N")
-    _routine("dtrtri")(*letters, _count(len(out)), *_matrix(out), ctypes.byref(info))
+    _routine("dtrtri")(*letters, _count(len(out)), *_address(out), ctypes.byref(info))
 
 
 # --- Tiled Cholesky factors on several threads
 #
-# By halves, in place; products of a half are cut into pieces of some 256 rows or columns. Up to
-# `WHOLE` rows one call of LAPACK is faster.
+# The recursion halves the matrix in place, and cuts products of a half into pieces of about 256
+# rows or columns for the threads. Up to `WHOLE` rows a single call of LAPACK is faster.
 
-#: Rows up to which nothing is shared: those for which one thread is worth it.
+#: Number of rows up to which one thread is faster than several.
 WHOLE = 600
-# Rows and columns of a piece, and of a diagonal block that is left to LAPACK.
+# Rows and columns of a piece for one thread, and of a diagonal block that LAPACK factorises.
 _PIECE, _BLOCK = 256, 256
-# Triangles that LAPACK inverts, without a team and with one.
-_LEAF, _INVERTED = 75, 64
+# Rows of triangles that LAPACK inverts, on one thread and on several.
+_LAPACK_ROWS, _LAPACK_ROWS_SHARED = 75, 64
 
 
 def _cuts(n: int) -> list[slice]:
-    """Cut n rows into equal pieces, two at least."""
+    """Cut n rows into equal pieces, at least two."""
     count = max(-(-n // _PIECE), 2)
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
 def cholesky(A: Array) -> tuple[Array, int]:
-    """Cholesky factor of a lower triangle, in its place if that is Fortran-ordered.
+    """Return the Cholesky factor of a lower triangle, in place if that is Fortran-ordered.
 
     Parameters
     ----------
     A : ndarray, shape (N, N)
-        What is above its diagonal is neither read nor set.
+        The part above its diagonal is neither read nor set.
 
     Returns
     -------
@@ -186,7 +183,7 @@ def _factorise(A: Array) -> int:
 
 
 def _squares(alpha: float, A: Array, out: Array, transposed: bool) -> Iterator[Piece]:
-    """Pieces that add alpha A A^T, or alpha A^T A, to the lower triangle of `out`."""
+    """Yield pieces that add alpha A A^T, or alpha A^T A, to the lower triangle of `out`."""
     if transposed:
         A = A.T
     cuts = _cuts(len(out))
@@ -199,10 +196,10 @@ def _squares(alpha: float, A: Array, out: Array, transposed: bool) -> Iterator[P
 
 
 def inverse_triangle(lower: Array) -> Array:
-    """Inverse of a lower triangle, Fortran-ordered; what is above it is not set.
+    """Return the inverse of a lower triangle, Fortran-ordered; the part above it is not set.
 
-    LAPACK's blocks leave much to an unblocked routine: halves and products take two thirds of its
-    time at N = 200 and nine tenths at 1000.
+    LAPACK's blocks leave much work to an unblocked routine. Halves and products take two thirds of
+    its time at N = 200 and nine tenths at 1000.
     """
     out = np.empty(lower.shape, order="F")
     (_invert_whole if len(lower) <= WHOLE else _invert)(lower, out)
@@ -211,7 +208,7 @@ def inverse_triangle(lower: Array) -> Array:
 
 def _invert_whole(lower: Array, out: Array) -> None:
     n = len(lower)
-    if n <= _LEAF:
+    if n <= _LAPACK_ROWS:
         out[...] = dtrtri(lower, lower=1)[0]
         return
     h = n // 2
@@ -223,7 +220,7 @@ def _invert_whole(lower: Array, out: Array) -> None:
 
 def _invert(lower: Array, out: Array) -> None:
     n = len(lower)
-    if n <= _INVERTED:
+    if n <= _LAPACK_ROWS_SHARED:
         out[...] = lower
         invert(out)
         return
@@ -232,7 +229,7 @@ def _invert(lower: Array, out: Array) -> None:
         (_invert, (lower[:h, :h], out[:h, :h])),
         (_invert, (lower[h:, h:], out[h:, h:])),
     ]
-    # Blocks on the diagonal are done side by side; larger ones share their products instead.
+    # Diagonal blocks of middling size run side by side; larger ones share their products instead.
     if 2 * _BLOCK < n <= 4 * _BLOCK:
         share(halves)
     else:
@@ -245,10 +242,9 @@ def _invert(lower: Array, out: Array) -> None:
 
 
 def square(lower: Array) -> Array:
-    """The lower triangle of L^T L, in the place of L if that is Fortran-ordered."""
+    """Return the lower triangle of L^T L, in the place of L if that is Fortran-ordered."""
     if len(lower) <= WHOLE:
-        product: Array = dlauum(lower, lower=1, overwrite_c=1)[0]
-        return product
+        return np.asarray(dlauum(lower, lower=1, overwrite_c=1)[0])
     lower = np.asfortranarray(lower)
     _square(lower)
     return lower
@@ -268,10 +264,9 @@ def _square(A: Array) -> None:
 
 
 def solve_lower(lower: Array, columns: Array) -> Array:
-    """L^-1 times columns, which are overwritten if they are Fortran-ordered."""
+    """Return L^-1 times columns, which are overwritten if they are Fortran-ordered."""
     if len(lower) <= WHOLE:
-        solved: Array = dtrtrs(lower, columns, lower=1, overwrite_b=1)[0]
-        return solved
+        return np.asarray(dtrtrs(lower, columns, lower=1, overwrite_b=1)[0])
     lower, columns = np.asfortranarray(lower), np.asfortranarray(columns)
     share([(solve, (lower, columns[:, c], True, False)) for c in _cuts(columns.shape[1])])
     return columns

@@ -34,8 +34,8 @@ __all__ = [
 class DensePullback(Pullback):
     """Transposed derivative of variances v and means m, for S the posterior covariance.
 
-    With the prior fixed dv = -(S * S) dtau and dm = S (dnu - mean dtau). With the sites fixed S
-    changes with K by A dK A', and the mean by A dK weights, for A' = K^-1 S = I - diag(tau) S.
+    If the prior is fixed, dv = -(S * S) dtau and dm = S (dnu - mean dtau). If the sites are fixed,
+    dS = A dK A' and dm = A dK weights, where A' = K^-1 S = I - diag(tau) S.
     """
 
     def __init__(self, factor: CholeskyFactor, tau: Array, kept: Array) -> None:
@@ -52,7 +52,7 @@ class DensePullback(Pullback):
         # The diagonal of A is known; as I - (K + 1/tau)^-1 K it would cancel under a vast prior.
         A = -self._tau[:, None] * self._S
         A.flat[:: len(A) + 1] = self._kept
-        M: Array = (A * by_variance) @ A.T
+        M = (A * by_variance) @ A.T
         to_mean = A @ by_mean
         M += 0.5 * (np.outer(to_mean, self._weights) + np.outer(self._weights, to_mean))
         return M
@@ -60,19 +60,19 @@ class DensePullback(Pullback):
 
 # --- Factors of a Gaussian posterior with given sites
 #
-# Sites t_i(f) = exp(nu_i f - tau_i f^2/2), posterior covariance S = (K^-1 + diag tau)^-1. With
-# R = diag(sqrt(max(tau, 0))), everything goes through B = I + R K R, whose eigenvalues are at least
-# 1 (Rasmussen & Williams, Section 3.6): nothing is inverted that can be singular. Negative site
-# precisions, if any, come in as a correction of low rank whose own Cholesky factorisation exists if
-# and only if the posterior is proper.
+# The sites are t_i(f) = exp(nu_i f - tau_i f^2/2), the posterior covariance is S = (K^-1 +
+# diag tau)^-1. With R = diag(sqrt(max(tau, 0))), all results derive from B = I + R K R, whose
+# eigenvalues are at least 1 (Rasmussen & Williams, Section 3.6): no singular matrix is inverted.
+# Negative site precisions enter as a correction of low rank, whose own Cholesky factorisation
+# exists if and only if the posterior is proper.
 
-# Below this value 1 - (B^-1)_ii has lost too many digits to give the posterior variance, and the
-# subtraction from the prior variance takes over, which is accurate just there.
-_LOST = 1e-4
+# If 1 - (B^-1)_ii is below this value, it has lost too many digits to give the posterior variance.
+# The subtraction from the prior variance is accurate there, and replaces it.
+_CANCELLATION_LIMIT = 1e-4
 
 
 def finite_solution(weights: Array, mean: Array) -> tuple[Array, Array]:
-    """Return both, or raise `NumericalError` if the posterior mean is not finite."""
+    """Return weights and mean, or raise `NumericalError` if the posterior mean is not finite."""
     if not np.isfinite(mean).all():
         site = int(np.argmin(np.isfinite(mean)))
         raise NumericalError(
@@ -84,12 +84,12 @@ def finite_solution(weights: Array, mean: Array) -> tuple[Array, Array]:
 
 
 class Triangle:
-    """The factor of B without K: as much as predictions at new points take.
+    """Factor of B without K, which suffices for predictions at new points.
 
     Attributes
     ----------
     root, lower : ndarray
-        R, shape (N,), and L with B = L L^T, shape (N, N); what is above its diagonal is not read.
+        R, shape (N,), and L with B = L L^T, shape (N, N), not read above its diagonal.
     negative : ndarray
         Sites of negative precision; the correction for them is empty if there are none.
     """
@@ -118,7 +118,7 @@ class Triangle:
         return inner
 
     def reduction(self, K_star: Array) -> Array:
-        """Prior less posterior variance at T points with covariances `K_star` (T, N)."""
+        """Return prior less posterior variance at T points with covariances `K_star` (T, N)."""
         half = self._half_times(K_star.T)
         gain = np.einsum("ij,ij->j", half, half)
         if self.negative.size:
@@ -127,9 +127,9 @@ class Triangle:
         return gain
 
     def reduced(self, K_star: Array) -> Array:
-        """Prior less posterior covariance (T, T) of T points with covariances `K_star` (T, N)."""
+        """Return prior less posterior covariance of T points with covariances `K_star` (T, N)."""
         half = self._half_times(K_star.T)
-        gain: Array = half.T @ half
+        gain = half.T @ half
         if self.negative.size:
             part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
             gain -= part.T @ part
@@ -142,7 +142,7 @@ class Triangle:
 
 
 class CholeskyFactor(Triangle):
-    """Cholesky factor of B = I + R K R, and what it gives.
+    """Posterior of given sites by the Cholesky factor of B = I + R K R.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class CholeskyFactor(Triangle):
         self.K = K
         self.prior = prior
         self.root = np.sqrt(np.maximum(sites.tau, 0.0))
-        # A C-ordered upper triangle is a Fortran-ordered lower one, which LAPACK takes as it is.
+        # A C-ordered upper triangle is a Fortran-ordered lower one, as LAPACK needs it.
         self.lower, info = blas.cholesky(scaled_upper(K, self.root).T)
         if info != 0 or not np.isfinite(self.lower.diagonal()).all():
             raise NumericalError(
@@ -192,7 +192,7 @@ class CholeskyFactor(Triangle):
         solved, _ = dpotrs(self.lower, self.root[:, None] * columns, lower=1)
         self._reach = unit - self.root[:, None] * solved
         self._spread = self.K @ self._reach
-        # The same without cancelling, where a site dominates its marginal.
+        # Sites that dominate their marginals need this form, which does not cancel.
         strong = self._tau * self.K.diagonal() > 1.0
         self._spread[strong] = solved[strong] / self.root[strong, None]
         small = np.eye(depth.size) - depth[:, None] * self._spread[self.negative]
@@ -205,14 +205,14 @@ class CholeskyFactor(Triangle):
     def relocate(self, nu: Array, solution: tuple[Array, Array] | None = None) -> None:
         """Set the sites' precision-weighted means; the posterior mean follows when it is read.
 
-        `solution` is what `weights` and `mean` will be, if it is known.
+        `solution` has the new `weights` and `mean`, if they are known.
         """
-        #: Site means in precision units, for f measured from the prior mean.
+        #: Precision-weighted site means for f measured from the prior mean.
         self.shifted = nu - self._tau * self.prior
         self._solution = None if solution is None else finite_solution(*solution)
 
     def _solve(self) -> tuple[Array, Array]:
-        """Return K^-1 (posterior mean - prior mean) and the mean: a few products with K."""
+        """Return K^-1 (posterior mean - prior mean) and the mean, by a few products with K."""
         if self._solution is not None:
             return self._solution
         linear = self.shifted
@@ -229,10 +229,10 @@ class CholeskyFactor(Triangle):
 
     def _weigh(self, linear: Array) -> Array:
         """Return (I + diag(tau) K)^-1 linear, for the positive precisions."""
-        right, rest = divided(self.K.diagonal().copy(), self._tau, linear)
-        if rest.any():
-            right -= self.K @ rest
-        return rest + self._inner_times(right)
+        right, direct = divided(self.K.diagonal().copy(), self._tau, linear)
+        if direct.any():
+            right -= self.K @ direct
+        return direct + self._inner_times(right)
 
     @property
     def weights(self) -> Array:
@@ -253,24 +253,24 @@ class CholeskyFactor(Triangle):
         return scale * solved
 
     def upper_inverse(self) -> Array:
-        """U with B^-1 = U U^T, in the upper triangle of a C-ordered array; kept."""
+        """Return U with B^-1 = U U^T, in the upper triangle of a C-ordered array; cached."""
         return self._half_inverse().T
 
     def _half_inverse(self) -> Array:
-        """Return L^-1 in the lower triangle; kept."""
+        """Return L^-1 in the lower triangle; cached."""
         if self._half is None:
             self._half = blas.inverse_triangle(self.lower)
         return self._half
 
     def _inverse_half(self) -> Array:
-        """Return B^-1 in the lower triangle; kept, in place of L^-1."""
+        """Return B^-1 in the lower triangle; cached in place of L^-1."""
         if self._inverse is None:
             self._inverse = blas.square(self._half_inverse())
             self._half, self._mirrored = None, False
         return self._inverse
 
     def inverse(self) -> Array:
-        """Return B^-1, shape (N, N); kept, in place of L^-1."""
+        """Return B^-1, shape (N, N); cached in place of L^-1."""
         inverse = self._inverse_half()
         if not self._mirrored:
             mirror_upper(inverse.T)
@@ -280,24 +280,24 @@ class CholeskyFactor(Triangle):
     def marginals(self) -> tuple[Array, Array]:
         """Return the posterior variances and 1 - tau variance, each of shape (N,).
 
-        The second is what a cavity is made of. It equals (B^-1)_ii, a sum of squares, and would
-        be lost to cancellation where a site dominates its marginal.
+        The second determines the cavity. It equals (B^-1)_ii, a sum of squares; the subtraction
+        would cancel if a site dominates its marginal.
         """
         kept = self.shares()
         variance = (1.0 - kept) / np.maximum(self.root * self.root, 1e-300)
-        lost = np.flatnonzero(1.0 - kept < _LOST)
+        lost = np.flatnonzero(1.0 - kept < _CANCELLATION_LIMIT)
         if not self.root.any():
             variance, lost = self.K.diagonal().copy(), lost[:0]
-        for some in np.array_split(lost, -(-lost.size // 512)) if lost.size else ():
-            columns = self._half_times(self.K[:, some])
-            variance[some] = self.K.diagonal()[some] - np.einsum("ij,ij->j", columns, columns)
+        for block in np.array_split(lost, -(-lost.size // 512)) if lost.size else ():
+            columns = self._half_times(self.K[:, block])
+            variance[block] = self.K.diagonal()[block] - np.einsum("ij,ij->j", columns, columns)
         if self.negative.size:
             variance += self._widening()
             kept = self.less_negative(kept, variance)
         return variance, kept
 
     def shares(self) -> Array:
-        """1 - tau variance where no precision is negative, shape (N,)."""
+        """Return 1 - tau variance, shape (N,), before the correction for negative precisions."""
         if not self.root.any():
             return np.ones(self.root.size)
         if self._inverse is None:
@@ -305,7 +305,7 @@ class CholeskyFactor(Triangle):
         return self._inverse.diagonal().copy()
 
     def less_negative(self, shares: Array, variance: Array) -> Array:
-        """1 - tau variance, from `shares` and the posterior variances."""
+        """Return 1 - tau variance, from `shares` and the posterior variances."""
         if not self.negative.size:
             return shares
         kept = shares - self._tau * self._widening()
@@ -313,26 +313,25 @@ class CholeskyFactor(Triangle):
         return kept
 
     def _widening(self) -> Array:
-        """What negative precisions add to the posterior variances."""
+        """Return the increase of the posterior variances by negative precisions."""
         part = solve_triangular(self._small, self._spread.T, lower=True)
-        widening: Array = np.einsum("ij,ij->j", part, part)
-        return widening
+        return np.asarray(np.einsum("ij,ij->j", part, part))
 
     def covariance(self, last: bool = False) -> Array:
         """Return the posterior covariance, shape (N, N).
 
-        With `last` it takes over the memory of the factorisation, which is of no use afterwards.
+        If `last`, it takes over the memory of the factorisation, which is unusable afterwards.
         """
         if last:
             self._solve()
         if not self.root.any() and not self.negative.size:
             if last:
                 self.discard()
-            return self.K.copy().T  # columns one after the other, as LAPACK returns the others
+            return self.K.copy().T  # Fortran order, as LAPACK returns the others
         inverse = self.inverse()
-        lost = np.flatnonzero(1.0 - inverse.diagonal() < _LOST)
+        lost = np.flatnonzero(1.0 - inverse.diagonal() < _CANCELLATION_LIMIT)
         if 3 * lost.size > len(self.K):
-            strong = np.flatnonzero(inverse.diagonal() < _LOST)
+            strong = np.flatnonzero(inverse.diagonal() < _CANCELLATION_LIMIT)
             rows = self._strong_rows(strong, inverse)
             del inverse
             self._inverse = None
@@ -344,8 +343,8 @@ class CholeskyFactor(Triangle):
             covariance[strong] = rows
             covariance[:, strong] = rows.T
         else:
-            # S = R^-1 (I - B^-1) R^-1 subtracts nothing large where the sites are strong;
-            # S R = K R B^-1 and S = K - K R B^-1 R K serve the few rows where they are weak.
+            # S = R^-1 (I - B^-1) R^-1 does not cancel at strong sites. The few weak ones use
+            # S R = K R B^-1 and S = K - K R B^-1 R K.
             scale = np.ones(len(self.K))
             np.divide(1.0, self.root, out=scale, where=self.root > 0.0)
             rows = (self.K[lost] * self.root) @ inverse * scale
@@ -365,15 +364,15 @@ class CholeskyFactor(Triangle):
         return covariance
 
     def _strong_rows(self, strong: NDArray[np.intp], inverse: Array) -> Array:
-        """Rows of the covariance where the prior's less what is explained would cancel."""
+        """Return rows of the covariance at strong sites, where K - K R B^-1 R K would cancel."""
         root = self.root[strong, None]
-        rows: Array = (inverse[strong] * self.root) @ self.K / root
+        rows = (inverse[strong] * self.root) @ self.K / root
         unit = strong[:, None] == strong
         rows[:, strong] = (unit - inverse[np.ix_(strong, strong)]) / (root * root.T)
         return rows
 
     def discard(self) -> None:
-        """Give back the memory of the factorisation; weights and mean stay."""
+        """Free the memory of the factorisation; weights and mean stay."""
         self._solve()
         self._half = self._inverse = None
         self.lower = np.empty((0, 0))
@@ -383,7 +382,7 @@ class CholeskyFactor(Triangle):
         return self.inner_from(self.inverse())
 
     def slope(self) -> Array:
-        """Derivative of the log evidence by K, shape (N, N) (Rasmussen & Williams, 5.27)."""
+        """Return the derivative of the log evidence by K, (N, N) (Rasmussen & Williams, 5.27)."""
         if self.negative.size:
             slope = np.outer(self.weights, self.weights) - self.inner()
             slope *= 0.5

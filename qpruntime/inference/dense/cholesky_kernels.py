@@ -30,7 +30,7 @@ __all__ = [
 
 @kernel
 def scaled_upper(K: Array, root: Array) -> Array:
-    """Upper triangle of I + R K R; what is below it is not set."""
+    """Return the upper triangle of I + R K R; the part below it is not set."""
     n = root.size
     B = np.empty((n, n))
     # Slices counted from 0 become vector instructions, ranges from i on do not.
@@ -44,7 +44,7 @@ def scaled_upper(K: Array, root: Array) -> Array:
 
 @summed
 def squares_of_rows(upper: Array) -> Array:
-    """Sum of squares of each row of an upper triangle."""
+    """Return the sum of squares of each row of an upper triangle."""
     n = upper.shape[0]
     out = np.empty(n)
     for i in range(n):
@@ -57,31 +57,32 @@ def squares_of_rows(upper: Array) -> Array:
 
 @summed
 def twice(upper: Array, root: Array, right: Array) -> Array:
-    """R U U^T R right for an upper triangle U."""
+    """Return R U U^T R right for an upper triangle U."""
     n = root.size
     work, out = np.zeros(n), np.empty(n)
     for i in range(n):
-        scale, row, rest = root[i] * right[i], upper[i, i:], work[i:]
+        scale, row, trailing = root[i] * right[i], upper[i, i:], work[i:]
         for j in range(n - i):
-            rest[j] += scale * row[j]
+            trailing[j] += scale * row[j]
     for i in range(n):
-        total, row, rest = 0.0, upper[i, i:], work[i:]
+        total, row, trailing = 0.0, upper[i, i:], work[i:]
         for j in range(n - i):
-            total += row[j] * rest[j]
+            total += row[j] * trailing[j]
         out[i] = root[i] * total
     return out
 
 
 @kernel
 def divided(diagonal: Array, tau: Array, linear: Array) -> tuple[Array, Array]:
-    """Return (right, rest), so that (I + diag(tau) K)^-1 linear = rest + R B^-1 R (right - K rest).
+    """Split `linear` for a solution with I + diag(tau) K that does not cancel.
 
-    The inverse is R B^-1 R^-1 and I - R B^-1 R K; `diagonal` is that of K. The latter cancels where
-    the prior is vast: it lost all digits of the mean at K = 1e13. The former divides by the root of
-    the precision: for one site its rounding grows by 1/sqrt(tau), that of the latter by K sqrt(tau)
+    The results give (I + diag(tau) K)^-1 linear = direct + R B^-1 R (right - K direct). The inverse
+    equals both R B^-1 R^-1 and I - R B^-1 R K; `diagonal` is that of K. The second form cancels
+    under a vast prior: it lost all digits of the mean at K = 1e13. The first divides by the root of
+    the precision. Its rounding grows by 1/sqrt(tau) of the site, that of the second by K sqrt(tau)
     for the strongest tau.
     """
-    right, rest = np.zeros(tau.size), np.zeros(tau.size)
+    right, direct = np.zeros(tau.size), np.zeros(tau.size)
     largest = 1.0
     for i in range(tau.size):
         largest = max(largest, tau[i] * diagonal[i])
@@ -89,20 +90,25 @@ def divided(diagonal: Array, tau: Array, linear: Array) -> tuple[Array, Array]:
         if tau[i] * diagonal[i] * largest > 1.0:
             right[i] = linear[i] / tau[i]
         else:
-            rest[i] = linear[i]
-    return right, rest
+            direct[i] = linear[i]
+    return right, direct
 
 
 @kernel
 def half_difference(weights: Array, root: Array, upper: Array) -> Array:
-    """(weights weights^T - R inverse R)/2 for the inverse whose upper triangle is `upper`."""
+    """Return (w w^T - R inverse R)/2 for weights w and the upper triangle of the inverse."""
     n = root.size
     out = np.empty((n, n))
     for i in range(n):
         row, source = out[i, i:], upper[i, i:]
-        left, scale, other, factors = 0.5 * weights[i], 0.5 * root[i], weights[i:], root[i:]
+        left, scale, trailing_weights, factors = (
+            0.5 * weights[i],
+            0.5 * root[i],
+            weights[i:],
+            root[i:],
+        )
         for j in range(n - i):
-            row[j] = left * other[j] - scale * factors[j] * source[j]
+            row[j] = left * trailing_weights[j] - scale * factors[j] * source[j]
     mirror_upper(out)
     return out
 
@@ -122,31 +128,31 @@ def mirror_upper(matrix: Array) -> None:
 #
 # Every site update changes the posterior covariance by a rank-one term. A panel keeps the last
 # `BLOCK` of them, so that a row of the current covariance is a row of the stored matrix less a
-# short sum, and the stored matrix is updated block by block with level-3 BLAS. Nothing that belongs
-# to a site already visited is needed again before the refresh that follows a sweep, so only the
-# trailing upper triangle is kept: as many operations as one Cholesky factorisation. The sites are
-# those of the plain loop up to rounding.
+# short sum. The stored matrix is updated block by block with level-3 BLAS. Rows of sites already
+# visited are not needed again before the refresh that follows a sweep, so only the trailing upper
+# triangle is updated, with as many operations as one Cholesky factorisation. The sites equal those
+# of the plain loop up to rounding.
 
-#: Pending rank-one updates before they are applied.
+#: Number of pending rank-one updates that are applied together.
 BLOCK = 64
-_ROWS = 256
+_ROWS_PER_TILE = 256
 
 
 @kernel
 def apply_panel(covariance: Array, panel: Array, weight: Array, count: int, start: int) -> None:
-    """covariance -= panel.T diag(weight) panel on the upper triangle from row `start` on."""
+    """Subtract panel.T diag(weight) panel from the upper triangle from row `start` on."""
     n = covariance.shape[0]
-    for top in range(start, n, _ROWS):
-        bottom = min(top + _ROWS, n)
+    for top in range(start, n, _ROWS_PER_TILE):
+        bottom = min(top + _ROWS_PER_TILE, n)
         left = np.empty((bottom - top, count))
         for r in range(top, bottom):
             for b in range(count):
                 left[r - top, b] = weight[b] * panel[b, r]
         change = np.dot(left, np.ascontiguousarray(panel[:count, top:]))
         for r in range(top, bottom):
-            row, less = covariance[r, r:], change[r - top, r - top :]
+            row, row_change = covariance[r, r:], change[r - top, r - top :]
             for c in range(n - r):
-                row[c] -= less[c]
+                row[c] -= row_change[c]
 
 
 @kernel
@@ -161,17 +167,17 @@ def sweep(
 ) -> tuple[int, int]:
     """Update every site once, first to last; return a status and the site it belongs to.
 
-    Changes in place the sites and the counts of `record`. Uses up `covariance` (N, N), of which
-    only the upper triangle is read; it is to be recomputed from the sites. `marginals` are mean,
-    `kept` and `pull` of `Marginals`, as they are before the sweep.
+    The sites and the counts of `record` change in place. `covariance` (N, N), of which only the
+    upper triangle is read, is overwritten and must be recomputed from the sites. `marginals` are
+    mean, `kept` and `pull` of `Marginals` before the sweep.
     """
     mean, kept, pull = marginals
     tau, nu = sites
     y, exponents = observed
     n = mean.size
-    # What the sites visited have added to the means, and what those no longer pending have taken
-    # from the variances. A site not yet visited has its tau and nu still: from these sums follow
-    # `kept` and `pull` without cancelling.
+    # `moved` is the change of the means by the visited sites, `lost` the change of the variances by
+    # those that are no longer pending. The tau and nu of a site not yet visited are unchanged, so
+    # these sums give its `kept` and `pull` without cancelling.
     moved, lost = np.zeros(n), np.zeros(n)
     panel = np.empty((BLOCK, n))
     weight = np.empty(BLOCK)
@@ -180,22 +186,22 @@ def sweep(
     pending = 0
     for i in range(n):
         # Slices counted from 0 become vector instructions, ranges from i on do not.
-        rest, stored = row[i:], covariance[i, i:]
+        current, stored = row[i:], covariance[i, i:]
         for j in range(n - i):
-            rest[j] = stored[j]
-        less = lost[i]
+            current[j] = stored[j]
+        variance_change = lost[i]
         for b in range(pending):
             scale, past = weight[b] * panel[b, i], panel[b, i:]
-            less += scale * panel[b, i]
+            variance_change += scale * panel[b, i]
             for j in range(n - i):
-                rest[j] -= scale * past[j]
+                current[j] -= scale * past[j]
         status, d_tau, d_nu = propose(
             rules,
             Observations(y[i], exponents[i]),
             Marginals(
                 mean[i] + moved[i],
                 row[i],
-                kept[i] + tau[i] * less,
+                kept[i] + tau[i] * variance_change,
                 pull[i] - tau[i] * moved[i],
             ),
             Sites(tau[i], nu[i]),
@@ -212,25 +218,24 @@ def sweep(
         step = (d_nu - d_tau * (mean[i] + moved[i])) / shrink
         means, present = moved[i:], panel[pending, i:]
         for j in range(n - i):
-            means[j] += step * rest[j]
-            present[j] = rest[j]
+            means[j] += step * current[j]
+            present[j] = current[j]
         weight[pending] = d_tau / shrink
         pending += 1
         if pending == BLOCK:
             apply_panel(covariance, panel, weight, pending, i + 1)
             for b in range(pending):
-                scale, past, taken = weight[b], panel[b, i + 1 :], lost[i + 1 :]
+                scale, past, variance_loss = weight[b], panel[b, i + 1 :], lost[i + 1 :]
                 for j in range(n - i - 1):
-                    taken[j] += scale * past[j] * past[j]
+                    variance_loss[j] += scale * past[j] * past[j]
             pending = 0
     return OK, 0
 
 
 # --- Matched means and proposals of all sites
 #
-# One kernel does both, because calls from Python cost as much as the work.
-#
-# All site precisions have to be zero or positive.
+# One kernel does both, because calls from Python cost as much as the work. All site precisions
+# have to be zero or positive.
 
 
 @kernel
@@ -238,7 +243,7 @@ def solve(system: tuple[Any, ...], sites: tuple[Array, Array], mean: Array) -> N
     """Fill K^-1 (mean - prior) and the posterior mean.
 
     `system` = (K, prior mean, U, root, weights): U is the upper triangle with B^-1 = U U^T, root
-    the diagonal of R, and weights are what is filled.
+    the diagonal of R, and weights the array to fill.
     """
     K, prior, upper, root, weights = system
     tau, nu = sites
@@ -247,17 +252,17 @@ def solve(system: tuple[Any, ...], sites: tuple[Array, Array], mean: Array) -> N
     for i in range(n):
         diagonal[i] = K[i, i]
         linear[i] = nu[i] - tau[i] * prior[i]
-    right, rest = divided(diagonal, tau, linear)
+    right, direct = divided(diagonal, tau, linear)
     largest = 0.0
     for i in range(n):
-        largest = max(largest, abs(rest[i]))
+        largest = max(largest, abs(direct[i]))
     if largest > 0.0:
-        moved = np.dot(K, rest)
+        moved = np.dot(K, direct)
         for i in range(n):
             right[i] -= moved[i]
     main = twice(upper, root, right)
     for i in range(n):
-        weights[i] = rest[i] + main[i]
+        weights[i] = direct[i] + main[i]
     moved = np.dot(K, weights)
     for i in range(n):
         mean[i] = prior[i] + moved[i]
@@ -276,8 +281,8 @@ def take_turn(
 ) -> tuple[int, int]:
     """Match the means, then fill the changes of all sites; return (status, site).
 
-    `matching` says how often, and has the rules with the cheapest source of means. Site means,
-    posterior means and the weights of `system` are changed in place.
+    `matching` has the number of steps, and the rules with the cheapest source of means. Site means,
+    posterior means and the weights of `system` change in place.
     """
     mean, _, _, _ = marginals
     _, failure = record

@@ -1,4 +1,4 @@
-"""What the dense engine leaves behind: a factor, the data, and the covariance while it is held."""
+"""Solution of the dense engine: a factor, the data, and the covariance unless pickled."""
 
 from __future__ import annotations
 
@@ -61,43 +61,42 @@ class DenseSolution:
 
     @property
     def algebra(self) -> int:
-        """Rows of the factor."""
+        """Number of rows of the factor."""
         return self.mean.size
 
     @property
     def held_rows(self) -> int:
-        """All rows."""
+        """Number of rows."""
         return self.mean.size
 
     @property
     def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
+        """Numbers that a prediction computes per point."""
         return self.mean.size
 
     def sites(self) -> Sites:
-        """Sites at the rows."""
+        """Return the sites at the rows."""
         return self.own
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances at the rows."""
+        """Return posterior means and variances at the rows."""
         return self.mean, self.variance
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some rows."""
-        found: Array = self.log_z.copy() if rows is None else self.log_z[rows]
-        return found
+        """Return leave-one-out log densities of selected rows."""
+        return self.log_z.copy() if rows is None else self.log_z[rows]
 
     def least(self) -> tuple[float, int]:
-        """The least of them, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         row = int(np.argmin(self.log_z))
         return float(self.log_z[row]), row
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Latent means and variances at points of these prior covariances and variances."""
+        """Return latent means and variances, given prior covariances and variances of points."""
         return self.kept.predict(*at, given_mean(mean, self.usual))
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Points for corrections."""
+        """Return points for corrections."""
         offset = given_mean(mean, self.usual)
         self.kept.predict(*at, offset)  # checks the arguments
         K_star, diagonal, offset = (np.asarray(a, dtype=float) for a in (*at, offset))
@@ -105,14 +104,14 @@ class DenseSolution:
         return MarginalPoints(K_star, *both)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws at points of these prior covariances with the rows, and with each other.
+        """Return joint samples, given prior covariances of points with the rows and each other.
 
-        At the rows themselves where there are none.
+        The points are the rows themselves if none are given.
         """
         return draws(*self.joint(at, mean), count, rng)
 
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and covariances at such points."""
+        """Return joint means and covariances at points, with arguments as those of `draw`."""
         if not at:
             K = self.observed().K
             if K is None:
@@ -134,44 +133,44 @@ class DenseSolution:
         return mean_new, K_new - kept.reduced(K_star)
 
     def gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the covariance changes so."""
+        """Return the slope of the log evidence for a change of the covariance."""
         if change is None:
             raise InputError("evidence_gradient takes dK here, (N, N) or (N, N, p)")
         return self.kept.evidence_gradient(change)
 
     def observed(self) -> Observed:
-        """Data and prior covariance."""
+        """Return data and prior covariance."""
         return self.data
 
     @property
     def knows_covariance(self) -> bool:
-        """Whether the covariance is at hand."""
+        """True if the covariance is held."""
         return self.data.K is not None
 
     def with_covariance(self, K: ArrayLike) -> DenseSolution:
-        """Return the same with its prior covariance, which pickles leave out."""
+        """Return the solution with its prior covariance, which pickles leave out."""
         data = self.data.with_covariance(K, self.kept.weights, self.mean)
         return replace(self, data=data)
 
     def without_covariance(self) -> DenseSolution:
-        """Return the same without its prior covariance."""
+        """Return the solution without its prior covariance."""
         return replace(self, data=replace(self.data, K=None))
 
     def facts(self) -> dict[str, Any]:
-        """What this engine adds to a summary."""
+        """Return the engine's entries of a summary."""
         return {"n_negative": int((self.own.tau < 0.0).sum())}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """Covariances of the points."""
+        """Return covariances of the points."""
         return crossed()
 
     def on(self, kernel: Any, X: Array, unscaled: Callable[[Array], Array]) -> DenseSolution:
-        """The same: it does not know its inputs."""
+        """Return the solution itself, which holds no inputs."""
         return self
 
     @property
     def usual(self) -> float | None:
-        """The prior mean, if it is one number."""
+        """Prior mean, if it is a single number."""
         prior = self.data.prior
         low, high = float(prior.min()), float(prior.max())
         return low if low == high else None
@@ -181,7 +180,7 @@ class DenseSolution:
 
 
 def outcome_of(problem: Problem, end: Settled, evidence: float) -> InferenceReport:
-    """Return what is reported of settled sites, whatever holds their posterior."""
+    """Return the report of settled sites for any engine."""
     trace, projector = end.trace, problem.projector
     return InferenceReport(
         likelihood=projector.likelihood.spelt,
@@ -207,7 +206,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
         evidence = end.bound
     outcome = outcome_of(problem, end, evidence)
     prior = problem.prior
-    given = problem.y, prior.mean, problem.projector.likelihood, problem.power, problem.weights
+    data = problem.y, prior.mean, problem.projector.likelihood, problem.power, problem.weights
     rows = end.sites, end.factor.mean, end.variance, log_z
-    solution = DenseSolution(*rows, end.factor.keep(), Observed(prior.covariance, *given))
+    solution = DenseSolution(*rows, end.factor.keep(), Observed(prior.covariance, *data))
     return Posterior._of(outcome, solution)

@@ -1,5 +1,4 @@
-"""The solver for a covariance that is an array: `qpruntime.inference.solver_protocol`, by
-Cholesky."""
+"""Solver of `qpruntime.inference.solver_protocol` for a covariance array, by Cholesky."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ __all__ = [
 
 
 class DensePrior(Prior):
-    """N latent values with mean `mean` (N,) and covariance `K` (N, N), C-ordered."""
+    """Gaussian prior with mean `mean` (N,) and C-ordered covariance `K` (N, N)."""
 
     def __init__(self, K: Array, mean: Array) -> None:
         self.K = K
@@ -56,11 +55,10 @@ class DensePrior(Prior):
         try:
             root = np.linalg.cholesky(self.K + 1e-8 * np.diag(self.variance))
         except np.linalg.LinAlgError:
-            # Variances so unlike that rounding of the largest outweighs the others' jitter.
+            # Rounding of the largest variances outweighs the jitter of the smallest.
             values, vectors = np.linalg.eigh(self.K)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
-        drawn: Array = self._mean + root @ rng.standard_normal(len(self.K))
-        return drawn
+        return np.asarray(self._mean + root @ rng.standard_normal(len(self.K)))
 
 
 class DenseSolved(CholeskyFactor, Solved):
@@ -68,33 +66,33 @@ class DenseSolved(CholeskyFactor, Solved):
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
         if self.negative.size or not self.K.flags.carray:
-            return propose_matched(self, asked, marginals, sites, steps, counts)
+            return propose_matched(self, problem, marginals, sites, steps, counts)
         nu, failure = sites.nu.copy(), np.zeros(2)
-        weights, mean, d_tau, d_nu = np.empty((4, asked.n))
+        weights, mean, d_tau, d_nu = np.empty((4, problem.n))
         status, site = take_turn(
-            asked.rules(),
-            (steps, asked.matching()),
-            asked.observations,
+            problem.rules(),
+            (steps, problem.matching()),
+            problem.observations,
             (self.K, self.prior, self.upper_inverse(), self.root, weights),
             (mean, *marginals, weights),
             (sites.tau, nu),
             (d_tau, d_nu),
             (counts, failure),
         )
-        asked.check(status, site, failure)
+        problem.check(status, site, failure)
         self.relocate(nu, (weights, mean))
         return Sites(sites.tau, nu), d_tau, d_nu
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -105,14 +103,14 @@ class DenseSolved(CholeskyFactor, Solved):
         variance = covariance.diagonal().copy()
         kept = self.less_negative(shares, variance)
         tau, nu = sites.tau.copy(), sites.nu.copy()
-        y, exponents = asked.observations
+        y, exponents = problem.observations
         if visits is not None:
             covariance = covariance[np.ix_(visits, visits)]
             mean, kept, pull = mean[visits], kept[visits], pull[visits]
             tau, nu, y, exponents = tau[visits], nu[visits], y[visits], exponents[visits]
         failure = np.zeros(2)
         status, site = sweep(
-            asked.rules(),
+            problem.rules(),
             (y, exponents),
             covariance if covariance.flags.c_contiguous else np.ascontiguousarray(covariance.T),
             (mean, kept, pull),
@@ -120,7 +118,7 @@ class DenseSolved(CholeskyFactor, Solved):
             damping,
             (counts, failure),
         )
-        asked.check(status, site if visits is None else visits[site], failure)
+        problem.check(status, site if visits is None else visits[site], failure)
         if visits is not None:
             back = np.argsort(visits)
             tau, nu = tau[back], nu[back]
@@ -135,9 +133,9 @@ class DenseSolved(CholeskyFactor, Solved):
 
 # --- Factorisations that a posterior keeps
 #
-# Inference leaves K, the factor and its inverse behind, 3 N^2 numbers. A prediction takes the
-# weights and the factor, the gradient of the evidence an inverse that is as soon computed again. A
-# pickle holds the one triangle of the factor that is not zero, N^2/2 numbers.
+# After inference K, the factor and its inverse hold 3 N^2 numbers. A prediction needs the weights
+# and the factor; the gradient of the evidence needs an inverse, which is quickly computed again. A
+# pickle holds only the nonzero triangle of the factor, N^2/2 numbers.
 
 
 @restorable("dense-kept/1")
@@ -156,7 +154,7 @@ class DenseState(Triangle):
         self.negative, self._small, self._reach = factor.negative, factor._small, factor._reach
 
     def inner(self) -> Array:
-        """Return (K + diag(1/tau))^-1, shape (N, N); computed anew, and not kept."""
+        """Compute (K + diag(1/tau))^-1, shape (N, N), which is not cached."""
         inverse = blas.square(blas.inverse_triangle(self.lower))
         mirror_upper(inverse.T)
         return self.inner_from(inverse)
@@ -164,7 +162,7 @@ class DenseState(Triangle):
     def predict(
         self, K_star: ArrayLike, k_star_diag: ArrayLike, mean: ArrayLike
     ) -> tuple[Array, Array]:
-        """Latent mean and variance at T new points; see `Posterior.predict`."""
+        """Return latent mean and variance at T new points; see `Posterior.predict`."""
         K_star = real(K_star, "K_star")
         if K_star.ndim != 2 or K_star.shape[1] != self.root.size:
             raise InputError(
@@ -172,8 +170,8 @@ class DenseState(Triangle):
                 f"got {K_star.shape}"
             )
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            rows = K_star[some]
+        def moments(block: slice) -> tuple[Array, Array]:
+            rows = K_star[block]
             if not np.isfinite(rows).all():
                 finite(K_star, "K_star")
             with np.errstate(over="ignore", invalid="ignore"):
@@ -181,9 +179,9 @@ class DenseState(Triangle):
 
         centre, reduction = in_blocks(moments, len(K_star), self.root.size)
         prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean, "mean")
-        for name, given in (("k_star_diag", prior), ("mean", offset)):
-            if given.shape not in ((), centre.shape):
-                raise InputError(f"{name} must have shape {centre.shape}, got {given.shape}")
+        for name, values in (("k_star_diag", prior), ("mean", offset)):
+            if values.shape not in ((), centre.shape):
+                raise InputError(f"{name} must have shape {centre.shape}, got {values.shape}")
         centre += offset
         variance = np.maximum(prior - reduction, 0.0)
         if not (np.isfinite(centre).all() and np.isfinite(variance).all()):
@@ -194,7 +192,7 @@ class DenseState(Triangle):
         return centre, variance
 
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
-        """Gradient of the log evidence, given the derivative of K; see `Posterior`."""
+        """Return the gradient of the log evidence, given the derivative of K; see `Posterior`."""
         dK = finite(dK, "dK")
         n = self.mean.size
         if dK.shape[:2] != (n, n):

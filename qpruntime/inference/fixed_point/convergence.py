@@ -30,11 +30,11 @@ DEFAULT_TOL, DEFAULT_MAX_SWEEPS = 1e-6, 100
 
 
 class HowItEnded(Protocol):
-    """What is looked at: of an `Ended`, or of a posterior."""
+    """Convergence of an `Ended` or of a posterior."""
 
     @property
     def status(self) -> str:
-        """As of `Ended`."""
+        """Status of the sites, as of `Ended`."""
 
     @property
     def history(self) -> Sequence[float]:
@@ -42,11 +42,11 @@ class HowItEnded(Protocol):
 
     @property
     def worst(self) -> int:
-        """The site that changed most."""
+        """Site that changed most in the last sweep."""
 
     @property
     def held(self) -> int:
-        """Precisions held at zero."""
+        """Number of precisions held at zero."""
 
 
 def warn_unsettled(
@@ -57,32 +57,32 @@ def warn_unsettled(
     of_estimator: bool = False,
     words: Callable[[str], str] = str,
 ) -> None:
-    """Warn if n sites have not settled freely, or may in several ways.
+    """Warn if n sites have not converged, have precisions held at zero, or several fixed points.
 
-    Remedies are arguments that the caller has: those of `infer`, or those `of_estimator`. `words`
-    may call sites by other names than their numbers.
+    The remedies name arguments of `infer`, or of estimators with `of_estimator`. `words` may
+    replace the numbers of sites in the message by names.
     """
-    for text in _complaints(end, tol, n, of_estimator):
+    for text in _convergence_warnings(end, tol, n, of_estimator):
         warn(words(text), ConvergenceWarning)
 
 
-def _complaints(end: HowItEnded, tol: float, n: int, of_estimator: bool) -> Iterator[str]:
-    """What is to be said of the way in which sites have settled."""
+def _convergence_warnings(end: HowItEnded, tol: float, n: int, of_estimator: bool) -> Iterator[str]:
+    """Yield warnings about the convergence of the sites."""
     history = end.history
     unsettled = end.status == "not converged"
     if unsettled and history and history[-1] < tol:
-        kept, most = getattr(end, "kept", None), ""
+        kept, detail = getattr(end, "kept", None), ""
         if kept is not None:
             site = int(np.argmin(kept))
             share = max(float(kept[site]), 1e-300)
-            most = f"; site {site} outweighs what else is known there by {1.0 / share:.2g}"
+            detail = f"; site {site} outweighs what else is known there by {1.0 / share:.2g}"
         yield (
             f"not converged after {len(history)} sweeps: the sites no longer change, but some have "
-            f"no cavity left in double precision and are not updated{most}: rescale, or widen the "
-            "likelihood; the evidence may be anything"
+            f"no cavity left in double precision and are not updated{detail}: rescale, or widen "
+            "the likelihood; the evidence may be anything"
         )
     elif unsettled:
-        # Changes that no longer shrink go round in circles, which damping ends.
+        # Changes that no longer shrink mean an oscillation, which damping ends.
         circling = len(history) >= 20 and min(history[-10:]) > 0.5 * min(history[:-10])
         if of_estimator:
             remedy = "raise max_sweeps,"
@@ -101,20 +101,20 @@ def _complaints(end: HowItEnded, tol: float, n: int, of_estimator: bool) -> Iter
     if of_estimator:
         move = "bound the kernel's variance further down, or move the mean away from zero if one "
         move += "can be given"
-    found = getattr(end, "peaks", ())
-    peaks = ", ".join(f"{value:.6g}" for value in found)
+    evidences = getattr(end, "peaks", ())
+    peaks = ", ".join(f"{value:.6g}" for value in evidences)
     if end.held:
         lesser = ""
         if peaks:
-            lesser = f" (fixed points of lesser peaks have been found, of log evidence {peaks})"
+            lesser = f" (fixed points of lower evidence have been found, log evidence {peaks})"
         yield (
             f"{end.held} of {n} site precisions are held at zero: they would be "
             "negative and leave other sites without a proper cavity, because the posterior has "
             f"several peaks{lesser}; {move}"
         )
-    elif len(found) > 1:
+    elif len(evidences) > 1:
         yield (
-            f"{len(found)} fixed points found, of log evidence {peaks}: the posterior has "
+            f"{len(evidences)} fixed points found, of log evidence {peaks}: the posterior has "
             f"several peaks, and this is the highest that was found; {move}"
         )
 
@@ -123,14 +123,14 @@ def _complaints(end: HowItEnded, tol: float, n: int, of_estimator: bool) -> Iter
 
 Status = Literal["converged", "held", "not converged"]
 
-#: A site counts as held if its precision, in units of the cavity's or the posterior's, would be so
-#: far below zero.
+#: A site counts as held if its free precision, in units of the cavity's or the posterior's, would
+#: be further below zero than this.
 HELD = 1e-9
 
 
 @restorable("limits/1")
 class Limits(NamedTuple):
-    """When to stop, and how much of every update to take; see `qpruntime.infer`."""
+    """Tolerance, number of sweeps and damping; see `qpruntime.infer`."""
 
     tol: float = DEFAULT_TOL
     sweeps: int = DEFAULT_MAX_SWEEPS
@@ -139,9 +139,9 @@ class Limits(NamedTuple):
 
 @dataclass
 class Trace:
-    """What was done for one result, over all attempts: also by those that failed.
+    """Record of the work for one result, over all attempts including failed ones.
 
-    `counts` are lookups inside and outside a grid and updates skipped.
+    `counts` are numbers of lookups inside and outside a grid, and of skipped updates.
     """
 
     history: list[float] = field(default_factory=list)
@@ -151,19 +151,19 @@ class Trace:
 
 @dataclass(kw_only=True)
 class Ended:
-    """How an iteration ended.
+    """Result of an iteration.
 
     Attributes
     ----------
     settled : bool
-        Whether the sites no longer change, held at zero or not.
+        True if the sites no longer change, held at zero or not.
     worst : int
-        The site that changed most in the last sweep.
+        Site that changed most in the last sweep.
     trace : Trace
     held : int
-        Sites whose precision would be negative were it not held at zero.
+        Number of sites whose precision would be negative if it were not held at zero.
     peaks : tuple of float
-        Log evidences of all fixed points, where there was reason to look for more than one.
+        Log evidences of all fixed points, if there was a search for more than one.
     """
 
     settled: bool = False
@@ -174,7 +174,7 @@ class Ended:
 
     @property
     def status(self) -> Status:
-        """What the sites are: a fixed point, one of precisions held at zero, or neither."""
+        """State of the sites: a fixed point, settled with precisions held at zero, or neither."""
         if not self.settled:
             return "not converged"
         return "held" if self.held else "converged"

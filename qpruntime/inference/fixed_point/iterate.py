@@ -44,16 +44,15 @@ __all__ = [
 # them (`schedules`, beside this file); the fixed point is the same. An iteration costs about two
 # Cholesky factorisations in parallel order and five in the others.
 #
-# Sites of a likelihood that is not log-concave may have negative precisions. Where these leave some
-# other site without a proper cavity, `iterate` looks for other fixed points. The last
-# resort is to hold every precision at zero or above; the result says for how many sites that
-# changes anything.
+# Sites of a likelihood that is not log-concave may have negative precisions. If these leave another
+# site without a proper cavity, `settle` searches for other fixed points. The last resort is to hold
+# every precision at zero or above; the result reports for how many sites that matters.
 
 Order = Literal["sequential", "random", "parallel"]
 ORDERS = get_args(Order)
 
-# A fixed point of less than half the evidence of the held sites is one of a lesser peak.
-_LESSER = math.log(2.0)
+# A fixed point of less than half the evidence of the held sites belongs to a lesser peak.
+_HELD_EVIDENCE_MARGIN = math.log(2.0)
 
 
 def settle(
@@ -67,14 +66,14 @@ def settle(
     trace: Trace | None = None,
     seek: bool = True,
 ) -> Settled:
-    """Iterate to the fixed point; arguments as those of `qpruntime.infer`, known to be good.
+    """Iterate to the fixed point, given checked arguments of `qpruntime.infer`.
 
     Every site of the result has a proper cavity, if need be with precisions held at zero or above.
-    Without `seek` they are held at once where the iteration fails; so there are twice
-    ``limits.sweeps`` sweeps at most, and with it four attempts of a hundred more.
+    `seek` searches for other fixed points before precisions are held, by four more attempts of a
+    hundred sweeps. If it is False, there are at most twice ``limits.sweeps`` sweeps.
 
-    `restarts` has the generator of every further start. Of several fixed points that of the highest
-    evidence is the result; held sites are, where all are of less than half their evidence.
+    `restarts` has the generator of every further start. The result is the fixed point of highest
+    evidence, or the held sites if all fixed points have less than half their evidence.
     """
     trace = trace or Trace()
     end = None
@@ -97,14 +96,16 @@ def settle(
     for generator in restarts:
         peaks.extend(drawn(problem, limits, trace, generator))
     best = peaks.best
-    if best is None or (end.held and peaks.values[0] < evidence_of(problem, end) - _LESSER):
+    if best is None or (
+        end.held and peaks.values[0] < evidence_of(problem, end) - _HELD_EVIDENCE_MARGIN
+    ):
         best = end
     best.peaks = peaks.values
     return best
 
 
 def count_held(problem: Problem, end: Settled) -> int:
-    """Number of sites that would turn negative were they free."""
+    """Count the sites whose precision would turn negative if it were free."""
     ignored = np.zeros(3, dtype=np.int64)
     unbound = propose_all(problem, problem.rules(), end.marginals, end.sites, ignored)
     return int(np.sum((end.sites.tau + unbound.tau) * end.variance < -HELD))
@@ -120,17 +121,17 @@ def iterate(
     accelerator: Anderson | None = None,
     trace: Trace | None = None,
 ) -> Settled:
-    """`settle` without its last resorts: sites may end up with improper cavities."""
+    """Iterate once from given sites; unlike in `settle`, cavities may end up improper."""
     trace = trace or Trace()
     start = no_sites(problem.n) if sites is None else sites
     if problem.bounded:
         start = without_negative(start)
-    # What overflows is found by `measure_change`, which says so in words.
+    # `measure_change` finds overflows and raises an error that explains them.
     with np.errstate(all="ignore"):
         try:
             factor = problem.prior.factor(start)
         except ImproperPosterior:
-            # Sites carried over from another K.
+            # The sites belong to another K.
             start = without_negative(start)
             factor = problem.prior.factor(start)
         if order == "parallel":
@@ -142,33 +143,32 @@ def iterate(
 # --- Several fixed points
 #
 # A likelihood that is not log-concave may have no fixed point with proper cavities, one, or
-# several, and an iteration from the prior may miss those there are. Here it is damped and begun
-# elsewhere: mostly a fixed point lies beside the sites that settle with precisions held at zero. (A
-# double loop, which descends in EP's free energy, is not defined for QP and would not help EP:
-# where these starts fail on square-link counts, damped updates that accept any cavity settle at
-# cavities of negative precision, and where they settle is a minimum of that energy; Heskes &
-# Zoeter, 2002.)
+# several, and an iteration from the prior may miss them. The attempts below are damped and start
+# elsewhere, because a fixed point is often near the sites that settle with precisions held at zero.
+# (A double loop, which descends in EP's free energy, is not defined for QP and would not help EP.
+# If these starts fail on square-link counts, damped updates that accept any cavity settle at
+# cavities of negative precision, which are a minimum of that energy; Heskes & Zoeter, 2002.)
 
-# Sweeps of one attempt; those that end well take 10 to 60.
-_SWEEPS = 100
-_DAMPING = 0.5
-# Means nearer than this share of a posterior standard deviation are of one fixed point.
-_SAME = 1e-3
+# Sweeps of one attempt; successful ones take 10 to 60.
+_ATTEMPT_SWEEPS = 100
+_ATTEMPT_DAMPING = 0.5
+# Means closer than this share of a posterior standard deviation belong to one fixed point.
+_SAME_MEAN_SHARE = 1e-3
 
 
 class Peaks:
-    """Different fixed points of one problem, with proper cavities, and their log evidences."""
+    """Distinct fixed points of one problem with proper cavities, and their log evidences."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._found: list[tuple[float, Settled]] = []
 
     def add(self, end: Settled) -> None:
-        """Take in what is a fixed point, unless it is known."""
+        """Add a result if it is a fixed point that is not known yet."""
         if not (end.settled and end.proper) or end.held:
             return
-        # Rounding may take a variance below zero: such an end has no evidence, and is no peak.
-        unit = _SAME * np.sqrt(np.maximum(end.variance, 0.0))
+        # Rounding may leave a variance below zero: such a result has no evidence.
+        unit = _SAME_MEAN_SHARE * np.sqrt(np.maximum(end.variance, 0.0))
         if any((np.abs(e.factor.mean - end.factor.mean) < unit).all() for _, e in self._found):
             return
         value = evidence_of(self._problem, end)
@@ -176,7 +176,7 @@ class Peaks:
             self._found.append((value, end))
 
     def extend(self, ends: Iterable[Settled]) -> None:
-        """Take in those that are fixed points."""
+        """Add those results that are fixed points."""
         for end in ends:
             self.add(end)
 
@@ -187,12 +187,12 @@ class Peaks:
 
     @property
     def best(self) -> Settled | None:
-        """The fixed point of the highest evidence, if there is any."""
+        """Fixed point of the highest evidence, or None."""
         return max(self._found, key=lambda peak: peak[0])[1] if self._found else None
 
 
 def evidence_of(problem: Problem, end: Settled) -> float:
-    """Log evidence, minus infinity where it is beyond double precision."""
+    """Return the log evidence, or minus infinity if double precision does not suffice."""
     try:
         return log_evidence(problem, end)[0]
     except NumericalError as error:
@@ -201,28 +201,28 @@ def evidence_of(problem: Problem, end: Settled) -> float:
         return -math.inf
 
 
-def around(problem: Problem, held: Settled, limits: Limits, trace: Trace) -> Iterator[Settled]:
-    """Iterate freely from where held sites settled, from wider ones, and anew from the prior."""
-    wide = _as_strong(held.variance, held.factor.mean, held.sites)
-    nothing = no_sites(problem.n)
-    for start in (held.sites, wide, nothing):
+def around(problem: Problem, result: Settled, limits: Limits, trace: Trace) -> Iterator[Settled]:
+    """Iterate with free precisions from held sites, from wider ones, and from the prior."""
+    wide = _sites_at(result.variance, result.factor.mean, result.sites)
+    flat = no_sites(problem.n)
+    for start in (result.sites, wide, flat):
         yield from _attempt(problem, start, limits, trace)
-    yield from _attempt(problem, nothing, limits, trace, damped=False)
+    yield from _attempt(problem, flat, limits, trace, damped=False)
 
 
 def drawn(
     problem: Problem, limits: Limits, trace: Trace, rng: np.random.Generator
 ) -> Iterator[Settled]:
-    """Iterate freely from sites as strong as the prior, at a function drawn from it."""
-    start = _as_strong(problem.prior.variance, problem.prior.draw(rng), no_sites(problem.n))
+    """Iterate with free precisions from sites as strong as the prior, at a sample of it."""
+    start = _sites_at(problem.prior.variance, problem.prior.draw(rng), no_sites(problem.n))
     yield from _attempt(problem, start, limits, trace)
 
 
-def _as_strong(variance: Array, f: Array, otherwise: Sites) -> Sites:
-    """Sites at f as strong as a normal of this variance, those given where it has no precision.
+def _sites_at(variance: Array, f: Array, otherwise: Sites) -> Sites:
+    """Return sites at f with the precision of a normal, or `otherwise` if the variance is unusable.
 
-    Where neighbours fix f under a vast prior the posterior variance cancels to nothing or below,
-    and whether it does depends on the last digits of the linear algebra.
+    If neighbours fix f under a vast prior, the posterior variance may cancel to zero or below,
+    depending on the last digits of the linear algebra.
     """
     with np.errstate(all="ignore"):
         tau = 1.0 / variance
@@ -234,16 +234,18 @@ def _as_strong(variance: Array, f: Array, otherwise: Sites) -> Sites:
 def _attempt(
     problem: Problem, start: Sites, limits: Limits, trace: Trace, *, damped: bool = True
 ) -> Iterator[Settled]:
-    """Yield where a parallel iteration ends, or nothing if double precision does not suffice."""
-    some = limits._replace(sweeps=min(limits.sweeps, _SWEEPS))
+    """Yield the result of a parallel iteration, or nothing if double precision does not suffice."""
+    attempt_limits = limits._replace(sweeps=min(limits.sweeps, _ATTEMPT_SWEEPS))
     try:
         with np.errstate(all="ignore"):
             factor = problem.prior.factor(start)
             if damped:
-                some = some._replace(damping=min(limits.damping, _DAMPING))
-                yield settle_parallel(problem, start, factor, some, Anderson(), trace)
+                attempt_limits = attempt_limits._replace(
+                    damping=min(limits.damping, _ATTEMPT_DAMPING)
+                )
+                yield settle_parallel(problem, start, factor, attempt_limits, Anderson(), trace)
             else:
-                yield settle_mixed(problem, start, factor, some, None, Anderson(), trace)
+                yield settle_mixed(problem, start, factor, attempt_limits, None, Anderson(), trace)
     except NumericalError as error:
         if error.__cause__ is not None:  # a user's own exception
             raise
@@ -267,8 +269,13 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
         rules, problem.observations, (*end.marginals,), (*end.sites,), prior, log_z, terms
     )
     if status == BEYOND:
-        here = end.marginals
-        mu, sigma = cavity(here.kept[site], here.variance[site], here.mean[site], here.pull[site])
+        marginals = end.marginals
+        mu, sigma = cavity(
+            marginals.kept[site],
+            marginals.variance[site],
+            marginals.mean[site],
+            marginals.pull[site],
+        )
         projector = problem.projector
         raise_status(status, projector.likelihood, mu, sigma, problem.y[site], projector.table)
     if status != OK:
@@ -278,7 +285,7 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
             f"site precision {tau[site]:.3g}): K is too close to singular there for double "
             "precision; add jitter to its diagonal"
         )
-    with np.errstate(all="ignore"):  # what overflows is named below
+    with np.errstate(all="ignore"):  # the error below names an overflow
         evidence = terms.sum() - 0.5 * factor.log_det
     if not np.isfinite(evidence):
         raise NumericalError(

@@ -1,7 +1,6 @@
-"""The orders in which sites are visited, each a loop of bounded length.
+"""Schedules of site updates: sequential, random, parallel or mixed, each a loop of bounded length.
 
-One site after the other, in turn or at random, updating the posterior after each; all of them from
-one posterior; or mixtures of these.
+A sequential schedule updates the posterior after each site, a parallel one after all of them.
 """
 
 from __future__ import annotations
@@ -40,26 +39,25 @@ __all__ = [
 
 # --- Orders of visits
 
-# Sweeps whose step points back along the previous one are shortened by this factor, down to the
-# floor.
-_SHORTEN = 0.7
-_LEAST_DAMPING = 0.02
+# Factor that shortens steps which point back along the previous one, and the smallest share.
+_SHORTENING = 0.7
+_MIN_SHARE = 0.02
 # Changes above this are far from the fixed point.
-_FAR = 1e-2
-# Parallel iterations that are still far after so many have lost their way: labels of one kind under
-# a wide prior make all sites overshoot together. Two sweeps in turn bring them close.
-_PATIENCE, _RESCUE = 20, 2
-# Sites without a proper cavity stay as they are, and so do those that follow from them: after so
-# many sweeps with some, one after the other, there is no way out; and none either once all others
-# change by less than this share of what counts as settled, for the next sweep is the same again.
-_STUCK, _STILL = 40, 1e-2
+_FAR_CHANGE = 1e-2
+# Parallel iterations that are still far after 20 do not converge: labels of one kind under a wide
+# prior make all sites overshoot together. Two sequential sweeps bring them close.
+_PARALLEL_PATIENCE, _RESCUE_SWEEPS = 20, 2
+# Sites without a proper cavity are not updated, nor are those that depend on them. The iteration
+# gives up after 40 such sweeps in a row, or once all other sites change by less than 1 % of the
+# tolerance, because the next sweep would be the same again.
+_MAX_IMPROPER_SWEEPS, _STILL_SHARE = 40, 1e-2
 
 
 @dataclass(kw_only=True)
 class Settled(Ended):
-    """Where the iteration ended. `factor` and its `marginals()` belong to `sites`.
+    """Result of an iteration; `factor` and its `marginals()` belong to `sites`.
 
-    `bound` is the variational bound where that is what was maximised.
+    `bound` is the variational bound of method "vb", otherwise None.
     """
 
     sites: Sites
@@ -70,18 +68,18 @@ class Settled(Ended):
 
     @property
     def marginals(self) -> Marginals:
-        """Means, variances and `kept`, as kernels take them."""
+        """Means, variances and terms of cavities, as kernels take them."""
         return Marginals(self.factor.mean, self.variance, self.kept, self.factor.weights)
 
     @property
     def proper(self) -> bool:
-        """Whether every site has a proper cavity."""
+        """True if every site has a proper cavity."""
         return bool((self.kept > 0.0).all())
 
 
 @dataclass
 class _Mixture:
-    """One attempt in mixed order: what its parts share, and how many sweeps are left to them."""
+    """One attempt in mixed order: the state that its parts share, and its remaining sweeps."""
 
     problem: Problem
     limits: Limits
@@ -94,20 +92,20 @@ class _Mixture:
 
     @property
     def left(self) -> int:
-        """Sweeps that may still be done."""
+        """Number of remaining sweeps."""
         return self._end - len(self.trace.history)
 
     def _at_most(self, sweeps: int) -> Limits:
         return self.limits._replace(sweeps=min(sweeps, self.left))
 
-    def visit(self, sites: Sites, factor: Solved, most: int) -> Settled:
-        """Up to so many sweeps, one site after the other."""
-        limits = self._at_most(most)
+    def visit(self, sites: Sites, factor: Solved, max_sweeps: int) -> Settled:
+        """Run at most `max_sweeps` sequential sweeps."""
+        limits = self._at_most(max_sweeps)
         return settle_visiting(self.problem, sites, factor, limits, self.rng, self.trace)
 
-    def at_once(self, sites: Sites, factor: Solved, most: int) -> Settled:
-        """Up to so many iterations in parallel."""
-        limits = self._at_most(most)
+    def at_once(self, sites: Sites, factor: Solved, max_sweeps: int) -> Settled:
+        """Run at most `max_sweeps` parallel iterations."""
+        limits = self._at_most(max_sweeps)
         return settle_parallel(self.problem, sites, factor, limits, self.anderson, self.trace)
 
 
@@ -120,19 +118,19 @@ def settle_mixed(
     anderson: Anderson,
     trace: Trace,
 ) -> Settled:
-    """Parallel order, with sweeps where it is known to lose its way."""
+    """Iterate in parallel order, with sequential sweeps if that does not converge."""
     mixture = _Mixture(problem, limits, rng, anderson, trace)
     sites = start
     if not (problem.projector.likelihood.log_concave or start.tau.any()):
-        # There may be several fixed points: begin near that of the other orders.
-        end = mixture.visit(sites, factor, _RESCUE)
+        # There may be several fixed points: start near that of the other orders.
+        end = mixture.visit(sites, factor, _RESCUE_SWEEPS)
         if end.settled or not mixture.left:
             return end
         sites, factor = end.sites, end.factor
-    end = mixture.at_once(sites, factor, _PATIENCE)
-    if not end.settled and mixture.left and trace.history[-1] > _FAR:
-        nothing = no_sites(problem.n)
-        end = mixture.visit(nothing, problem.prior.factor(nothing), _RESCUE)
+    end = mixture.at_once(sites, factor, _PARALLEL_PATIENCE)
+    if not end.settled and mixture.left and trace.history[-1] > _FAR_CHANGE:
+        flat = no_sites(problem.n)
+        end = mixture.visit(flat, problem.prior.factor(flat), _RESCUE_SWEEPS)
     if not end.settled and mixture.left:
         end = mixture.at_once(end.sites, end.factor, (mixture.left + 1) // 2)
     if not end.settled and mixture.left:
@@ -141,7 +139,7 @@ def settle_mixed(
 
 
 class _Stuck:
-    """Ends where sites without a proper cavity leave no way out."""
+    """Stopping rule for sites without a proper cavity."""
 
     share = 1.0
 
@@ -149,26 +147,26 @@ class _Stuck:
         self._free, self._tol, self._stuck = not problem.nonnegative, limits.tol, 0
 
     def ends(self, swept: Swept) -> bool:
-        """Whether sites are stuck, or all others are still."""
+        """Return True if sites stay improper, or all others no longer change."""
         self._stuck = self._stuck + 1 if swept.counts[2] else 0
-        still = self._stuck > 0 and swept.change < _STILL * self._tol
-        return self._free and (self._stuck == _STUCK or still)
+        others_settled = self._stuck > 0 and swept.change < _STILL_SHARE * self._tol
+        return self._free and (self._stuck == _MAX_IMPROPER_SWEEPS or others_settled)
 
 
 class _Turning(_Stuck):
-    """Shortens steps that point back along the previous one."""
+    """Damping of steps that point back along the previous one."""
 
     def __init__(self, problem: Problem, limits: Limits) -> None:
         super().__init__(problem, limits)
         self._previous = np.zeros(2 * problem.n)
 
     def turn(self, step: Array) -> None:
-        """Take in the step of a sweep."""
+        """Adapt the share of the next step to the direction of this one."""
         previous = self._previous
         if float(step @ previous) < -0.5 * float(previous @ previous):
-            self.share = max(_SHORTEN * self.share, _LEAST_DAMPING)
+            self.share = max(_SHORTENING * self.share, _MIN_SHARE)
         else:
-            self.share = min(1.0, self.share / _SHORTEN**0.25)
+            self.share = min(1.0, self.share / _SHORTENING**0.25)
         self._previous = step
 
 
@@ -180,24 +178,25 @@ def settle_visiting(
     rng: np.random.Generator | None,
     trace: Trace,
 ) -> Settled:
-    """Sequential order, or a new random one in every sweep if there is a generator."""
+    """Iterate in sequential order, or in a new random order in every sweep given a generator."""
     n = problem.n
     steering = _Turning(problem, limits)
-    asked: Sites = no_sites(0)
+    proposed: Sites = no_sites(0)
 
     def sweep(share: float) -> Swept:
-        nonlocal asked
+        """Visit all sites, and return the size of their changes."""
+        nonlocal proposed
         shortened = n * (steering.share < 1.0)
         visits, counts = rng.permutation(n) if rng is not None else None, no_counts()
         variance, *changes = factor.sweep(problem, sites, share, visits, counts)
-        asked = Sites(*changes)
-        change, step = measure_change(*asked, sites.nu, variance)
+        proposed = Sites(*changes)
+        change, step = measure_change(*proposed, sites.nu, variance)
         steering.turn(step)
         return Swept(change, farthest(step), counts, shortened)
 
     def move(_: bool) -> int:
         nonlocal sites, factor
-        sites, factor, halvings = advance(problem, sites, *asked, 1.0)
+        sites, factor, halvings = advance(problem, sites, *proposed, 1.0)
         return n * halvings
 
     settled, last = swept_until(sweep, limits, steering, trace, move)
@@ -216,50 +215,52 @@ def settle_parallel(
     accelerator: Anderson,
     trace: Trace,
 ) -> Settled:
-    """All sites from one factorisation, accelerated."""
+    """Update all sites from one factorisation, with Anderson acceleration."""
     n = problem.n
     unit = np.ones(2 * n)
     accelerator.restart()
-    asked, change = no_sites(0), 0.0
+    proposed, change = no_sites(0), 0.0
     variance = kept = np.empty(0)
-    known = False
+    is_current = False
 
     def sweep(_: float) -> Swept:
-        nonlocal sites, asked, unit, change, variance, kept, known
-        begins = not variance.size
-        if not known:
+        """Propose changes of all sites from the current posterior."""
+        nonlocal sites, proposed, unit, change, variance, kept, is_current
+        is_first = not variance.size
+        if not is_current:
             variance, kept = factor.marginals()
-        known = True
-        if begins:
+        is_current = True
+        if is_first:
             # Site parameters in units of the posterior they started from.
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
         counts = no_counts()
-        # Far from the fixed point one step of the means is too few where the prior is wide: the
+        # Far from the fixed point one step of the means is too few if the prior is wide: the
         # iteration then wanders (test_iterate_cold_start.py). Near it a second one gains nothing.
-        steps = 2 if change > _FAR else int(not begins or sites.tau.any())
+        steps = 2 if change > _FAR_CHANGE else int(not is_first or sites.tau.any())
         sites, *changes = factor.propose(problem, (variance, kept), sites, steps, counts)
-        asked = Sites(*changes)
-        change, step = measure_change(*asked, sites.nu, variance)
+        proposed = Sites(*changes)
+        change, step = measure_change(*proposed, sites.nu, variance)
         return Swept(change, farthest(step), counts)
 
     def move(ends: bool) -> int:
-        # The posterior at hand already belongs to sites that have settled: nothing to recompute.
-        nonlocal sites, factor, known
+        """Apply the proposed changes, unless the iteration ends."""
+        # The posterior already belongs to the settled sites: there is nothing to recompute.
+        nonlocal sites, factor, is_current
         if ends:
             return 0
-        d_tau, d_nu = asked
-        step = accelerator.step(np.concatenate(sites), np.concatenate(asked), unit)
+        d_tau, d_nu = proposed
+        step = accelerator.step(np.concatenate(sites), np.concatenate(proposed), unit)
         if problem.nonnegative:
-            # No site may turn negative: such a site takes its plain step.
+            # No site may turn negative, so such a site takes its plain step.
             plain = sites.tau + step[:n] < 0.0
             step[:n][plain], step[n:][plain] = d_tau[plain], d_nu[plain]
         factor.discard()
         sites, factor, halvings = advance(problem, sites, step[:n], step[n:], limits.damping)
-        known = False
+        is_current = False
         return n * halvings
 
     settled, last = swept_until(sweep, limits, _Stuck(problem, limits), trace, move)
-    if not known:
+    if not is_current:
         variance, kept = factor.marginals()
     return Settled(
         sites=sites, factor=factor, variance=variance, kept=kept,
@@ -301,19 +302,19 @@ def secant_step(steps: Array, changes: Array, residual: Array, unit: Array, scal
 
 
 class Anderson:
-    """Proposes steps; forgets what it learned when that made matters worse.
+    """Anderson accelerator, which drops its secant model if a step made the residual worse.
 
     One object may serve a sequence of related problems, such as the same data under slowly
-    changing hyper-parameters: after `restart` the secant model is kept if the new problem is near.
+    changing hyper-parameters. After `restart` the secant model is kept if the new problem is near.
 
     Parameters
     ----------
     memory : int
-        Past differences kept.
+        Number of past differences.
     begin : float
         Root mean squared weighted residual below which the secant model is trusted.
     near : float
-        First residual below which a new problem is so near that the old model is kept.
+        First residual of a new problem below which the old model is kept.
     """
 
     def __init__(self, memory: int = 6, begin: float = 0.3, near: float = 0.01) -> None:
@@ -325,7 +326,7 @@ class Anderson:
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new iteration."""
+        """Start a new iteration."""
         self._last: tuple[Array, Array] | None = None
         self._size = np.inf
 
@@ -355,14 +356,12 @@ class Anderson:
 
 
 # --- Step sizes
-#
-# The loops that put the pieces together are in `qpruntime.inference.fixed_point.schedules`.
 
 
 def advance(
     problem: Problem, sites: Sites, d_tau: Array, d_nu: Array, scale: float
 ) -> tuple[Sites, Solved, int]:
-    """Take the step, halved until the posterior is proper; that can only fail with tau < 0."""
+    """Take the step, halved until the posterior is proper; only tau < 0 can need halving."""
     for halvings in range(40):
         new = Sites(sites.tau + scale * d_tau, sites.nu + scale * d_nu)
         try:
@@ -376,9 +375,9 @@ def advance(
 
 
 def measure_change(d_tau: Array, d_nu: Array, nu: Array, variance: Array) -> tuple[float, Array]:
-    """Root mean squared change of the site parameters, plain or in posterior units if larger.
+    """Return the root mean squared change of the sites, plain or in posterior units if larger.
 
-    Also the changes in posterior units, those of tau before those of nu.
+    The second result has the changes in posterior units, those of tau before those of nu.
     """
     n = d_tau.size
     step = np.empty(2 * n)
@@ -394,32 +393,32 @@ def measure_change(d_tau: Array, d_nu: Array, nu: Array, variance: Array) -> tup
 
 
 def farthest(step: Array) -> int:
-    """The site that changes most, of changes of tau before those of nu."""
+    """Return the site that changes most, given changes of tau before those of nu."""
     n = step.size // 2
     return int(np.argmax(np.abs(step[:n]) + np.abs(step[n:])))
 
 
 # --- Loop of sweeps
 
-#: Nothing was looked up in a table, and no update skipped.
+#: Counts without any table lookup or skipped update.
 NONE = np.zeros(3, dtype=np.int64)
 
 
 class Swept(NamedTuple):
-    """What one sweep did.
+    """Result of one sweep.
 
     Attributes
     ----------
     change : float
-        Root mean squared change of the sites that was asked for, as `qpruntime.infer` has it.
+        Root mean squared proposed change of the sites, as in `qpruntime.infer`.
     worst : int
-        The site that changed most.
+        Site that changed most.
     counts : ndarray, shape (3,)
-        Lookups inside and outside a grid, and updates skipped.
+        Numbers of lookups inside and outside a grid, and of skipped updates.
     shortened : int
-        Updates of single sites that were shortened.
+        Number of shortened updates of single sites.
     held : int
-        Precisions held at zero, where the sweep knows.
+        Number of precisions held at zero, if the sweep counts them.
     """
 
     change: float
@@ -430,18 +429,18 @@ class Swept(NamedTuple):
 
 
 class Steering(Protocol):
-    """How much of a step is taken, and when there is no use in going on."""
+    """Control of the step length and of early stopping."""
 
     @property
     def share(self) -> float:
-        """The share of the damping asked for that is applied."""
+        """Share of the requested damping that is applied."""
 
     def ends(self, swept: Swept) -> bool:
-        """Take a sweep in that has not settled; return whether it was the last."""
+        """Record a sweep that has not settled, and return True if it is the last."""
 
 
 class Settling(NamedTuple):
-    """Whether the last sweep has settled the sites, and that sweep."""
+    """Outcome of a loop of sweeps: whether the sites have settled, and the last sweep."""
 
     settled: bool
     last: Swept
@@ -454,7 +453,7 @@ def swept_until(
     trace: Trace,
     move: Callable[[bool], int] = lambda _: 0,
 ) -> Settling:
-    """Sweep until sites no longer change, within the limits.
+    """Run sweeps until the sites no longer change, within the limits.
 
     A site that could not be updated has not settled, though it does not change. A change that is
     not finite ends the loop, and is not in the history.
@@ -462,14 +461,14 @@ def swept_until(
     Parameters
     ----------
     sweep : callable
-        Updates all sites, by the share of what they ask for that it is given.
+        Updates all sites by the given share of their proposed changes.
     limits : Limits
     steering : Steering
     trace : Trace
-        Added to.
+        Extended.
     move : callable
-        What follows where a sweep only asks: takes whether this was the last one, and returns how
-        many updates it has shortened.
+        Applies the changes if a sweep only proposes them. It takes whether this was the last sweep,
+        and returns how many updates it has shortened.
     """
     swept, settled = Swept(np.inf, 0, NONE), False
     for _ in range(limits.sweeps):

@@ -1,10 +1,10 @@
 """The variational Gaussian approximation (Opper & Archambeau, 2009).
 
 q = N(m, (K^-1 + diag tau)^-1) maximises sum_i E_q log p(y_i|f_i) - KL(q || prior), a lower bound of
-the log evidence. At the maximum K^-1 (m - prior mean) = g and tau = h, where g_i is the mean slope
-and h_i the mean negative curvature of log p(y_i|f_i) under q: the 2N numbers are sites (tau, nu)
-with tau = h and nu = g + h m. The iteration sets them so (a natural-gradient step of length 1),
-accelerated, and shortens any step that would lower the bound.
+the log evidence. The maximum has K^-1 (m - prior mean) = g and tau = h, where g_i is the mean slope
+and h_i the mean negative curvature of log p(y_i|f_i) under q. So the 2N numbers are sites (tau, nu)
+with tau = h and nu = g + h m. The iteration takes accelerated natural-gradient steps of length 1,
+and shortens any step that would lower the bound.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = ["check_likelihood", "settle"]
 
 # Updates of the means alone between two factorisations.
 _MEAN_STEPS = 3
-# A bound may fall by its own rounding, relative to its size.
-_ROUNDING = 1e-12
-_HALVINGS = 30
+# Fall of the bound that counts as rounding, relative to its size.
+_BOUND_ROUNDING = 1e-12
+_MAX_HALVINGS = 30
 #: Slopes and curvatures below this count as zero.
-_NOTHING = 1e-30
-_LONGER = 1.4
+_NEGLIGIBLE_DERIVATIVE = 1e-30
+_STEP_GROWTH = 1.4
 
 
 def check_likelihood(likelihood: Likelihood) -> Any:
@@ -53,7 +53,7 @@ def check_likelihood(likelihood: Likelihood) -> Any:
     Raises
     ------
     InputError
-        If the likelihood has none: it may be zero somewhere, as the heaviside is.
+        If the likelihood has none because it may be zero, like the heaviside.
     """
     if likelihood.expected is None:
         raise InputError(
@@ -82,7 +82,7 @@ def expect_all(
 
 
 class _VariationalState:
-    """A Gaussian with given sites, what its likelihood terms expect, and its bound."""
+    """Gaussian with given sites, expectations of the likelihood terms under it, and its bound."""
 
     def __init__(self, problem: Problem, handle: Any, sites: Sites, factor: Solved) -> None:
         self.sites, self.factor = sites, factor
@@ -106,17 +106,17 @@ class _VariationalState:
             self.slope,
             self.curvature,
         )
-        for tiny in (self.slope, self.curvature):
+        for derivative in (self.slope, self.curvature):
             # A site far on the right side of Phi has a curvature of 1e-100: in a factorisation
             # its products are subnormal, and 30 times slower.
-            tiny[np.abs(tiny) < _NOTHING] = 0.0
+            derivative[np.abs(derivative) < _NEGLIGIBLE_DERIVATIVE] = 0.0
         centred = mean - problem.prior.mean
         # KL(q || prior): trace(K^-1 S) - N = -sum tau v, log |K|/|S| = log |I + K diag tau|.
         spread = self.factor.log_det - float(np.sum(1.0 - self.kept))
         self.bound = float(value.sum()) - 0.5 * (spread + float(self.factor.weights @ centred))
 
     def proposal(self) -> tuple[Array, Array]:
-        """Return the changes of tau and nu that the optimality conditions ask for."""
+        """Return the changes of tau and nu that meet the optimality conditions."""
         sites = self.sites
         return self.curvature - sites.tau, self.slope + self.curvature * self.factor.mean - sites.nu
 
@@ -129,7 +129,7 @@ class _VariationalState:
             nu = nu + inner.step(nu, residual, unit)
             self.factor.relocate(nu)
             self._expect()
-            if not self.bound >= best - _ROUNDING * abs(best):
+            if not self.bound >= best - _BOUND_ROUNDING * abs(best):
                 nu = start
                 self.factor.relocate(nu)
                 self._expect()
@@ -147,7 +147,7 @@ def settle(
     sites: Sites | None = None,
     accelerator: Anderson | None = None,
 ) -> Settled:
-    """Maximise the bound; arguments as those of `qpruntime.infer`, known to be good.
+    """Maximise the bound, given checked arguments of `qpruntime.infer`.
 
     Returns
     -------
@@ -169,6 +169,7 @@ def settle(
     steering, trace = _Rate(damping), Trace()
 
     def sweep(share: float) -> Swept:
+        """Match the means and propose a step that does not lower the bound."""
         if trace.history or sites.tau.any():
             state.match_means()
         residual = np.concatenate(state.proposal())
@@ -191,7 +192,7 @@ def settle(
         return 0
 
     settled, last = swept_until(sweep, Limits(tol, max_sweeps, 1.0), steering, trace, move)
-    # No step that raises the bound by more than its rounding: that is the maximum too.
+    # If no step raises the bound by more than its rounding, it is at its maximum.
     settled |= steering.ahead is None and last.change < max(tol, 1e-4)
     return Settled(
         sites=state.sites, factor=state.factor, variance=state.variance, kept=state.kept,
@@ -200,43 +201,43 @@ def settle(
 
 
 class _Rate:
-    """The share of steps that raise the bound, and what the last one has come to."""
+    """Length of steps that raise the bound, and the state after the last step."""
 
     def __init__(self, damping: float) -> None:
         self.share = self._most = damping
         self.ahead: _VariationalState | None = None
 
     def shortened(self, times: int) -> None:
-        """Take in how often a step was halved: the rate that served is where the next begins."""
-        longer = _LONGER if times <= 1 else 0.5 ** (times - 1)
+        """Adapt the length of the next step to the number of halvings of the last."""
+        longer = _STEP_GROWTH if times <= 1 else 0.5 ** (times - 1)
         self.share = min(self._most, self.share * longer)
 
     def ends(self, _: Swept) -> bool:
-        """Whether no step has raised the bound."""
+        """Return True if no step has raised the bound."""
         return self.ahead is None
 
 
 def _advance(
     problem: Problem, handle: Any, state: _VariationalState, move: Array, plain: Array
 ) -> tuple[_VariationalState | None, int]:
-    """Take the accelerated step, or the plain one halved until the bound does not fall."""
+    """Take the accelerated step, or the plain one halved until it does not lower the bound."""
     n, scale = problem.n, 1.0
-    least = state.bound - _ROUNDING * abs(state.bound)
-    for attempt in range(_HALVINGS):
+    lowest_bound = state.bound - _BOUND_ROUNDING * abs(state.bound)
+    for attempt in range(_MAX_HALVINGS):
         step = move if attempt == 0 else scale * plain
         tau, nu = state.sites.tau + step[:n], state.sites.nu + step[n:]
         if problem.nonnegative and (tau < 0.0).any():
             # Such a site takes its plain step, which ends at a curvature that is not negative.
-            low = tau < 0.0
-            tau[low] = np.maximum(state.sites.tau[low] + scale * plain[:n][low], 0.0)
-            nu[low] = state.sites.nu[low] + scale * plain[n:][low]
+            negative = tau < 0.0
+            tau[negative] = np.maximum(state.sites.tau[negative] + scale * plain[:n][negative], 0.0)
+            nu[negative] = state.sites.nu[negative] + scale * plain[n:][negative]
         new = Sites(tau, nu)
         try:
             ahead = _VariationalState(problem, handle, new, problem.prior.factor(new))
-            if ahead.bound >= least:
+            if ahead.bound >= lowest_bound:
                 return ahead, attempt
         except ImproperPosterior:
             pass
         if attempt:
             scale *= 0.5
-    return None, _HALVINGS
+    return None, _MAX_HALVINGS

@@ -38,14 +38,14 @@ __all__ = [
 
 # --- Blocks of points and their neighbours
 
-# Points whose neighbours are looked up together, and that are corrected together.
-_TOGETHER, _BLOCK = 2048, 128
+# Numbers of points whose neighbours are searched together, and which are corrected together.
+_POINTS_PER_SEARCH, _POINTS_PER_BLOCK = 2048, 128
 
 
 class Points(NamedTuple):
-    """Points (b, d) and what the inducing inputs say of them.
+    """Points (b, d) with features and means under the inducing posterior.
 
-    `own` are rows that are left out, with `places` along with all rows that equal them.
+    `left_out` has the rows that are left out, if `places` together with all rows that equal them.
     """
 
     X: Array
@@ -57,14 +57,14 @@ class Points(NamedTuple):
 
 
 class NeighbourBlocks:
-    """Rows with their sites about the prior mean, and what is made of them.
+    """Neighbour blocks of rows: their sites about the prior mean, places and features.
 
     Parameters
     ----------
     kernel : scikit-learn kernel
     known : Known
     columns : Columns
-        With inputs (N, d) that are held.
+        Columns with inputs (N, d) that are held.
     sites : Sites
     """
 
@@ -77,7 +77,7 @@ class NeighbourBlocks:
         scale = metric(kernel, X.shape[1])
         self._index = neighbours_of(places.X, known.inducing.Z, scale)
         order = self._index.taken()
-        # Neighbours are read together: those of a cell are next to each other.
+        # Places of a cell are stored together, because neighbours are read together.
         self.places = places if order is None else places.ordered(order)
         self._features = NeighbourFeatures(self.places, known)
         rows = np.arange(columns.n)
@@ -89,7 +89,7 @@ class NeighbourBlocks:
         return diagonal(self.kernel, X) - diagonal(self.kernel, X, noise=False)
 
     def predict(self, X: Array, k: int) -> tuple[Array, Array]:
-        """Mean about the prior and variance of f, noise included, at points (T, d)."""
+        """Return the mean about the prior and the variance of f with noise, at points (T, d)."""
         k = min(k, self.places.count)
         known = self._features.known
 
@@ -104,10 +104,10 @@ class NeighbourBlocks:
         return mean, variance + self._noise(X)
 
     def without(self, rows: Numbers, k: int, places: bool = False) -> tuple[Array, Array]:
-        """Mean about the prior and variance of f, noise included, of rows left out, (n,).
+        """Return the mean about the prior and the variance of f with noise, of rows left out, (n,).
 
-        With `places` all rows that equal a row are left out with it. Where there is no such
-        posterior the variance is not a positive number.
+        If `places`, all rows that equal a row are left out with it. The variance is not positive if
+        there is no proper posterior.
         """
         k = min(k, self.places.count - 1)
         at = self.places.of_row[rows]
@@ -130,16 +130,16 @@ class NeighbourBlocks:
         return mean, variance + self.places.noise[at]
 
     def _in_blocks(self, n: int, nearest: Any, job: Any) -> tuple[Array, Array]:
-        """Look up neighbours and features of many points, and correct these in small blocks."""
+        """Find neighbours and features of many points, and correct them in small blocks."""
         found = np.empty((2, n))
-        # Features move to other slots while others are made.
+        # Computing features may move others to new slots, hence the lock.
         with self._lock, one_blas_thread():
-            for start in range(0, n, _TOGETHER):
-                whole = slice(start, min(start + _TOGETHER, n))
+            for start in range(0, n, _POINTS_PER_SEARCH):
+                whole = slice(start, min(start + _POINTS_PER_SEARCH, n))
                 places = nearest(whole)
                 slots = self._features.slots(places)
-                begins = range(whole.start, whole.stop, _BLOCK)
-                blocks = [slice(b, min(b + _BLOCK, whole.stop)) for b in begins]
+                begins = range(whole.start, whole.stop, _POINTS_PER_BLOCK)
+                blocks = [slice(b, min(b + _POINTS_PER_BLOCK, whole.stop)) for b in begins]
 
                 def call(some: slice, start: int = start, places: Any = places,
                          slots: Any = slots) -> Any:  # fmt: skip
@@ -149,7 +149,7 @@ class NeighbourBlocks:
                 def take(number: int, result: Any, blocks: Any = blocks) -> None:
                     found[:, blocks[number]] = result
 
-                Threads(None).each([(partial(call), some) for some in blocks], take)
+                Threads(None).each([(partial(call), block) for block in blocks], take)
         return found[0], found[1]
 
     def _corrected(self, points: Points, places: Numbers, slots: Numbers) -> tuple[Array, Array]:
@@ -166,20 +166,23 @@ class NeighbourBlocks:
             sites = T, N, tau, nu
             r = features.r[slots[:, 0]]
             proper = self._leave_out(points.own, A, mean, sites, r, points.places)
-        left = without_sites(A, Q, K, mean, T, N)
-        centre, variance = marginals(left, tau, nu)
-        # What single precision leaves no factor for is left as the inducing inputs have it.
-        last = A[:, -1, -1] + np.maximum(K[:, -1] - Q[:, -1, -1], 0.0)
-        good = left.good & np.isfinite(centre) & np.isfinite(variance)
-        centre, variance = np.where(good, centre, mean[:, -1]), np.where(good, variance, last)
+        cavity = without_sites(A, Q, K, mean, T, N)
+        centre, variance = marginals(cavity, tau, nu)
+        # Points without a factor in single precision keep the prediction of the inducing inputs.
+        inducing_variance = A[:, -1, -1] + np.maximum(K[:, -1] - Q[:, -1, -1], 0.0)
+        good = cavity.good & np.isfinite(centre) & np.isfinite(variance)
+        centre, variance = (
+            np.where(good, centre, mean[:, -1]),
+            np.where(good, variance, inducing_variance),
+        )
         return centre, np.where(proper, np.maximum(variance, 0.0), -1.0)
 
     def _leave_out(
         self, own: Numbers, A: Array, mean: Array, sites: Any, r: Array, places: bool
     ) -> Any:
-        """Take rows at the first place of their sets out of w, in place; say where that is proper.
+        """Remove rows at the first place of their sets from w, in place; return where it is proper.
 
-        Here also sites of negative precision can go, of which the others know nothing.
+        Sites of negative precision can be removed as well, although `Places` leaves them out.
         """
         T, N, tau, nu = sites
         share = 1.0 + self.known.power * r * self.sites.tau[own]
@@ -217,15 +220,16 @@ def check_rows(X: Array, n: int, d: int) -> None:
 def within(kernel: Any, X: Array) -> Array:
     """Return covariances of the points of b sets (b, k, d), without white noise.
 
-    The lower triangles, row by row, of shape (b, k (k + 1)/2): exponentials are most of the cost.
+    The result has the lower triangles row by row, shape (b, k (k + 1)/2), because exponentials are
+    most of the cost.
     """
     k = X.shape[1]
-    found = np.asarray(_values(read(kernel), X), dtype=float)
-    return np.full((len(X), k * (k + 1) // 2), found) if found.ndim == 0 else found
+    values = np.asarray(_values(read(kernel), X), dtype=float)
+    return np.full((len(X), k * (k + 1) // 2), values) if values.ndim == 0 else values
 
 
 def _values(node: Node, X: Array) -> Any:
-    """Covariances, or a number where they are constant."""
+    """Return covariances, or a number if they are constant."""
     if isinstance(node, Added):
         return _values(node.one, X) + _values(node.two, X)
     if isinstance(node, Multiplied):
@@ -243,40 +247,40 @@ def _values(node: Node, X: Array) -> Any:
         _squares(X / np.broadcast_to(length, X.shape[2:]), squares)
         return parts.shape(kernel, squares, False)[0]
     lower = np.tril_indices(X.shape[1])
-    return np.stack([cross_covariance(kernel, some, some)[lower] for some in X])
+    return np.stack([cross_covariance(kernel, points, points)[lower] for points in X])
 
 
 @summed
-def _squares(x: Array, found: Array) -> None:
-    """Squared distances in each set."""
+def _squares(x: Array, out: Array) -> None:
+    """Fill the squared distances in each set."""
     b, k, d = x.shape
     for s in range(b):
-        at = 0
+        position = 0
         for i in range(k):
             for j in range(i + 1):
                 square = 0.0
                 for f in range(d):
                     step = x[s, i, f] - x[s, j, f]
                     square += step * step
-                found[s, at] = square
-                at += 1
+                out[s, position] = square
+                position += 1
 
 
 # --- Features of places
 
-#: Bytes of features that are kept.
+#: Memory for cached features, in bytes.
 MEMORY = 2e9
-# Up to so many bytes they are kept in double precision; beyond in single, which takes half the
-# time. They are also made in single, in half the time, where that is off by less than this
-# share of the deviations of predictions, which is seen on so many places.
-_DOUBLE = 3e7
-_RIGHT, _LOOKED_AT = 1e-3, 256
-# Numbers in a block of features.
-_NUMBERS = 2**19
+# Features of more bytes are stored in single precision, which takes half the time. They are also
+# computed in single precision if, on a sample of places, that changes predictions by less than this
+# share of their standard deviations.
+_DOUBLE_BYTES = 3e7
+_SINGLE_TOLERANCE, _SAMPLED_PLACES = 1e-3, 256
+# Number of features in a block.
+_BLOCK_NUMBERS = 2**19
 
 
 class PredictiveWeights(NamedTuple):
-    """The posterior of w as prediction takes it: root of B, mean, power of power EP."""
+    """Posterior of w for predictions: root of B, mean, power of power EP."""
 
     inducing: InducingInputs
     root: Array
@@ -284,7 +288,7 @@ class PredictiveWeights(NamedTuple):
     power: float
 
     def single(self) -> PredictiveWeights:
-        """The same for features of single precision."""
+        """Return the posterior for features of single precision."""
         single = np.float32
         inducing, root, weights = self.inducing.in_dtype(single), self.root, self.weights
         return PredictiveWeights(inducing, root.astype(single), weights.astype(single), self.power)
@@ -307,25 +311,27 @@ class Described(NamedTuple):
 
 
 class NeighbourFeatures:
-    """Features of places, by slots: as many as there are places, or as there is memory for.
+    """Cache of features of places, with as many slots as places or as memory allows.
 
     Attributes
     ----------
     known : Known
-        In the precision that features are made in.
+        Posterior of w in the precision in which features are computed.
     phi, psi : ndarray, shape (slots, M)
     r, mean, T, N : ndarray, shape (slots,)
-        Variance given the inducing inputs, white noise among it; mean of phi^T w; and what the
-        inducing inputs were told of the rows there.
+        Variance given the inducing inputs, with white noise; mean of phi^T w; and the sites of the
+        rows there as the inducing posterior contains them.
     """
 
     def __init__(self, places: Places, known: PredictiveWeights, memory: float = MEMORY) -> None:
         self._places = places
         P, M = places.count, known.inducing.size
-        self.dtype = np.dtype(np.float64 if min(_DOUBLE, memory) >= 16 * P * M else np.float32)
+        self.dtype = np.dtype(
+            np.float64 if min(_DOUBLE_BYTES, memory) >= 16 * P * M else np.float32
+        )
         self.known = known
         if self.dtype == np.float32:
-            some = places.at(np.arange(0, P, max(1, P // _LOOKED_AT))[:_LOOKED_AT])
+            some = places.at(np.arange(0, P, max(1, P // _SAMPLED_PLACES))[:_SAMPLED_PLACES])
             if _suffices(known, some):
                 self.known = known.single()
         self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
@@ -338,19 +344,20 @@ class NeighbourFeatures:
         self._used = 0
 
     def slots(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return where the features of places are, of any shape, until the next call."""
+        """Return the slots of places, of any shape, which are valid until the next call."""
         wanted = np.unique(places)
         missing = wanted[self._slot[wanted] < 0]
         if self._used + len(missing) > len(self.r):
             if len(wanted) > len(self.r):
                 self._make(len(wanted))
             self._slot[:], self._used, missing = -1, 0, wanted
-        step = max(1, _NUMBERS // self.known.inducing.size)
+        step = max(1, _BLOCK_NUMBERS // self.known.inducing.size)
         for start in range(0, len(missing), step):
             self._fill(missing[start : start + step])
         return self._slot[places]
 
     def _fill(self, places: NDArray[np.intp]) -> None:
+        """Compute the features of places into free slots."""
         some = slice(self._used, self._used + len(places))
         X = self._places.at(places)
         same = self.dtype == self.known.inducing.dtype
@@ -364,39 +371,42 @@ class NeighbourFeatures:
 
 
 def _suffices(known: PredictiveWeights, X: Array) -> bool:
-    """Whether features of points are right enough if they are made in single precision."""
+    """Decide whether single precision suffices to compute the features of points."""
     single, double = known.single().described(X), known.described(X)
 
-    def variance(of: Described) -> Array:
-        return of.r + np.einsum("nm,nm->n", of.psi, of.psi)
+    def variance(described: Described) -> Array:
+        return described.r + np.einsum("nm,nm->n", described.psi, described.psi)
 
-    usual = float(variance(double).mean())
-    wrong = [np.abs(variance(single) - variance(double)), np.abs(single.mean - double.mean)]
-    return bool(wrong[0].max() <= _RIGHT * usual and wrong[1].max() <= _RIGHT * math.sqrt(usual))
+    typical_variance = float(variance(double).mean())
+    errors = [np.abs(variance(single) - variance(double)), np.abs(single.mean - double.mean)]
+    return bool(
+        errors[0].max() <= _SINGLE_TOLERANCE * typical_variance
+        and errors[1].max() <= _SINGLE_TOLERANCE * math.sqrt(typical_variance)
+    )
 
 
 # --- Sites summed by place
 #
-# Latent values are about their prior means, f_n = m_n + h(x_n) + noise. A site (tau, nu) of f_n is
-# one of h(x_n) with tau/(1 + s tau) and nu/(1 + s tau), s the variance of the white noise; sites of
-# h at one place add up. What the inducing inputs were told of a row is (T, N) = (tau, nu)/(1 +
-# power r tau).
+# Latent values are f_n = m_n + h(x_n) + noise with prior mean m_n. A site (tau, nu) of f_n is one
+# of h(x_n) with tau/(1 + s tau) and nu/(1 + s tau), where s is the variance of the white noise;
+# sites of h at one place add up. The inducing posterior contains a row as the site (T, N) =
+# (tau, nu)/(1 + power r tau).
 
 Numbers = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Places (P, d) of N rows.
+    """Distinct inputs (P, d) of N rows.
 
     Attributes
     ----------
     X : ndarray, shape (P, d)
     of_row : ndarray of int, shape (N,)
     rows, begin : ndarray of int, shapes (N,), (P + 1,)
-        Rows by place: those of place p are ``rows[begin[p]:begin[p + 1]]``.
+        Rows sorted by place; those of place p are ``rows[begin[p]:begin[p + 1]]``.
     sites : Sites
-        Of rows, of f about its prior mean; negative ones are left out.
+        Sites of f at rows about the prior mean, without those of negative precision.
     noise : ndarray, shape (P,)
         Variance of the white noise.
     """
@@ -418,16 +428,18 @@ class Places:
         """Merge rows X (N, d) with sites and white noise (N,) of these."""
         first, group = distinct(X)
         if len(first) == len(X):
-            # No rows are equal: they stay where they are.
+            # All rows differ and keep their order.
             first = group = np.arange(len(X))
-        kept = sites.tau >= 0.0
-        left = Sites(np.where(kept, sites.tau, 0.0), np.where(kept, sites.nu, 0.0))
+        is_nonnegative = sites.tau >= 0.0
+        nonnegative = Sites(
+            np.where(is_nonnegative, sites.tau, 0.0), np.where(is_nonnegative, sites.nu, 0.0)
+        )
         order = np.argsort(group, kind="stable")
         begin = np.searchsorted(group[order], np.arange(len(first) + 1))
-        return cls(taken(X, first), group, order, begin, left, noise[first])
+        return cls(taken(X, first), group, order, begin, nonnegative, noise[first])
 
     def ordered(self, order: Numbers) -> Places:
-        """The same places, the one of number ``order[p]`` as number p."""
+        """Return the places in a new order, with place ``order[p]`` as number p."""
         back = np.empty(len(order), np.intp)
         back[order] = np.arange(len(order))
         lengths = np.diff(self.begin)[order]
@@ -438,7 +450,7 @@ class Places:
         return Places(X, of_row, rows, begin, self.sites, noise)
 
     def at(self, places: Numbers) -> Array:
-        """Return inputs of some places, read if they are on the disk."""
+        """Return inputs of selected places, read from disk if needed."""
         return np.asarray(self.X[places])
 
     def own(self, rows: Numbers) -> Sites:
@@ -447,20 +459,22 @@ class Places:
         return Sites(self.sites.tau[rows] / share, self.sites.nu[rows] / share)
 
     def summed(self, rows: Numbers, values: Array) -> Array:
-        """Sum values of some rows by place, shape (P,)."""
-        return _added(self.of_row[rows], values, self.count)
+        """Sum values of selected rows by place, shape (P,)."""
+        return _sum_by_number(self.of_row[rows], values, self.count)
 
     def sites_of(self, places: Numbers, r: Array, power: float) -> tuple[Array, Array]:
-        """T and N of some places, whose variance given the inducing inputs is r."""
+        """Return T and N of selected places, whose variance given the inducing inputs is r."""
         lengths = self.begin[places + 1] - self.begin[places]
-        at = np.repeat(np.arange(len(places)), lengths)
-        inside = np.arange(len(at)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        rows = self.rows[self.begin[places][at] + inside]
+        owner = np.repeat(np.arange(len(places)), lengths)
+        inside = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        rows = self.rows[self.begin[places][owner] + inside]
         tau, nu = self.sites.tau[rows], self.sites.nu[rows]
-        share = 1.0 + power * r[at] * tau
-        return _added(at, tau / share, len(places)), _added(at, nu / share, len(places))
+        share = 1.0 + power * r[owner] * tau
+        return _sum_by_number(owner, tau / share, len(places)), _sum_by_number(
+            owner, nu / share, len(places)
+        )
 
 
-def _added(at: Numbers, values: Array, size: int) -> Array:
-    """Sums of values by number; of no values at all bincount returns integers."""
+def _sum_by_number(at: Numbers, values: Array, size: int) -> Array:
+    """Return sums of values by number as floats; bincount of no values returns integers."""
     return np.bincount(at, values, minlength=size).astype(float)

@@ -1,8 +1,9 @@
-"""The correction of many points at once, each by its own k nearest places: the linear algebra.
+"""Linear algebra that corrects many points at once, each by its own k nearest places.
 
-Point i is the last of k + 1 latent values h; the first k are those at its places. A and Q are phi
-B^-1 phi^T and phi phi^T among the k + 1, K the lower triangles of their prior covariances. Kernels
-loop over points and leave a status for each. Matrices are small: calls of BLAS take twice as long.
+Each point is the last of k + 1 latent values h; the first k are those at its places. A and Q are
+phi B^-1 phi^T and phi phi^T among the k + 1, and K has the lower triangles of their prior
+covariances. Kernels loop over points and leave a status for each. The matrices are so small that
+calls of BLAS would take twice as long.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ __all__ = ["Left", "marginals", "products", "without_sites"]
 
 
 class Left(NamedTuple):
-    """Prior of h at the places and the point, once the sites of the places are out.
+    """Gaussian of h at the places and the point without the sites of the places.
 
-    `V` has shape (b, k + 1, k + 1), `mean` (b, k + 1); where not `good` there is none.
+    `V` has shape (b, k + 1, k + 1), `mean` (b, k + 1); both are undefined if not `good`.
     """
 
     V: Array
@@ -32,45 +33,45 @@ class Left(NamedTuple):
 def products(slots: NDArray[np.intp], features: Any, star: Any) -> Array:
     """Return x x^T (b, k + 1, k + 1) of features (P, M) at slots (b, k), and of a star (b, M)."""
     b, k = slots.shape
-    found = np.empty((b, k + 1, k + 1))
-    _products(slots, features, np.ascontiguousarray(star, features.dtype), found)
-    return found
+    out = np.empty((b, k + 1, k + 1))
+    _products(slots, features, np.ascontiguousarray(star, features.dtype), out)
+    return out
 
 
 def without_sites(A: Array, Q: Array, K: Array, mean: Array, T: Array, N: Array) -> Left:
-    """Take the sites (T, N) (b, k) of the places out of w, and let what Q leaves of K be dependent.
+    """Remove the sites (T, N), shape (b, k), of the places from w, and add the residual K - Q.
 
     `mean` (b, k + 1) is that of phi^T w. T is not negative.
     """
-    V, left = np.empty(A.shape), np.empty(mean.shape)
+    V, cavity_mean = np.empty(A.shape), np.empty(mean.shape)
     good = np.empty(len(A), np.bool_)
     k = T.shape[1]
     rooms = np.zeros((k, k)), np.zeros((k, k + 2)), np.zeros(k + 1)
-    _without(A, Q, K, mean, np.sqrt(T), N, V, left, good, rooms)
-    return Left(V, left, good)
+    _without(A, Q, K, mean, np.sqrt(T), N, V, cavity_mean, good, rooms)
+    return Left(V, cavity_mean, good)
 
 
-def marginals(left: Left, tau: Array, nu: Array) -> tuple[Array, Array]:
-    """Put sites (b, k) of h back; return means and variances (b,) of the points."""
+def marginals(cavity: Left, tau: Array, nu: Array) -> tuple[Array, Array]:
+    """Multiply by sites (b, k) of h, and return means and variances (b,) of the points."""
     b, k = tau.shape
-    found = np.empty((2, b))
+    moments = np.empty((2, b))
     rooms = np.zeros((k, k)), np.zeros((k, 2)), np.zeros(k)
-    _marginals(left.V, left.mean, np.sqrt(tau), tau, nu, found, rooms)
-    return found[0], found[1]
+    _marginals(cavity.V, cavity.mean, np.sqrt(tau), tau, nu, moments, rooms)
+    return moments[0], moments[1]
 
 
 @summed
-def _products(slots: IntArray, features: Array, star: Array, found: Array) -> None:
-    """Gather what belongs to a point, then go through it three rows by three."""
+def _products(slots: IntArray, features: Array, star: Array, out: Array) -> None:
+    """Gather the features of a point and its places, then multiply tiles of three rows."""
     b, k = slots.shape
     rows = 3 * ((k + 3) // 3)
     room = np.zeros((rows, features.shape[1]), features.dtype)
     tiles = np.empty((rows, rows), features.dtype)
     for s in range(b):
         for j in range(k):
-            at = slots[s, j]
+            slot = slots[s, j]
             for p in range(features.shape[1]):
-                room[j, p] = features[at, p]
+                room[j, p] = features[slot, p]
         for p in range(features.shape[1]):
             room[k, p] = star[s, p]
         for i in range(0, rows, 3):
@@ -78,13 +79,13 @@ def _products(slots: IntArray, features: Array, star: Array, found: Array) -> No
                 _tile(room, i, j, tiles)
         for i in range(k + 1):
             for j in range(i + 1):
-                found[s, i, j] = tiles[i, j]
-                found[s, j, i] = tiles[i, j]
+                out[s, i, j] = tiles[i, j]
+                out[s, j, i] = tiles[i, j]
 
 
 @summed
-def _tile(rows: Array, i: int, j: int, found: Array) -> None:
-    """Products of three rows with three: of 2 to 6 by 2 to 4 this was the fastest."""
+def _tile(rows: Array, i: int, j: int, out: Array) -> None:
+    """Fill products of three rows with three, the fastest of tiles of 2 to 6 by 2 to 4."""
     a0 = a1 = a2 = b0 = b1 = b2 = c0 = c1 = c2 = rows.dtype.type(0)
     for p in range(rows.shape[1]):
         x, y, z = rows[i, p], rows[i + 1, p], rows[i + 2, p]
@@ -98,14 +99,14 @@ def _tile(rows: Array, i: int, j: int, found: Array) -> None:
         c0 += z * u
         c1 += z * v
         c2 += z * w
-    found[i, j], found[i, j + 1], found[i, j + 2] = a0, a1, a2
-    found[i + 1, j], found[i + 1, j + 1], found[i + 1, j + 2] = b0, b1, b2
-    found[i + 2, j], found[i + 2, j + 1], found[i + 2, j + 2] = c0, c1, c2
+    out[i, j], out[i, j + 1], out[i, j + 2] = a0, a1, a2
+    out[i + 1, j], out[i + 1, j + 1], out[i + 1, j + 2] = b0, b1, b2
+    out[i + 2, j], out[i + 2, j + 1], out[i + 2, j + 2] = c0, c1, c2
 
 
 @contracted
 def _factor(square: Array, k: int) -> bool:
-    """Replace the lower triangle of (k, k) by its Cholesky factor; False if there is none."""
+    """Replace the lower triangle of (k, k) by its Cholesky factor; return False if it fails."""
     for j in range(k):
         pivot = square[j, j]
         for p in range(j):
@@ -157,7 +158,7 @@ def _without(
     q: Array,
     N: Array,
     V: Array,
-    left: Array,
+    cavity_mean: Array,
     good: NDArray[np.bool_],
     rooms: Arrays,
 ) -> None:
@@ -171,7 +172,7 @@ def _without(
         good[s] = _factor(C, k)
         if not good[s]:
             continue
-        # Columns of Y are L^-1 q A of the k + 1 values, and last of u = m - A N.
+        # The columns of Y are L^-1 q A of the k + 1 values, and last L^-1 q u for u = m - A N.
         for j in range(k):
             u = mean[s, j]
             for i in range(k):
@@ -181,19 +182,19 @@ def _without(
             Y[j, k + 1] = q[s, j] * u
         _solve(C, k, Y)
         for i in range(k + 1):
-            at = i * (i + 1) // 2
+            offset = i * (i + 1) // 2
             total = mean[s, i]
             for j in range(k):
                 total -= A[s, i, j] * N[s, j]
             for j in range(i + 1):
-                row[j] = A[s, i, j] + K[s, at + j] - Q[s, i, j]
-            row[i] = A[s, i, i] + max(K[s, at + i] - Q[s, i, i], 0.0)
+                row[j] = A[s, i, j] + K[s, offset + j] - Q[s, i, j]
+            row[i] = A[s, i, i] + max(K[s, offset + i] - Q[s, i, i], 0.0)
             for p in range(k):
                 share = Y[p, i]
                 total += share * Y[p, k + 1]
                 for j in range(i + 1):
                     row[j] += share * Y[p, j]
-            left[s, i] = total
+            cavity_mean[s, i] = total
             for j in range(i + 1):
                 V[s, i, j] = row[j]
                 V[s, j, i] = row[j]
@@ -201,7 +202,7 @@ def _without(
 
 @contracted
 def _marginals(
-    V: Array, prior: Array, root: Array, tau: Array, nu: Array, found: Array, rooms: Arrays
+    V: Array, prior: Array, root: Array, tau: Array, nu: Array, out: Array, rooms: Arrays
 ) -> None:
     B, W, pull = rooms
     b, k = root.shape
@@ -218,11 +219,11 @@ def _marginals(
             W[i, 0] = root[s, i] * V[s, i, k]
             W[i, 1] = root[s, i] * total
         if not _factor(B, k):
-            found[0, s], found[1, s] = np.nan, np.nan
+            out[0, s], out[1, s] = np.nan, np.nan
             continue
         _solve(B, k, W)
         mean, variance = prior[s, k], V[s, k, k]
         for j in range(k):
             mean += V[s, j, k] * pull[j] - W[j, 0] * W[j, 1]
             variance -= W[j, 0] * W[j, 0]
-        found[0, s], found[1, s] = mean, variance
+        out[0, s], out[1, s] = mean, variance

@@ -1,4 +1,4 @@
-"""The k nearest of many points: by a tree, or in the nearest cells where features are many."""
+"""Search for the k nearest of many points, by a tree or, for many features, in cells."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = [
 
 # --- Equal rows of a matrix
 
-# Rows that are copied at a time.
-_ROWS = 2**16
+# Number of rows that are copied at a time.
+_ROWS_PER_BLOCK = 2**16
 
 
 def distinct(A: Array) -> tuple[Numbers, Numbers]:
@@ -44,9 +44,9 @@ def distinct(A: Array) -> tuple[Numbers, Numbers]:
     """
     A = np.asarray(np.ascontiguousarray(A))
     hashes = np.empty(len(A), np.uint64)
-    for start in range(0, len(A), _ROWS):
-        some = slice(start, start + _ROWS)
-        hashes[some] = _hashes((A[some] + 0.0).view(np.uint64))  # so that -0 is 0
+    for start in range(0, len(A), _ROWS_PER_BLOCK):
+        block = slice(start, start + _ROWS_PER_BLOCK)
+        hashes[block] = _hashes((A[block] + 0.0).view(np.uint64))  # so that -0 is 0
     order = np.argsort(hashes, kind="stable")
     first, group = np.empty(len(A), np.intp), np.empty(len(A), np.intp)
     count = _grouped(A, hashes, order, first, group)
@@ -57,7 +57,7 @@ def distinct(A: Array) -> tuple[Numbers, Numbers]:
 def _hashes(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Mix the bits of every row (splitmix64)."""
     n, d = words.shape
-    found = np.empty(n, np.uint64)
+    hashes = np.empty(n, np.uint64)
     for i in range(n):
         state = np.uint64(0x9E3779B97F4A7C15)
         for j in range(d):
@@ -65,36 +65,36 @@ def _hashes(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
             state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             state = (state ^ (state >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15)
-        found[i] = state
-    return found
+        hashes[i] = state
+    return hashes
 
 
 @kernel
 def _grouped(
     A: Array, hashes: NDArray[np.uint64], order: IntArray, first: IntArray, group: IntArray
 ) -> int:
-    """Go through runs of equal hashes; rows that share one by chance are told apart."""
+    """Group rows by runs of equal hashes, and compare them, because hashes may collide."""
     n, d = A.shape
     count, begun = 0, 0
-    for at in range(n):
-        row = order[at]
-        if at > 0 and hashes[row] != hashes[order[at - 1]]:
+    for position in range(n):
+        row = order[position]
+        if position > 0 and hashes[row] != hashes[order[position - 1]]:
             begun = count
-        found = -1
-        for other in range(begun, count):
-            same = True
+        match = -1
+        for candidate in range(begun, count):
+            is_equal = True
             for j in range(d):
-                if A[row, j] != A[first[other], j]:
-                    same = False
+                if A[row, j] != A[first[candidate], j]:
+                    is_equal = False
                     break
-            if same:
-                found = other
+            if is_equal:
+                match = candidate
                 break
-        if found < 0:
+        if match < 0:
             first[count] = row
-            found = count
+            match = count
             count += 1
-        group[row] = found
+        group[row] = match
     return count
 
 
@@ -102,12 +102,12 @@ def _grouped(
 
 
 def metric(kernel: Any, d: int) -> Array:
-    """Return what inputs (n, d) are multiplied by, shape (d,), for distances in length-scales.
+    """Return the scales of inputs, shape (d,), that give distances in length-scales.
 
-    Inverse squares of length-scales add up in products; in sums they are averages, weighted by
-    the variances of the parts. A kernel without length-scales has all inputs count alike. Codes of
-    levels that differ are at least as far as their similarity says; this only says which rows are
-    near, and not how they are related.
+    Inverse squares of length-scales add up in products, and are averaged in sums with the
+    variances of the parts as weights. A kernel without length-scales weighs all inputs alike. Codes
+    of different levels are at least as far apart as their similarity implies. The distances only
+    select rows, and do not enter covariances.
     """
     squares = _inverse_squares(read(kernel), d)
     scale = np.sqrt(squares) if squares is not None else np.ones(d)
@@ -116,27 +116,31 @@ def metric(kernel: Any, d: int) -> Array:
 
 
 def _inverse_squares(node: Node, d: int) -> Array | None:
-    """None for parts that are the same everywhere, as constants and noise are."""
+    """Return inverse squares of length-scales, or None for parts such as constants and noise."""
     if not isinstance(node, Leaf):
-        one, two = (_inverse_squares(each, d) for each in (node.one, node.two))
-        if one is None or two is None:
-            return two if one is None else one
+        first, second = (_inverse_squares(part, d) for part in (node.one, node.two))
+        if first is None or second is None:
+            return second if first is None else first
         if isinstance(node, Multiplied):
-            return one + two
-        left, right = (float(k.kernel.diag(np.zeros((1, d)))[0]) for k in (node.one, node.two))
-        return (left * one + right * two) / (left + right)
+            return first + second
+        first_weight, second_weight = (
+            float(k.kernel.diag(np.zeros((1, d)))[0]) for k in (node.one, node.two)
+        )
+        return (first_weight * first + second_weight * second) / (first_weight + second_weight)
     if isinstance(node, Seen):
         inner = _inverse_squares(node.inner, len(node.kernel.columns))
-        found = np.zeros(d)
+        squares = np.zeros(d)
         if inner is None:
             return None
-        np.add.at(found, np.asarray(node.kernel.columns), inner)
-        return found
+        np.add.at(squares, np.asarray(node.kernel.columns), inner)
+        return squares
     if node.parts.levels:
-        found = np.zeros(d)
-        # k = exp(-w) where levels differ, as exp(-r^2/2) of a distance.
-        found[list(node.kernel.columns)] = -2.0 * np.log(np.maximum(node.kernel.similarity, 1e-20))
-        return found
+        squares = np.zeros(d)
+        # Different levels have k = exp(-w), which is exp(-r^2/2) for a distance r.
+        squares[list(node.kernel.columns)] = -2.0 * np.log(
+            np.maximum(node.kernel.similarity, 1e-20)
+        )
+        return squares
     length = getattr(node.kernel, "length_scale", None)
     if length is None:
         return None
@@ -146,79 +150,79 @@ def _inverse_squares(node: Node, d: int) -> Array | None:
 
 # --- Nearest neighbours
 
-#: With more features a tree looks at nearly all points.
+#: Largest number of features for a tree; with more it visits nearly all points.
 MOST_FEATURES = 10
-# Numbers that a tree holds, at most.
-_MOST = 1.25e8
+# Largest number of coordinates in a tree.
+_MAX_TREE_NUMBERS = 1.25e8
 
 
 class Neighbours(Protocol):
-    """Points that are searched among."""
+    """Index of points for searches of nearest neighbours."""
 
     def taken(self) -> NDArray[np.intp] | None:
-        """Return an order that the points are put in from now on, near ones together, or None."""
+        """Return the order that the caller must put the points in, near ones together, or None."""
 
     def query(self, points: Array, k: int) -> NDArray[np.intp]:
-        """Return which k are the nearest of each point (n, d), the nearest first, (n, k)."""
+        """Return the k nearest of each point (n, d), the nearest first, shape (n, k)."""
 
 
 class Tree:
-    """A KD-tree: exact."""
+    """KD-tree, which is exact."""
 
     def __init__(self, points: Array, scale: Array) -> None:
         self._scale = scale
         self._tree: Any = cKDTree(points * scale)
 
     def taken(self) -> None:
-        """Points stay where they are."""
+        """Return None, because points keep their order."""
 
     def query(self, points: Array, k: int) -> NDArray[np.intp]:
-        _, found = self._tree.query(points * self._scale, k=np.arange(1, k + 1))
-        return np.asarray(found, dtype=np.intp)
+        _, nearest = self._tree.query(points * self._scale, k=np.arange(1, k + 1))
+        return np.asarray(nearest, dtype=np.intp)
 
 
 def neighbours_of(points: Array, centres: Array, scale: Array) -> Neighbours:
-    """Return what searches among points (P, d), in units of which they are `scale` times as many.
+    """Return the index of points (P, d), whose distances are those of `scale` times the points.
 
-    `centres` (M, d) are where cells begin.
+    `centres` (M, d) are the initial centres of cells.
     """
-    if points.shape[1] <= MOST_FEATURES and points.size <= _MOST:
+    if points.shape[1] <= MOST_FEATURES and points.size <= _MAX_TREE_NUMBERS:
         return Tree(points, scale)
     return Cells(points, centres, scale)
 
 
 # --- Inverted file
 #
-# Distances are of single precision, the features that vary most first: only points that are near by
-# these are looked at further. Of the 30 nearest of 10^4 to 10^6 points, 8 of 20 features counting,
-# 96 in 100 are found.
+# Distances have single precision. They sum the features that vary most first, and the others only
+# for points that are near by these. The search finds 96 % of the 30 nearest of 10^4 to 10^6 points
+# if 8 of 20 features matter.
 
 Single = NDArray[np.float32]
 Numbers = NDArray[np.intp]
 
-# Cells that are looked through, and on to so many points for each neighbour asked for: these at
-# least, and the last one times the square root of the number of points.
-_CELLS, _FEWEST, _ENOUGH = 8, 96, 0.175
-# Larger cells are cut in two at the middle of their widest feature.
-_LARGEST = 256
-# Numbers of a block of distances.
-_NUMBERS = 2**20
-# The leading features hold this share of the variance.
-_LEADING = 0.95
-# Squares of larger numbers, added up, are none of single precision.
-_FAR = 1e15
+# Smallest number of cells that are searched; smallest number of points per neighbour, and its
+# growth with the square root of the number of points.
+_MIN_CELLS, _MIN_POINTS_PER_NEIGHBOUR, _POINTS_PER_NEIGHBOUR_GROWTH = 8, 96, 0.175
+# Largest number of points in a cell; larger cells are halved along their widest feature.
+_MAX_CELL_POINTS = 256
+# Number of distances in a block.
+_BLOCK_NUMBERS = 2**20
+# Share of the variance in the leading features.
+_LEADING_VARIANCE = 0.95
+# Coordinates are clipped to this size, so that sums of squares fit into single precision.
+_MAX_COORDINATE = 1e15
 
 
 class Cells:
-    """Points (P, d) in cells about centres (M, d), which are cut where they are too large.
+    """Inverted file of points (P, d): cells about centres (M, d), halved while they are too large.
 
-    Distances are of `scale` times the points, 1 by default. What is searched is on the disk where
-    points are.
+    Distances are those of `scale` times the points, 1 by default. The searched arrays are on disk
+    if the points are.
 
     Attributes
     ----------
     order : ndarray of int, shape (P,), or None
-        Points by cell; None once they have been put in this order.
+        Points sorted by cell; None once the caller has put them in this order.
     """
 
     order: Numbers | None
@@ -228,86 +232,90 @@ class Cells:
         self._scale = np.ones(d) if scale is None else scale
         middles = centres * self._scale
         self._middle = np.median(middles, axis=0)
-        spread = np.minimum(np.var(middles, axis=0), _FAR)
+        spread = np.minimum(np.var(middles, axis=0), _MAX_COORDINATE)
         self._features = np.argsort(-spread, kind="stable")
         share = np.cumsum(spread[self._features])
-        first = int(np.searchsorted(share, _LEADING * share[-1])) + 1
+        first = int(np.searchsorted(share, _LEADING_VARIANCE * share[-1])) + 1
         self._leading = leading = min(first, d)
-        begun = self._single(centres)
-        # Cells that are near each other come one after the other.
-        turn = np.concatenate(_cut(begun.__getitem__, np.zeros(len(begun), np.intp), 1))
+        scaled_centres = self._single(centres)
+        # Nearby cells are stored together.
+        order_of_cells = np.concatenate(
+            _cut(scaled_centres.__getitem__, np.zeros(len(scaled_centres), np.intp), 1)
+        )
         nearest = np.empty(P, np.intp)
-        for some in blocks(P):
-            nearest[some] = _nearest(self._single(points[some]), begun[turn])
-        cells = _cut(lambda some: self._single(points[some]), nearest, _LARGEST)
+        for block in blocks(P):
+            nearest[block] = _nearest(self._single(points[block]), scaled_centres[order_of_cells])
+        cells = _cut(lambda some: self._single(points[some]), nearest, _MAX_CELL_POINTS)
         self.order = order = np.concatenate(cells)
         self._begin = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
         self._centres = np.empty((len(cells), d), np.float32)
-        # Feature by feature in each cell, where processors take several points at once.
+        # Each cell is stored feature by feature, so that loops over points vectorise.
         self._front: Any = room((P * leading,), np.float32, on_disk(points))
         self._rest: Any = room((P, d - leading), np.float32, on_disk(points))
         for number, (a, b) in enumerate(pairwise(self._begin)):
-            inside = self._single(points[order[a:b]])
-            # Medians: a point far away does not move them.
+            members = self._single(points[order[a:b]])
+            # The centre is a median, which a distant point does not move.
             middle = (b - a) // 2
-            self._centres[number] = np.partition(inside, middle, axis=0)[middle]
-            self._front[a * leading : b * leading] = inside[:, :leading].T.ravel()
-            self._rest[a:b] = inside[:, leading:]
+            self._centres[number] = np.partition(members, middle, axis=0)[middle]
+            self._front[a * leading : b * leading] = members[:, :leading].T.ravel()
+            self._rest[a:b] = members[:, leading:]
         forget(self._front)
         forget(self._rest)
 
     def taken(self) -> Numbers | None:
-        """Return the order, in which the points are put from now on."""
+        """Return the order that the caller must put the points in."""
         order, self.order = self.order, None
         return order
 
     def _single(self, points: Array) -> Single:
-        """Points about the middle of the centres, the features that vary most first."""
+        """Return centred points in single precision, with the features that vary most first."""
         about = (points * self._scale - self._middle)[:, self._features]
-        return np.clip(about, -_FAR, _FAR, out=about).astype(np.float32)
+        return np.clip(about, -_MAX_COORDINATE, _MAX_COORDINATE, out=about).astype(np.float32)
 
     def query(self, points: Array, k: int) -> Numbers:
-        """Return which k are the nearest of each point (n, d), as far as its cells know, (n, k)."""
-        found = np.empty((len(points), k), np.intp)
+        """Return the k nearest of each point (n, d) in the searched cells, shape (n, k)."""
+        nearest = np.empty((len(points), k), np.intp)
         count, P = len(self._centres), int(self._begin[-1])
-        enough = max(_FEWEST * k, int(_ENOUGH * k * math.sqrt(P)))
-        # So many cells are ordered by distance; where they do not suffice all are.
-        few = min(count, 2 * (_CELLS + enough * count // P))
-        step = max(1, _NUMBERS // count)
+        enough = max(
+            _MIN_POINTS_PER_NEIGHBOUR * k, int(_POINTS_PER_NEIGHBOUR_GROWTH * k * math.sqrt(P))
+        )
+        # Only `few` cells are sorted by distance; all are if these do not suffice.
+        few = min(count, 2 * (_MIN_CELLS + enough * count // P))
+        step = max(1, _BLOCK_NUMBERS // count)
         stored = self._begin, np.asarray(self._front), np.asarray(self._rest)
         for start in range(0, len(points), step):
-            some = slice(start, start + step)
-            here = self._single(points[some])
-            squares = _squares(here, self._centres)
-            # One after the other in a cell: what they look at is in the cache.
+            block = slice(start, start + step)
+            scaled = self._single(points[block])
+            squares = _squares(scaled, self._centres)
+            # Points of one cell are queried together, so that its arrays stay in the cache.
             turn = np.argsort(np.argmin(squares, axis=1), kind="stable")
             limits = np.partition(squares, few - 1, axis=1)[:, few - 1]
             _search(
-                here, (squares, limits, turn), stored, few, enough,
-                found[some],
+                scaled, (squares, limits, turn), stored, few, enough,
+                nearest[block],
             )  # fmt: skip
-        return found if self.order is None else self.order[found]
+        return nearest if self.order is None else self.order[nearest]
 
 
 def _squares(points: Single, centres: Single) -> Single:
-    """Squared distances less the squares of the points, (n, M)."""
-    found: Single = points @ (-2.0 * centres.T)
-    found += np.einsum("nd,nd->n", centres, centres)
-    return found
+    """Return squared distances less the squares of the points, shape (n, M)."""
+    squares: Single = points @ (-2.0 * centres.T)
+    squares += np.einsum("nd,nd->n", centres, centres)
+    return squares
 
 
 def _nearest(points: Single, centres: Single) -> Numbers:
-    """Return which centre is the nearest of each point."""
-    found = np.empty(len(points), np.intp)
-    step = max(1, _NUMBERS // len(centres))
+    """Return the nearest centre of each point."""
+    nearest = np.empty(len(points), np.intp)
+    step = max(1, _BLOCK_NUMBERS // len(centres))
     for start in range(0, len(points), step):
-        some = slice(start, start + step)
-        found[some] = np.argmin(_squares(points[some], centres), axis=1)
-    return found
+        block = slice(start, start + step)
+        nearest[block] = np.argmin(_squares(points[block], centres), axis=1)
+    return nearest
 
 
 def _cut(points: Callable[[Numbers], Single], nearest: Numbers, most: int) -> list[Numbers]:
-    """Return the numbers of the points of each cell, which is cut where they are too many."""
+    """Return the points of each cell by number, after halving cells of more than `most`."""
     order = np.argsort(nearest, kind="stable")
     ends = np.searchsorted(nearest[order], np.arange(nearest.max() + 2))
     pieces = [order[a:b] for a, b in pairwise(ends) if b > a][::-1]
@@ -326,18 +334,18 @@ def _cut(points: Callable[[Numbers], Single], nearest: Numbers, most: int) -> li
 
 
 @contracted
-def _keep(square: float, at: int, filled: int, nearest: Single, found: Numbers) -> int:
-    """Keep the nearest so far in order, and put a nearer one where it belongs; say how many."""
+def _keep(square: float, number: int, filled: int, nearest: Single, numbers: Numbers) -> int:
+    """Insert a point into the sorted list of nearest ones, and return the list's length."""
     k = len(nearest)
     if filled == k and square >= nearest[k - 1]:
         return k
     place = min(filled, k - 1)
     while place > 0 and square < nearest[place - 1]:
         nearest[place] = nearest[place - 1]
-        found[place] = found[place - 1]
+        numbers[place] = numbers[place - 1]
         place -= 1
     nearest[place] = square
-    found[place] = at
+    numbers[place] = number
     return min(filled + 1, k)
 
 
@@ -348,13 +356,17 @@ def _search(
     stored: tuple[NDArray[Any], ...],
     few: int,
     enough: int,
-    found: Numbers,
+    numbers: Numbers,
 ) -> None:
-    """Go through the cells, the nearest first, until there are points enough."""
+    """Search the cells in order of distance until enough points were visited."""
     squares, limits, turn = ordered
-    begin, front, rest = stored
-    k = found.shape[1]
-    cells, leading, others = len(begin) - 1, points.shape[1] - rest.shape[1], rest.shape[1]
+    begin, front, remaining = stored
+    k = numbers.shape[1]
+    cells, leading, remaining_count = (
+        len(begin) - 1,
+        points.shape[1] - remaining.shape[1],
+        remaining.shape[1],
+    )
     nearest, room = np.empty(k, np.float32), np.empty(np.diff(begin).max(), np.float32)
     distance, order = np.empty(few, np.float32), np.empty(few, np.intp)
     for i in turn:
@@ -363,8 +375,8 @@ def _search(
             if squares[i, cell] <= limits[i]:
                 listed = _keep(squares[i, cell], cell, listed, distance, order)
         visits = order
-        seen, filled, rank = 0, 0, 0
-        while rank < cells and not (rank >= _CELLS and seen >= enough and filled == k):
+        visited, filled, rank = 0, 0, 0
+        while rank < cells and not (rank >= _MIN_CELLS and visited >= enough and filled == k):
             if rank == len(visits):
                 visits = np.argsort(squares[i], kind="mergesort")
             cell = visits[rank]
@@ -372,22 +384,22 @@ def _search(
             inside = room[:count]
             inside[:] = np.float32(0.0)
             for j in range(leading):
-                at = points[i, j]
-                # A part of its own: indices that cannot be negative are taken several at once.
+                coordinate = points[i, j]
+                # This slice has no negative indices, so that the loop vectorises.
                 column = front[first * leading + j * count :][:count]
                 for c in range(count):
-                    step = at - column[c]
+                    step = coordinate - column[c]
                     inside[c] += step * step
             limit = nearest[k - 1] if filled == k else np.float32(np.inf)
             for c in range(count):
                 square = inside[c]
                 if square > limit:
                     continue
-                for j in range(others):
-                    step = points[i, leading + j] - rest[first + c, j]
+                for j in range(remaining_count):
+                    step = points[i, leading + j] - remaining[first + c, j]
                     square += step * step
-                filled = _keep(square, first + c, filled, nearest, found[i])
+                filled = _keep(square, first + c, filled, nearest, numbers[i])
                 if filled == k:
                     limit = nearest[k - 1]
-            seen += count
+            visited += count
             rank += 1

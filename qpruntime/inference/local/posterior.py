@@ -1,4 +1,4 @@
-"""A sparse posterior that the nearest rows correct, and that holds rows for that."""
+"""Sparse posterior whose predictions the nearest rows correct."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ __all__ = [
 @restorable("local-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalPosterior(SparsePosterior):
-    """A `SparsePosterior` whose predictions the nearest rows of each point correct.
+    """Sparse posterior whose predictions the nearest rows of each point correct.
 
-    It holds its rows and their sites, 8 d + 16 bytes a row and what they observed, and
-    pickles with them: copies predict, and leave rows out. Inputs that came in parts and did not fit
-    into memory are held on the disk, in files without a name that go when it does; a pickle has
-    them all the same, and copies hold them in memory.
+    It holds its rows and their sites, 8 d + 16 bytes a row plus the observations, and pickles with
+    them: copies predict, and leave rows out. Lazy inputs that do not fit into memory are held on
+    disk, in temporary files that are deleted with the posterior. A pickle includes them, and copies
+    hold them in memory.
 
     Attributes
     ----------
     sparse : SparsePosterior
-        Without the nearest rows.
+        Posterior without the corrections.
     nearest : int
-        Places, rows of equal inputs being one, that correct a point.
+        Number of places that correct a point; rows of equal inputs are one place.
     """
 
     @property
     def sparse(self) -> SparsePosterior:
-        """The posterior without the nearest rows, which pickles without rows."""
+        """Posterior without the corrections, which pickles without rows."""
         return SparsePosterior._of(self, self._solution.inner)
 
     @property
     def nearest(self) -> int:
-        """Places that correct a point."""
+        """Number of places that correct a point."""
         return int(self._solution.nearest)
 
     def extend(
@@ -73,17 +73,17 @@ class LocalPosterior(SparsePosterior):
         scale: ArrayLike | None = None,
         sites: Literal["own", "tied"] = "own",
     ) -> LocalPosterior:
-        """Posterior of these rows after those seen, as of `SparsePosterior.extend`.
+        """Return the posterior of these and all earlier rows, as `SparsePosterior.extend` does.
 
-        The rows and their sites join those that are held.
+        It holds the rows and their sites together with the earlier ones.
         """
         later = self.sparse.extend(X, y, weights=weights, mean=mean, scale=scale, sites=sites)
         inner = later._solution
         rows = joined(self._solution.rows, held_by(later, X))
         new = inner.engine.sites
         pairs = zip(self._solution.held, new, strict=True)
-        held = Sites(*(np.concatenate(pair) for pair in pairs))
-        solution = LocalSolution(inner=inner, nearest=self.nearest, rows=rows, held=held)
+        row_sites = Sites(*(np.concatenate(pair) for pair in pairs))
+        solution = LocalSolution(inner=inner, nearest=self.nearest, rows=rows, held=row_sites)
         return LocalPosterior._of(later, solution)
 
 
@@ -93,9 +93,9 @@ def local_of(posterior: SparsePosterior, X: Array, k: int) -> LocalPosterior:
     Parameters
     ----------
     posterior : SparsePosterior
-        That has its rows.
+        Posterior that has its rows.
     X : ndarray, shape (N, d)
-        The inputs of these rows, in the units of its kernel; held from now on.
+        Inputs of these rows in the units of its kernel, which the result holds.
     k : int
     """
     k = whole(k, "k", 1)
@@ -110,36 +110,36 @@ def held_by(posterior: SparsePosterior, X: Any) -> Held:
     if engine is None:
         raise InputError("this posterior was pickled, without its rows: infer anew")
     rows: Any = engine.rows
-    held: Array = X if on_disk(X) else np.ascontiguousarray(finite(X, "X"))
-    check_rows(held, rows.n, posterior.Z.shape[1])
-    return Held(held, rows.y, rows.weights, rows.prior, rows.scale)
+    inputs: Array = X if on_disk(X) else np.ascontiguousarray(finite(X, "X"))
+    check_rows(inputs, rows.n, posterior.Z.shape[1])
+    return Held(inputs, rows.y, rows.weights, rows.prior, rows.scale)
 
 
-def joined(one: Held, two: Held) -> Held:
-    """Return the rows of both."""
+def joined(first: Held, second: Held) -> Held:
+    """Return the rows of two parts together."""
 
     def column(name: str, default: float) -> Array | None:
-        pair = getattr(one, name), getattr(two, name)
+        pair = getattr(first, name), getattr(second, name)
         if pair[0] is None and pair[1] is None:
             return None
-        counts = one.n, two.n
+        counts = first.n, second.n
         return np.concatenate(
             [np.full(n, default) if a is None else a for a, n in zip(pair, counts, strict=True)]
         )
 
-    X, y = joined_inputs(one.X, two.X), np.concatenate([one.y, two.y])
+    X, y = joined_inputs(first.X, second.X), np.concatenate([first.y, second.y])
     return Held(X, y, column("weights", 1.0), column("prior", 0.0), column("scale", 1.0))
 
 
-# --- What a posterior with neighbours keeps
+# --- Solution with neighbours
 
-_LEAVE_OUT = "its attribute sparse pickles without rows, and predicts without the nearest"
+_SPARSE_INSTEAD = "its attribute sparse pickles without rows, and predicts without the nearest"
 
 
 @restorable("local-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LocalSolution:
-    """As `qpruntime.inference.posterior.Solution` has it; it pickles with its rows.
+    """Solution of the sparse engine with nearest rows, which pickles with its rows.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class LocalSolution:
     nearest : int
     rows : Held
     held : Sites
-        Of f at these rows, about the prior mean.
+        Sites of f at these rows about the prior mean.
     """
 
     inner: SparseSolution
@@ -160,20 +160,22 @@ class LocalSolution:
     name, corrects = "inducing+nearest", False
 
     def __getstate__(self) -> dict[str, Any]:
-        left = {name: value for name, value in vars(self).items() if name != "_ground"}
+        state = {name: value for name, value in vars(self).items() if name != "_ground"}
         if on_disk(self.rows.X):
-            require(float(self.rows.X.nbytes), "pickling the rows of this posterior", _LEAVE_OUT)
-            left["rows"] = replace(self.rows, X=np.array(self.rows.X, subok=False))
-        return left
+            require(
+                float(self.rows.X.nbytes), "pickling the rows of this posterior", _SPARSE_INSTEAD
+            )
+            state["rows"] = replace(self.rows, X=np.array(self.rows.X, subok=False))
+        return state
 
     @property
     def words(self) -> str:
-        """What a line says of the engine."""
+        """Words about the engine for one line."""
         return f"{self.inner.words}, {self.nearest} nearest rows"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What is held."""
+        """Line on the rows that are held."""
         found = self.facts()
         where = "on the disk " if found["rows_on_disk"] else ""
         return (
@@ -183,17 +185,17 @@ class LocalSolution:
 
     @property
     def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
+        """Numbers that a prediction computes per point."""
         return self.inner.width
 
     @property
     def held_rows(self) -> int:
-        """Rows that are held: of all parts."""
+        """Number of rows held, of all parts."""
         return self.rows.n
 
     @property
     def kernel(self) -> Any:
-        """The kernel of the prior."""
+        """Kernel of the prior."""
         return self.inner.kernel
 
     @property
@@ -203,7 +205,7 @@ class LocalSolution:
 
     @property
     def power(self) -> float:
-        """The power of power EP."""
+        """Power of power EP."""
         return self.inner.power
 
     @cached_property
@@ -214,71 +216,69 @@ class LocalSolution:
         return NeighbourBlocks(inner.kernel, known, self.rows, self.held)
 
     def sites(self) -> Sites:
-        """Sites at the rows, of the last part."""
+        """Return the sites at the rows of the last part."""
         return self.inner.sites()
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances at these, as inducing inputs have them."""
+        """Return posterior means and variances at these rows under the inducing inputs."""
         return self.inner.moments()
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some rows, each by the nearest other rows."""
+        """Return leave-one-out log densities of selected rows, each by the nearest other rows."""
         block, at = self._cavities(np.arange(self.rows.n) if rows is None else rows)
-        log_z: Array = project(self.inner.known_rule, block, at, "log_z", whole=True)[0]
-        return log_z
+        return np.asarray(project(self.inner.known_rule, block, at, "log_z", whole=True)[0])
 
     def loo_places(self, rows: NDArray[np.intp]) -> Array:
-        """Log densities of some rows, each without all rows that equal it."""
+        """Return log densities of selected rows, each without all rows that equal it."""
         block, at = self._cavities(rows, places=True)
-        log_z: Array = project(self.inner.known_rule, block, at, "log_z", whole=True)[0]
-        return log_z
+        return np.asarray(project(self.inner.known_rule, block, at, "log_z", whole=True)[0])
 
     def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Means and variances of some rows by the others, as likelihoods take them."""
+        """Return leave-one-out means and variances of rows, as the likelihood sees them."""
         return seen_by_likelihood(*self._cavities(rows))
 
     def _cavities(self, rows: NDArray[np.intp], places: bool = False) -> tuple[Block, Cavities]:
         mean, v = self._ground.without(rows, self.nearest, places)
         y, _, prior, scale = self.rows.others(rows)
         proper = (v > 0.0) & np.isfinite(v) & np.isfinite(mean)
-        none = np.zeros(rows.size)
+        zeros = np.zeros(rows.size)
         centre, v = np.where(proper, mean, 0.0), np.where(proper, v, 1.0)
-        block = Block(y, None, prior, none, none, scale)
-        return block, Cavities(none, none, none, none, centre, v, proper)
+        block = Block(y, None, prior, zeros, zeros, scale)
+        return block, Cavities(zeros, zeros, zeros, zeros, centre, v, proper)
 
     def least(self) -> tuple[float, int]:
-        """The least of them as inducing inputs have it, and its row."""
+        """Return the least leave-one-out log density under the inducing inputs, and its row."""
         return self.inner.lowest
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Latent means and variances at points (T, d), in O(T (M^2 + k^2 M)).
+        """Return latent means and variances at points (T, d), in O(T (M^2 + k^2 M)).
 
-        And O(M^2) for every row that is a neighbour for the first time.
+        Every row that is a neighbour for the first time takes O(M^2) more.
         """
         points, prior = self.inner.checked(at, mean)
         centre, variance = self._ground.predict(points, self.nearest)
         return centre + prior, variance
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Refused: each point has neighbours of its own, and no two a covariance."""
+        """Raise `InputError`, because each point has its own neighbours and no two a covariance."""
         raise InputError(
             "nearest rows correct each point by itself, and leave no joint draws: post.sparse, "
             "without them, has sample"
         )
 
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Refused, as `draw` is."""
+        """Raise `InputError`, as `draw` does."""
         raise InputError(
             "nearest rows correct each point by itself, and no two have a covariance: post.sparse, "
             "without them, has joint"
         )
 
     def gradient(self, change: Any) -> Array | float:
-        """As of the inner one."""
+        """Return the slope of the evidence under the inducing inputs."""
         return self.inner.gradient(change)
 
     def observed(self) -> Observed:
-        """Refused, as of the inner one."""
+        """Raise `InputError`, as the sparse engine does."""
         return self.inner.observed()
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
@@ -286,7 +286,7 @@ class LocalSolution:
         return self.inner.points(at, mean)
 
     def facts(self) -> dict[str, Any]:
-        """What this engine adds to a summary."""
+        """Return the engine's entries of a summary."""
         return {
             **self.inner.facts(),
             "nearest": self.nearest,
@@ -296,10 +296,10 @@ class LocalSolution:
         }
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """The points as they are."""
+        """Return the points unchanged."""
         return (points,)
 
     def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> LocalSolution:
-        """The same in other units of the inputs: kernel, Z and rows in those."""
+        """Return the solution in other units of the inputs."""
         rows = replace(self.rows, X=mapped(self.rows.X, unscaled))
         return replace(self, inner=self.inner.on(kernel, X, unscaled), rows=rows)

@@ -1,8 +1,7 @@
-"""Rows in files of their own where memory is short: mapped, without a name, gone with their arrays.
+"""Arrays in temporary memory-mapped files, for rows that do not fit into memory.
 
-A file loses its name as soon as it is open: the system takes it back when nothing maps it any
-more, however the process ends. It lies in the folder for temporary files, which the variable
-TMPDIR names.
+A file is deleted as soon as it is open, so that the system frees it when nothing maps it any more,
+however the process ends. It is in the folder for temporary files, which the variable TMPDIR names.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ __all__ = [
     "taken",
 ]
 
-# What may be left on the disk when a file has been written.
-_SPARE = 2**26
+# Free space to leave on the disk, in bytes.
+_FREE_BYTES = 2**26
 
 
 class _MappedArray(np.memmap[Any, Any]):
-    """An array of this module, which those of users are not."""
+    """Array in a file of this module, unlike arrays of users."""
 
 
 def on_disk(X: Any) -> bool:
-    """Whether an array is in a file of this module."""
+    """Decide whether an array is in a file of this module."""
     return isinstance(X, _MappedArray) and getattr(X, "_mmap", None) is not None
 
 
 def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Any:
-    """Return an array to be filled, on the disk or not.
+    """Return an array to be filled, in memory or on disk.
 
     Raises
     ------
@@ -60,7 +59,7 @@ def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Any:
     why = f"{size / 1e9:.3g} GB for the nearest rows of a point are to go to {folder}"
     remedy = "let TMPDIR name a folder with room, raise memory=, or take nearest=0"
     free = shutil.disk_usage(folder).free
-    if size + _SPARE > free:
+    if size + _FREE_BYTES > free:
         raise InputError(f"{why}, which has {free / 1e9:.3g} GB left: {remedy}")
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -70,7 +69,7 @@ def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Any:
 
 
 def forget(X: Any) -> None:
-    """Give back the memory of what was read or written of a file; it is read again when needed."""
+    """Free the memory of the pages of a file, which are read again when needed."""
     if on_disk(X) and hasattr(mmap, "MADV_DONTNEED"):
         X._mmap.madvise(mmap.MADV_DONTNEED)
 
@@ -81,54 +80,54 @@ def blocks(n: int) -> Iterator[slice]:
 
 
 def held_inputs(rows: ChunkedRows, memory: float) -> Array:
-    """Return the inputs of rows: as they are, read, or where that takes too much in a file."""
+    """Return the inputs of rows as an array in memory, or in a file if they exceed `memory`."""
     inputs: Any = rows.X  # type: ignore[attr-defined]
     if not isinstance(rows, Lazy):
         return np.ascontiguousarray(inputs)
     shape = rows.n, int(inputs.shape[1])
-    found = room(shape, float, 8.0 * shape[0] * shape[1] > memory)
+    held = room(shape, float, 8.0 * shape[0] * shape[1] > memory)
     for number in range(rows.chunks):
-        found[rows.slice(number)] = rows.read(number).X
-    forget(found)
-    return found
+        held[rows.slice(number)] = rows.read(number).X
+    forget(held)
+    return held
 
 
 def in_parts(function: Callable[[Array], Array], X: Array) -> Array:
-    """Return a number for each row of X, which is read in parts."""
-    found = np.concatenate([function(np.asarray(X[some])) for some in blocks(len(X))])
+    """Return a number for each row of X, reading X in blocks."""
+    values = np.concatenate([function(np.asarray(X[block])) for block in blocks(len(X))])
     forget(X)
-    return found
+    return values
 
 
 def mapped(X: Array, function: Callable[[Array], Array]) -> Array:
-    """Return a function of rows of X, in a file if X is."""
+    """Return a function of the rows of X, in a file if X is in one."""
     width = function(np.asarray(X[:1])).shape[1]
-    found = room((len(X), width), float, on_disk(X))
-    for some in blocks(len(X)):
-        found[some] = function(np.asarray(X[some]))
-    forget(found)
-    return found
+    out = room((len(X), width), float, on_disk(X))
+    for block in blocks(len(X)):
+        out[block] = function(np.asarray(X[block]))
+    forget(out)
+    return out
 
 
-def joined_inputs(one: Array, two: Array) -> Array:
-    """Return the rows of both, in a file if the first are."""
-    if not on_disk(one):
-        return np.concatenate([one, two])
-    found = room((len(one) + len(two), one.shape[1]), float, True)
-    for some in blocks(len(one)):
-        found[some] = one[some]
-    found[len(one) :] = two
-    forget(found)
-    return found
+def joined_inputs(first: Array, second: Array) -> Array:
+    """Return the rows of two arrays together, in a file if the first are in one."""
+    if not on_disk(first):
+        return np.concatenate([first, second])
+    out = room((len(first) + len(second), first.shape[1]), float, True)
+    for block in blocks(len(first)):
+        out[block] = first[block]
+    out[len(first) :] = second
+    forget(out)
+    return out
 
 
 def taken(X: Array, rows: NDArray[np.intp]) -> Array:
-    """Return rows of X in this order, in a file if X is; X itself if that is all of it as it is."""
+    """Return rows of X in this order, in a file if X is in one; X itself if nothing changes."""
     if len(rows) == len(X) and (rows == np.arange(len(X))).all():
         return X
-    found = room((len(rows), X.shape[1]), float, on_disk(X))
-    for some in blocks(len(rows)):
-        found[some] = X[rows[some]]
-    forget(found)
+    out = room((len(rows), X.shape[1]), float, on_disk(X))
+    for block in blocks(len(rows)):
+        out[block] = X[rows[block]]
+    forget(out)
     forget(X)
-    return found
+    return out

@@ -1,6 +1,6 @@
-"""Sites on the disk, to go on from when this process, or its cluster, went away.
+"""Checkpoints: sites on disk, from which an interrupted inference resumes.
 
-One file, written beside its place and renamed: whole or absent. It says of what problem it is.
+A checkpoint is one file, written atomically, which identifies its problem.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ __all__ = [
 
 # --- Checkpoints of sites
 
-#: Seconds between two checkpoints at least.
+#: Shortest time between two checkpoints, in seconds.
 EVERY = 30.0
-# Characters of a difference that are shown.
-_LINE = 400
+# Number of characters of a difference in messages.
+_MAX_SHOWN = 400
 
 
 class Checkpoint:
-    """A file of arrays by name, some of which say what problem it belongs to.
+    """File of named arrays, some of which identify the problem.
 
     Parameters
     ----------
     path : path
     task : str
-        What goes on without it where it cannot be written.
+        Name of the task that continues without the file if it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], task: str = "inference") -> None:
@@ -69,7 +69,7 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether the last checkpoint is old enough for a new one."""
+        """True if the last checkpoint is old enough for a new one."""
         return time.monotonic() - self._last >= EVERY
 
     def write(self, problem: Mapping[str, str], content: Mapping[str, Any]) -> None:
@@ -85,25 +85,25 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def read(self, problem: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return what the file holds of this problem, None if there is no file.
+        """Return the file's arrays for this problem, or None if there is no file.
 
         Raises
         ------
         InputError
-            If it is the file of another problem, or none.
+            If the file belongs to another problem, or is no checkpoint.
         """
         if not self.path.exists():
             return None
         with self.understood():
-            kept = read_arrays(self.path)
+            arrays = read_arrays(self.path)
         for name, words in problem.items():
-            if name not in kept or str(kept[name]) != words:
-                its = str(kept[name])[:_LINE] if name in kept else "missing"
+            if name not in arrays or str(arrays[name]) != words:
+                file_words = str(arrays[name])[:_MAX_SHOWN] if name in arrays else "missing"
                 raise InputError(
-                    f"{self.path} is the checkpoint of another {self.task}: its {name} is {its}, "
-                    f"not {words[:_LINE]}; remove it, or name another file"
+                    f"{self.path} is the checkpoint of another {self.task}: its {name} is "
+                    f"{file_words}, not {words[:_MAX_SHOWN]}; remove it, or name another file"
                 )
-        return kept
+        return arrays
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
@@ -112,7 +112,7 @@ class Checkpoint:
             yield
         except InputError:
             raise
-        # Wrong types, missing names, numbers out of range, nesting without end.
+        # These follow from wrong types, missing names, numbers out of range and endless nesting.
         except (
             ArithmeticError,
             AttributeError,
@@ -128,52 +128,53 @@ class Checkpoint:
             ) from error
 
     def hint(self, again: str = "call again") -> str:
-        """Say how to go on from the file, if there is one."""
+        """Return words on how to resume from the file, if there is one."""
         if not self.path.exists():
             return ""
         return f"; {self.path} has the sites so far: {again} with resume=True"
 
 
 class SitesFile(Checkpoint):
-    """The checkpoint of one inference: its sites."""
+    """Checkpoint of the sites of one inference."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._words: dict[str, str] | None = None
 
     def _problem(self, engine: Engine) -> dict[str, str]:
-        """Return what tells this inference from others; every call with the same engine."""
+        """Return the fingerprint of the inference; all calls must pass the same engine."""
         if self._words is None:
             self._words = _problem(engine)
         return self._words
 
     def offer(self, engine: Engine) -> None:
-        """Write the sites if the last ones are old."""
+        """Write the sites if the last checkpoint is old."""
         if self.due:
             self.save(engine)
 
     def save(self, engine: Engine) -> None:
-        """Write the sites there are."""
+        """Write the current sites."""
         self.write(self._problem(engine), {"tau": engine.tau, "nu": engine.nu})
 
     def restore(self, engine: Engine) -> bool:
-        """Take the sites of the file, if there is one; return whether.
+        """Set the sites to those of the file; return False if there is none.
 
         Raises
         ------
         InputError
-            If the file holds sites of another problem, or none.
+            If the file belongs to another problem, or is no checkpoint.
         """
-        kept = self.read(self._problem(engine))
-        if kept is None:
+        arrays = self.read(self._problem(engine))
+        if arrays is None:
             return False
         with self.understood():
-            sites = Sites(*(array_of(kept, name, engine.rows.n) for name in ("tau", "nu")))
+            sites = Sites(*(array_of(arrays, name, engine.rows.n) for name in ("tau", "nu")))
         engine.sites = sites
         return True
 
 
 def _problem(engine: Engine) -> dict[str, str]:
+    """Return the fingerprint of an inference by name."""
     y, *_ = engine.rows.others(engine.rows.slice(0))
     return {
         "format": FORMAT,
@@ -188,21 +189,21 @@ def _problem(engine: Engine) -> dict[str, str]:
 
 # --- Sealed file of named arrays
 #
-# The seal is a hash of all names, types, shapes and numbers. It is against accidents: whoever wants
-# to deceive can compute it.
+# The seal is a hash of all names, types, shapes and numbers. It detects accidents, but no deception
+# because anybody can compute it.
 
 _SEAL = "seal"
 
 
 class DamagedFile(ValueError):
-    """A file is not what `write_arrays` writes; the message is a clause about the file."""
+    """Error of a file that `write_arrays` did not write; the message is a clause about the file."""
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays; `InputError` if that cannot be done, and what was there is there still."""
-    given: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    given[_SEAL] = np.array(_sealed(given))
-    write_whole(path, lambda file: np.savez(file, **given))
+    """Write arrays atomically, or raise `InputError` and leave an existing file unchanged."""
+    sealed: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+    sealed[_SEAL] = np.array(_seal_of(sealed))
+    write_whole(path, lambda file: np.savez(file, **sealed))
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -211,61 +212,63 @@ def read_arrays(path: Path) -> dict[str, Any]:
     Raises
     ------
     DamagedFile
-        If the file is another one, or one of its bytes that mean anything was changed.
+        If the file is of another kind, or a significant byte was changed.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise DamagedFile("it is no file")
-        found = _members(path)
+        arrays = _read_members(path)
     except DamagedFile:
         raise
-    except Exception as error:  # whatever bytes make zipfile and NumPy raise
+    except Exception as error:  # zipfile and NumPy raise many errors for damaged bytes
         words = str(error) or type(error).__name__
         raise DamagedFile(f"it cannot be read: {words}") from error
-    seal = found.pop(_SEAL, None)
-    if seal is None or str(seal) != _sealed(found):
+    seal = arrays.pop(_SEAL, None)
+    if seal is None or str(seal) != _seal_of(arrays):
         raise DamagedFile("its content was changed, or is not from this version")
-    return found
+    return arrays
 
 
-def _members(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _read_members(path: Path) -> dict[str, Any]:
+    """Return the arrays of a zip file of plain arrays by name."""
+    arrays: dict[str, Any] = {}
     size = path.stat().st_size
     with zipfile.ZipFile(path) as file:
         for member in file.infolist():
-            # A small file does not become a large one in memory.
+            # Compressed members are refused, so that a small file cannot fill the memory.
             if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
                 raise DamagedFile("it is no file of plain arrays")
             name = member.filename.removesuffix(".npy")
-            if name in found:
+            if name in arrays:
                 raise DamagedFile(f"it has {name!r} twice")
             content = io.BytesIO(file.read(member))
-            found[name] = np.lib.format.read_array(content, allow_pickle=False)
-    return found
+            arrays[name] = np.lib.format.read_array(content, allow_pickle=False)
+    return arrays
 
 
-def _sealed(arrays: Mapping[str, Any]) -> str:
-    found = hashlib.sha256()
+def _seal_of(arrays: Mapping[str, Any]) -> str:
+    """Return the hash of all arrays and their names."""
+    sha256 = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name} {array.dtype.str} {np.shape(arrays[name])} ".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {array.dtype.str} {np.shape(arrays[name])} ".encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
-def array_of(found: Mapping[str, Any], name: str, *shape: int | None) -> Array:
-    """Return an array of finite numbers of a file; None stands for any size.
+def array_of(arrays: Mapping[str, Any], name: str, *shape: int | None) -> Array:
+    """Return an array of finite numbers from a file; None means any size.
 
     Raises
     ------
     DamagedFile
-        If it is not there, or of another shape or kind.
+        If it is missing, or of another shape or kind.
     """
-    array = found.get(name)
+    array = arrays.get(name)
     if array is None:
         raise DamagedFile(f"it has no {name!r}")
     right = array.ndim == len(shape) and all(
-        size is None or size == own for size, own in zip(shape, array.shape, strict=True)
+        size is None or size == length for size, length in zip(shape, array.shape, strict=True)
     )
     if not right or array.dtype.kind != "f" or not np.isfinite(array).all():
         wanted = " x ".join("any" if size is None else str(size) for size in shape)
@@ -278,19 +281,23 @@ def array_of(found: Mapping[str, Any], name: str, *shape: int | None) -> Array:
 
 # --- Fingerprint of a problem
 #
-# A checkpoint is compared by them before anything in it is used.
+# A checkpoint is used only if its fingerprint equals that of the problem.
 
-#: Of checkpoints; those of another one are refused.
+#: Version of the format of checkpoints; other versions are refused.
 FORMAT = "2"
-# Inputs that are read in parts are compared in so many chunks, from the first to the last.
-_COMPARED = 4
-# Where a density of the user's own is compared, and to how many digits: other machines round
-# otherwise. Its observations are the first ones.
-_PLACES, _DIGITS, _OBSERVATIONS = (-3.0, -1.1, -0.2, 0.0, 0.7, 2.3), 10, 5
+# Number of chunks by which lazy inputs are compared, from the first to the last.
+_COMPARED_CHUNKS = 4
+# Points, digits and number of observations by which a user's density is compared. The digits are
+# few because other machines round differently.
+_COMPARED_POINTS, _COMPARED_DIGITS, _COMPARED_OBSERVATIONS = (
+    (-3.0, -1.1, -0.2, 0.0, 0.7, 2.3),
+    10,
+    5,
+)
 
 
 def kernel_words(kernel: Any, bounds: bool) -> str:
-    """Return a kernel with every digit, and with the bounds of what is learnt if asked for."""
+    """Return a kernel as text with every digit, with `bounds` also those of hyper-parameters."""
     if not isinstance(kernel, Kernel):
         return repr(kernel)
     kind = type(kernel)
@@ -305,13 +312,13 @@ def kernel_words(kernel: Any, bounds: bool) -> str:
 def _value(value: Any, bounds: bool) -> str:
     if isinstance(value, Kernel):
         return kernel_words(value, bounds)
-    if isinstance(value, (list, tuple)) and any(isinstance(one, Kernel) for one in value):
-        return f"[{', '.join(_value(one, bounds) for one in value)}]"
+    if isinstance(value, (list, tuple)) and any(isinstance(item, Kernel) for item in value):
+        return f"[{', '.join(_value(item, bounds) for item in value)}]"
     if isinstance(value, (int, float, np.number, np.ndarray, list, tuple)):
         array = np.asarray(value)
         if array.dtype.kind in "iuf":
             return repr(array.astype(float).tolist())
-    # An object's address is another one in every process.
+    # The address of an object differs between processes.
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
@@ -327,14 +334,14 @@ def projector_words(projector: Projector, y: Any) -> dict[str, str]:
 
 
 def _likelihood_words(likelihood: Likelihood, y: Any) -> str:
-    """Name and parameters; of a density that is not ours its values too."""
+    """Return name and parameters of a likelihood, and values of a user's density."""
     if likelihood.recipe is None or not likelihood.has_density:
         return likelihood.spelt
-    some = np.unique(np.asarray(y, dtype=float).ravel()[:_OBSERVATIONS])
+    outcomes = np.unique(np.asarray(y, dtype=float).ravel()[:_COMPARED_OBSERVATIONS])
     values = [
-        f"{likelihood.split(f, float(one), likelihood.theta)[0]:.{_DIGITS}g}"
-        for one in some
-        for f in _PLACES
+        f"{likelihood.split(f, float(outcome), likelihood.theta)[0]:.{_COMPARED_DIGITS}g}"
+        for outcome in outcomes
+        for f in _COMPARED_POINTS
     ]
     return f"{likelihood.spelt} {hashlib.sha256(' '.join(values).encode()).hexdigest()[:16]}"
 
@@ -342,26 +349,27 @@ def _likelihood_words(likelihood: Likelihood, y: Any) -> str:
 def digest(rows: ChunkedRows, *arrays: Any) -> str:
     """Return a hash of these arrays and of rows.
 
-    All of them, but of inputs that are read in parts only some chunks: reading takes longer than
-    computing can.
+    Lazy inputs enter by a few chunks only, because reading them all may take longer than computing.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
 
     def add(values: Any) -> None:
         if values is None:
-            found.update(b"-")
+            sha256.update(b"-")
             return
-        found.update(f"{values.dtype.str} {values.shape} ".encode())
-        found.update(np.ascontiguousarray(values).tobytes())
+        sha256.update(f"{values.dtype.str} {values.shape} ".encode())
+        sha256.update(np.ascontiguousarray(values).tobytes())
 
     for array in arrays:
         add(np.asarray(array))
     last = rows.chunks - 1
-    some = range(rows.chunks) if isinstance(rows, Held) else range(min(_COMPARED, rows.chunks))
-    read = {last * k // max(len(some) - 1, 1) for k in some}
+    compared = (
+        range(rows.chunks) if isinstance(rows, Held) else range(min(_COMPARED_CHUNKS, rows.chunks))
+    )
+    read = {last * k // max(len(compared) - 1, 1) for k in compared}
     for number in range(rows.chunks):
         for values in rows.others(rows.slice(number)):
             add(values)
         if number in read:
             add(rows.read(number).X)
-    return found.hexdigest()
+    return sha256.hexdigest()

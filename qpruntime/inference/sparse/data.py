@@ -45,27 +45,27 @@ __all__ = [
 
 
 def mapped(X: Any, function: Callable[[Array], Array], columns: int) -> Any:
-    """Return ``function(X)`` of inputs of any kind; those that are read in parts still are.
+    """Return ``function(X)`` for inputs of any kind; lazy inputs stay lazy.
 
     Parameters
     ----------
     X : inputs, shape (N, d)
     function : callable
-        Rows (n, d) to rows (n, columns), each row for itself.
+        Maps rows (n, d) to rows (n, columns), each row separately.
     columns : int
     """
     if not is_lazy(X):
         return function(X)
     if not hasattr(X, "__dask_graph__"):
-        return _Mapped(X, function, columns)
+        return _TransformedInputs(X, function, columns)
     whole = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
     shape = whole.chunks[0], (columns,)
     return whole.map_blocks(function, chunks=shape, dtype=float, meta=np.empty((0, 0)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Mapped:
-    """Inputs that are changed when they are sliced."""
+class _TransformedInputs:
+    """Lazy inputs that are transformed when they are sliced."""
 
     X: Any
     function: Callable[[Array], Array]
@@ -83,43 +83,43 @@ class _Mapped:
     def chunks(self) -> Any:
         return getattr(self.X, "chunks", None)
 
-    def __getitem__(self, some: slice) -> Array:
-        return self.function(np.asarray(taken(self.X, some), dtype=float))
+    def __getitem__(self, block: slice) -> Array:
+        return self.function(np.asarray(taken(self.X, block), dtype=float))
 
 
 # --- Slices of chunked arrays
 #
-# zarr takes a chunk that is not there for its fill value, mostly zero: it does not write chunks
-# that hold nothing else, and cannot tell them from chunks that were lost. Here they are refused,
+# zarr reads an absent chunk as its fill value, mostly zero. It does not write chunks that hold only
+# that value, and cannot tell them from lost chunks. The functions below refuse absent chunks,
 # unless the attribute ``missing_chunks`` of the array is ``"fill_value"``.
 
-_ATTRIBUTE, _FILLED = "missing_chunks", "fill_value"
+_MISSING_CHUNKS_ATTRIBUTE, _MISSING_CHUNKS_ALLOWED = "missing_chunks", "fill_value"
 _Place = tuple[tuple[int, ...], tuple[slice, ...]]
 
 
-def taken(X: Any, some: slice, name: str = "X") -> Any:
-    """Return ``X[some]``; of a dask array, which is not computed here, whatever that is.
+def taken(X: Any, block: slice, name: str = "X") -> Any:
+    """Return ``X[block]``, which stays lazy for a dask array.
 
     Raises
     ------
     InputError
-        If it cannot be read, or chunks of a zarr array are missing; it says which.
+        If it cannot be read, or chunks of a zarr array are missing; the message names them.
     """
     if hasattr(X, "__dask_graph__"):
-        return X[some]
+        return X[block]
     try:
-        part = X[some]
+        part = X[block]
     except (InputError, MemoryError):
         raise
-    except Exception as error:  # whatever the library that holds it raises
-        first, last, _ = some.indices(int(X.shape[0]))
-        where = _unreadable(X, some)
+    except Exception as error:  # the storage library may raise anything
+        first, last, _ = block.indices(int(X.shape[0]))
+        where = _unreadable(X, block)
         raise InputError(
             f"{name}[{first}:{last}] cannot be read{where}: {str(error) or type(error).__name__}; "
             "copy or write the data again"
         ) from error
     if _is_zarr(X):
-        _refuse_missing(X, some, part, name)
+        _refuse_missing(X, block, part, name)
     return part
 
 
@@ -128,9 +128,9 @@ def _is_zarr(X: Any) -> bool:
     return ours and hasattr(X, "store_path") and hasattr(X, "metadata")
 
 
-def _places(X: Any, some: slice) -> Iterator[_Place]:
-    """Yield number and place in X of every stored chunk, as far as it is in these rows."""
-    ends = [some.indices(X.shape[0])[:2], *((0, n) for n in X.shape[1:])]
+def _places(X: Any, block: slice) -> Iterator[_Place]:
+    """Yield the number of every stored chunk that meets these rows, and its place in X."""
+    ends = [block.indices(X.shape[0])[:2], *((0, n) for n in X.shape[1:])]
     axes = [
         [
             (k, slice(max(k * size, low), min((k + 1) * size, high)))
@@ -146,37 +146,42 @@ def _path(X: Any, number: tuple[int, ...]) -> Any:
     return X.store_path / X.metadata.encode_chunk_key(number)
 
 
-def _unreadable(X: Any, some: slice) -> str:
-    """Say which chunk of a zarr array it is, if it is one."""
+def _unreadable(X: Any, block: slice) -> str:
+    """Return words that name the unreadable chunk of a zarr array."""
     if _is_zarr(X):
-        for number, place in _places(X, some):
+        for number, place in _places(X, block):
             try:
                 X[place]
-            except Exception:  # the one that was met before
+            except Exception:  # the error that the caller met
                 return f": chunk {_path(X, number)} is damaged"
     return ""
 
 
-def _refuse_missing(X: Any, some: slice, part: Any, name: str) -> None:
-    """Look for chunks that hold the fill value alone: only those can be missing."""
-    first = some.indices(X.shape[0])[0]
+def _refuse_missing(X: Any, block: slice, part: Any, name: str) -> None:
+    """Raise `InputError` if a chunk is missing; only chunks of the fill value can be."""
+    first = block.indices(X.shape[0])[0]
     fill, values = X.fill_value, np.asarray(part)
-    if fill is None or X.attrs.get(_ATTRIBUTE) == _FILLED:
+    if fill is None or X.attrs.get(_MISSING_CHUNKS_ATTRIBUTE) == _MISSING_CHUNKS_ALLOWED:
         return
-    for number, (rows, *others) in _places(X, some):
-        block = values[(slice(rows.start - first, rows.stop - first), *others)]
-        if block.size and _filled(block[(0,) * block.ndim], fill) and _filled(block, fill).all():
+    for number, (rows, *others) in _places(X, block):
+        stored = values[(slice(rows.start - first, rows.stop - first), *others)]
+        if (
+            stored.size
+            and _equals_fill(stored[(0,) * stored.ndim], fill)
+            and _equals_fill(stored, fill).all()
+        ):
             path = _path(X, number)
-            if _absent(path):
+            if _is_absent(path):
                 raise InputError(
                     f"{name}[{rows.start}:{rows.stop}]: chunk {path} is missing, and zarr takes it "
                     f"for {fill}; copy it again, or, if that was never written because it holds "
-                    f'nothing else, say so: array.attrs["{_ATTRIBUTE}"] = "{_FILLED}"'
+                    f'nothing else, say so: array.attrs["{_MISSING_CHUNKS_ATTRIBUTE}"] = '
+                    f'"{_MISSING_CHUNKS_ALLOWED}"'
                 )
 
 
-def _absent(path: Any) -> bool:
-    """Whether there is no such chunk; an empty one, which zarr takes for none, is none."""
+def _is_absent(path: Any) -> bool:
+    """Decide whether a chunk is absent or empty, which zarr treats alike."""
     from zarr.core.sync import sync
 
     try:
@@ -185,23 +190,23 @@ def _absent(path: Any) -> bool:
         return True
 
 
-def _filled(values: Any, fill: Any) -> Any:
-    """Where values are the fill value, which may be NaN."""
+def _equals_fill(values: Any, fill: Any) -> Any:
+    """Return where values equal the fill value, which may be NaN."""
     same = values == fill
     return same | (values != values) if fill != fill else same
 
 
 # --- Rows in chunks
 
-#: Rows in a chunk, whoever holds them: sums over chunks have the same bits everywhere. Smaller ones
-#: for samples would give a second core work, and cost more than it gains.
+#: Number of rows in a chunk, the same for all storage, so that sums over chunks have the same bits.
+#: Smaller chunks for samples would occupy a second core, but cost more than that gains.
 CHUNK = 32_768
 
 
 class Chunk(NamedTuple):
-    """Inputs X (n, d), encoded observations y (n,), and what else rows have, (n,) or None.
+    """Inputs X (n, d), encoded observations y (n,), and further columns of rows, (n,) or None.
 
-    Weights are 1 by default, prior means of f 0; what is observed is `scale` times f, 1 by default.
+    The defaults are weights of 1, prior means of 0 and scales of 1; a row observes `scale` times f.
     """
 
     X: Array
@@ -211,16 +216,16 @@ class Chunk(NamedTuple):
     scale: Array | None = None
 
     def load(self) -> Chunk:
-        """Return the arrays, which are here already."""
+        """Return the arrays, which are already in memory."""
         return self
 
 
-#: y, weights, prior means and scales of some rows.
+#: y, weights, prior means and scales of rows.
 Others = tuple[Array, Array | None, Array | None, Array | None]
 
 
 class ChunkTask(Protocol):
-    """What is sent to the worker that computes a chunk."""
+    """Reference to a chunk, sent to the worker that computes it."""
 
     def load(self) -> Chunk:
         """Read the rows."""
@@ -238,36 +243,36 @@ class ChunkedRows(Protocol):
         """Number of chunks."""
 
     def piece(self, number: int) -> ChunkTask:
-        """Return what chunk `number` is read from."""
+        """Return the reference from which chunk `number` is read."""
 
     def read(self, number: int) -> Chunk:
         """Read a chunk in this process."""
 
-    def others(self, some: slice) -> Others:
-        """Return what some rows have beside X."""
+    def others(self, block: slice) -> Others:
+        """Return the columns of rows apart from X."""
 
     def some(self, numbers: NDArray[np.intp]) -> Chunk:
-        """Read rows of these numbers, in their order, in this process."""
+        """Read rows with these numbers, in their order, in this process."""
 
     def slice(self, number: int) -> slice:
-        """Return which rows a chunk has."""
+        """Return the rows of a chunk."""
 
 
 def chunk_count(n: int) -> int:
-    """Number of chunks of `n` rows."""
+    """Return the number of chunks of `n` rows."""
     return -(-n // CHUNK)
 
 
 def chunk_slice(number: int, n: int) -> slice:
-    """Rows of chunk `number` of `n` rows."""
+    """Return the rows of chunk `number` of `n` rows."""
     return slice(number * CHUNK, min((number + 1) * CHUNK, n))
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Inputs of N rows, encoded y (N,), weights, prior means and scales (N,) if there are any.
+    """Inputs of N rows, encoded y (N,), and optional weights, prior means and scales (N,).
 
-    Labels of one byte each are enough for y.
+    Labels y may have one byte each.
     """
 
     X: Any
@@ -284,11 +289,11 @@ class Columns:
     def chunks(self) -> int:
         return chunk_count(self.n)
 
-    def others(self, some: slice | NDArray[np.intp]) -> Others:
-        """y, weights, prior means and scales of some rows."""
+    def others(self, block: slice | NDArray[np.intp]) -> Others:
+        """Return y, weights, prior means and scales of selected rows."""
         columns = self.weights, self.prior, self.scale
-        weights, prior, scale = (None if a is None else a[some] for a in columns)
-        return np.asarray(self.y[some], dtype=float), weights, prior, scale
+        weights, prior, scale = (None if a is None else a[block] for a in columns)
+        return np.asarray(self.y[block], dtype=float), weights, prior, scale
 
     def slice(self, number: int) -> slice:
         return chunk_slice(number, self.n)
@@ -296,12 +301,12 @@ class Columns:
 
 @restorable("rows-in-memory/1")
 class Held(Columns):
-    """Rows that are arrays of this process; X has shape (N, d)."""
+    """Rows held as arrays of this process; X has shape (N, d)."""
 
     def piece(self, number: int) -> Chunk:
-        some = self.slice(number)
-        # Scaled columns may be in Fortran's order, which travel in another, and round otherwise.
-        return Chunk(np.ascontiguousarray(self.X[some]), *self.others(some))
+        block = self.slice(number)
+        # Scaled columns may have Fortran's order; pickles change it, and sums would then differ.
+        return Chunk(np.ascontiguousarray(self.X[block]), *self.others(block))
 
     def read(self, number: int) -> Chunk:
         return self.piece(number)
@@ -312,12 +317,12 @@ class Held(Columns):
 
 # --- Rows stored elsewhere: zarr, HDF5, memory maps, dask arrays and data frames
 #
-# Observations, weights and prior means are held, 8 bytes a row each; inputs are read chunk by
-# chunk, by whoever computes the chunk. Nothing here imports the libraries that made them.
+# Observations, weights and prior means are held in memory, 8 bytes a row each. The worker that
+# computes a chunk reads its inputs. This module does not import the storage libraries.
 
 
 def is_lazy(X: Any) -> bool:
-    """Whether inputs are better read in parts: no array of this process, no list."""
+    """Decide whether inputs are read in parts, being neither an array in memory nor a list."""
     if isinstance(X, np.memmap) or hasattr(X, "__dask_graph__"):
         return True
     plain = isinstance(X, np.ndarray) or hasattr(X, "__array_interface__")
@@ -325,21 +330,21 @@ def is_lazy(X: Any) -> bool:
 
 
 def known_chunks(X: Any, name: str) -> Any:
-    """Return a dask collection as an array of known shape; anything else as it is.
+    """Return a dask collection as an array of known shape, and anything else unchanged.
 
     Raises
     ------
     InputError
-        If that takes columns of no numbers, or computing fails.
+        If a column is not numeric, or computing fails.
     """
     if not hasattr(X, "__dask_graph__"):
         return X
-    home = _home(X, name)
-    with nullcontext() if home is None else home.as_current():
+    client = _client_of(X, name)
+    with nullcontext() if client is None else client.as_current():
         if hasattr(X, "to_dask_array"):
             X = X.to_dask_array(lengths=True)
         if any(math.isnan(size) for size in X.shape):
-            # A copy, for this sets the sizes in place.
+            # The copy protects the caller's array, because this sets the sizes in place.
             X = X.copy()
             X.compute_chunk_sizes()
     if X.dtype.kind not in "fiub":
@@ -347,31 +352,31 @@ def known_chunks(X: Any, name: str) -> Any:
     return X
 
 
-def _home(X: Any, name: str) -> Any:
+def _client_of(X: Any, name: str) -> Any:
     """Return the dask client of the cluster where a collection was persisted, None for others."""
     distributed: Any = sys.modules.get("distributed")
     if distributed is None or not hasattr(X, "__dask_graph__"):
         return None
-    held = distributed.client.futures_of(X)
-    if any(future.cancelled() for future in held):
+    futures = distributed.client.futures_of(X)
+    if any(future.cancelled() for future in futures):
         raise InputError(f"{name} was persisted on a cluster that lost it: persist it anew")
-    return held[0].client if held else None
+    return futures[0].client if futures else None
 
 
 def as_array(value: Any, name: str) -> Any:
-    """Return what is not lazy any more: a column of a collection, computed."""
+    """Return a lazy column as an array in memory, and anything else unchanged."""
     if hasattr(value, "__dask_graph__"):
-        return value.compute(scheduler=_home(value, name))
+        return value.compute(scheduler=_client_of(value, name))
     return taken(value, slice(None), name) if is_lazy(value) else value
 
 
 def inputs_of(X: Any, name: str) -> Any:
-    """Return inputs (rows, columns): arrays and lists finite and C-ordered, others to be sliced.
+    """Return checked inputs (rows, columns): finite C-ordered arrays, or lazy inputs unchanged.
 
     Raises
     ------
     InputError
-        If they are no such thing.
+        If they are not usable.
     """
     X = known_chunks(X, name)
     lazy = is_lazy(X)
@@ -389,8 +394,9 @@ def rows_of(
     return (Lazy if is_lazy(X) else Held)(X, y, weights, prior, scale)
 
 
-def _read(X: Any, some: slice, first: int, home: Any = None) -> Array:
-    part = taken(X, some)
+def _read_block(X: Any, block: slice, first: int, home: Any = None) -> Array:
+    """Read a slice of inputs as finite float64; `first` numbers its rows in messages."""
+    part = taken(X, block)
     shape = part.shape
     if hasattr(part, "__dask_graph__"):
         part = part.compute(scheduler="synchronous" if home is None else home)
@@ -408,7 +414,7 @@ def _read(X: Any, some: slice, first: int, home: Any = None) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class UnreadChunk:
-    """A chunk of inputs that are not read yet; `home` is the client of those of a cluster."""
+    """Chunk of inputs that are not read yet; `home` is the client of a cluster's inputs."""
 
     X: Any
     some: slice
@@ -425,35 +431,35 @@ class UnreadChunk:
         Raises
         ------
         InputError
-            If they are not finite.
+            If the inputs are not finite.
         """
-        X = _read(self.X, self.some, self.first, self.home)
+        X = _read_block(self.X, self.some, self.first, self.home)
         return Chunk(X, self.y, self.weights, self.prior, self.scale)
 
     def __reduce__(self) -> tuple[Any, ...]:
         others = self.y, self.weights, self.prior, self.scale
-        # What another connection holds does not travel.
+        # Data held by another connection cannot be sent, only their values.
         if self.home is not None:
             return Chunk, tuple(self.load())
         return UnreadChunk, (self.X, self.some, self.first, *others)
 
 
 class Lazy(Columns):
-    """Rows of inputs X (N, d) that are sliced chunk by chunk."""
+    """Rows whose inputs X (N, d) are read chunk by chunk."""
 
     @cached_property
     def home(self) -> Any:
-        """Client of the cluster that holds the inputs, if one does."""
-        return _home(self.X, "X")
+        """Client of the cluster that holds the inputs, or None."""
+        return _client_of(self.X, "X")
 
     def piece(self, number: int) -> UnreadChunk:
-        some = self.slice(number)
+        block = self.slice(number)
         if hasattr(self.X, "__dask_graph__"):
-            part = self.X[some]
+            part = self.X[block]
             if self.home is None:
-                part = _culled(part)  # only this chunk's part of the graph travels
-            return UnreadChunk(part, slice(None), some.start, *self.others(some), self.home)
-        return UnreadChunk(self.X, some, some.start, *self.others(some))
+                part = _optimized(part)  # send only this chunk's part of the graph
+            return UnreadChunk(part, slice(None), block.start, *self.others(block), self.home)
+        return UnreadChunk(self.X, block, block.start, *self.others(block))
 
     def read(self, number: int) -> Chunk:
         return self.piece(number).load()
@@ -464,25 +470,25 @@ class Lazy(Columns):
         return Chunk(X, *self.others(numbers))
 
 
-def _culled(part: Any) -> Any:
+def _optimized(part: Any) -> Any:
     from dask import optimize
 
-    (found,) = optimize(part)
-    return found
+    (optimized,) = optimize(part)
+    return optimized
 
 
-def read(X: Any, some: slice) -> Array:
+def read(X: Any, block: slice) -> Array:
     """Return a slice of inputs of any kind; `InputError` if it is not finite."""
-    return _read(X, some, some.start, _home(X, "X"))
+    return _read_block(X, block, block.start, _client_of(X, "X"))
 
 
 def sample(X: Any, rows: ArrayLike) -> Array:
-    """Return some rows of inputs of any kind, chunk by chunk, in ascending order."""
+    """Return selected rows of inputs of any kind, read chunk by chunk, in ascending order."""
     wanted = np.sort(np.asarray(rows))
-    n, found, home = int(X.shape[0]), [], _home(X, "X")
+    n, parts, home = int(X.shape[0]), [], _client_of(X, "X")
     for number in range(chunk_count(n)):
-        some = chunk_slice(number, n)
-        here = wanted[(wanted >= some.start) & (wanted < some.stop)]
-        if here.size:
-            found.append(_read(X, some, some.start, home)[here - some.start])
-    return np.concatenate(found)
+        block = chunk_slice(number, n)
+        chunk_rows = wanted[(wanted >= block.start) & (wanted < block.stop)]
+        if chunk_rows.size:
+            parts.append(_read_block(X, block, block.start, home)[chunk_rows - block.start])
+    return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Sites of all rows, and the passes over them: what a posterior of w is made of, and settles by."""
+"""Engine of sparse inference: sites of all rows, and passes over them."""
 
 from __future__ import annotations
 
@@ -67,54 +67,51 @@ __all__ = [
 
 
 def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
-    """Return leave-one-out log densities of some rows, as `Engine.outcome` has them of all."""
+    """Return leave-one-out log densities of selected rows, equal to those of `Engine.outcome`."""
 
-    def of(block: Block, at: Cavities) -> Array:
-        log_z: Array = project(engine.rule, block, at, "log_z", whole=True)[0]
-        return log_z
+    def log_densities(block: Block, at: Cavities) -> Array:
+        return np.asarray(project(engine.rule, block, at, "log_z", whole=True)[0])
 
-    found: Array = _of_cavities(engine, chosen, of)
-    return found
+    return np.asarray(_of_cavities(engine, chosen, log_densities))
 
 
 def without_site(engine: Engine, chosen: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Cavity means and variances of some rows, of what the likelihood takes; nan where improper."""
-    found: tuple[Array, Array] = _of_cavities(engine, chosen, seen_by_likelihood)
-    return found
+    """Return cavity means and variances of selected rows as the likelihood sees them, or NaN."""
+    mean, variance = _of_cavities(engine, chosen, seen_by_likelihood)
+    return mean, variance
 
 
 def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
-    """Cavity means and variances of what the likelihood takes; nan where a cavity is improper."""
+    """Return cavity means and variances of the latent that the likelihood sees; NaN if improper."""
     slope = 1.0 if block.scale is None else block.scale
     mean, variance = slope * block.centre(at.mean), slope * slope * at.v
     return np.where(at.proper, mean, np.nan), np.where(at.proper, variance, np.nan)
 
 
-def _of_cavities(engine: Engine, chosen: NDArray[np.intp], of: Callable[..., Any]) -> Any:
-    """Join what `of` makes of blocks of some rows and their cavities."""
+def _of_cavities(engine: Engine, chosen: NDArray[np.intp], function: Callable[..., Any]) -> Any:
+    """Join the values of `function` for blocks of selected rows and their cavities."""
     state, rule = engine.state, engine.rule
     rows = engine.rows.some(chosen)
 
-    def one(some: slice) -> Any:
-        columns = rows.weights, rows.prior, rows.scale
-        _, prior, scale = (None if a is None else a[some] for a in columns)
-        tau, nu = engine.tau[chosen[some]], engine.nu[chosen[some]]
-        block = Block(rows.y[some], None, prior, tau, nu, scale)
-        phi, r = state.inducing.features(rows.X[some])
+    def of_block(block_rows: slice) -> Any:
+        prior, scale = (None if a is None else a[block_rows] for a in (rows.prior, rows.scale))
+        tau, nu = engine.tau[chosen[block_rows]], engine.nu[chosen[block_rows]]
+        block = Block(rows.y[block_rows], None, prior, tau, nu, scale)
+        phi, r = state.inducing.features(rows.X[block_rows])
         mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
-        solved = divide(phi, state.rounded)
-        w = np.einsum("nm,nm->n", solved, solved).astype(float)
-        return of(block, cavities(block, mean, w, r, rule.power, 1.0))
+        whitened = divide(phi, state.rounded)
+        w = np.einsum("nm,nm->n", whitened, whitened).astype(float)
+        return function(block, cavities(block, mean, w, r, rule.power, 1.0))
 
-    return in_blocks(one, len(chosen), state.inducing.size)
+    return in_blocks(of_block, len(chosen), state.inducing.size)
 
 
 # --- Cached features
 
-#: Bytes of features that are kept by default.
+#: Default memory for cached features, in bytes.
 MEMORY = 1e9
-# Features are kept where so many times their bytes are there: what else passes take is left.
-_SPARE = 1.5
+# Features are cached if this multiple of their bytes is available, which leaves room for passes.
+_MEMORY_MARGIN = 1.5
 
 
 class Keeper:
@@ -130,7 +127,7 @@ class Keeper:
         self._variances_known: dict[int, Any] = {}
 
     def of(self, inducing: InducingInputs, n: int, memory: float) -> Keeper:
-        """Return the keeper with room for these features if they fit, else with none."""
+        """Return the cache with room for these features if they fit into memory."""
         if self._owner is inducing:
             return self
         self._owner, self._full, self._root = inducing, {}, None
@@ -140,21 +137,21 @@ class Keeper:
             self._phi = None
         elif self._phi is None or (self._phi.shape, self._phi.dtype) != (shape, inducing.dtype):
             self._phi = None
-            if fits(_SPARE * nbytes):
+            if fits(_MEMORY_MARGIN * nbytes):
                 self._phi, self._r = np.empty(shape, inducing.dtype), np.empty(n)
         return self
 
-    def chunk(self, number: int, some: slice) -> Features | None:
-        """Return the features of a chunk, or room for them; None if they are not kept."""
+    def chunk(self, number: int, rows: slice) -> Features | None:
+        """Return the features of a chunk or room for them, or None if they are not cached."""
         if self._phi is None:
             return None
         full = self._full.setdefault(number, np.zeros(1, dtype=bool))
-        return Features(self._phi[some], self._r[some], full)
+        return Features(self._phi[rows], self._r[rows], full)
 
     def under(self, root: Array, n: int, memory: float) -> Keeper:
-        """Return the keeper with room for the variances of N rows under this root of B.
+        """Return the cache with room for the variances of N rows under this root of B.
 
-        Means are settled several times between sweeps, and the root stays: what they spare is
+        Means are matched several times between sweeps with the same root, so cached variances save
         all of the M^2 operations a row.
         """
         if self._root is not root:
@@ -165,23 +162,23 @@ class Keeper:
                 self._w = np.empty(n)
         return self
 
-    def variances(self, number: int, some: slice) -> Variances | None:
-        """Return the variances of a chunk, or room for them; None if they are not kept."""
+    def variances(self, number: int, rows: slice) -> Variances | None:
+        """Return the variances of a chunk or room for them, or None if they are not cached."""
         if self._w is None:
             return None
         full = self._variances_known.setdefault(number, np.zeros(1, dtype=bool))
-        return Variances(self._w[some], full)
+        return Variances(self._w[rows], full)
 
 
 # --- `Engine`
 
-#: A step that leaves no proper posterior is halved so often, as in the dense engine.
+#: Most halvings of a step that leaves no proper posterior, as in the dense engine.
 HALVINGS = 40
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What the sites as they are stand for.
+    """Evidence and marginals of the current sites.
 
     Attributes
     ----------
@@ -203,7 +200,7 @@ def bounded(change: float, worst: int) -> float:
     Raises
     ------
     NumericalError
-        If it is not finite.
+        If the change is not finite.
     """
     if math.isfinite(change):
         return change
@@ -215,40 +212,40 @@ def bounded(change: float, worst: int) -> float:
 
 
 def swept_by(change: float, worst: int, counts: Array) -> Swept:
-    """Return what a sweep did, of what a pass has counted: lookups, skipped, held at zero."""
+    """Return the report of a sweep from the counts of a pass: lookups, skipped, held at zero."""
     inside, outside, skipped, held = counts.astype(np.int64)
     return Swept(change, worst, np.array([inside, outside, skipped]), held=int(held))
 
 
 @dataclass
 class Engine:
-    """N rows, their sites, and the posterior of w that these leave.
+    """N rows, their sites, and the posterior of w.
 
     Parameters
     ----------
     rows : Rows
     rule : Rule
-        May be set: learn with EP's, end with QP's.
+        May be replaced: hyper-parameters are learnt with EP's, the last sites with QP's.
     kernel : scikit-learn kernel
     Z : ndarray, shape (M, d)
     jitter : float
         As of `InducingInputs`.
     dtype : dtype
-        Of features and their products; float32 steers a fit, float64 ends it.
+        Type of features and their products: float32 during a search, float64 for the result.
     executor : Executor, optional
         By default threads of this process.
     memory : float
-        Bytes that features may take. If all fit, and threads of this process compute, they are kept
-        from pass to pass: an evaluation takes two thirds of the time.
+        Memory for features, in bytes. If all fit, and threads of this process compute, they are
+        cached from pass to pass: an evaluation takes two thirds of the time.
     base : Base, optional
-        What rows seen before have left, under this very kernel and Z: nothing may be moved then.
+        Posterior of earlier rows under the same kernel and Z, which may then not move.
 
     Attributes
     ----------
     state : State
-        Belongs to the sites.
+        Posterior of the current sites.
     tau, nu : ndarray, shape (N,)
-        Sites of f about the prior mean.
+        Sites of f measured from the prior mean.
     """
 
     rows: ChunkedRows
@@ -277,7 +274,7 @@ class Engine:
 
     @property
     def sites(self) -> Sites:
-        """Copies of the sites about the prior mean; set them, and the posterior follows."""
+        """Copies of the sites about the prior mean; setting them updates the posterior."""
         return Sites(self.tau.copy(), self.nu.copy())
 
     @sites.setter
@@ -286,19 +283,19 @@ class Engine:
         self.gather()
 
     def move(self, kernel: Any, Z: Array, dtype: DTypeLike | None = None) -> None:
-        """Go to another kernel, other inducing inputs or another dtype with the sites there are.
+        """Change kernel, inducing inputs or dtype, and keep the sites.
 
         Raises
         ------
         NumericalError
-            If the kernel has no covariance there, or the sites no posterior.
+            If the kernel has no covariance at Z, or the sites no proper posterior.
         """
         self.kernel, self.Z = kernel, Z
         self.dtype = self.dtype if dtype is None else dtype
         self.gather()
 
     def gather(self) -> None:
-        """Form the posterior of the sites as they are."""
+        """Compute the posterior of the current sites."""
         with one_blas_thread():
             empty = prior_of(self._inducing(), self.rule, self.base)
             if not (self.tau.any() or self.nu.any()):
@@ -314,9 +311,9 @@ class Engine:
                 self.state = posterior_of(empty.inducing, self.rule, sums, self.base)
 
     def seed(self, state: State) -> None:
-        """Let all rows take the posterior of other rows as their cavity, under this rule.
+        """Set all sites by one update whose cavity is the posterior of other rows.
 
-        The kernel and Z have to be those of `state`; sites there were are forgotten.
+        The kernel and Z have to be those of `state`; previous sites are discarded.
         """
         with one_blas_thread():
             self.tau[:] = self.nu[:] = 0.0
@@ -325,7 +322,7 @@ class Engine:
             self.state = posterior_of(start.inducing, self.rule, sums, self.base)
 
     def match(self, steps: int = 1) -> None:
-        """Settle the means so many times, precisions and variances being fixed."""
+        """Match the means `steps` times, with precisions and variances fixed."""
         with one_blas_thread():
             for _ in range(steps):
                 sums = self._pass(means, self._state_now, (self.tau, self.nu))
@@ -333,7 +330,7 @@ class Engine:
                 self.state = self.state.relocated(h)
 
     def sweep(self, share: float = 1.0) -> Swept:
-        """Update all sites by this share of what they ask for, and the posterior after that.
+        """Update all sites by this share of their proposed changes, then the posterior.
 
         Raises
         ------
@@ -344,7 +341,7 @@ class Engine:
         """
         with one_blas_thread():
             now = self._state_now
-            # Only where precisions may be negative a step may have to be taken back.
+            # A step may have to be undone only if precisions may be negative.
             new = (self.tau, self.nu) if self.rule.nonnegative else np.empty((2, self.rows.n))
             for _ in range(HALVINGS):
                 sums = self._pass(sweep, now, (*new,), share=share)
@@ -365,7 +362,7 @@ class Engine:
         )
 
     def outcome(self, rows: bool = False) -> Outcome:
-        """Evidence of the sites as they are; of all rows, marginals and leave-one-out densities.
+        """Return the evidence of the current sites, with `rows` also marginals and densities.
 
         Raises
         ------
@@ -374,8 +371,8 @@ class Engine:
         """
         with one_blas_thread():
             columns = np.empty((3, self.rows.n)) if rows else None
-            given = () if columns is None else (*columns,)
-            sums = self._pass(outcome, self._state_now, given, rows=rows)
+            column_arrays = () if columns is None else (*columns,)
+            sums = self._pass(outcome, self._state_now, column_arrays, rows=rows)
             value = evidence(self.state, sums, self.base)
             if not math.isfinite(value):
                 raise NumericalError(
@@ -386,16 +383,16 @@ class Engine:
             return Outcome(value, (-float(size), int(row)), columns)
 
     def evaluate(self, sweeps: int = 1, parameters: Sequence[str] = ()) -> Evaluation:
-        """Sweep so many times, then return the evidence and its gradient.
+        """Run `sweeps` sweeps, then return the evidence and its gradient.
 
-        The gradient is that of EP at its fixed point, from which sweeps keep at most a distance.
+        The gradient is that of EP at its fixed point, to which the sweeps stay close.
 
         Parameters
         ----------
         sweeps : int
-            One is enough where sites come from hyper-parameters nearby.
+            One is enough if the sites belong to nearby hyper-parameters.
         parameters : sequence of str
-            Of the likelihood, to differentiate by the logarithms of.
+            Parameters of the likelihood, by whose logarithms to differentiate.
         """
         with one_blas_thread():
             for _ in range(sweeps):
@@ -409,12 +406,12 @@ class Engine:
             return evaluation(self.state, sums)
 
     def release(self) -> None:
-        """Give back the memory of features that are kept; they are made again when needed."""
+        """Free the memory of cached features; they are computed again when needed."""
         self._keeper = Keeper()
 
     @property
     def _state_now(self) -> State:
-        """The state, with the rule of now."""
+        """State with the current rule."""
         state = self.state
         return State(state.inducing, self.rule, state.root, state.h, state.mean)
 
@@ -425,7 +422,7 @@ class Engine:
         columns: Sequence[Array] = (),
         **options: Any,
     ) -> Sums:
-        """Carry out a pass over all chunks; fill columns of all rows, return the sums."""
+        """Run a pass over all chunks, fill columns of all rows, and return the sums."""
         tree = SumTree(self.rows.chunks)
         local = isinstance(self.executor, Threads)
         n, memory = self.rows.n, self.memory if local else 0.0
@@ -438,22 +435,22 @@ class Engine:
 
         def jobs() -> Any:
             work = partial(function, state, **options)
-            there = partial(_there, work)
+            on_worker = partial(_on_worker, work)
             for number in range(self.rows.chunks):
-                some = self.rows.slice(number)
-                tau, nu = self.tau[some], self.nu[some]
+                rows = self.rows.slice(number)
+                tau, nu = self.tau[rows], self.nu[rows]
                 if local:
-                    kept = keeper.chunk(number, some), keeper.variances(number, some)
-                    yield work, Job(self.rows.piece(number), some.start, tau, nu, *kept)
+                    cached = keeper.chunk(number, rows), keeper.variances(number, rows)
+                    yield work, Job(self.rows.piece(number), rows.start, tau, nu, *cached)
                 else:
-                    rest = some.start, tau, nu
-                    yield there, Divided(self.rows, number, self.rows.piece, rest)
+                    job_fields = rows.start, tau, nu
+                    yield on_worker, Divided(self.rows, number, self.rows.piece, job_fields)
 
         self.executor.each(jobs(), take)
         return tree.total()
 
 
-def _there(
+def _on_worker(
     work: Callable[[Job], Done], divided: tuple[ChunkTask, tuple[int, Array, Array]]
 ) -> Done:
     """Carry out a pass where the piece is kept."""

@@ -1,4 +1,4 @@
-"""Features of rows given the inducing points, computed or kept."""
+"""Inducing points, features of rows, and BLAS on blocks of rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 # --- Inducing inputs of one kernel
 
-#: More jitter than this, relative to the variance, is no rounding any more.
+#: Largest jitter relative to the variance; rounding never needs more.
 MOST_JITTER = 1e-4
 
 
@@ -41,17 +41,17 @@ class InducingInputs:
     kernel : scikit-learn kernel
     Z : ndarray, shape (M, d)
     jitter : float
-        Least relative lift of the diagonal of k(Z, Z); times ten, at most `MOST_JITTER`, until it
-        has a factor.
+        Smallest relative jitter on the diagonal of k(Z, Z); it grows tenfold, up to `MAX_JITTER`,
+        until k(Z, Z) has a factor.
     dtype : dtype
-        Of the features of rows; the factor is computed in float64.
+        Type of the features of rows; the factor is computed in float64.
 
     Attributes
     ----------
     L : ndarray, shape (M, M)
         Lower factor of k(Z, Z) + jitter variance I, the mean variance at Z.
     jitter : float
-        What it took.
+        Relative jitter of the factor.
 
     Raises
     ------
@@ -82,39 +82,39 @@ class InducingInputs:
 
     @cached_property
     def rounded(self) -> Any:
-        """The factor in the dtype of the features."""
+        """Factor in the dtype of the features."""
         return self.L.astype(self.dtype, copy=False)
 
     def on(self, kernel: Any, Z: Array) -> InducingInputs:
-        """Return the same factor for the same inputs in other units, in which the kernel is."""
+        """Return the inducing points in other units, given the kernel and inputs in those."""
         moved = copy.copy(self)
         moved.kernel, moved.Z = kernel, Z
         return moved
 
     def in_dtype(self, dtype: DTypeLike) -> InducingInputs:
-        """Return the same factor for features of another dtype."""
+        """Return the inducing points for features of another dtype."""
         moved = copy.copy(self)
         moved.__dict__.pop("rounded", None)
         moved.dtype = np.dtype(dtype)
         return moved
 
     def features(self, X: Array, out: Any = None) -> tuple[Any, Array]:
-        """Return L^-1 k(Z, x_n) (n, M), and r_n = k(x_n, x_n) less their squares, not negative.
+        """Return phi_n = L^-1 k(Z, x_n), shape (n, M), and r_n = max(k(x_n, x_n) - |phi_n|^2, 0).
 
         The features are written to `out`, if it is given.
         """
         phi = divide(cross_covariance(self.kernel, X, self.Z, self.dtype, out), self.rounded)
-        rest = diagonal(self.kernel, X) - np.einsum("nm,nm->n", phi, phi)
-        return phi, np.maximum(rest, 0.0, out=rest)
+        residual = diagonal(self.kernel, X) - np.einsum("nm,nm->n", phi, phi)
+        return phi, np.maximum(residual, 0.0, out=residual)
 
     def slopes(self, S: Array) -> tuple[Array, Array]:
-        """Sum of S * dk(Z, Z), by theta and by Z, jitter and all, for symmetric S (M, M)."""
+        """Return sum(S * dk(Z, Z)) by theta and by Z with the jitter, for symmetric S (M, M)."""
         lifted = S + np.diag(np.full(self.size, self.jitter * np.trace(S) / self.size))
         return contract_square(self.kernel, self.Z, lifted)
 
 
 def _factor(K: Array, variance: float, jitter: float) -> tuple[Array, float]:
-    """Return the lower factor of K + jitter variance I, and the jitter that it took."""
+    """Return the lower factor of K + jitter variance I, and the jitter that was needed."""
     while True:
         try:
             L = np.linalg.cholesky(K + jitter * variance * np.eye(len(K)))
@@ -132,9 +132,9 @@ def _factor(K: Array, variance: float, jitter: float) -> tuple[Array, float]:
 
 # --- Blocks of rows without the interpreter lock
 #
-# scipy's own wrappers of these hold the lock: two threads took 1.95 times as long as one. The same
-# functions are called here by the addresses that scipy hands to Cython. Arrays are C-ordered: rows
-# (n, M) of float32 or float64, lower triangles (M, M) of the same.
+# SciPy's wrappers hold the lock: two threads took 1.95 times as long as one. The functions below
+# call BLAS by the addresses that SciPy exports to Cython. Arrays are C-ordered: rows (n, M) of
+# float32 or float64, and lower triangles (M, M) of the same type.
 
 Rows = NDArray[Any]
 
@@ -144,36 +144,34 @@ _NUMBER = {"s": ctypes.c_float, "d": ctypes.c_double}
 
 @cache
 def _function(name: str, count: int) -> Callable[..., None]:
-    """A BLAS function of so many arguments, all of them addresses."""
+    """Return a BLAS function of `count` arguments, which are all addresses."""
     capsule = cython_blas.__pyx_capi__[name]
     api = ctypes.pythonapi
-    named = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
-    at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
+    pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", api)
     )
-    found: Callable[..., None] = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(
-        at(capsule, named(capsule))
-    )
-    return found
+    address = pointer_of(capsule, name_of(capsule))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(address)
 
 
 def _call(name: str, letter: str, *args: Any) -> None:
-    """Call by reference: words are letters, ints and floats numbers, the rest arrays."""
-    held: list[Any] = []
+    """Call a BLAS function by reference; bytes are letters, numbers scalars, the rest arrays."""
+    references: list[Any] = []
     for value in args:
         if isinstance(value, bytes):
-            held.append(ctypes.c_char(value))
+            references.append(ctypes.c_char(value))
         elif isinstance(value, int):
-            held.append(ctypes.c_int(value))
+            references.append(ctypes.c_int(value))
         elif isinstance(value, float):
-            held.append(_NUMBER[letter](value))
+            references.append(_NUMBER[letter](value))
         else:
-            held.append(value)
-    given = [
+            references.append(value)
+    addresses = [
         value.ctypes.data if isinstance(value, np.ndarray) else ctypes.addressof(value)
-        for value in held
+        for value in references
     ]
-    _function(letter + name, len(given))(*given)
+    _function(letter + name, len(addresses))(*addresses)
 
 
 def divide(rows: Rows, lower: Rows) -> Rows:
@@ -190,7 +188,7 @@ def _solve(rows: Rows, lower: Rows, transposed: bytes) -> Rows:
     n, m = rows.shape
     _check(rows, lower)
     if n:
-        # For Fortran these are the columns of (M, n), and a triangle that is an upper one.
+        # BLAS in Fortran's order sees the columns of (M, n), and an upper triangle.
         letter = _LETTER[rows.dtype]
         _call("trsm", letter, b"L", b"U", transposed, b"N", m, n, 1.0, lower, m, rows, m)
     return rows
@@ -217,7 +215,7 @@ def add_outer(rows: Rows, left: Rows, right: Rows) -> None:
 
 
 def _check(rows: Rows, square: Rows) -> None:
-    """Guard against what BLAS would take for granted."""
+    """Assert the shapes, types and orders that BLAS relies on."""
     m = rows.shape[1]
     assert square.shape == (m, m)
     assert square.dtype == rows.dtype

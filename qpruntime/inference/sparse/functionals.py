@@ -25,10 +25,10 @@ from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 
 __all__ = ["AlongRows", "along", "inputs_along"]
 
-#: Entries of a row at most: each takes the inputs' numbers, and its square the variances'.
-_ENTRIES = 32
-#: Rows whose variances are taken from one square block of covariances.
-_BLOCK = 64
+#: Most entries of a row: inputs grow with their number, and variances with its square.
+_MAX_ENTRIES = 32
+#: Number of rows whose variances come from one square block of covariances.
+_ROWS_PER_BLOCK = 64
 
 
 def inputs_along(operator: Any, X: Array) -> tuple[Functionals, Array]:
@@ -48,26 +48,31 @@ def inputs_along(operator: Any, X: Array) -> tuple[Functionals, Array]:
     if entries.min() == 0:
         row = int(np.argmin(entries))
         raise InputError(f"row {row} of the operator is empty: it says nothing of f; leave it out")
-    most = int(entries.max())
-    if most > _ENTRIES:
+    max_entries = int(entries.max())
+    if max_entries > _MAX_ENTRIES:
         raise InputError(
-            f"row {int(np.argmax(entries))} of the operator has {most} entries, and inducing "
-            f"inputs take {_ENTRIES} at most: infer(kernel(X), y, operator=A) takes any"
+            f"row {int(np.argmax(entries))} of the operator has {max_entries} entries, and "
+            f"inducing inputs take {_MAX_ENTRIES} at most: infer(kernel(X), y, operator=A) takes "
+            "any number"
         )
     n, d = functionals.n, X.shape[1]
-    require(8.0 * n * most * (d + 1), f"the inputs of {n} rows of {most} entries", "pass fewer")
-    # Entries that a row does not have are 0, at an input of its own.
+    require(
+        8.0 * n * max_entries * (d + 1),
+        f"the inputs of {n} rows of {max_entries} entries",
+        "pass fewer",
+    )
+    # Padding entries are 0, at the first input of the row.
     place = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], entries)
     owner = np.repeat(np.arange(n), entries)
-    found = np.zeros((n, most, d + 1))
-    found[:, :, 1:] = X[rows.indices[rows.indptr[:-1]]][:, None]
-    found[owner, place, 0] = rows.data
-    found[owner, place, 1:] = X[rows.indices]
-    return functionals, found.reshape(n, most * (d + 1))
+    padded = np.zeros((n, max_entries, d + 1))
+    padded[:, :, 1:] = X[rows.indices[rows.indptr[:-1]]][:, None]
+    padded[owner, place, 0] = rows.data
+    padded[owner, place, 1:] = X[rows.indices]
+    return functionals, padded.reshape(n, max_entries * (d + 1))
 
 
 def along(operator: Any, X: Any, mean: Any, d: int) -> tuple[Array, Array, float | None]:
-    """Return inputs of the rows of an operator, their prior means, and that of f if it is a number.
+    """Return inputs of an operator's rows, their prior means, and that of f if it is a number.
 
     Raises
     ------
@@ -88,69 +93,67 @@ def along(operator: Any, X: Any, mean: Any, d: int) -> tuple[Array, Array, float
 
 
 class AlongRows:
-    """Covariances of functionals with inducing inputs of f.
+    """Kernel of functionals of f and of inducing inputs.
 
     Parameters
     ----------
     kernel : scikit-learn kernel
-        Of f.
+        Covariance of f.
     d : int
-        Columns of its inputs. Inputs of more are rows of `inputs_along`.
+        Columns of its inputs. Inputs with more columns are rows of `inputs_along`.
     """
 
     def __init__(self, kernel: Any, d: int) -> None:
         self.kernel, self.d = kernel, d
 
     def __repr__(self) -> str:
-        """With every digit: checkpoints know their kernel by it."""
+        """Return the kernel with every digit, by which checkpoints identify it."""
         return f"AlongRows({kernel_words(self.kernel, False)}, {self.d})"
 
     @property
     def theta(self) -> Array:
         """Free log parameters of the kernel of f."""
-        found: Array = self.kernel.theta
-        return found
+        return np.asarray(self.kernel.theta)
 
     def clone_with_theta(self, theta: Array) -> AlongRows:
-        """Return the same for other parameters."""
+        """Return the kernel with other parameters."""
         return AlongRows(self.kernel.clone_with_theta(theta), self.d)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return what makes it, as scikit-learn asks."""
+        """Return the constructor's arguments, as scikit-learn requires."""
         return {"kernel": clone(self.kernel), "d": self.d}
 
     def __call__(self, X: Array, Z: Array | None = None) -> Array:
         Z = X if Z is None else Z
         if X.shape[1] == self.d:
-            found: Array = cross_covariance(self.kernel, X, Z)
-            return found
+            return np.asarray(cross_covariance(self.kernel, X, Z))
         entries = self._entries(X)
-        found = np.zeros((len(X), len(Z)))
+        covariance = np.zeros((len(X), len(Z)))
         for a, x in entries:
-            found += a[:, None] * cross_covariance(self.kernel, x, Z)
-        return found
+            covariance += a[:, None] * cross_covariance(self.kernel, x, Z)
+        return covariance
 
     def diag(self, X: Array) -> Array:
-        """Prior variances of rows, exact."""
+        """Return the exact prior variances of rows."""
         if X.shape[1] == self.d:
             return diagonal(self.kernel, X)
-        entries, found = self._entries(X), np.zeros(len(X))
+        entries, variances = self._entries(X), np.zeros(len(X))
         for j, (a, x) in enumerate(entries):
-            found += a * a * diagonal(self.kernel, x)
+            variances += a * a * diagonal(self.kernel, x)
             for b, z in entries[:j]:
-                found += 2.0 * a * b * self._between(x, z)
-        # Of inputs that coincide rounding alone is left.
-        return np.maximum(found, 0.0)
+                variances += 2.0 * a * b * self._between(x, z)
+        # Rounding may leave a negative variance of differences between equal inputs.
+        return np.maximum(variances, 0.0)
 
     def _between(self, x: Array, z: Array) -> Array:
-        """k(x_n, z_n), shape (n,), from the diagonals of small blocks."""
-        found = np.empty(len(x))
-        for start in range(0, len(x), _BLOCK):
-            some = slice(start, start + _BLOCK)
-            found[some] = cross_covariance(self.kernel, x[some], z[some]).diagonal()
-        return found
+        """Return k(x_n, z_n), shape (n,), from the diagonals of small blocks."""
+        values = np.empty(len(x))
+        for start in range(0, len(x), _ROWS_PER_BLOCK):
+            block = slice(start, start + _ROWS_PER_BLOCK)
+            values[block] = cross_covariance(self.kernel, x[block], z[block]).diagonal()
+        return values
 
     def _entries(self, X: Array) -> list[tuple[Array, Array]]:
-        """Entries and inputs, each (n,) and (n, d)."""
+        """Return entries (n,) and inputs (n, d) of each place."""
         cut = X.reshape(len(X), -1, self.d + 1)
         return [(cut[:, j, 0], np.ascontiguousarray(cut[:, j, 1:])) for j in range(cut.shape[1])]

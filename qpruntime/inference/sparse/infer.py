@@ -1,4 +1,4 @@
-"""`infer_sparse`: validate, settle the sites of all rows, and hand over a SparsePosterior."""
+"""`infer_sparse`: check arguments, iterate over the sites of all rows, return a posterior."""
 
 from __future__ import annotations
 
@@ -75,20 +75,20 @@ def infer_sparse(
     Parameters
     ----------
     X : array-like, shape (N, d)
-        Or a zarr array, a memory map, a dask array or data frame: these are read in chunks of at
-        most 32 768 rows and never held; y, weights and means are.
+        Inputs. A zarr array, memory map, dask array or data frame is read in chunks of at
+        most 32 768 rows and never held in memory, unlike y, weights and means.
     y : array-like, shape (N,)
         Observations; -1 and +1 for ``"probit"``.
     kernel : scikit-learn kernel
-        Its hyper-parameters stay as they are. White noise in it is part of the latent values.
+        Kernel with fixed hyper-parameters. Its white noise is part of the latent values.
     Z : array-like, shape (M, d)
-        Inducing inputs, M <= N in all sensible uses; equal or faraway ones cost time only.
+        Inducing inputs, usually M <= N; equal or faraway ones only cost time.
     likelihood, method, table, p
-        As of `qpruntime.infer`; not method "vb", to which power EP tends with small powers.
+        As for `qpruntime.infer`, except method "vb", which small powers of EP approach.
     mean : float or array-like, shape (N,)
         Prior mean of f.
     power : float in (0, 1]
-        1 is FITC; towards 0 it becomes the variational bound. With Z learned 1 overfits.
+        Power 1 is FITC, and overfits if Z is learnt; small powers approach the variational bound.
     weights : array-like, shape (N,), optional
         Powers of the single likelihoods, not negative.
     scale : array-like, shape (N,), optional
@@ -158,7 +158,7 @@ def infer_sparse(
         raise no_kernel(kernel)
     projector = Projector(likelihood, method, table, p)
     inducing = inputs_of(as_array(Z, "Z"), "Z")
-    own = kernel
+    latent_kernel = kernel
     if operator is None:
         checked = checked_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)
     else:
@@ -189,7 +189,7 @@ def infer_sparse(
             ended = settle(engine, limits, kept.offer if kept else None)
             posterior = conclude(engine, ended, checked.prior, limits)
             if operator is not None:
-                posterior = moved_to(posterior, own, None, lambda Z: Z)
+                posterior = moved_to(posterior, latent_kernel, None, lambda Z: Z)
         except ExecutorError as error:
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(threads_of(n_jobs))

@@ -1,4 +1,4 @@
-"""Sweeps over chunks of rows; tied sites (stochastic EP)."""
+"""Iteration of sparse inference to a fixed point, and tied sites (stochastic EP)."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ __all__ = [
 
 # --- Tied sites
 #
-# Stochastic EP (Li, Hernandez-Lobato & Turner 2015). With Lambda = B - I and h of all N rows, those
-# seen before among them, every row's cavity is that of I + (1 - e) Lambda and (1 - e) h, e =
-# power/N; Lambda and h are the sums of what the rows ask for there. Nothing of earlier rows changes
-# when later ones come: for n of N rows the step is (1 - n/N) of the old sum and n/N of N/n times
-# the new one.
+# This is stochastic EP (Li, Hernandez-Lobato & Turner 2015). Let Lambda = B - I and h sum over all
+# N rows, including earlier ones. The cavity of every row has I + (1 - e) Lambda and (1 - e) h for
+# e = power/N, and Lambda and h are the sums of the updates that rows propose there. Later rows do
+# not change the part of earlier ones: for n of N rows the step is (1 - n/N) of the old sum plus n/N
+# times N/n of the new one.
 
 
 def settle_tied(engine: Engine, limits: Limits = Limits()) -> Ended:  # noqa: B008  immutable
-    """Settle the shared site, then let every row of `engine` have its own from there.
+    """Iterate the shared site to its fixed point, then give every row of `engine` its own site.
 
-    Those sites add up to the shared one where it has settled, and EP's evidence of theirs is nearer
-    to that of a fit than the energy of the shared site: 0.003 nats off instead of 0.7, on 40 rows
+    These sites sum to the shared one at its fixed point. EP's evidence of them is closer to that of
+    a fit than the energy of the shared site: 0.003 nats off instead of 0.7, on 40 rows
     (test_iterate.py).
 
     Raises
     ------
     NumericalError
-        As of `settle`.
+        Under the conditions of `settle`.
     """
-    tied = Tied(**{each.name: getattr(engine, each.name) for each in fields(engine)})
+    tied = Tied(**{attribute.name: getattr(engine, attribute.name) for attribute in fields(engine)})
     ended = settle(tied, limits)
     engine.seed(tied.cavity)
     return ended
@@ -65,26 +65,26 @@ class Tied(Engine):
     Attributes
     ----------
     state : State
-        Belongs to the shared site.
+        Posterior of the shared site.
     """
 
     def gather(self) -> None:
-        """Begin anew, from the base."""
+        """Reset the shared site to the base."""
         self.state = prior_of(self._inducing(), self.rule, self.base)
 
     def match(self, steps: int = 1) -> None:
-        """Do nothing: here means alone cost as much as means and variances."""
+        """Do nothing, because matching means would cost as much as a sweep."""
 
     @property
     def cavity(self) -> State:
-        """The posterior without one row's share of the site."""
+        """Posterior without one row's share of the site."""
         now, base = self._state_now, self.base
-        left = 1.0 - now.rule.power / (self.rows.n + (0 if base is None else base.n))
-        sums = {"B": left * now.B, "h": left * now.h}
+        share = 1.0 - now.rule.power / (self.rows.n + (0 if base is None else base.n))
+        sums = {"B": share * now.B, "h": share * now.h}
         return posterior_of(now.inducing, now.rule, sums)
 
     def sweep(self, share: float = 1.0) -> Swept:
-        """Move the site by this share of the way to what the rows ask for.
+        """Move the site by this share of the way to the sum that the rows propose.
 
         The change is a root mean square over the M directions of w, in units of the posterior.
 
@@ -93,74 +93,74 @@ class Tied(Engine):
         ImproperPosterior
             If negative precisions leave no posterior, however short the step; the site stays.
         NumericalError
-            As of `Engine.sweep`.
+            Under the conditions of `Engine.sweep`.
         """
         with one_blas_thread():
             old = self._state_now
-            sums = self._pass(_asked, self.cavity)
-            asked = with_base(sums, self.base)
-            more = {name: asked[name] - getattr(old, name) for name in ("B", "h")}
+            sums = self._pass(_proposed, self.cavity)
+            proposed = with_base(sums, self.base)
+            change = {name: proposed[name] - getattr(old, name) for name in ("B", "h")}
             row = int(sums["worst"][1])
-            swept = swept_by(bounded(_size(more, old), row), row, sums["counts"])
-            for left in reversed(range(HALVINGS)):
-                step = {name: getattr(old, name) + share * more[name] for name in more}
+            swept = swept_by(bounded(_change_size(change, old), row), row, sums["counts"])
+            for halvings_left in reversed(range(HALVINGS)):
+                step = {name: getattr(old, name) + share * change[name] for name in change}
                 try:
                     self.state = posterior_of(old.inducing, old.rule, step)
                     break
                 except ImproperPosterior:
-                    if not left:
+                    if not halvings_left:
                         raise
                     share *= 0.5
         return swept
 
     def energy(self) -> float:
-        """Return the log evidence as of sites that are equal; there must be no base.
+        """Return the log evidence of equal sites; there must be no base.
 
-        With Lambda = U diag(l) U^T and q the squares of U^T h.
+        The terms use Lambda = U diag(l) U^T and the squares q of U^T h.
         """
         now = self._state_now
         B = unpacked(now.B, now.inducing.size)
-        own, U = np.linalg.eigh(B)
+        eigenvalues, U = np.linalg.eigh(B)
         q, e = (U.T @ now.h) ** 2, now.rule.power / self.rows.n
-        whole = 1.0 + own
-        found = q / whole - np.log(whole) - np.log1p(-e * own / whole) / e
-        found += q * (e * whole - 1.0 - whole) / (whole * (whole - e * own))
+        whole = 1.0 + eigenvalues
+        terms = q / whole - np.log(whole) - np.log1p(-e * eigenvalues / whole) / e
+        terms += q * (e * whole - 1.0 - whole) / (whole * (whole - e * eigenvalues))
         with one_blas_thread():
-            return 0.5 * float(found.sum()) + float(
+            return 0.5 * float(terms.sum()) + float(
                 self._pass(outcome, self.cavity, rows=False)["terms"]
             )
 
 
-def _asked(state: State, job: Job) -> Done:
-    """What the rows of a chunk, which have no sites, ask for: sums."""
+def _proposed(state: State, job: Job) -> Done:
+    """Return the sums that rows without sites propose."""
     return Done(sweep(state, job).sums)
 
 
-def _size(more: Sums, state: State) -> float:
-    """Root mean square of changes of B and h, in units of the posterior, whichever is larger."""
-    B = unpacked(more["B"], state.inducing.size)
+def _change_size(change: Sums, state: State) -> float:
+    """Return the larger root mean square of the changes of B and h, in units of the posterior."""
+    B = unpacked(change["B"], state.inducing.size)
     B += np.tril(B, -1).T
     B = divide(np.ascontiguousarray(divide(B, state.root).T), state.root)
-    h = solve_triangular(state.root, more["h"], lower=True, check_finite=False)
+    h = solve_triangular(state.root, change["h"], lower=True, check_finite=False)
     return float(max(np.linalg.norm(B), np.linalg.norm(h))) / np.sqrt(len(h))
 
 
 # --- Fixed point
 #
-# The means couple the rows far more than the precisions do, and cost no factorisation. None are
-# settled before the first sweep: from the prior that diverges.
+# The means couple the rows far more than the precisions do, and cost no factorisation. They are not
+# matched before the first sweep, because that diverges from the prior.
 
 After = Callable[[Engine], None]
 
-#: Times that means are settled between sweeps.
+#: Number of steps that match the means between sweeps.
 MATCHES = 3
-# Shares of every step that are tried, one after the other, before precisions are held at zero.
-_SHARES = (1.0, 0.5, 0.25)
-# Where precisions may be negative, means are settled from this change on: before, they jump from
-# peak to peak.
-_NEAR = 0.1
+# Shares of every step that are tried in turn before precisions are held at zero.
+_STEP_SHARES = (1.0, 0.5, 0.25)
+# If precisions may be negative, means are matched only below this change, because before they jump
+# from peak to peak.
+_MATCHING_FROM = 0.1
 _LEAST_SHARE = 0.02
-# Steps are halved where so many sweeps in a row have not brought the change down to this fraction.
+# Steps are halved if this many sweeps in a row have not reduced the change to this fraction.
 _PATIENCE, _PROGRESS = 5, 0.9
 
 
@@ -169,19 +169,19 @@ def settle(
     limits: Limits = Limits(),  # noqa: B008  immutable
     after: After | None = None,
 ) -> Ended:
-    """Sweep until sites no longer change; if need be, with precisions held at zero or above.
+    """Sweep until the sites no longer change, if needed with precisions held at zero or above.
 
     `after` is called after every sweep.
 
     Raises
     ------
     NumericalError
-        If sites grow without bound, or no proper posterior is left.
+        If sites grow without bound, or there is no proper posterior.
     """
     ended = Ended()
     free, proper = not engine.rule.nonnegative, False
     start = engine.sites if free else None
-    for share in _SHARES if free else (1.0,):
+    for share in _STEP_SHARES if free else (1.0,):
         if share < 1.0 and start is not None:
             engine.sites = start
         try:
@@ -205,8 +205,8 @@ def settle(
     return ended
 
 
-class _Circles:
-    """Halves the step while sites oscillate, and doubles it again once they no longer do."""
+class _OscillationControl:
+    """Step control that halves the step while sites oscillate, and doubles it afterwards."""
 
     def __init__(self, share: float, most: float) -> None:
         self.share = self._full = share
@@ -215,19 +215,19 @@ class _Circles:
 
     @property
     def whole(self) -> bool:
-        """Whether steps are as long as was asked for."""
+        """True if steps have the requested length."""
         return self.share >= 1.0
 
     def ends(self, swept: Swept) -> bool:
-        """Take in a change; never end the loop early."""
+        """Adapt the step to the change of a sweep; never end the loop early."""
         self._stale = 0 if swept.change < _PROGRESS * self._least else self._stale + 1
         self._least, self.last = min(self._least, swept.change), swept.change
         if self._stale == _PATIENCE:
-            # Means that are matched overshoot there as well.
+            # Matched means overshoot as well, so they stop while the step is short.
             self.share = max(0.5 * self.share, self._least_share)
             self._stale, self._least = 0, np.inf
         elif self.share < self._full:
-            # Out of the circle: small steps would take for ever from here.
+            # The oscillation has ended, and small steps would take very long.
             self._steady = 0 if self._stale else self._steady + 1
             if self._steady == _PATIENCE:
                 self.share, self._steady = min(2.0 * self.share, self._full), 0
@@ -238,19 +238,19 @@ def _sweeps(
     engine: Engine, limits: Limits, share: float, ended: Ended, after: After | None
 ) -> bool:
     """Sweep within the limits; return whether every row has a proper cavity."""
-    steering = _Circles(share, limits.damping)
+    steering = _OscillationControl(share, limits.damping)
     concave = engine.rule.nonnegative and not engine.rule.bounded
     warm, begun = bool(engine.tau.any()), False
 
     def sweep(share: float) -> Swept:
         nonlocal begun
-        if (begun or warm) and (concave or steering.last < _NEAR) and steering.whole:
+        if (begun or warm) and (concave or steering.last < _MATCHING_FROM) and steering.whole:
             engine.match(MATCHES)
         begun = True
-        found = engine.sweep(share)
+        swept = engine.sweep(share)
         if after:
             after(engine)
-        return found._replace(shortened=engine.rows.n if share < 1.0 else 0)
+        return swept._replace(shortened=engine.rows.n if share < 1.0 else 0)
 
     ended.settled, last = swept_until(sweep, limits, steering, ended.trace)
     ended.worst, ended.held = last.worst, last.held

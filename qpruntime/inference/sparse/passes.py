@@ -1,7 +1,7 @@
-"""Passes over one chunk of rows: what it adds to the sums, given a state and the chunk's sites.
+"""Passes over one chunk of rows, which return its part of the sums given a state and its sites.
 
-A pass is a pure function: carried out twice, or somewhere else, it gives the same. A chunk is
-walked through in blocks that stay in the cache, always the same ones.
+A pass is a pure function, so that a repetition or another machine gives the same result. It walks
+through a chunk in fixed blocks that stay in the cache.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ __all__ = [
 
 # --- Gradient of EP's log evidence
 #
-# Per row beta = N - T m_g and rho = power beta^2 - T (1 - power T w). The derivatives are
+# Each row has beta = N - T m_g and rho = power beta^2 - T (1 - power T w). The derivatives are
 #
 #     by k(x_n, x_n):  rho_n/2;   by the prior mean:  beta_n;
 #     by k(x_n, Z):    L^-T (beta_n mu - T_n B^-1 phi_n - rho_n phi_n);
 #     by k(Z, Z):      -L^-T (mu mu^T + B^-1 - I - sum rho_n phi_n phi_n^T) L^-1/2;
-#     by parameters of the likelihood:  sum of those of log Z_n at fixed cavities, over the power.
+#     by parameters of the likelihood:  sum of d log Z_n at fixed cavities, divided by the power.
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +73,13 @@ class Evaluation:
     ----------
     value : float
     by_theta : ndarray
-        By the kernel's free log parameters.
+        Derivative by the kernel's free log parameters.
     by_Z : ndarray, shape (M, d)
-        Zeros for kernels whose slopes in their inputs are not known.
+        Derivative by Z; zeros for kernels without known slopes in their inputs.
     by_mean : float
-        By a prior mean that all rows share.
+        Derivative by a prior mean that all rows share.
     by_parameters : ndarray
-        By the logarithms of parameters of the likelihood.
+        Derivative by the logarithms of parameters of the likelihood.
     """
 
     value: float
@@ -90,9 +90,9 @@ class Evaluation:
 
 
 def slopes(state: State, job: Job, moved: Sequence[dict[int, PowerProjector]] = ()) -> Done:
-    """Sums over a chunk for the gradient; `moved` are rules with moved parameters, by place."""
+    """Return sums over a chunk for the gradient; `moved` are rules with moved parameters."""
     chunk, inducing, power = job.piece.load(), state.inducing, state.rule.power
-    total, own = Accumulated(state), inducing.rounded
+    total, factor = Accumulated(state), inducing.rounded
     pull = solve_triangular(inducing.L, state.mean, lower=True, trans=1)
     evidence, by_mean, by_parameters = 0.0, 0.0, np.zeros(len(moved))
     by_theta, by_Z = np.zeros(inducing.kernel.theta.size), np.zeros(inducing.Z.shape)
@@ -105,21 +105,21 @@ def slopes(state: State, job: Job, moved: Sequence[dict[int, PowerProjector]] = 
         log_z = project(state.rule, block, at, "log_z")[0]
         evidence += float(np.sum(terms(at, log_z, power)))
         for k, rules in enumerate(moved):
-            found = {j: project(rules[j], block, at, "log_z")[0].sum() for j in PLACES}
-            by_parameters[k] += float(derivative(found)) / power
+            log_z_sums = {j: project(rules[j], block, at, "log_z")[0].sum() for j in PLACES}
+            by_parameters[k] += float(derivative(log_z_sums)) / power
         beta = pulls(at, power)
         rho = power * beta * beta - at.T * (1.0 - power * at.T * w)
         by_mean += float(beta.sum())
-        # H = -(T B^-1 phi + rho phi) L^-1 + beta (L^-T mu)^T, in the place of phi.
+        # H = -(T B^-1 phi + rho phi) L^-1 + beta (L^-T mu)^T, which overwrites phi.
         H, scaled = divide_transposed(part.room, state.rounded), spare[: len(phi)]
         H *= (-at.T).astype(phi.dtype)[:, None]
         H -= np.multiply(phi, rho.astype(phi.dtype)[:, None], out=scaled)
         total.square(phi, rho, scaled)
-        divide_transposed(H, own)
+        divide_transposed(H, factor)
         add_outer(H, beta.astype(phi.dtype), pull.astype(phi.dtype))
-        one, two = contract(inducing.kernel, part.X, inducing.Z, H, 0.5 * rho)
-        by_theta += one
-        by_Z += two
+        part_theta, part_Z = contract(inducing.kernel, part.X, inducing.Z, H, 0.5 * rho)
+        by_theta += part_theta
+        by_Z += part_Z
     return Done(
         {
             "terms": evidence,
@@ -141,7 +141,7 @@ def evaluation(state: State, sums: Sums) -> Evaluation:
     inverse = np.eye(m)
     divide_transposed(divide(inverse, state.root), state.root)
     S = np.outer(state.mean, state.mean) + inverse - np.eye(m) - squares
-    # L^-T S L^-1, S being symmetric.
+    # This is L^-T S L^-1 for a symmetric S.
     S = divide_transposed(np.ascontiguousarray(divide_transposed(S, inducing.L).T), inducing.L)
     by_theta, by_Z = inducing.slopes(-0.25 * (S + S.T))
     return Evaluation(
@@ -155,15 +155,15 @@ def evaluation(state: State, sums: Sums) -> Evaluation:
 
 # --- Passes over one chunk
 
-# Numbers in the features of a block, 4 MB of float64, and rows at least. What a block needs is
-# allocated once for a thread: fresh pages for every block cost more than what is written there.
-_NUMBERS = 2**19
-_FEWEST = 256
-_ROOMS = threading.local()
+# Numbers in the features of a block, 4 MB of float64, and its smallest number of rows. Each thread
+# allocates the arrays of a block once, because fresh pages for every block cost more than the work.
+_BLOCK_NUMBERS = 2**19
+_MIN_BLOCK_ROWS = 256
+_SCRATCH = threading.local()
 
 
 class Features(NamedTuple):
-    """Features and r of a chunk, kept from pass to pass; `full` once they are computed."""
+    """Cached features and r of a chunk; `full` is True once they are computed."""
 
     phi: Any
     r: Array
@@ -171,14 +171,14 @@ class Features(NamedTuple):
 
 
 class Variances(NamedTuple):
-    """Variances of g at the rows of a chunk under one root of B; `full` once they are known."""
+    """Cached variances of g at the rows of a chunk; `full` is True once they are computed."""
 
     w: Array
     full: NDArray[np.bool_]
 
 
 class Job(NamedTuple):
-    """A chunk, the number of its first row, its sites about the prior mean, and what is kept."""
+    """A chunk, the number of its first row, its sites about the prior mean, and cached arrays."""
 
     piece: ChunkTask
     first: int
@@ -189,16 +189,16 @@ class Job(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Sums over the rows of a chunk, and what is asked of each: its sites, or other columns."""
+    """Sums over the rows of a chunk, and columns of its rows such as sites."""
 
     sums: Sums
     columns: tuple[Array, ...] = ()
 
 
 class Part(NamedTuple):
-    """A block of a chunk, its features and r, and room of the shape of the features.
+    """A block of a chunk, its features and r, and scratch memory of the shape of the features.
 
-    `w` are variances of g, if they are kept: to be filled in, or `known`.
+    `w` has the cached variances of g, which are to be filled in unless `known`.
     """
 
     some: slice
@@ -212,52 +212,54 @@ class Part(NamedTuple):
 
 
 def parts(state: State, job: Job, chunk: Chunk) -> Iterator[Part]:
-    """Walk through the blocks of a chunk; the room of a block is the next one's."""
-    inducing, kept = state.inducing, job.kept
+    """Yield the blocks of a chunk, which share their scratch memory."""
+    inducing, cached = state.inducing, job.kept
     n = len(chunk.y)
     count = -(-n // block_rows(inducing.size))
     step = -(-n // max(count, 1))  # a small block at the end would cost as much as others
     width = inducing.size, inducing.dtype
     room = room_for("room", min(step, n), *width)
-    phi = room_for("phi", min(step, n), *width) if kept is None else kept.phi
+    phi = room_for("phi", min(step, n), *width) if cached is None else cached.phi
     for start in range(0, n, step):
-        some = slice(start, min(start + step, n))
-        X = chunk.X[some]
+        block_slice = slice(start, min(start + step, n))
+        X = chunk.X[block_slice]
         columns = chunk.weights, chunk.prior, chunk.scale
-        weights, prior, scale = (None if a is None else a[some] for a in columns)
-        block = Block(chunk.y[some], weights, prior, job.tau[some], job.nu[some], scale)
-        length = some.stop - start
-        if kept is None:
-            found = inducing.features(X, phi[:length])
-        elif kept.full[0]:
-            found = phi[some], kept.r[some]
+        weights, prior, scale = (None if a is None else a[block_slice] for a in columns)
+        block = Block(
+            chunk.y[block_slice], weights, prior, job.tau[block_slice], job.nu[block_slice], scale
+        )
+        length = block_slice.stop - start
+        if cached is None:
+            features = inducing.features(X, phi[:length])
+        elif cached.full[0]:
+            features = phi[block_slice], cached.r[block_slice]
         else:
-            found = inducing.features(X, phi[some])
-            kept.r[some] = found[1]
+            features = inducing.features(X, phi[block_slice])
+            cached.r[block_slice] = features[1]
         w, known = None, False
         if job.variances is not None:
-            w, known = job.variances.w[some], bool(job.variances.full[0])
-        yield Part(some, X, block, *found, room[:length], w, known)
-    if kept is not None:
-        kept.full[0] = True
+            w, known = job.variances.w[block_slice], bool(job.variances.full[0])
+        yield Part(block_slice, X, block, *features, room[:length], w, known)
+    if cached is not None:
+        cached.full[0] = True
 
 
 def block_rows(size: int) -> int:
-    """Rows in a block for so many inducing inputs."""
-    return max(_FEWEST, _NUMBERS // size)
+    """Return the number of rows in a block for `size` inducing inputs."""
+    return max(_MIN_BLOCK_ROWS, _BLOCK_NUMBERS // size)
 
 
 def room_for(name: str, rows: int, size: int, dtype: Any) -> Any:
-    """Return what this thread wrote to last under a name, (rows, size), or fresh memory."""
-    kept = vars(_ROOMS).get(name)
-    if kept is None or kept.dtype != dtype or kept.size < rows * size:
-        kept = np.empty(max(rows, block_rows(size)) * size, dtype)
-        setattr(_ROOMS, name, kept)
-    return kept[: rows * size].reshape(rows, size)
+    """Return the thread's memory of a name as an array (rows, size)."""
+    memory = vars(_SCRATCH).get(name)
+    if memory is None or memory.dtype != dtype or memory.size < rows * size:
+        memory = np.empty(max(rows, block_rows(size)) * size, dtype)
+        setattr(_SCRATCH, name, memory)
+    return memory[: rows * size].reshape(rows, size)
 
 
 class Accumulated:
-    """The sums B and h of a chunk, in float64 whatever the dtype of the features."""
+    """Sums B and h of a chunk, in float64 whatever the dtype of the features."""
 
     def __init__(self, state: State) -> None:
         m, self._dtype = state.inducing.size, state.inducing.dtype
@@ -266,15 +268,15 @@ class Accumulated:
     def square(self, phi: Any, T: Array, room: Any) -> None:
         """Add sum T phi phi^T; `room` is overwritten."""
         for sign in (1.0, -1.0):
-            chosen = np.flatnonzero(sign * T > 0.0)
-            if not chosen.size:
+            selected = np.flatnonzero(sign * T > 0.0)
+            if not selected.size:
                 continue
-            root = np.sqrt(np.abs(T[chosen])).astype(self._dtype)[:, None]
-            rows = room[: chosen.size]
-            if chosen.size == T.size:
+            root = np.sqrt(np.abs(T[selected])).astype(self._dtype)[:, None]
+            rows = room[: selected.size]
+            if selected.size == T.size:
                 np.multiply(phi, root, out=rows)
             else:
-                np.take(phi, chosen, axis=0, out=rows, mode="clip")
+                np.take(phi, selected, axis=0, out=rows, mode="clip")
                 rows *= root
             if self._dtype == self.B.dtype:
                 add_square(rows, sign, self.B)
@@ -293,7 +295,7 @@ class Accumulated:
 
 
 def marginals(state: State, part: Part) -> tuple[Array, Array]:
-    """Means and variances of g; the features divided by the root of B are left in the room."""
+    """Return means and variances of g, and leave features over the root of B in the scratch."""
     solved = part.room
     np.copyto(solved, part.phi)
     divide(solved, state.rounded)
@@ -301,7 +303,7 @@ def marginals(state: State, part: Part) -> tuple[Array, Array]:
 
 
 def _marginals(state: State, part: Part) -> tuple[Array, Array]:
-    """Means and variances of g, which is all of the work where variances are not known."""
+    """Return means and variances of g, with cached variances if they are known."""
     if part.known:
         assert part.w is not None
         return _means(state, part), part.w.copy()
@@ -312,8 +314,8 @@ def _marginals(state: State, part: Part) -> tuple[Array, Array]:
 
 
 def _means(state: State, part: Part) -> Array:
-    found: Array = (part.phi @ state.mean.astype(part.phi.dtype)).astype(float)
-    return found
+    """Return the means of g."""
+    return np.asarray((part.phi @ state.mean.astype(part.phi.dtype)).astype(float))
 
 
 def _variances_are_known(job: Job) -> None:
@@ -323,19 +325,19 @@ def _variances_are_known(job: Job) -> None:
 
 
 def _sites(block: Block, r: Array, power: float) -> tuple[Array, Array]:
-    """Return the sites of g that follow from those of f."""
+    """Return the sites of g, given those of f."""
     share = 1.0 + power * r * block.tau
     return block.tau / share, block.nu / share
 
 
 def gather(state: State, job: Job) -> Done:
-    """B and h of the sites as they are; sites that r leaves no room for are forgotten."""
+    """Return B and h of the current sites, after resetting those that are improper under r."""
     total, power = Accumulated(state), state.rule.power
     tau, nu = job.tau.copy(), job.nu.copy()
     for part in parts(state, job._replace(tau=tau, nu=nu), job.piece.load()):
-        # Negative precisions that were found where r was smaller.
-        wrong = ~(1.0 + power * part.r * part.block.tau > 0.0)
-        part.block.tau[wrong] = part.block.nu[wrong] = 0.0
+        # Negative precisions may come from a smaller r.
+        improper = ~(1.0 + power * part.r * part.block.tau > 0.0)
+        part.block.tau[improper] = part.block.nu[improper] = 0.0
         T, N = _sites(part.block, part.r, power)
         total.project(part.phi, N)
         total.square(part.phi, T, part.room)
@@ -343,9 +345,9 @@ def gather(state: State, job: Job) -> Done:
 
 
 def sweep(state: State, job: Job, share: float = 1.0) -> Done:
-    """Update all sites by the share of what the posterior asks for.
+    """Update all sites by a share of the changes that the posterior proposes.
 
-    Sums are B and h of the new sites; "change", "counts" and "worst", of whole updates.
+    The sums are B and h of the new sites, and "change", "counts" and "worst" of whole updates.
     """
     total, power = Accumulated(state), state.rule.power
     tau, nu = np.empty(job.tau.size), np.empty(job.tau.size)
@@ -366,12 +368,12 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
         total.project(part.phi, N)
         total.square(part.phi, T, part.room)
     _variances_are_known(job)
-    own = {"change": change, "counts": counts, "worst": worst}
-    return Done({**total.sums(), **own}, (tau, nu))
+    extra_sums = {"change": change, "counts": counts, "worst": worst}
+    return Done({**total.sums(), **extra_sums}, (tau, nu))
 
 
 def means(state: State, job: Job) -> Done:
-    """Settle the means with B, and what rows have of it, as they are: sums "h"."""
+    """Match the means with the precisions fixed, and return the sum "h"."""
     total, power = Accumulated(state), state.rule.power
     nu = np.empty(job.tau.size)
     for part in parts(state, job, job.piece.load()):
@@ -385,11 +387,11 @@ def means(state: State, job: Job) -> Done:
 
 
 def outcome(state: State, job: Job, rows: bool = False) -> Done:
-    """Terms of the evidence; "worst" is the least expected row and its negative log density.
+    """Return terms of the evidence; "worst" is the least expected row and its -log density.
 
-    With `rows` also mean and variance of f, and leave-one-out log densities, of every row.
+    If `rows`, the columns are mean and variance of f and leave-one-out log densities of rows.
     """
-    power, evidence, least = state.rule.power, 0.0, (-np.inf, 0)
+    power, evidence, least_expected = state.rule.power, 0.0, (-np.inf, 0)
     columns = np.empty((3, job.tau.size if rows else 0))
     for part in parts(state, job, job.piece.load()):
         block = part.block
@@ -398,33 +400,37 @@ def outcome(state: State, job: Job, rows: bool = False) -> Done:
         log_z = project(state.rule, block, at, "log_z")[0]
         evidence += float(np.sum(terms(at, log_z, power)))
         without = cavities(block, mean, w, part.r, power, 1.0)
-        alone = project(state.rule, block._replace(weights=None), without, "log_z", whole=True)[0]
-        last = int(np.argmin(alone))
-        least = max(least, (-float(alone[last]), job.first + part.some.start + last))
+        left_out = project(state.rule, block._replace(weights=None), without, "log_z", whole=True)[
+            0
+        ]
+        lowest = int(np.argmin(left_out))
+        least_expected = max(
+            least_expected, (-float(left_out[lowest]), job.first + part.some.start + lowest)
+        )
         if rows:
             columns[:2, part.some] = _moments(block, at, power)
-            columns[2, part.some] = alone
+            columns[2, part.some] = left_out
     _variances_are_known(job)
-    return Done({"terms": evidence, "worst": least}, (*columns,) if rows else ())
+    return Done({"terms": evidence, "worst": least_expected}, (*columns,) if rows else ())
 
 
 def _moments(block: Block, at: Cavities, power: float) -> tuple[Array, Array]:
-    """Mean and variance of f with its whole site, as the dense engine tells them."""
+    """Return mean and variance of f with its whole site, as the dense engine does."""
     kept = 1.0 + power * block.tau * at.v
     return block.centre((at.mean + power * block.nu * at.v) / kept), at.v / kept
 
 
 # --- Selected rows: cavities, sites and evidence terms
 #
-# Symbols are those of `qpruntime.inference.sparse`; m is the prior mean, means of f and of g =
-# phi^T w are about it. Cavities of g are N(m_c, c), those of f N(m + m_c, v), v = c + r; nothing is
-# divided by the variance of g, so that rows far from every inducing input are rows like others.
-# Where a row observes s f, projections alone know of s: sites, cavities and evidence are those of
-# f.
+# Symbols are those of `qpruntime.inference.sparse`. The prior mean is m; means of f and of g =
+# phi^T w are measured from it. Cavities of g are N(m_c, c), those of f N(m + m_c, v), v = c + r.
+# No division by the variance of g occurs, so that rows far from every inducing input need no
+# special case. If a row observes s f, only projections involve s; sites, cavities and evidence are
+# those of f.
 
 
 class Block(NamedTuple):
-    """Rows that are handled together: observations, and what their sites are.
+    """Block of rows: observations and sites.
 
     `y`, `weights`, `prior` and `scale` are those of a `Chunk`; `tau` and `nu` are the sites of f
     about its prior mean, each of shape (n,).
@@ -438,15 +444,15 @@ class Block(NamedTuple):
     scale: Array | None = None
 
     def centre(self, mean: Array) -> Array:
-        """Means of f for means about the prior's."""
+        """Return means of f, given means about the prior mean."""
         return mean if self.prior is None else mean + self.prior
 
 
 class Cavities(NamedTuple):
-    """Without the fraction `power` of a site; each of shape (n,).
+    """Cavities of rows without a fraction of their sites; each field has shape (n,).
 
-    `T` and `N` are the sites of g; `kept` = 1 - power T w, `c` and `mean` are those of g, `v` is
-    the variance of f. Rows that are not `proper` have none: there c = 0, mean = 0, v = 1.
+    `T` and `N` are the sites of g, `kept` = 1 - power T w, `c` and `mean` are variance and mean of
+    g, and `v` is the variance of f. Rows that are not `proper` have c = 0, mean = 0 and v = 1.
     """
 
     T: Array
@@ -459,7 +465,7 @@ class Cavities(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """Sites that are asked for, and (inside, outside, skipped, held)."""
+    """Proposed sites, and counts (inside, outside, skipped, held)."""
 
     tau: Array
     nu: Array
@@ -469,7 +475,7 @@ class Proposal(NamedTuple):
 def cavities(block: Block, mean: Array, w: Array, r: Array, power: float, part: float) -> Cavities:
     """Return the cavities of g ~ N(mean, w) without the fraction `part` of the sites.
 
-    `power` is that of power EP, which says what a site of f is to g.
+    `power` is that of power EP, by which a site of f becomes one of g.
     """
     share = 1.0 + power * r * block.tau
     with np.errstate(all="ignore"):
@@ -495,35 +501,35 @@ def project(
     mean, std = block.centre(at.mean), np.sqrt(at.v)
     if (scale := block.scale) is None:
         return rule.project(mean, std, block.y, weights, wanted, whole)
-    found = rule.project(scale * mean, scale * std, block.y, weights, wanted, whole)
-    log_z, mean, std, where = found
+    projected = rule.project(scale * mean, scale * std, block.y, weights, wanted, whole)
+    log_z, mean, std, where = projected
     return log_z, mean / scale, std / scale, where
 
 
 def propose(rule: PowerProjector, block: Block, at: Cavities) -> Proposal:
-    """Return the sites of f that the cavities ask for; sites without one stay as they are."""
+    """Return the sites of f that the cavities propose; sites without a cavity stay."""
     _, mean, std, where = project(rule, block, at, "sites")
     with np.errstate(all="ignore"):
         precision = 1.0 / at.v
-        own = 1.0 / (std * std) - precision
-        held = rule.bounded * np.sum(own * at.v < -HELD)
+        precision_gain = 1.0 / (std * std) - precision
+        held = rule.bounded * np.sum(precision_gain * at.v < -HELD)
         if rule.nonnegative:
-            own = np.maximum(own, 0.0)
-        about = mean if block.prior is None else mean - block.prior
-        nu = ((about - at.mean) * precision + about * own) / rule.power
-        tau = own / rule.power
-    taken = np.isfinite(tau) & np.isfinite(nu) & at.proper
-    tau, nu = np.where(taken, tau, block.tau), np.where(taken, nu, block.nu)
+            precision_gain = np.maximum(precision_gain, 0.0)
+        centred = mean if block.prior is None else mean - block.prior
+        nu = ((centred - at.mean) * precision + centred * precision_gain) / rule.power
+        tau = precision_gain / rule.power
+    accepted = np.isfinite(tau) & np.isfinite(nu) & at.proper
+    tau, nu = np.where(accepted, tau, block.tau), np.where(accepted, nu, block.nu)
     if block.weights is not None:
         tau[block.weights == 0.0] = 0.0
         nu[block.weights == 0.0] = 0.0
-    skipped = np.sum(~taken)
+    skipped = np.sum(~accepted)
     counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, held])
     return Proposal(tau, nu, counts)
 
 
 def settled(rule: PowerProjector, block: Block, at: Cavities, mean: Array, r: Array) -> Array:
-    """Return nu for which the mean of g stays what the projected ones ask for, tau being fixed."""
+    """Return nu that matches the mean of g to the projected means, with tau fixed."""
     projected = project(rule, block, at, "means")[1]
     with np.errstate(all="ignore"):
         pull = (projected - block.centre(at.mean)) / at.v
@@ -532,40 +538,40 @@ def settled(rule: PowerProjector, block: Block, at: Cavities, mean: Array, r: Ar
 
 
 def pulls(at: Cavities, power: float) -> Array:
-    """beta = N - T m_g of each row, whose sum of beta phi is the posterior mean of w, shape (n,).
+    """Return beta = N - T m_g of each row, (n,); the sum of beta phi is the posterior mean of w.
 
-    From the cavity: where a site dominates its marginal the difference itself cancels.
+    It is computed from the cavity, because the difference cancels if a site dominates its marginal.
     """
-    found: Array = (at.N - at.T * at.mean) / (1.0 + power * at.T * at.c)
-    return found
+    return np.asarray((at.N - at.T * at.mean) / (1.0 + power * at.T * at.c))
 
 
 def terms(at: Cavities, log_z: Array, power: float) -> Array:
-    """Terms of the rows in the log evidence, shape (n,), besides `State.evidence`.
+    """Return the terms of the rows in the log evidence, shape (n,), apart from `evidence`.
 
-    The quadratic forms of means and sites, of order T m^2 and cancelling, come to power c beta^2/2
-    here and -|mean of w|^2/2 there, since the sum of beta phi is that mean. So the evidence is
-    stationary in the means as they were computed too.
+    The quadratic forms of means and sites, which are of order T m^2 and cancel, reduce to
+    power c beta^2/2 here and -|mean of w|^2/2 in `evidence`, because the sum of beta phi is that
+    mean. So the evidence is also stationary in the computed means.
     """
     t = power * at.T * at.c
-    found: Array = (log_z + 0.5 * np.log1p(t)) / power + 0.5 * power * at.c * pulls(at, power) ** 2
-    return found
+    quadratic = 0.5 * power * at.c * pulls(at, power) ** 2
+    return np.asarray((log_z + 0.5 * np.log1p(t)) / power + quadratic)
 
 
 def changes(block: Block, new: Proposal, at: Cavities, power: float) -> tuple[Array, Array]:
-    """Sums of squares of the changes of tau and nu, plain and in posterior units; sizes of rows.
+    """Return sums of squares of the changes of tau and nu, and the size of the change of each row.
 
-    Plain ones are in units of what is observed, as the dense engine has them.
+    The sums are plain, in units of the observed latent as in the dense engine, and in posterior
+    units.
     """
     width = at.v / (1.0 + power * block.tau * at.v)
     d_tau, d_nu = new.tau - block.tau, new.nu - block.nu
-    # Smaller changes than rounding are none: of sites, and plain ones also that of cavities.
-    still = 1e-14 * np.abs(block.nu)
-    d_nu = np.where(np.abs(d_nu) < still, 0.0, d_nu)
-    in_units, moved = d_tau * width, d_nu * np.sqrt(np.abs(width))
-    d_tau = np.where(np.abs(in_units) * at.kept < 1e-14, 0.0, d_tau)
-    d_nu = np.where(np.abs(d_nu) * at.kept < still, 0.0, d_nu)
+    # Changes below the rounding of sites count as zero, plain ones also below that of cavities.
+    rounding = 1e-14 * np.abs(block.nu)
+    d_nu = np.where(np.abs(d_nu) < rounding, 0.0, d_nu)
+    scaled_tau, scaled_nu = d_tau * width, d_nu * np.sqrt(np.abs(width))
+    d_tau = np.where(np.abs(scaled_tau) * at.kept < 1e-14, 0.0, d_tau)
+    d_nu = np.where(np.abs(d_nu) * at.kept < rounding, 0.0, d_nu)
     if block.scale is not None:
         d_tau, d_nu = d_tau / block.scale**2, d_nu / block.scale
-    sums = np.array([np.vdot(a, a) for a in (d_tau, d_nu, in_units, moved)])
-    return sums, np.abs(in_units) + np.abs(moved)
+    sums = np.array([np.vdot(a, a) for a in (d_tau, d_nu, scaled_tau, scaled_nu)])
+    return sums, np.abs(scaled_tau) + np.abs(scaled_nu)

@@ -1,4 +1,4 @@
-"""The result of sparse inference: a `Posterior` that predicts without rows and takes more."""
+"""Posterior of sparse inference, which predicts without its rows and can be extended."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class SparsePosterior(Posterior):
     """Gaussian approximation of the posterior of a latent function, by M inducing inputs.
 
     Attributes are those of `qpruntime.Posterior`. It pickles without rows: copies predict, but have
-    no `sites`, `mean`, `variance` and `loo`. The log evidence is power EP's; for power 1 that of
-    the dense engine on FITC's covariance.
+    no `sites`, `mean`, `variance` and `loo`. The log evidence is power EP's; with power 1 it equals
+    that of the dense engine on FITC's covariance.
 
     Attributes
     ----------
@@ -58,23 +58,22 @@ class SparsePosterior(Posterior):
     Z : ndarray, shape (M, d)
         Inducing inputs.
     power : float
-        Of power EP.
+        Power of power EP.
     """
 
     @property
     def kernel(self) -> Any:
-        """The kernel of the prior."""
+        """Kernel of the prior."""
         return self._solution.kernel
 
     @property
     def Z(self) -> Array:
         """Inducing inputs, shape (M, d)."""
-        Z: Array = self._solution.Z
-        return Z
+        return np.asarray(self._solution.Z)
 
     @property
     def power(self) -> float:
-        """The power of power EP."""
+        """Power of power EP."""
         return float(self._solution.power)
 
     @alone
@@ -97,37 +96,37 @@ class SparsePosterior(Posterior):
         Parameters
         ----------
         X : array-like, shape (n, d)
-            As of `infer_sparse`.
+            Inputs, as for `infer_sparse`.
         y : array-like, shape (n,)
         weights : array-like, shape (n,), optional
         mean : float or array-like, shape (n,), optional
-            Prior mean; by default the number it was before.
+            Prior mean; by default that of the earlier rows, if it was one number.
         scale : array-like, shape (n,), optional
-            As of `infer_sparse`; 1 by default, whatever it was before.
+            As for `infer_sparse`; 1 by default, whatever it was for earlier rows.
         sites : {"own", "tied"}
-            While new rows settle they have sites of their own; or they share one with all rows
-            seen, as stochastic EP has it, and have their own for the evidence alone.
+            "own" gives each new row a site. "tied" shares one site between all rows during the
+            iteration, as stochastic EP does, and computes separate sites for the evidence only.
 
         Raises
         ------
         InputError
-            If rows are not usable, or this posterior was pickled with a likelihood that was not.
+            If rows are not usable, or a pickle has lost the likelihood.
         """
-        own: SparseSolution = self._solution
-        rule = own.known_rule
-        given = own.prior if mean is None else mean
-        if given is None:
+        solution: SparseSolution = self._solution
+        rule = solution.known_rule
+        prior_mean = solution.prior if mean is None else mean
+        if prior_mean is None:
             raise InputError("the prior mean differs between rows: pass mean= of these rows")
         checked = checked_rows(
-            X, y, rule.projector, rule.power, weights, given, own.Z.shape[1], scale
+            X, y, rule.projector, rule.power, weights, prior_mean, solution.Z.shape[1], scale
         )
-        base = own.base(self.log_evidence, self.n)
-        options: Any = {"jitter": own.inducing.least, "base": base}
-        engine = Engine(checked.rows, checked.rule, own.kernel, own.Z, **options)
+        base = solution.base(self.log_evidence, self.n)
+        options: Any = {"jitter": solution.inducing.least, "base": base}
+        engine = Engine(checked.rows, checked.rule, solution.kernel, solution.Z, **options)
         tied = choice(sites, "sites", ("own", "tied")) == "tied"
-        ended = (settle_tied if tied else settle)(engine, own.limits)
-        warn_unsettled(ended, own.limits.tol, engine.rows.n)
-        return conclude(engine, ended, own.prior, own.limits)
+        result = (settle_tied if tied else settle)(engine, solution.limits)
+        warn_unsettled(result, solution.limits.tol, engine.rows.n)
+        return conclude(engine, result, solution.prior, solution.limits)
 
 
 def conclude(
@@ -136,14 +135,14 @@ def conclude(
     prior: float | None,
     limits: Limits = Limits(),  # noqa: B008  immutable
 ) -> SparsePosterior:
-    """Return the posterior of an engine whose sites have settled, or have not.
+    """Return the posterior of an engine after its iteration.
 
-    `prior` is the prior mean of predictions, None if rows differ. The engine is the posterior's
-    from now on.
+    `prior` is the prior mean of predictions, None if rows differ. The posterior takes over the
+    engine.
     """
-    found, state, rule = engine.outcome(), engine.state, engine.rule
+    report, state, rule = engine.outcome(), engine.state, engine.rule
     engine.release()
-    projector, evidence = rule.projector, found.log_evidence
+    projector, evidence = rule.projector, report.log_evidence
     outcome = InferenceReport(
         likelihood=projector.likelihood.spelt,
         method=projector.method,
@@ -168,7 +167,7 @@ def conclude(
         inducing=state.inducing,
         root=state.root,
         weights=state.mean,
-        lowest=found.least,
+        lowest=report.least,
         engine=engine,
         rule=rule,
         limits=limits,
@@ -178,12 +177,12 @@ def conclude(
 
 # --- Checked rows
 
-# Squares of scales keep their digits, and times a variance they stay numbers.
+# Within these limits squares of scales keep their digits, and do not overflow with a variance.
 _LEAST_SCALE, _LARGEST_SCALE = 1e-150, 1e100
 
 
 class CheckedRows(NamedTuple):
-    """Rows, how their sites are projected, and the prior mean if all rows share one."""
+    """Checked rows, the rule of projection, and the prior mean if all rows share it."""
 
     rows: ChunkedRows
     rule: PowerProjector
@@ -200,7 +199,7 @@ def checked_rows(
     d: int,
     scale: ArrayLike | None = None,
 ) -> CheckedRows:
-    """Check N rows of `d` columns, of any kind that `inputs_of` takes.
+    """Check N rows of `d` columns, of any kind that `inputs_of` accepts.
 
     Raises
     ------
@@ -228,7 +227,7 @@ def checked_rows(
 
 
 def _scale(scale: ArrayLike | None, n: int) -> Array | None:
-    """Return scales as an array of their own, None for scales of 1, or raise `InputError`."""
+    """Return a copy of the scales, None for scales of 1, or raise `InputError`."""
     if scale is None:
         return None
     checked = finite(as_array(scale, "scale"), "scale", (n,))
@@ -246,17 +245,17 @@ def about_prior(sites: Sites, rows: ChunkedRows) -> Sites:
     """Return sites about zero as sites about the prior means of their rows."""
     nu = sites.nu.copy()
     for number in range(rows.chunks):
-        some = rows.slice(number)
-        prior = rows.others(some)[2]
+        block = rows.slice(number)
+        prior = rows.others(block)[2]
         if prior is not None:
-            nu[some] -= sites.tau[some] * prior
+            nu[block] -= sites.tau[block] * prior
     return Sites(sites.tau, nu)
 
 
-# --- What a sparse posterior keeps
+# --- Solution of the sparse engine
 
-_PICKLED = "this posterior was pickled, without its rows: ask the one it was pickled from"
-_DENSE = (
+_NO_ROWS = "this posterior was pickled, without its rows: ask the one it was pickled from"
+_NO_COVARIANCE = (
     "corrections take the covariance matrix of all rows: infer(kernel(X), y) has them, of a few "
     "thousand rows"
 )
@@ -265,7 +264,7 @@ _DENSE = (
 @restorable("sparse-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SparseSolution:
-    """As `qpruntime.inference.posterior.Solution` has it; pickles leave rows out.
+    """Solution of the sparse engine; pickles leave its rows out.
 
     Attributes
     ----------
@@ -276,13 +275,13 @@ class SparseSolution:
         Prior mean, None if rows differ.
     inducing : Inducing
     root, weights : ndarray
-        Of the posterior of w: B's factor (M, M) and the mean (M,).
+        Posterior of w: the factor of B (M, M) and the mean (M,).
     lowest : tuple of float and int
         The least leave-one-out log density, and its row.
     engine : Engine or None
-        With the rows.
+        Engine with the rows.
     rule : Rule or None
-        None where the likelihood could not be pickled.
+        None if the likelihood could not be pickled.
     limits : Limits
     """
 
@@ -304,38 +303,38 @@ class SparseSolution:
     name, corrects = "inducing", False
 
     def __getstate__(self) -> dict[str, Any]:
-        left = {name: value for name, value in vars(self).items() if name != "_rows"}
+        state = {name: value for name, value in vars(self).items() if name != "_rows"}
         try:
             pickle.dumps(self.rule)
-        except Exception:  # of a user's function, whatever it is
-            left["rule"] = None
-        return {**left, "engine": None}
+        except Exception:  # a user's function may raise anything
+            state["rule"] = None
+        return {**state, "engine": None}
 
     @property
     def words(self) -> str:
-        """What a line says of the engine."""
+        """Words about the engine for one line."""
         return f", {len(self.Z)} inducing inputs"
 
     @property
     def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
+        """Numbers that a prediction computes per point."""
         return len(self.Z)
 
     @property
     def held_rows(self) -> int:
-        """Rows that the engine has: those of the last part."""
+        """Number of rows of the engine, which are those of the last part."""
         return self.with_rows.rows.n
 
     @property
     def with_rows(self) -> Engine:
-        """The engine, or `InputError` if it was left out of a pickle."""
+        """Engine, or `InputError` if a pickle left it out."""
         if self.engine is None:
-            raise InputError(_PICKLED)
+            raise InputError(_NO_ROWS)
         return self.engine
 
     @property
     def known_rule(self) -> PowerProjector:
-        """The rule, or `InputError` if it could not be pickled."""
+        """Rule of projection, or `InputError` if a pickle left it out."""
         if self.rule is None:
             raise InputError("this posterior was pickled without its likelihood: infer anew")
         return self.rule
@@ -348,43 +347,43 @@ class SparseSolution:
         return rows
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances at the rows, each with its own site."""
+        """Return posterior means and variances at the rows, each with its own site."""
         return self._rows[0].copy(), self._rows[1].copy()
 
     def sites(self) -> Sites:
-        """Sites of f at the rows."""
+        """Return the sites of f at the rows."""
         engine = self.with_rows
         tau, nu = engine.sites
         for number in range(engine.rows.chunks):
-            some = engine.rows.slice(number)
-            prior = engine.rows.others(some)[2]
+            block = engine.rows.slice(number)
+            prior = engine.rows.others(block)[2]
             if prior is not None:
-                nu[some] += tau[some] * prior
+                nu[block] += tau[block] * prior
         return Sites(tau, nu)
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some rows."""
+        """Return leave-one-out log densities of selected rows."""
         return self._rows[2].copy() if rows is None else leave_out(self.with_rows, rows)
 
     def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Means and variances of some rows by the others, as likelihoods take them."""
+        """Return leave-one-out means and variances of rows, as the likelihood sees them."""
         return without_site(self.with_rows, rows)
 
     def least(self) -> tuple[float, int]:
-        """The least leave-one-out log density, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         return self.lowest
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Latent means and variances at points (T, d), in O(T M^2)."""
+        """Return latent means and variances at points (T, d), in O(T M^2)."""
         points, prior = self.checked(at, mean)
 
-        def of(some: slice) -> tuple[Array, Array]:
-            phi, rest = self.inducing.features(points[some])
+        def moments(block: slice) -> tuple[Array, Array]:
+            phi, residual = self.inducing.features(points[block])
             centre = phi @ self.weights
             solved = divide(phi, self.root)  # in place of phi
-            return centre, rest + np.einsum("nm,nm->n", solved, solved)
+            return centre, residual + np.einsum("nm,nm->n", solved, solved)
 
-        centre, variance = in_blocks(of, len(points), len(self.Z))
+        centre, variance = in_blocks(moments, len(points), len(self.Z))
         return centre + prior, variance
 
     def checked(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
@@ -395,39 +394,39 @@ class SparseSolution:
         return points, prior_mean(mean, self.prior, (len(points),))
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws at points (T, d), with what inducing inputs do not know of the prior."""
+        """Return joint samples at points (T, d), with the prior given the inducing values."""
         return draws(*self.joint(at, mean), count, rng)
 
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and covariances at points (T, d), with that as well."""
+        """Return joint means and covariances at points (T, d)."""
         if not at:
             raise InputError("draws take points: sample(X)")
         points, prior = self.checked(at, mean)
         n = len(points)
         require(squares(n, 3.0), f"joint draws at {n} points", "take fewer points")
         phi, _ = self.inducing.features(points)
-        centre, rest = phi @ self.weights, self.kernel(points) - phi @ phi.T
+        centre, residual = phi @ self.weights, self.kernel(points) - phi @ phi.T
         solved = divide(phi, self.root)  # in place of phi
-        return centre + prior, rest + solved @ solved.T
+        return centre + prior, residual + solved @ solved.T
 
     def gradient(self, change: Any) -> Array | float:
-        """Slope of EP's log evidence by the kernel's free log parameters."""
+        """Return the slope of EP's log evidence by the kernel's free log parameters."""
         if change is not None:
             raise InputError("this posterior knows its kernel: evidence_gradient() takes no dK")
-        found: Array = self.with_rows.evaluate(sweeps=0).by_theta
+        by_theta = self.with_rows.evaluate(sweeps=0).by_theta
         self.with_rows.release()
-        return found
+        return by_theta
 
     def observed(self) -> Observed:
         """Raise `InputError`: this engine has no covariance matrix of the rows."""
-        raise InputError(_DENSE)
+        raise InputError(_NO_COVARIANCE)
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Raise `InputError`, as `observed` does."""
-        raise InputError(_DENSE)
+        raise InputError(_NO_COVARIANCE)
 
     def facts(self) -> dict[str, Any]:
-        """What this engine adds to a summary."""
+        """Return the engine's entries of a summary."""
         return {"inducing": len(self.Z), "power": self.power}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
@@ -435,12 +434,12 @@ class SparseSolution:
         return (points,)
 
     def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> SparseSolution:
-        """The same in other units of the inputs: the same kernel and Z in those."""
+        """Return the solution in other units of the inputs."""
         Z = unscaled(self.Z)
         return replace(self, kernel=kernel, Z=Z, inducing=self.inducing.on(kernel, Z))
 
     def base(self, log_evidence: float, n: int) -> Base:
-        """What the rows leave to those that come later."""
+        """Return the base of later rows: the posterior of w given these."""
         h = self.root @ (self.root.T @ self.weights)
         state = State(self.inducing, self.known_rule, self.root, h, self.weights)
         return Base(state, log_evidence, n)

@@ -1,4 +1,4 @@
-"""What a chunk is given: the inducing inputs, the rule of projection, the posterior of w."""
+"""State of sparse inference: projection rule, posterior of w, and sums over chunks."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ class State:
 
     @cached_property
     def rounded(self) -> Any:
-        """The root in the dtype of the features."""
+        """Root in the dtype of the features."""
         return self.root.astype(self.inducing.dtype, copy=False)
 
     @cached_property
     def B(self) -> Array:
-        """What sites have added to the identity, packed."""
+        """Sum of the sites' precisions of w, B - I, packed."""
         return packed(self.root @ self.root.T - np.eye(len(self.root)))
 
     def relocated(self, h: Array) -> State:
-        """Return the state of other means, B as it is."""
+        """Return the state with another h and the same B."""
         return State(self.inducing, self.rule, self.root, h, _solved(self.root, h))
 
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """What `n` rows seen before have left: the posterior of w, and their log evidence.
+    """Posterior of w given `n` earlier rows, and their log evidence.
 
-    Their sites stay as they are; these add up to `B` and `h` of this posterior.
+    The sites of the earlier rows are fixed, and sum to `B` and `h` of this posterior.
     """
 
     state: State
@@ -88,7 +88,7 @@ def with_base(sums: dict[str, Any], base: Base | None) -> dict[str, Any]:
 def posterior_of(
     inducing: InducingInputs, rule: PowerProjector, sums: dict[str, Any], base: Base | None = None
 ) -> State:
-    """Return the posterior of the sums "B" (packed) and "h" over all rows, and of earlier ones.
+    """Return the posterior of the sums "B" (packed) and "h" over rows and earlier rows.
 
     Raises
     ------
@@ -109,41 +109,40 @@ def posterior_of(
 
 
 def prior_of(inducing: InducingInputs, rule: PowerProjector, base: Base | None = None) -> State:
-    """Return the posterior of no sites."""
+    """Return the state without sites: the prior, or the posterior of earlier rows."""
     if base is not None:
         return posterior_of(inducing, rule, {"B": base.state.B, "h": base.state.h})
-    none = np.zeros(inducing.size)
-    return State(inducing, rule, np.eye(inducing.size), none, none)
+    zeros = np.zeros(inducing.size)
+    return State(inducing, rule, np.eye(inducing.size), zeros, zeros)
 
 
 def evidence(state: State, sums: dict[str, Any], base: Base | None = None) -> float:
-    """Return the log evidence of the sites that `state` belongs to; "terms" are their sum.
+    """Return the log evidence of the sites of `state`, given the sum of their terms.
 
-    Of the rows seen before as well, whose posterior is then what the others begin from.
+    It includes the evidence of earlier rows, whose posterior is the prior of the others.
     """
-    found = float(sums["terms"]) - float(np.sum(np.log(state.root.diagonal())))
+    rows_evidence = float(sums["terms"]) - float(np.sum(np.log(state.root.diagonal())))
     if base is None:
-        return found - 0.5 * float(state.mean @ state.mean)
+        return rows_evidence - 0.5 * float(state.mean @ state.mean)
     root = base.state.root
     moved = root.T @ (state.mean - base.state.mean)
-    before = base.log_evidence + float(np.sum(np.log(root.diagonal())))
-    return before + found - 0.5 * float(moved @ moved)
+    base_evidence = base.log_evidence + float(np.sum(np.log(root.diagonal())))
+    return base_evidence + rows_evidence - 0.5 * float(moved @ moved)
 
 
 def _solved(root: Array, h: Array) -> Array:
+    """Return B^-1 h by the lower factor of B."""
     half = solve_triangular(root, h, lower=True, check_finite=False)
-    found: Array = solve_triangular(root, half, lower=True, trans=1, check_finite=False)
-    return found
+    return np.asarray(solve_triangular(root, half, lower=True, trans=1, check_finite=False))
 
 
 # --- Reproducible sums over chunks
 #
-# Sums follow a binary tree over chunk numbers, so that their bits do not depend on the order.
-#
-# Chunk 2k is added to chunk 2k + 1, pairs to pairs, and so on. No more partial sums are held than
-# the chunks that are out of order.
+# Sums follow a binary tree over chunk numbers, so that their bits do not depend on the order of
+# computation: chunk 2k is added to chunk 2k + 1, pairs to pairs, and so on. The tree holds at most
+# as many partial sums as chunks are out of order.
 
-#: Named sums. "worst" is no sum: (size, row) of the row that changed most.
+#: Named sums. "worst" is a maximum: (size, row) of the row that changed most.
 Sums = dict[str, Any]
 
 
@@ -156,7 +155,7 @@ def add(left: Sums, right: Sums) -> Sums:
 
 
 class SumTree:
-    """Takes the sums of `count` chunks, from any thread and in any order."""
+    """Reproducible sum over `count` chunks, added by any thread in any order."""
 
     def __init__(self, count: int) -> None:
         self._waiting: dict[tuple[int, int], Sums] = {}
@@ -187,26 +186,26 @@ class SumTree:
 
 
 @lru_cache(maxsize=4)
-def _lower(size: int) -> NDArray[np.intp]:
-    """Where the lower triangle of (M, M) is among its numbers."""
+def _lower_indices(size: int) -> NDArray[np.intp]:
+    """Return the flat indices of the lower triangle of (M, M)."""
     return np.flatnonzero(np.tri(size, dtype=bool))
 
 
 def packed(square: Array) -> Array:
     """Return the lower triangle of (M, M) as a vector."""
-    return np.take(square, _lower(len(square)))
+    return np.take(square, _lower_indices(len(square)))
 
 
 def unpacked(vector: Array, size: int) -> Array:
-    """Return the lower triangle (M, M) that was `packed`; zeros above."""
+    """Return the lower triangle (M, M) of a packed vector, with zeros above."""
     square = np.zeros((size, size))
-    square.flat[_lower(size)] = vector
+    square.flat[_lower_indices(size)] = vector
     return square
 
 
 # --- Projection rule
 
-#: All that the method gives; what has its mean; log Z alone.
+#: Results of a projection: moments of the method; its mean only; log Z only.
 Wanted = Literal["sites", "means", "log_z"]
 
 
@@ -217,11 +216,11 @@ class PowerProjector:
     Attributes
     ----------
     projector : Projector
-        Where a table of the power ships, it looks there.
+        Uses a table of the power if one is shipped.
     power : float
     nonnegative : bool
-        Whether precisions are held at zero or above: no more than rounding where the likelihood is
-        log-concave.
+        True if precisions are held at zero or above; for log-concave likelihoods this only removes
+        rounding.
     """
 
     def __init__(self, projector: Projector, power: float = 1.0, bounded: bool = False) -> None:
@@ -252,13 +251,13 @@ class PowerProjector:
     ) -> tuple[Array, Array, Array, Array]:
         """Project cavities N(mean, std^2), all of shape (n,).
 
-        With `whole` the likelihoods are not raised to the power of power EP.
+        If `whole`, likelihoods are not raised to the power of power EP.
 
         Returns
         -------
         log_z, mean, std, where : ndarray, shape (n,)
-            Where a lookup was: `INSIDE` or `OUTSIDE_GRID` of `qpruntime.projection.site_kernel`, or
-            0.
+            Normalisers, moments, and the place of a lookup: `INSIDE` or `OUTSIDE_GRID` of
+            `qpruntime.projection.site_kernel`, or 0.
 
         Raises
         ------

@@ -184,7 +184,7 @@ def test_in_other_units_and_with_little_memory(monkeypatch):
     moved = moved_to(local, kernel, X * units, lambda inputs: inputs * units)
     np.testing.assert_allclose(moved.predict(POINTS * units), expected, **CLOSE)
     # Features of few places at a time, made again and again, in single precision.
-    monkeypatch.setattr(blocks, "_DOUBLE", 0.0)
+    monkeypatch.setattr(blocks, "_DOUBLE_BYTES", 0.0)
     store = blocks.NeighbourFeatures.__init__
     few = lambda self, *given: store(self, *given, memory=48.0 * 12)  # noqa: E731
     monkeypatch.setattr(blocks.NeighbourFeatures, "__init__", few)
@@ -221,7 +221,7 @@ def test_equal_rows_are_found_in_any_order():
 
 def test_features_are_made_in_single_precision_only_where_that_is_right(monkeypatch):
     """Neighbours of nearly equal inducing inputs have features that single precision loses."""
-    monkeypatch.setattr(blocks, "_DOUBLE", 0.0)
+    monkeypatch.setattr(blocks, "_DOUBLE_BYTES", 0.0)
     smooth = ConstantKernel(1e4) * RBF([3.0, 3.0])
     local = infer_sparse(X, LABELS, smooth, X[:40], nearest=9, method="ep")
     made = local._solution._ground._features
