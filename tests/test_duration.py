@@ -101,7 +101,7 @@ def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkey
 
 
 def test_progress_without_a_terminal_is_lines(capsys):
-    with progress.reporting(1, "evidence", 1) as report:
+    with progress.evaluation_reports(1, "evidence", 1) as report:
         kernel = ConstantKernel(1.0, "fixed") + 2.0 * RBF([3.0, 4.0])
         named = progress.named(report, kernel, ("scale",))
         named(np.log([2.0, 3.0, 4.0, 5.0]), -1.5)
@@ -110,7 +110,7 @@ def test_progress_without_a_terminal_is_lines(capsys):
         "k2__k2__length_scale[1]=4, scale=5\n"
     )
     assert progress.named(None, kernel, ()) is None
-    with progress.reporting(0, "evidence", 1) as report:
+    with progress.evaluation_reports(0, "evidence", 1) as report:
         assert report is None
 
 
@@ -119,7 +119,7 @@ def test_progress_on_a_terminal(rich, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     if not rich:
         monkeypatch.setattr(progress, "_has_rich", lambda: False)
-    with progress.reporting(1, "evidence", 2) as report:
+    with progress.evaluation_reports(1, "evidence", 2) as report:
         for _ in range(3):
             report(np.zeros(1), -2.0, ("length_scale",))
     shown = capsys.readouterr().err

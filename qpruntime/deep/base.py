@@ -26,7 +26,7 @@ from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.sparse.data import is_lazy
 from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
 from qpruntime.learning.options import Inducing
-from qpruntime.learning.progress import both
+from qpruntime.learning.progress import call_both
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import Likelihood
 
@@ -90,7 +90,7 @@ class DeepGP(BaseEstimator):
             found, count = [], _count(self.inducing)
             for y in targets:
                 layers = first_layers(some, self.hidden, count, self.linear_mean, rng)
-                report = both(shown, self.callback)
+                report = call_both(shown, self.callback)
                 feed = feed_of(X, y, weight, units)
                 one = train(layers, feed, plan, rng, report)
                 if plan.polish and one.converged:

@@ -21,7 +21,7 @@ from qpruntime.deep.batches import Feed
 from qpruntime.deep.layers import Batch, Layer, Layers, energy
 from qpruntime.deep.predictive import ByKernel, evidence
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
-from qpruntime.learning.progress import drawn_bar, time_left
+from qpruntime.learning.progress import progress_bar, time_left
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
@@ -259,7 +259,7 @@ def reporting(verbose: int, steps: int, processes: int) -> Iterator[Report | Non
         left = (time.perf_counter() - begun) / whole * (total - whole)
         return whole, f"step {whole} of {total}, energy {energy:.6g}{time_left(left)}"
 
-    with drawn_bar(total) if verbose == 1 else contextlib.nullcontext(None) as update:
+    with progress_bar(total) if verbose == 1 else contextlib.nullcontext(None) as update:
         printed = 0
 
         def report(done: int, energy: float) -> None:

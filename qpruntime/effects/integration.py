@@ -17,7 +17,7 @@ from qpruntime._validation import choice
 from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
 from qpruntime.effects.optimise import Mode, curvature
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
-from qpruntime.learning.hyper_integration.designs import directions, lattice, stretched
+from qpruntime.learning.hyper_integration.designs import directions, lattice, stretched_composite
 
 __all__ = ["INTEGRATIONS", "HyperNodes", "integrate"]
 
@@ -119,7 +119,7 @@ def integrate(
     if how == "grid":
         z, found, logs, base = lattice(at, p, centre, _SPACING[p], _DROP)
     else:
-        z, found, logs, base = stretched(at, p, centre)
+        z, found, logs, base = stretched_composite(at, p, centre)
     weights = base * np.exp(logs - logs.max())
     weights = weights / weights.sum()
     # What weighs nothing would cost a factorisation in every prediction.

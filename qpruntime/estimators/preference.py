@@ -46,7 +46,7 @@ from qpruntime.learning.default_kernel import own_start, preference_start
 from qpruntime.learning.hyperpriors import priors_of
 from qpruntime.learning.options import Integrate, Search, integrate_of
 from qpruntime.learning.settings import Data, Settings, generator, search_of
-from qpruntime.learning.train_operator import train_along
+from qpruntime.learning.train_operator import train_operator
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import Inference, Projector
@@ -216,7 +216,7 @@ class GPPreference(Savable, BaseEstimator):
             prior = priors_of(settings.search.priors, begin.kernel, {})
             begin = replace(begin, log_prior=prior)
         data = Data(points, np.ones(functionals.n), projector, np.zeros(len(points)), weights)
-        fit = train_along(data, begin, settings, functionals, generator(self.random_state))
+        fit = train_operator(data, begin, settings, functionals, generator(self.random_state))
         draft = draft_of(self)
         draft._rows_, draft._named_, draft.X_train_ = items.rows, items.names is not None, points
         draft._last_ = None if when is None else float(when.max())

@@ -33,26 +33,27 @@ __all__ = [
 # --- Default kernel of utilities
 
 _PREFERENCE_VARIANCE_BOUNDS, _SPREAD_BOUNDS, _SPAN_BOUNDS = (1e-4, 1e6), (1e-3, 1e3), (1e-2, 1e2)
-# Medians of the variance and of its drift in time, where that of the noise is 1; deviations of
-# their logarithms, and of those of length-scales.
+# Prior medians of the variance and of its drift in time, in units of the noise variance, and
+# standard deviations of the logarithms of variances and of length-scales.
 _VARIANCE, _DRIFT, _VARIANCE_SPREAD, _LENGTH_SPREAD = 1.0, 0.3, 2.0, 1.5
-# The best of these is where lengths begin: of features in units of sqrt(d) spreads, of time in
-# units of its range.
+# The search starts at the best of these length-scales: features are in units of sqrt(d) times their
+# spread, times in units of their range.
 _FEATURES, _TIMES = (1.0, 0.25), (1.0, 0.25, 0.05)
 
 
 def preference_start(spread: Array | None, span: float | None) -> Start:
-    """Return where to begin.
+    """Return the start of a search for the utility of items.
 
-    Items with features have a Matérn 5/2 of them, of one length-scale a feature; those without
-    have values of their own. With times a share of the utility drifts, as a Matérn 3/2.
+    Items with features have a Matérn 5/2 kernel with one length-scale per feature, and items
+    without features have independent values. If there are times, a part of the utility drifts as a
+    Matérn 3/2 process.
 
     Parameters
     ----------
     spread : ndarray, shape (d,), or None
-        Of features; None for items with names. Features of spread 0 are ignored.
+        Spread of the features, or None for items with names. Features of spread 0 are ignored.
     span : float or None
-        The range of times; None if there are none.
+        Range of the times, or None if there are none.
     """
     width = 1 if spread is None else spread.size
     items, lengths = _items(spread, span is None)
@@ -76,13 +77,14 @@ def preference_start(spread: Array | None, span: float | None) -> Start:
 
 
 def own_start(kernel: Kernel) -> Start:
-    """Return where to begin with a kernel that is given.
+    """Return the start for a kernel that the user gives.
 
-    The noise of a comparison is 1: a kernel that learns, but has no variance that is free, is
-    multiplied by one.
+    The noise variance of a comparison is 1, so a kernel without a free variance is multiplied by
+    one.
     """
     if kernel.n_dims and not any(
-        one.name.endswith("constant_value") and not one.fixed for one in kernel.hyperparameters
+        parameter.name.endswith("constant_value") and not parameter.fixed
+        for parameter in kernel.hyperparameters
     ):
         return Start(ConstantKernel(1.0, _PREFERENCE_VARIANCE_BOUNDS) * kernel)
     return Start(kernel)
@@ -106,38 +108,40 @@ def _items(spread: Array | None, alone: bool) -> tuple[Kernel, int]:
 
 # --- Default kernel
 #
-# Features are centred and divided by their spread, so that the optimiser sees numbers without units
-# and one length-scale; the fitted kernel is returned in units of the features, as scikit-learn
-# writes it. `docs/defaults.md` says why it is this one. Nothing here knows likelihoods.
+# Features are centred and divided by their spread, so that the optimiser works with numbers without
+# units and one length-scale. The fitted kernel is returned in the units of the features, as
+# scikit-learn writes it. `docs/defaults.md` gives the reasons for this kernel. It does not depend
+# on the likelihood.
 
-# The length-scale begins where the evidence is highest among these, in units of the square root of
-# the number of features, which is about the distance of two rows over sqrt(2).
+# The search starts at the length-scale with the highest evidence among these, in units of the
+# square root of the number of features, which is about the distance of two rows over sqrt(2).
 _LENGTHS = (1.0, 1.0 / 4.0, 1.0 / 16.0, 1.0 / 64.0)
 _LENGTH_BOUNDS = (1e-3, 1e3)
 _VARIANCE_BOUNDS = (1e-6, 1e8)
-# A level that differs from the others hardly, and one that knows nothing of them.
+# The lower bound is a level that hardly differs from the others, the upper one a level without any
+# similarity to them.
 _DISSIMILARITY_BOUNDS = (1e-6, 1e2)
-# Length-scales of single features may be so much longer.
+# Upper bound of the length-scale of a single feature, as a multiple of that of the shared one.
 _IRRELEVANT = 1e3
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where an optimiser begins.
+    """Start of a search for hyper-parameters.
 
     Attributes
     ----------
     kernel : scikit-learn kernel
     log_prior : callable or None
-        Of the kernel's log parameters, or of theirs and then those of the likelihood, and its
-        gradient; it is added to the objective.
+        Log density of the log parameters of the kernel, or of the kernel and the likelihood, with
+        its gradient. It is added to the objective.
     thetas : tuple of ndarray
-        Log parameters, of which the best is the start; those of the kernel if there are none.
-        Those of the likelihood may follow.
+        Candidate log parameters of the kernel, perhaps followed by those of the likelihood. The
+        best one is the start; without any, the kernel's own parameters are.
     by_feature : int
-        Of how many features each may get a length-scale of its own; 0 if none may.
+        Number of features that may get a length-scale each; 0 for none.
     others : tuple of Start
-        Further kernels, of which the one with the best optimum is taken.
+        Starts with other kernels. The kernel with the best optimum is used.
     """
 
     kernel: Kernel
@@ -147,17 +151,17 @@ class Start:
     others: tuple[Start, ...] = ()
 
     def refined(self, optimum: Array) -> Start:
-        """Where to begin with a length-scale for each feature: at the optimum of a common one."""
+        """Return the start with one length-scale per feature at the optimum of a shared one."""
         theta = optimum[: self.kernel.n_dims]
         (low, high), count = self.kernel.bounds[-1], self.by_feature
         lengths = np.full(count, math.exp(theta[-1]))
         kernel = self.kernel.clone_with_theta(theta)
         prior = self.log_prior
-        own = each_column(kernel.k2.k2, _IRRELEVANT)
-        if own is not None:
-            start = np.concatenate([theta[:2], own.theta, optimum[theta.size :]])
+        by_column = each_column(kernel.k2.k2, _IRRELEVANT)
+        if by_column is not None:
+            start = np.concatenate([theta[:2], by_column.theta, optimum[theta.size :]])
             prior = LogNormal(prior.mean[:2], prior.deviation[:2])
-            return Start(kernel.k1 + kernel.k2.k1 * own, prior, (start,))
+            return Start(kernel.k1 + kernel.k2.k1 * by_column, prior, (start,))
         bounds = math.exp(low), _IRRELEVANT * math.exp(high)
         shape = clone(kernel.k2.k2).set_params(length_scale=lengths, length_scale_bounds=bounds)
         start = np.concatenate([theta[:-1], np.repeat(theta[-1], count), optimum[theta.size :]])

@@ -16,12 +16,13 @@ from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import quickest
 from qpruntime.learning.objective import OBJECTIVES, KernelFamily, Objective, settle_fast
-from qpruntime.learning.progress import USUAL_EVALUATIONS, expect
+from qpruntime.learning.progress import USUAL_EVALUATIONS, announce_duration
 from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["Dense", "least_bytes"]
 
-# N x N arrays beside those of the kernel: a factor, its inverse, and of an evaluation the slope.
+# Number of N x N arrays beside those of the kernel: a factor and its inverse for inference, and the
+# slope for an evaluation.
 _INFERENCE, _SLOPE = 2.0, 1.0
 
 
@@ -48,7 +49,7 @@ class Dense:
 
     @property
     def objective(self) -> type[Objective]:
-        """What is maximised."""
+        """Objective class to maximise."""
         return OBJECTIVES[self.settings.search.objective]
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
@@ -60,16 +61,16 @@ class Dense:
         )
 
     def expect(self, data: Data, kernel: Kernel) -> None:
-        """Say before how long a fit will take, if that is long."""
+        """Announce how long a fit will take if that is long."""
         runs = 1 + self.settings.search.restarts
-        # Of given kernels each further parameter takes some more; the default's starts are close.
-        each = min(12 + 3 * kernel.n_dims, 80) if self.settings.given else USUAL_EVALUATIONS
+        # Each further parameter of a given kernel takes more; the default kernel starts close.
+        evaluations = min(12 + 3 * kernel.n_dims, 80) if self.settings.given else USUAL_EVALUATIONS
         concave = data.projector.likelihood.log_concave
-        expect(len(data.X), runs * each, self._fewer, concave)
+        announce_duration(len(data.X), runs * evaluations, self._fewer, concave)
 
     @property
     def _fewer(self) -> str:
-        """What takes inducing points here: where the policy does not act, a number of them."""
+        """Argument that fits the same data with inducing points."""
         settings = self.settings
         return "inducing=200" if settings.given or settings.auto is not None else 'inducing="auto"'
 

@@ -21,7 +21,7 @@ from qpruntime.errors import InputError
 
 __all__ = ["PRIORS", "Priors", "checked_priors", "priors_of"]
 
-#: Names, and what each number is.
+#: Names of priors, and what each number means.
 PRIORS = {
     "half-normal": ("scale",),
     "log-normal": ("median", "deviation of the logarithm"),
@@ -31,14 +31,14 @@ PRIORS = {
     "pc-deviation": ("deviation", "probability of more"),
     "pc-length": ("length", "probability of less", "dimensions"),
 }
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-# Differences of fourth order in the logarithm, for distributions of SciPy's.
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+# Step of the fourth-order differences in the logarithm for distributions of SciPy.
 _STEP = 1e-3
-# In place of the log density where there is none.
-_NOWHERE = -1e10
+# Value that stands for the log density outside the support.
+_OUTSIDE_SUPPORT = -1e10
 
 
-def checked_priors(given: Any) -> dict[str, Any] | None:
+def checked_priors(user_priors: Any) -> dict[str, Any] | None:
     """Return ``priors=`` as it is stored: tuples of a name and numbers, or frozen distributions.
 
     Raises
@@ -46,14 +46,16 @@ def checked_priors(given: Any) -> dict[str, Any] | None:
     InputError
         If a prior is neither.
     """
-    if given is None:
+    if user_priors is None:
         return None
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+    if not isinstance(user_priors, Mapping) or not all(
+        isinstance(name, str) for name in user_priors
+    ):
         raise InputError(
             'priors must be None or a dict by names of parameters, such as {"length_scale": '
-            f'("inverse-gamma", 3.0, 2.0)}}, got {shown(given)}'
+            f'("inverse-gamma", 3.0, 2.0)}}, got {shown(user_priors)}'
         )
-    return {name: _checked(name, prior) for name, prior in given.items()}
+    return {name: _checked(name, prior) for name, prior in user_priors.items()}
 
 
 def _checked(name: str, prior: Any) -> Any:
@@ -87,10 +89,10 @@ def _named(kind: str, numbers: Sequence[float], t: float) -> tuple[float, float]
     x = math.exp(min(t, 700.0))
     if kind == "half-normal":
         square = (x / a) ** 2
-        return math.log(2.0 / a) - _HALF_LOG_2PI - 0.5 * square + t, 1.0 - square
+        return math.log(2.0 / a) - HALF_LOG_2PI - 0.5 * square + t, 1.0 - square
     if kind == "log-normal":
         z = (t - math.log(a)) / b
-        return -0.5 * z * z - math.log(b) - _HALF_LOG_2PI, -z / b
+        return -0.5 * z * z - math.log(b) - HALF_LOG_2PI, -z / b
     if kind == "gamma":
         value = a * (t - math.log(b)) - x / b - math.lgamma(a)
         return value, a - x / b
@@ -118,7 +120,7 @@ def _of(prior: Any, t: float) -> tuple[float, float]:
         value, *at = np.asarray(prior.logpdf(np.exp(t + steps)), dtype=float) + t + steps
         slope = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / (12.0 * _STEP)
     if not (math.isfinite(value) and math.isfinite(slope)):
-        return _NOWHERE, 0.0
+        return _OUTSIDE_SUPPORT, 0.0
     return float(value), float(slope)
 
 
@@ -135,56 +137,58 @@ class Priors:
     placed: tuple[tuple[int, Any], ...]
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
-        """Log density at theta and its gradient, of its size."""
+        """Return the log density at theta and its gradient."""
         total, slope = 0.0, np.zeros(theta.size)
         for place, prior in self.placed:
-            value, own = _of(prior, float(theta[place]))
+            value, parameter_slope = _of(prior, float(theta[place]))
             total += value
-            slope[place] += own
+            slope[place] += parameter_slope
         return total, slope
 
 
 def priors_of(
-    given: Mapping[str, Any] | None, kernel: Kernel, learnt: Mapping[str, Any]
+    user_priors: Mapping[str, Any] | None, kernel: Kernel, learnt: Mapping[str, Any]
 ) -> Priors | None:
-    """Return the prior of a kernel's log parameters and, behind them, of those of a likelihood.
+    """Return the prior of the log parameters of a kernel and then of a likelihood.
 
     Parameters
     ----------
-    given : mapping or None
-        By names of parameters: whole ones, as in ``kernel.hyperparameters``, or their ends, of all
-        that end so.
+    user_priors : mapping or None
+        Priors by names of parameters: full names, as in ``kernel.hyperparameters``, or endings,
+        which mean all parameters whose names end so.
     kernel : scikit-learn kernel
     learnt : mapping
-        By names of the parameters of the likelihood that are learnt.
+        Learnt parameters of the likelihood by name.
 
     Raises
     ------
     InputError
-        If a name is that of no free parameter, or of two priors, or the density is 0 at the start.
+        If a name fits no free parameter or has two priors, or the density is 0 at the start.
     """
-    if not given:
+    if not user_priors:
         return None
     names = [h.name for h in kernel.hyperparameters if not h.fixed for _ in range(h.n_elements)]
     names += list(learnt)
-    found: dict[int, Any] = {}
-    for name, prior in given.items():
-        places = [k for k, own in enumerate(names) if own == name]
-        places = places or [k for k, own in enumerate(names) if own.endswith(f"__{name}")]
-        if not places:
+    by_index: dict[int, Any] = {}
+    for name, prior in user_priors.items():
+        indices = [k for k, parameter in enumerate(names) if parameter == name]
+        indices = indices or [
+            k for k, parameter in enumerate(names) if parameter.endswith(f"__{name}")
+        ]
+        if not indices:
             raise InputError(
                 f"priors name {name!r}{meant(name, names)}, which is no free parameter; there are: "
                 + (", ".join(dict.fromkeys(names)) or "none")
             )
-        for place in places:
-            if place in found:
-                raise InputError(f"two of priors are of {names[place]!r}: give one")
-            found[place] = prior
+        for index in indices:
+            if index in by_index:
+                raise InputError(f"two of priors are of {names[index]!r}: give one")
+            by_index[index] = prior
     theta = kernel.theta
-    for place, prior in found.items():
-        if place < theta.size and not _of(prior, float(theta[place]))[0] > _NOWHERE:
+    for index, prior in by_index.items():
+        if index < theta.size and not _of(prior, float(theta[index]))[0] > _OUTSIDE_SUPPORT:
             raise InputError(
-                f"the prior of {names[place]} has no density at {math.exp(theta[place]):g}, where "
+                f"the prior of {names[index]} has no density at {math.exp(theta[index]):g}, where "
                 "the kernel begins: begin inside its support"
             )
-    return Priors(tuple(sorted(found.items(), key=lambda pair: pair[0])))
+    return Priors(tuple(sorted(by_index.items(), key=lambda pair: pair[0])))

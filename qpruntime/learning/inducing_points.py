@@ -1,7 +1,8 @@
-"""Where inducing inputs begin, and how many of them a tolerance takes.
+"""Starting positions of inducing points, and how many of them a tolerance needs.
 
-Clusters of a sample, if their number is known; rows of it by pivoted Cholesky, the one with the
-largest residual variance next, if only the share of the variance is that they may leave out.
+If their number is known, they are cluster centres of a sample. If only the share of the variance
+that they may leave is known, they are rows selected by a pivoted Cholesky factorisation, which
+takes the row with the largest residual variance next.
 """
 
 from __future__ import annotations
@@ -26,20 +27,29 @@ from qpruntime.inference.sparse.data import sample as read_rows
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
 
-__all__ = ["SAMPLE", "clusters", "enough", "first", "pivots", "rows_at", "sample", "tell"]
+__all__ = [
+    "SAMPLE",
+    "choose_inducing_points",
+    "clusters",
+    "first",
+    "pivots",
+    "rows_at",
+    "sample",
+    "tell",
+]
 
 _LOG = logging.getLogger("qpruntime")
 
-#: For "auto": the share of the prior variance that rows of a sample may be left with, and between
-#: how many inducing inputs that is sought.
-TOLERANCE, FEWEST, MOST = 0.05, 50, 1000
+#: Share of the prior variance that "auto" may leave of the rows of a sample, and the limits of its
+#: number of inducing points.
+TOLERANCE, MIN_POINTS, MAX_POINTS = 0.05, 50, 1000
 
-#: Rows that inducing inputs are chosen from, at most.
+#: Largest number of rows that inducing points are chosen from.
 SAMPLE = 20_000
 # Rows of a batch of the clustering, and passes over the sample.
 _BATCH, _PASSES = 2048, 10
-# Inducing inputs that coincide in the features are moved apart by this share of their spread.
-_APART = 1e-3
+# Inducing points with equal features are moved apart by this share of the features' spread.
+_SEPARATION = 1e-3
 _NONE: Mapping[int, float] = MappingProxyType({})
 
 
@@ -64,26 +74,28 @@ def clusters(
 ) -> Array:
     """Return centres (M, d) of the rows of X (N, d), by k-means++ and mini-batches.
 
-    In columns of levels a centre has the level that most of its rows have.
+    A centre has the most frequent level of its rows in each categorical column.
 
     Parameters
     ----------
     X : ndarray, shape (N, d)
     count : int
-        M, at most N.
+        Number M of centres, at most N.
     rng : Generator
     units : ndarray, shape (d,), optional
-        What distances are measured in, such as length-scales; 1 by default.
+        Units of distances, such as length-scales; 1 by default.
     levels : mapping of int to float, optional
-        Squared distances of two levels that differ, by column; of `levels_of`.
+        Squared distance of two different levels by column, from `levels_of`.
     """
     scale = np.ones(X.shape[1]) if units is None else units
     with np.errstate(invalid="ignore"):
         points = X[sample(len(X), SAMPLE, rng)]
         spelt = [Spelt.of(points[:, k], k, square) for k, square in levels.items()]
         points = np.delete(points, list(levels), axis=1) / np.delete(scale, list(levels))
-        points = np.column_stack([points, *(one.rows for one in spelt)]) if levels else points
-    found = MiniBatchKMeans(
+        points = (
+            np.column_stack([points, *(encoding.rows for encoding in spelt)]) if levels else points
+        )
+    clustering = MiniBatchKMeans(
         count,
         batch_size=_BATCH,
         max_iter=_PASSES,
@@ -92,13 +104,13 @@ def clusters(
     )
     # Threads of OpenMP do not survive a fork, and the child would wait for them without end.
     with threadpool_limits(1, "openmp"), warnings.catch_warnings():
-        # Fewer distinct rows than centres: some coincide, and are moved apart below.
+        # If there are fewer distinct rows than centres, some coincide and are moved apart below.
         warnings.simplefilter("ignore")
-        centres = found.fit(points).cluster_centers_
+        centres = clustering.fit(points).cluster_centers_
     if levels:
         return _at_levels(centres, X, scale, spelt, rng)
-    finite = np.isfinite(scale)
-    centres = np.where(finite, centres * np.where(finite, scale, 1.0), X[0])
+    is_finite = np.isfinite(scale)
+    centres = np.where(is_finite, centres * np.where(is_finite, scale, 1.0), X[0])
     return _apart(centres, X.std(axis=0), rng)
 
 
@@ -128,89 +140,96 @@ class Spelt:
 def _at_levels(
     centres: Array, X: Array, scale: Array, spelt: Sequence[Spelt], rng: np.random.Generator
 ) -> Array:
-    """Centres with codes in columns of levels; those that coincide are apart in their numbers."""
+    """Return centres with codes in categorical columns.
+
+    Centres that coincide are moved apart in their numeric columns.
+    """
     Z = np.tile(X[:1], (len(centres), 1))
-    numbers = [k for k in range(X.shape[1]) if k not in {one.column for one in spelt}]
-    for at, k in enumerate(numbers):
+    numeric_columns = [
+        k for k in range(X.shape[1]) if k not in {encoding.column for encoding in spelt}
+    ]
+    for position, k in enumerate(numeric_columns):
         if np.isfinite(scale[k]):
-            Z[:, k] = centres[:, at] * scale[k]
-    first = len(numbers)
-    for one in spelt:
-        Z[:, one.column] = one.known[centres[:, first : first + one.known.size].argmax(axis=1)]
-        first += one.known.size
+            Z[:, k] = centres[:, position] * scale[k]
+    first = len(numeric_columns)
+    for encoding in spelt:
+        Z[:, encoding.column] = encoding.known[
+            centres[:, first : first + encoding.known.size].argmax(axis=1)
+        ]
+        first += encoding.known.size
     spread = np.zeros(X.shape[1])
-    spread[numbers] = X[:, numbers].std(axis=0)
-    # Levels alone have no more places than there are rows that differ.
+    spread[numeric_columns] = X[:, numeric_columns].std(axis=0)
+    # Categorical columns alone allow no more centres than distinct rows.
     return _apart(Z, spread, rng) if spread.any() else np.unique(Z, axis=0)
 
 
 def levels_of(kernel: Any) -> dict[int, float]:
-    """Columns that a kernel takes for levels, and how far two of them are: twice -log k."""
-    found: dict[int, float] = {}
-    _collect(read(kernel), found)
-    return found
+    """Return the squared distance of two levels, -2 log k, for each categorical column."""
+    squared_distances: dict[int, float] = {}
+    _collect(read(kernel), squared_distances)
+    return squared_distances
 
 
-def _collect(node: Node, found: dict[int, float]) -> None:
+def _collect(node: Node, squared_distances: dict[int, float]) -> None:
     if isinstance(node, (Added, Multiplied)):
-        _collect(node.one, found)
-        _collect(node.two, found)
+        _collect(node.one, squared_distances)
+        _collect(node.two, squared_distances)
     elif isinstance(node, Seen):
         inner: dict[int, float] = {}
         _collect(node.inner, inner)
-        found |= {int(node.kernel.columns[k]): square for k, square in inner.items()}
+        squared_distances |= {int(node.kernel.columns[k]): square for k, square in inner.items()}
     elif node.parts.levels:
         similar = np.maximum(node.kernel.similarity, 1e-20)
         pairs = zip(node.kernel.columns, -2.0 * np.log(similar), strict=True)
-        found |= {int(k): float(square) for k, square in pairs}
+        squared_distances |= {int(k): float(square) for k, square in pairs}
 
 
 def _apart(Z: Array, spread: Array, rng: np.random.Generator) -> Array:
     """Move inputs that coincide, which add nothing to each other."""
     _, first = np.unique(Z, axis=0, return_index=True)
     again = np.setdiff1d(np.arange(len(Z)), first)
-    Z[again] += _APART * spread * rng.standard_normal((again.size, Z.shape[1]))
+    Z[again] += _SEPARATION * spread * rng.standard_normal((again.size, Z.shape[1]))
     return Z
 
 
 def pivots(
-    kernel: Any, X: Array, most: int, tolerance: float, rng: np.random.Generator
+    kernel: Any, X: Array, max_rows: int, tolerance: float, rng: np.random.Generator
 ) -> tuple[Array, float]:
-    """Choose rows until what they leave of the prior variance is below a share of it.
+    """Select rows until their residual prior variance is below a share of the whole.
 
     Parameters
     ----------
     kernel : scikit-learn kernel
-        With the parameters that the inputs are chosen for.
+        Kernel with its parameters.
     X : ndarray, shape (N, d)
-        Of more than `SAMPLE` rows, so many are drawn.
-    most : int
-        Rows chosen at most.
+        Rows; if there are more than `SAMPLE`, a sample of that size is used.
+    max_rows : int
+        Largest number of selected rows.
     tolerance : float
-        Of sum r_n / sum k_nn, where r_n is the variance of f(x_n) given f(Z). White noise is in
-        neither.
+        Limit of sum r_n / sum k_nn, where r_n is the variance of f(x_n) given f(Z). Neither sum
+        includes white noise.
 
     Returns
     -------
     Z : ndarray, shape (M, d)
     error : float
-        The share reached.
+        Share of the prior variance that is left.
     """
-    some = X[sample(len(X), SAMPLE, rng)]
-    n = len(some)
-    most = min(most, n)
-    residual = diagonal(kernel, some, noise=False)
+    rows = X[sample(len(X), SAMPLE, rng)]
+    n = len(rows)
+    max_rows = min(max_rows, n)
+    residual = diagonal(kernel, rows, noise=False)
     total, start = float(residual.sum()), residual.copy()
     # Columns of the pivoted factor, in the order that a product with its rows takes.
-    factor = np.empty((n, most), order="F")
+    factor = np.empty((n, max_rows), order="F")
     chosen: list[int] = []
-    while len(chosen) < most and residual.sum() > tolerance * total:
+    while len(chosen) < max_rows and residual.sum() > tolerance * total:
         best = int(np.argmax(residual))
         pivot = float(residual[best])
         if pivot <= 1e-10 * start[best]:
             break  # what is left is rounding
         k = len(chosen)
-        column = cross_covariance(kernel, some, some[best : best + 1])[:, 0]
+        column = cross_covariance(kernel, rows, rows[best : best + 1])[:, 0]
         if k:
             column = dgemv(-1.0, factor[:, :k], factor[best, :k], beta=1.0, y=column)
         column /= np.sqrt(pivot)
@@ -218,7 +237,7 @@ def pivots(
         residual = np.maximum(residual - column * column, 0.0)
         residual[best] = 0.0
         chosen.append(best)
-    return some[chosen], float(residual.sum()) / total
+    return rows[chosen], float(residual.sum()) / total
 
 
 def first(
@@ -227,17 +246,17 @@ def first(
     """Return the inducing inputs that parameters are first learnt with; "auto" begins with 200."""
     if isinstance(given, np.ndarray):
         return given
-    count = min(FEWEST * 4, len(X) // 4 or 1) if isinstance(given, str) else int(given)
+    count = min(MIN_POINTS * 4, len(X) // 4 or 1) if isinstance(given, str) else int(given)
     return clusters(X, count, rng, units(kernel, spread), levels_of(kernel))
 
 
-def enough(
+def choose_inducing_points(
     kernel: Kernel, X: Array, spread: Array, rng: np.random.Generator
 ) -> tuple[Array, float]:
-    """Return as many centres as `TOLERANCE` takes under a kernel, and the share that is left."""
-    most = min(MOST, len(X))
-    found, share = pivots(kernel, X, most, TOLERANCE, rng)
-    count = max(len(found), min(FEWEST, most))
+    """Return as many centres as `TOLERANCE` needs under a kernel, and the variance share left."""
+    max_points = min(MAX_POINTS, len(X))
+    pivot_rows, share = pivots(kernel, X, max_points, TOLERANCE, rng)
+    count = max(len(pivot_rows), min(MIN_POINTS, max_points))
     return clusters(X, count, rng, units(kernel, spread), levels_of(kernel)), share
 
 
@@ -255,10 +274,10 @@ def tell(count: int, share: float) -> None:
 
 
 def units(kernel: Kernel, spread: Array) -> Array:
-    """What distances of inputs are measured in: length-scales of each feature, else its spread."""
-    seen = _lengths(read(kernel), spread.size)
-    if seen is not None:
-        return np.where(np.isnan(seen), np.where(spread > 0.0, spread, 1.0), seen)
+    """Return the units of input distances: length-scales of each feature, or else its spread."""
+    length_scales = _lengths(read(kernel), spread.size)
+    if length_scales is not None:
+        return np.where(np.isnan(length_scales), np.where(spread > 0.0, spread, 1.0), length_scales)
     parameters = kernel.get_params()
     for name, value in parameters.items():
         if name.endswith("length_scale") and np.size(value) == spread.size > 1:
@@ -267,19 +286,22 @@ def units(kernel: Kernel, spread: Array) -> Array:
 
 
 def _lengths(node: Node, count: int) -> Array | None:
-    """Length-scales of a kernel beside one of levels, NaN where it has none; None for others."""
+    """Return the length-scales of a kernel beside categorical ones, or None for other kernels.
+
+    A feature without a length-scale has NaN.
+    """
     if isinstance(node, Added):
-        one = _lengths(node.one, count)
-        return _lengths(node.two, count) if one is None else one
+        first_length_scales = _lengths(node.one, count)
+        return _lengths(node.two, count) if first_length_scales is None else first_length_scales
     if isinstance(node, Multiplied):
         pair = node.one, node.two
-        for levels, other in (pair, pair[::-1]):
+        for levels, numeric in (pair, pair[::-1]):
             similar = isinstance(levels, Leaf) and levels.parts.levels
-            if similar and isinstance(other, Seen):
-                found = np.full(count, np.nan)
-                found[list(other.kernel.columns)] = getattr(
-                    other.kernel.kernel, "length_scale", np.nan
+            if similar and isinstance(numeric, Seen):
+                length_scales = np.full(count, np.nan)
+                length_scales[list(numeric.kernel.columns)] = getattr(
+                    numeric.kernel.kernel, "length_scale", np.nan
                 )
-                return found
+                return length_scales
         return _lengths(node.two, count)
     return None

@@ -1,8 +1,8 @@
-"""Whether a kernel that a user gives can learn from its data, and a start from the data if not.
+"""Checks of a user's kernel, and starting values from the data if it cannot learn.
 
-A covariance matrix that is diagonal, or constant, learns nothing from features whatever the labels:
-gradients are zero, and an optimiser stays where it is, content. What is found here is worded here;
-`qpruntime.learning.train` decides what to do. Nothing here knows labels.
+A covariance matrix that is diagonal or constant learns nothing from the features, whatever the
+labels are: gradients are zero, and the optimiser stays at its start without complaint. This module
+finds and describes such kernels from the features alone; `qpruntime.learning.train` acts on them.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from sklearn.gaussian_process.kernels import ExpSineSquared, Hyperparameter, Ker
 
 from qpruntime._typing import Array
 
-__all__ = ["MOVED", "at_bounds", "degenerate", "start_from", "unmoved", "unrelated"]
+__all__ = ["FLATNESS_STEP", "at_bounds", "degenerate", "has_no_variance", "start_from", "unrelated"]
 
-#: Correlations and their differences below this are none.
-_NONE = 1e-6
-#: A variance of all latent values below this is none.
-_SMALL = 1e-4
-# K counts as diagonal if no more than this share of the rows is related to any other: pairs of rows
-# that happen to be close, or are the same, teach no length-scale.
-_RELATED = 0.1
-# Rows that are looked at first; a kernel that relates them all, and not all alike, is sound.
-_PROBES = 16
-# Of so many rows distances are taken at most, once something is wrong.
-_MEASURED = 500
-# Of more rows K is not looked at: it would not fit into memory.
-_MOST = 10_000
-# Slopes of the objective below this hold nothing back: beyond the bound it gains about as much, as
-# for a length-scale of 1e5 of a feature that does not matter.
-_HELD = 1e-3
-#: How far parameters are moved, as logarithms, to see whether an objective is flat.
-MOVED = 0.5
+#: Correlations, and differences of correlations, below this count as zero.
+_ZERO_CORRELATION = 1e-6
+#: A variance of all latent values below this counts as zero.
+_ZERO_VARIANCE = 1e-4
+# K counts as diagonal if no more than this share of the rows is related to any other. Pairs of rows
+# that happen to be close, or are equal, determine no length-scale.
+_DIAGONAL_SHARE = 0.1
+# Number of rows that are tested first. A kernel that relates them all, but not all alike, is sound.
+_PROBE_ROWS = 16
+# Largest number of rows whose distances are computed once a kernel is found unsound.
+_DISTANCE_ROWS = 500
+# Largest number of rows whose covariance matrix is computed for the checks.
+_MAX_CHECKED_ROWS = 10_000
+# Slopes of the objective below this do not count as being held at a bound: the objective gains
+# about as much beyond it, as for a length-scale of 1e5 of an irrelevant feature.
+_MIN_HELD_SLOPE = 1e-3
+#: Change of the log parameters that tests whether an objective is flat.
+FLATNESS_STEP = 0.5
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """A length-scale of a kernel: its parameter, and what the data have instead, shape (n,)."""
+    """Length-scale parameter of a kernel, its value, and the value from the data, shape (n,)."""
 
     parameter: Hyperparameter
     value: Array
-    found: Array
+    measured: Array
 
 
 def degenerate(kernel: Any, X: Array) -> str | None:
@@ -55,45 +55,50 @@ def degenerate(kernel: Any, X: Array) -> str | None:
     White noise is left out, so that it hides nothing. A kernel with a sound K costs 16 of its rows.
     """
     n = len(X)
-    if not 2 <= n <= _MOST:
+    if not 2 <= n <= _MAX_CHECKED_ROWS:
         return None
-    rows = np.unique(np.linspace(0, n - 1, _PROBES).astype(int))
+    rows = np.unique(np.linspace(0, n - 1, _PROBE_ROWS).astype(int))
     deviation = np.sqrt(np.maximum(kernel.diag(X), 0.0))
-    related, alike = _look(kernel(X[rows], X), rows, deviation)
+    related, alike = _related_rows(kernel(X[rows], X), rows, deviation)
     if related.all() and not alike:
         return None
     K = kernel(X, X)
     if not np.isfinite(K).all():
         return None  # inference says what is wrong with it
-    related, alike = _look(K, np.arange(n), deviation)
-    if related.mean() <= _RELATED:
+    related, alike = _related_rows(K, np.arange(n), deviation)
+    if related.mean() <= _DIAGONAL_SHARE:
         return "diagonal"
     return "constant" if alike else None
 
 
-def _look(K: Array, rows: NDArray[np.intp], deviation: Array) -> tuple[NDArray[np.bool_], bool]:
-    """Which rows are related to any other, and whether all are to all alike; K of `rows` by all."""
-    # A matrix between two sets of rows has no white noise, on its diagonal neither.
-    alike = bool(np.ptp(K) <= _NONE * np.abs(K).max())
+def _related_rows(
+    K: Array, rows: NDArray[np.intp], deviation: Array
+) -> tuple[NDArray[np.bool_], bool]:
+    """Return which rows are related to any other row, and whether all rows are alike.
+
+    K is the covariance of `rows` with all rows.
+    """
+    # A matrix between two sets of rows has no white noise, not even on its diagonal.
+    alike = bool(np.ptp(K) <= _ZERO_CORRELATION * np.abs(K).max())
     K = np.array(K, dtype=float)
     K[np.arange(len(rows)), rows] = 0.0
-    strong = np.abs(K) > _NONE * (deviation[rows, None] * deviation)
+    strong = np.abs(K) > _ZERO_CORRELATION * (deviation[rows, None] * deviation)
     return np.any(strong, axis=1), alike
 
 
-def unmoved(kernel: Any, X: Array) -> bool:
-    """Whether latent values have hardly any variance, so that no label can move them."""
-    return bool(np.mean(kernel.diag(X)) < _SMALL)
+def has_no_variance(kernel: Any, X: Array) -> bool:
+    """Decide whether the latent values have hardly any variance, so that no label can move them."""
+    return bool(np.mean(kernel.diag(X)) < _ZERO_VARIANCE)
 
 
 def start_from(kernel: Any, X: Array) -> Array | None:
-    """Log parameters with the length-scales of the data, within the kernel's bounds.
+    """Return log parameters with length-scales from the data, within the kernel's bounds.
 
-    Where the variance of the latent values is below 1e-4, constants start at 1 as well. None if
-    there is nothing to change, as where everything is fixed.
+    If the variance of the latent values is below 1e-4, constants start at 1 as well. Return None if
+    nothing changes, for example because all parameters are fixed.
     """
-    scales = {s.parameter.name: s.found for s in _scales(kernel, X)}
-    small = unmoved(kernel, X)
+    scales = {s.parameter.name: s.measured for s in _scales(kernel, X)}
+    small = has_no_variance(kernel, X)
     logs = []
     parameters = kernel.get_params()
     for parameter in kernel.hyperparameters:
@@ -113,46 +118,46 @@ def start_from(kernel: Any, X: Array) -> Array | None:
 
 
 def at_bounds(kernel: Any, X: Array, theta: Array, slope: Array, objective: str) -> list[str]:
-    """Say which kernel parameters ended at a bound that the objective would pass.
+    """Describe the kernel parameters that ended at a bound beyond which the objective rises.
 
     Parameters
     ----------
     kernel : scikit-learn kernel
     X : ndarray, shape (N, d)
     theta, slope : ndarray, shape (p,) or more
-        Where the optimiser ended, and the gradient of the objective there; the kernel's come first.
+        Optimum and the gradient of the objective there; those of the kernel come first.
     objective : str
-        Its name.
+        Name of the objective.
     """
     low, high = kernel.bounds.reshape(-1, 2).T
     theta, slope = theta[: low.size], slope[: low.size]
     # Rounding takes a parameter off its bound by less than this.
     near = 1e-10 * (1.0 + np.abs(theta))
-    below = (theta <= low + near) & (slope < -_HELD)
-    above = (theta >= high - near) & (slope > _HELD)
+    below = (theta <= low + near) & (slope < -_MIN_HELD_SLOPE)
+    above = (theta >= high - near) & (slope > _MIN_HELD_SLOPE)
     if not (below | above).any():
         return []
     texts, first = [], 0
-    scales = {s.parameter.name: s.found for s in _scales(kernel, X)}
+    scales = {s.parameter.name: s.measured for s in _scales(kernel, X)}
     for parameter in kernel.hyperparameters:
         if parameter.fixed:
             continue
-        own = slice(first, first + parameter.n_elements)
+        part = slice(first, first + parameter.n_elements)
         first += parameter.n_elements
         for side, hit, bound in (("lower", below, low), ("upper", above, high)):
-            # Levels that are all alike, w = 0, are the end of the model and not of its bounds.
+            # Levels that are all alike, w = 0, are a limit of the model and not of its bounds.
             alike = side == "lower" and parameter.name.endswith("dissimilarity")
-            if alike or not hit[own].any():
+            if alike or not hit[part].any():
                 continue
-            held = np.flatnonzero(hit[own])
-            which = "" if parameter.n_elements == 1 else f"[{', '.join(map(str, held))}]"
+            at_bound = np.flatnonzero(hit[part])
+            label = "" if parameter.n_elements == 1 else f"[{', '.join(map(str, at_bound))}]"
             text = (
-                f"{parameter.name}{which} ended at its {side} bound {_span(np.exp(bound[own]))}, "
+                f"{parameter.name}{label} ended at its {side} bound {_span(np.exp(bound[part]))}, "
                 f"and the {objective} rises beyond: widen the bound, or fix the parameter if it is "
                 "meant"
             )
             if parameter.name in scales:
-                text += f"; rows are {_span(scales[parameter.name][held])} apart in the median"
+                text += f"; rows are {_span(scales[parameter.name][at_bound])} apart in the median"
             texts.append(text)
     return texts
 
@@ -179,18 +184,22 @@ def unrelated(kernel: Any, X: Array, shape: str | None, tried: str) -> str:
     scales = list(_scales(kernel, X))
     parts = [
         f"{s.parameter.name} {_span(s.value)}{_limits(s.parameter)} where rows are "
-        f"{_span(s.found)} apart in the median"
+        f"{_span(s.measured)} apart in the median"
         for s in scales
     ]
     if scales:
-        remedy = f"start it at {_span(scales[0].found)}"
+        remedy = f"start it at {_span(scales[0].measured)}"
     elif (distance := _distance(X)) is not None:
         parts = ["it has no length-scale"]
         remedy = f"add a part that has one, as RBF({distance:.3g})"
     else:
         parts = ["all rows are equal"]
         remedy = "check the features"
-    values = f", with latent variance {np.mean(kernel.diag(X)):.3g}" if unmoved(kernel, X) else ""
+    values = (
+        f", with latent variance {np.mean(kernel.diag(X)):.3g}"
+        if has_no_variance(kernel, X)
+        else ""
+    )
     return (
         f"{what}{values} ({'; '.join(parts)}){tried}: {remedy}, scale the features, or leave "
         "kernel=None"
@@ -206,7 +215,7 @@ def _scales(kernel: Any, X: Array) -> Iterator[_Scale]:
         part: Kernel = parameters.get(parameter.name[: -len("__length_scale")], kernel)
         value = np.atleast_1d(np.asarray(parameters[parameter.name], dtype=float))
         if isinstance(part, ExpSineSquared):
-            # In units of the sine: 1, whatever the distances.
+            # The length-scale is in units of the sine, so it is 1 for any distances.
             yield _Scale(parameter, value, np.ones(1))
         elif value.size == 1 and (distance := _distance(X)) is not None:
             yield _Scale(parameter, value, np.array([distance]))
@@ -215,22 +224,23 @@ def _scales(kernel: Any, X: Array) -> Iterator[_Scale]:
 
 
 def _distance(X: Array) -> float | None:
-    """Median distance between rows that differ; None if none do."""
-    some = X[np.unique(np.linspace(0, len(X) - 1, _MEASURED).astype(int))]
-    distances = pdist(some)
+    """Return the median distance between distinct rows, or None if there are none."""
+    sample = X[np.unique(np.linspace(0, len(X) - 1, _DISTANCE_ROWS).astype(int))]
+    distances = pdist(sample)
     distances = distances[distances > 0.0]
     return float(np.median(distances)) if distances.size else None
 
 
-def _distances_by_feature(X: Array, otherwise: Array) -> Array:
-    """Median distance in each feature times the root of their number; kept where one is constant.
+def _distances_by_feature(X: Array, current: Array) -> Array:
+    """Return the median distance in each feature times the root of their number.
 
-    So the scaled distance of two rows is about 1, as with one length-scale.
+    The scaled distance of two rows is then about 1, as with one length-scale. A constant feature
+    keeps its value.
     """
-    found = [_distance(column[:, None]) for column in X.T]
-    varying = sum(d is not None for d in found)
+    distances = [_distance(column[:, None]) for column in X.T]
+    varying = sum(d is not None for d in distances)
     return np.array(
-        [o if d is None else d * varying**0.5 for d, o in zip(found, otherwise, strict=True)]
+        [o if d is None else d * varying**0.5 for d, o in zip(distances, current, strict=True)]
     )
 
 

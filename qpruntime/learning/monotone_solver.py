@@ -36,10 +36,10 @@ __all__ = [
     "with_slopes",
 ]
 
-# Slopes make K ill-conditioned: their variances are raised by this share.
+# Derivatives make K ill-conditioned, so their variances are raised by this share.
 _JITTER = 1e-8
-# N x N arrays of a fit: of pairs and their derivatives, K, a factor, its inverse and the slope.
-_ARRAYS = 14.0
+# Number of N x N arrays of a fit: pairs and their derivatives, K, a factor, its inverse, the slope.
+_N_ARRAYS = 14.0
 
 
 def with_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
@@ -57,12 +57,12 @@ def with_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
 
 
 def and_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
-    """Return the data with further slopes after those that it has."""
+    """Return the data with further slopes after the existing ones."""
     assert data.slopes is not None
     assert data.scale is not None
-    found = with_slopes(replace(data, slopes=None), slopes, signs)
+    extended = with_slopes(replace(data, slopes=None), slopes, signs)
     scale = np.concatenate([data.scale, slopes.times])
-    return replace(found, scale=scale, slopes=data.slopes.joined(slopes))
+    return replace(extended, scale=scale, slopes=data.slopes.joined(slopes))
 
 
 def joint_covariance(kernel: Kernel, asked: DerivativeRows, scale: Array) -> Array:
@@ -100,38 +100,36 @@ class SlopeFamily(Family):
 
     @property
     def count(self) -> int:
-        """How many slopes there are."""
+        """Number of slopes."""
         return int((self._asked.feature >= 0).sum())
 
     def slopes_alone(self) -> SlopeFamily:
-        """The same family without the values."""
-        some = self._asked.feature >= 0
-        asked = DerivativeRows(self._asked.points[some], self._asked.feature[some])
-        return SlopeFamily(self._kernel, asked, self._mean[some], self._scale[some])
+        """Return the same family without the function values."""
+        is_slope = self._asked.feature >= 0
+        slope_rows = DerivativeRows(self._asked.points[is_slope], self._asked.feature[is_slope])
+        return SlopeFamily(self._kernel, slope_rows, self._mean[is_slope], self._scale[is_slope])
 
     def observed(self, y: Array, projector: Projector) -> tuple[Array, Projector]:
-        """Observations, and the projector of values and slopes together, as problems take them."""
+        """Return observations and projector of values and slopes together."""
         if self._own_signs:
             return y, projector
         split = len(y) - self.count
-        both = np.concatenate([y[:split], encoded(y[split:])])
-        # Tables are of one likelihood alone.
-        return both, Projector(signed(projector.likelihood), projector.method, "exact")
+        labels = np.concatenate([y[:split], encoded(y[split:])])
+        # A table belongs to a single likelihood.
+        return labels, Projector(signed(projector.likelihood), projector.method, "exact")
 
     def signs_alone(self, y: Array, projector: Projector) -> tuple[Array, Projector]:
-        """The same of the slopes alone."""
-        own = projector if self._own_signs else Projector("probit", projector.method)
-        return y[len(y) - self.count :], own
+        """Return observations and projector of the slopes alone."""
+        signs_projector = projector if self._own_signs else Projector("probit", projector.method)
+        return y[len(y) - self.count :], signs_projector
 
     @property
     def theta(self) -> Array:
-        theta: Array = self._kernel.theta
-        return theta
+        return np.asarray(self._kernel.theta)
 
     @property
     def bounds(self) -> Array:
-        bounds: Array = self._kernel.bounds
-        return bounds.reshape(-1, 2)
+        return np.reshape(self._kernel.bounds, (-1, 2))
 
     def at(self, theta: Array) -> DensePrior:
         self._at = self._kernel.clone_with_theta(theta)
@@ -158,10 +156,10 @@ class GivenSlopes(Objective):
 
     def evaluate(self, theta: Array) -> tuple[float, Array]:
         value, slope = super().evaluate(theta)
-        own = theta[: theta.size - len(self.learn)]
-        less, by_prior = self._alone.evaluate(own)
-        slope[: own.size] -= by_prior
-        return value - less, slope
+        kernel_theta = theta[: theta.size - len(self.learn)]
+        slope_evidence, slope_gradient = self._alone.evaluate(kernel_theta)
+        slope[: kernel_theta.size] -= slope_gradient
+        return value - slope_evidence, slope
 
 
 class WithSlopes(Dense):
@@ -169,12 +167,12 @@ class WithSlopes(Dense):
 
     @property
     def objective(self) -> type[Objective]:
-        found = super().objective
-        return GivenSlopes if found is Objective else found
+        objective = super().objective
+        return GivenSlopes if objective is Objective else objective
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
         require(
-            squares(n, _ARRAYS),
+            squares(n, _N_ARRAYS),
             f"a fit of N = {n} rows with slopes",
             "leave out monotone, or rows: every slope is a row more",
         )

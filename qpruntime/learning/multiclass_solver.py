@@ -21,13 +21,13 @@ from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function, quickest
 from qpruntime.learning.objective import Family, settle_fast
 from qpruntime.learning.optimise import Objective
-from qpruntime.learning.progress import expect
+from qpruntime.learning.progress import announce_duration
 from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["Joint", "JointFamily"]
 
-# N x N arrays for each class: precisions, what they are multiplied by, and the covariance.
-_BY_CLASS, _SHARED = 3.0, 4.0
+# Number of N x N arrays per class: precisions, their multipliers, and the covariance.
+_ARRAYS_PER_CLASS, _SHARED_ARRAYS = 3.0, 4.0
 
 
 class JointFamily(Family):
@@ -57,8 +57,8 @@ class JointFamily(Family):
 
     def contract(self, slope: Iterable[Array]) -> Array:
         total: Any = 0.0
-        for one in slope:
-            total = total + one
+        for class_slope in slope:
+            total = total + class_slope
         return self._covariance.contract(total)
 
 
@@ -72,7 +72,7 @@ class Joint:
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
         """Raise `InputError` if a fit of n rows cannot fit into memory."""
-        arrays = _BY_CLASS * self.layout.classes + _SHARED
+        arrays = _ARRAYS_PER_CLASS * self.layout.classes + _SHARED_ARRAYS
         require(
             squares(n, arrays + (quickest(kernel, n).arrays if learns else 1.0)),
             f"a joint fit of N = {n} rows of {self.layout.classes} classes",
@@ -84,7 +84,9 @@ class Joint:
         # Work grows with the classes, as the cube does with rows.
         same = round(len(data.X) * (2.0 * self.layout.classes) ** (1.0 / 3.0))
         evaluations = (1 + self.settings.search.restarts) * min(12 + 3 * kernel.n_dims, 80)
-        expect(same, evaluations, 'multi_class="one_vs_rest" is quicker, and inducing=200', True)
+        announce_duration(
+            same, evaluations, 'multi_class="one_vs_rest" is quicker, and inducing=200', True
+        )
 
     def family(self, kernel: Kernel, data: Data) -> JointFamily:
         """Return the priors of one kernel for all classes."""

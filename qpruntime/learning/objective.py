@@ -1,8 +1,8 @@
-"""What is maximised over the hyper-parameters of a family of priors, with its gradient.
+"""Objectives over the hyper-parameters of a family of priors, with their gradients.
 
-By default that is EP's log evidence also when QP is asked for, as in the paper: only EP's gradient
-is exact at its fixed point. Sites are carried from one evaluation to the next; the fixed point
-does not depend on where an iteration starts.
+The default objective is EP's log evidence, also for QP, as in the paper, because only EP's gradient
+is exact at its fixed point. Sites are carried from one evaluation to the next; the fixed point does
+not depend on the start of an iteration.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ __all__ = [
 
 LogPrior = Callable[[Array], tuple[float, Array]]
 
-# Parallel iterations before sequential sweeps take over.
-_PARALLEL = 30
-# Far from the optimum the sites need not settle further than this: the evidence is stationary in
-# them, and its gradient is right to about as many digits.
-_LOOSE = 3e-4
-# Up to so many rows sequential sweeps look for a fixed point that parallel iterations did not find.
-# Beyond, these rarely find one either (none of 9 on two sets), in five times as long.
-_FEW = 300
+# Number of parallel iterations before sequential sweeps take over.
+_MAX_PARALLEL = 30
+# Tolerance of the sites far from the optimum. The evidence is stationary in the sites, so its
+# gradient is correct to about as many digits.
+_LOOSE_TOL = 3e-4
+# Up to this many rows sequential sweeps search for a fixed point that parallel iterations missed.
+# Above it they rarely find one either (none of 9 on two data sets), in five times the time.
+_SEQUENTIAL_ROW_LIMIT = 300
 
 
 def settle_fast(
@@ -71,28 +71,32 @@ def settle_fast(
     seek: bool = True,
     further: bool = True,
 ) -> Settled:
-    """Reach the fixed point in parallel order, or sequentially where that does not settle.
+    """Find the fixed point by parallel updates, or by sequential ones if these do not converge.
 
-    Sequential updates never leave the proper posteriors, parallel ones may: where precisions turn
-    negative, what they found is relied on only if any fixed point will do, without `seek`. Without
-    `further` there are no sequential ones.
+    Sequential updates keep every posterior proper, but parallel ones may not. If precisions turn
+    negative, the parallel result is used only if any fixed point will do (`seek` is false). If
+    `further` is false, there are no sequential updates.
     """
     if problem.projector.method == "vb":
         return variational.settle(
             problem, tol=tol, max_sweeps=max_sweeps, sites=sites, accelerator=accelerator
         )
     trace = Trace()
-    limits = Limits(tol, min(_PARALLEL, max_sweeps), 1.0)
+    limits = Limits(tol, min(_MAX_PARALLEL, max_sweeps), 1.0)
     with contextlib.suppress(ImproperPosterior) if further else contextlib.nullcontext():
         first = iterate(
             problem, limits, order="parallel", sites=sites, accelerator=accelerator, trace=trace
         )
-        over = first.settled or len(trace.history) == max_sweeps
-        safe = problem.nonnegative or first.sites.tau.min() >= 0.0
-        if not further or (over and (safe or (first.settled and first.proper and not seek))):
+        is_final = first.settled or len(trace.history) == max_sweeps
+        is_nonnegative = problem.nonnegative or first.sites.tau.min() >= 0.0
+        if not further or (
+            is_final and (is_nonnegative or (first.settled and first.proper and not seek))
+        ):
             return first
-    left = max_sweeps - len(trace.history)
-    return settle(problem, Limits(tol, left or max_sweeps), sites=sites, trace=trace, seek=seek)
+    remaining = max_sweeps - len(trace.history)
+    return settle(
+        problem, Limits(tol, remaining or max_sweeps), sites=sites, trace=trace, seek=seek
+    )
 
 
 class Objective:
@@ -130,16 +134,16 @@ class Objective:
         self._slope = np.inf
 
     def tolerance(self) -> float:
-        """How far the sites have to settle: less far from the optimum, where they only steer."""
+        """Tolerance of the sites, looser far from the optimum where they only give a direction."""
         # The slope of the variational bound needs a digit more.
         share = 0.1 if self.projector.method == "vb" else 1.0
-        return max(self.tol, share * min(_LOOSE, 1e-4 * self._slope))
+        return max(self.tol, share * min(_LOOSE_TOL, 1e-4 * self._slope))
 
     def measure(self, problem: Problem, end: Settled) -> tuple[float, Any, Array]:
-        """Return the value to be maximised and its slopes.
+        """Return the objective and its slopes.
 
-        That by the prior, as its family takes it, and the derivatives by the logarithms of the
-        likelihood's parameters `learn`, shape (P,).
+        These are the slope with respect to the prior, in the form its family takes, and the
+        derivatives with respect to the log likelihood parameters `learn`, shape (P,).
         """
         post = summarise(problem, end)
         slopes = np.zeros(0)
@@ -153,7 +157,7 @@ class Objective:
         if self.learn:
             projector = reparametrised(projector, self.learn, theta[-len(self.learn) :])
         problem = Problem(prior, self.y, projector, self._bounded, weights=self.weights)
-        # With noise that is learnt only a fixed point of free sites will do: see below.
+        # If noise is learnt, only a fixed point of unclamped sites will do: see below.
         free = projector.likelihood.log_concave or not self.learn or self.evaluations == 1
         end = settle_fast(
             problem,
@@ -163,7 +167,7 @@ class Objective:
             accelerator=self._accelerator,
             # One smooth objective: not the highest of several peaks, and no time for a search.
             seek=False,
-            further=free or len(self.y) <= _FEW,
+            further=free or len(self.y) <= _SEQUENTIAL_ROW_LIMIT,
         )
         if not free and end.status != "converged":
             # This would be the evidence of no fixed point, and may be anything: noise that
@@ -188,7 +192,7 @@ class Objective:
         except NumericalError as error:
             if self.evaluations == 1 or error.__cause__ is not None:  # a user's own exception
                 raise
-            # Too far for double precision: a value no line search accepts.
+            # Double precision fails here, so return a value that no line search accepts.
             self.sites = None
             self._extrapolation.forget()
             return abs(self._worst) + 1e3, np.zeros_like(theta)
@@ -215,15 +219,15 @@ class LeaveOneOutObjective(Objective):
         return loo_slope(problem, end, self.learn)
 
 
-#: What `maximise` can maximise, by the name estimators use.
+#: Objectives of `maximise` by the name that estimators use.
 OBJECTIVES: dict[str, type[Objective]] = {"evidence": Objective, "loo": LeaveOneOutObjective}
 
 
 # --- Families of priors
 #
-# The parameters are logarithms, theta. Slopes by a prior have a form of its solver's own
-# (`qpruntime.inference.solver_protocol.Solved.slope`); only the family knows how they become slopes
-# by theta.
+# The parameters theta are logarithms. The form of a slope with respect to a prior belongs to its
+# solver (`qpruntime.inference.solver_protocol.Solved.slope`); only the family knows how to turn it
+# into a slope with respect to theta.
 
 
 class Family(Protocol):
@@ -231,7 +235,7 @@ class Family(Protocol):
 
     @property
     def theta(self) -> Array:
-        """Where it is natural to begin, shape (p,)."""
+        """Natural starting point, shape (p,)."""
 
     @property
     def bounds(self) -> Array:
@@ -267,13 +271,11 @@ class KernelFamily(Family):
 
     @property
     def theta(self) -> Array:
-        theta: Array = self._kernel.theta
-        return theta
+        return np.asarray(self._kernel.theta)
 
     @property
     def bounds(self) -> Array:
-        bounds: Array = self._kernel.bounds
-        return bounds.reshape(-1, 2)
+        return np.reshape(self._kernel.bounds, (-1, 2))
 
     def at(self, theta: Array) -> DensePrior:
         K = self._covariance.at(theta)
@@ -291,14 +293,14 @@ class KernelFamily(Family):
 # are interpolated by a Gaussian process over the last few theta. Inference then starts ten to a
 # hundred times closer than from the last sites, which saves a third of its factorisations.
 
-# Theta that are remembered; more save nothing.
-_MEMORY = 10
-# Length-scale in theta; 4 to 8 serve alike.
-_LENGTH = 6.0
-# Added to the diagonal: equal theta do not make the system singular.
+# Number of stored theta; more save nothing.
+_STORED_THETAS = 10
+# Length-scale in theta; values from 4 to 8 work alike.
+_LENGTH_SCALE = 6.0
+# Added to the diagonal so that equal theta do not make the system singular.
 _NUGGET = 1e-10
-# A change beyond this, in log precision or in site deviations, is not believed.
-_FARTHEST = 8.0
+# A larger predicted change, in log precision or in site deviations, is not used.
+_MAX_CHANGE = 8.0
 
 
 class Extrapolation:
@@ -322,7 +324,7 @@ class Extrapolation:
             value = np.concatenate([np.log(sites.tau), sites.nu / sites.tau])
         self._thetas.append(np.array(theta))
         self._values.append(value)
-        del self._thetas[:-_MEMORY], self._values[:-_MEMORY]
+        del self._thetas[:-_STORED_THETAS], self._values[:-_STORED_THETAS]
         self._sites = sites
 
     def guess(self, theta: Array) -> Sites | None:
@@ -342,8 +344,8 @@ def extrapolate(points: Array, values: Array, tau: Array, nu: Array) -> tuple[Ar
     """
     weights = extrapolation_weights(points)
     grow, shift = np.split(weights @ (values[:-1] - values[-1]), 2)
-    # Not a number where a precision was not positive.
-    moves = np.abs(grow) + np.abs(shift) * np.sqrt(np.maximum(tau, 0.0)) < _FARTHEST
+    # The change is NaN if a precision was not positive.
+    moves = np.abs(grow) + np.abs(shift) * np.sqrt(np.maximum(tau, 0.0)) < _MAX_CHANGE
     factor = np.exp(np.where(moves, grow, 0.0))
     moved = tau * factor
     return moved, np.where(moves, nu * factor + moved * shift, nu)
@@ -352,7 +354,7 @@ def extrapolate(points: Array, values: Array, tau: Array, nu: Array) -> tuple[Ar
 def extrapolation_weights(points: Array) -> Array:
     """Return kriging weights of differences from the newest value, for the last point."""
     square = np.square(points[:, None] - points).sum(axis=2)
-    correlation = np.exp(-0.5 / _LENGTH**2 * square)
+    correlation = np.exp(-0.5 / _LENGTH_SCALE**2 * square)
     # Covariances of differences from the newest value, which has row and column -2.
     newest = correlation[-2]
     covariance = correlation - newest - newest[:, None] + 1.0
@@ -376,8 +378,8 @@ def extrapolation_weights(points: Array) -> Array:
 # likelihood itself: as if y_i had been seen w times, and all of them were left out at once. For
 # weights 1 this is the plain sum; a weight of 0 removes the observation from both.
 
-# Step of the differences that give the slope of a projection, in standard deviations of the
-# cavity: fourth-order differences leave 1e-13 of truncation and 1e-12 of rounding.
+# Step of the differences that give the slope of a projection, in standard deviations of the cavity.
+# Fourth-order differences leave 1e-13 of truncation and 1e-12 of rounding.
 _STEP = 1e-3
 
 
@@ -413,11 +415,11 @@ def _slope(
     cavity_tau = end.kept / v
     cavity_nu = mean / v - nu
     _finite(cavity_tau, cavity_nu, cavity_nu / cavity_tau, 1.0 / cavity_tau)
-    held = problem.nonnegative or end.held > 0
-    value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, held)
+    is_clamped = problem.nonnegative or end.held > 0
+    value, G, H = _local_slopes(problem, cavity_tau, cavity_nu, is_clamped)
 
     pullback = end.factor.pullback((v, end.kept))
-    # A cavity changes with its marginal by P dv + Q dm; rows are its precision and its nu.
+    # A cavity changes with its marginal by P dv + Q dm; the rows are its precision and its nu.
     P = np.array([-1.0 / v**2, -mean / v**2])
     Q = np.array([np.zeros_like(v), 1.0 / v])
     _finite(value, G, H, P, Q)
@@ -446,19 +448,19 @@ def _slope(
         try:
             solution = np.linalg.solve(dense, unit * target.ravel())
         except np.linalg.LinAlgError:
-            # Without a cause: that is how a user's own exception is told from this.
+            # An error without a cause is told apart from a user's own exception.
             raise NumericalError(
                 "the fixed point has no derivative in double precision, which the leave-one-out "
                 'objective takes: add a WhiteKernel, or take optimize="evidence"'
             ) from None
     adjoint = (solution / unit).reshape(2, -1)
 
-    left = G - np.einsum("abi,ai->bi", H, adjoint)
-    by_prior = pullback.to_prior((left * P).sum(0), (left * Q).sum(0))
+    residual = G - np.einsum("abi,ai->bi", H, adjoint)
+    by_prior = pullback.to_prior((residual * P).sum(0), (residual * Q).sum(0))
     slopes = np.zeros(0)
     if learn:
         # dL = (d log Z - lambda' dh), both by the parameter alone.
-        log_z, sites = parameter_slopes(problem, learn, *at, held=held, single=True)
+        log_z, sites = parameter_slopes(problem, learn, *at, clamp=is_clamped, single=True)
         slopes = log_z.sum(axis=1) - np.einsum("pai,ai->p", sites, adjoint)
     _finite(by_prior, slopes)
     return value, by_prior, slopes
@@ -486,7 +488,7 @@ def _local_slopes(
 
     def at(m: Array, s: Array) -> Array:
         """Rows: terms of L, tau and nu."""
-        return site_rows(problem, problem.projector, m, s, held=held, single=True)
+        return site_rows(problem, problem.projector, m, s, clamp=held, single=True)
 
     value = float(at(mu, sigma)[0].sum())
     step = _STEP * sigma
@@ -500,9 +502,9 @@ def _local_slopes(
 
 # --- Gradients in likelihood parameters
 #
-# EP's evidence is stationary in the sites: its whole derivative by a parameter is the sum of those
-# of log Z of every cavity. For the leave-one-out density the sites' own derivatives come in as
-# well. Weights of the observations are powers of their likelihoods.
+# EP's evidence is stationary in the sites, so its derivative with respect to a parameter is the sum
+# of the derivatives of log Z of every cavity. The leave-one-out density needs the derivatives of
+# the sites as well. Weights of the observations are powers of their likelihoods.
 
 
 def cavities(end: Settled) -> tuple[Array, Array]:
@@ -551,7 +553,7 @@ def site_rows(
     mu: Array,
     sigma: Array,
     *,
-    held: bool = False,
+    clamp: bool = False,
     single: bool = False,
 ) -> Array:
     """Project the problem's observations at cavities N(mu, sigma^2), all of shape (N,).
@@ -559,35 +561,35 @@ def site_rows(
     Parameters
     ----------
     problem : Problem
-        Its weights are the powers of the single likelihoods.
+        Problem whose weights are the powers of the single likelihoods.
     projector : Projector
-        That of the problem, or one with other parameters of the likelihood.
+        Projector of the problem, or one with other likelihood parameters.
     mu, sigma : ndarray, shape (N,)
         Means and standard deviations of the cavities.
-    held : bool
-        Whether precisions are kept from below 0.
+    clamp : bool
+        True to clamp negative precisions to 0.
     single : bool
-        Whether the first row is to be weight times log p(y), the terms of the leave-one-out
-        density, instead of the terms log E p(y|f)^weight of the evidence.
+        True to return weight times log p(y), the terms of the leave-one-out density, in the first
+        row instead of the terms log E p(y|f)^weight of the evidence.
 
     Returns
     -------
     ndarray, shape (3, N)
-        Log normalisers; precision, and precision times mean, of the sites asked for.
+        Log normalisers, precisions, and precisions times means of the projected sites.
     """
     likelihood, source, weights = projector.likelihood, projector.source, problem.weights
     args = likelihood, source, mu, sigma, problem.y, projector.table
-    found = project_many(*args, weights)
-    log_z = found.log_z
+    projections = project_many(*args, weights)
+    log_z = projections.log_z
     if single and weights is not None:
-        # What is not counted need not be there: an observation of weight 0 may have any value.
+        # An observation of weight 0 may have any value, even an impossible one.
         log_z = weights * project_many(*args, np.sign(weights)).log_z
-    with np.errstate(all="ignore"):  # who asks looks at whether the results are finite
+    with np.errstate(all="ignore"):  # the caller checks that the results are finite
         precision = 1.0 / (sigma * sigma)
-        tau = 1.0 / (found.std * found.std) - precision
-        if held:
+        tau = 1.0 / (projections.std * projections.std) - precision
+        if clamp:
             tau = np.maximum(tau, 0.0)
-        return np.array([log_z, tau, found.mean * (precision + tau) - mu * precision])
+        return np.array([log_z, tau, projections.mean * (precision + tau) - mu * precision])
 
 
 def parameter_slopes(
@@ -596,27 +598,27 @@ def parameter_slopes(
     mu: Array,
     sigma: Array,
     *,
-    held: bool = False,
+    clamp: bool = False,
     single: bool = False,
 ) -> tuple[Array, Array]:
-    """Derivatives by the logarithms of P parameters at the cavities N(mu, sigma^2).
+    """Return derivatives with respect to P log parameters at the cavities N(mu, sigma^2).
 
-    Other arguments as for `site_rows`.
+    The other arguments are those of `site_rows`.
 
     Returns
     -------
     log_z : ndarray, shape (P, N)
-        Of the log normalisers.
+        Derivatives of the log normalisers.
     sites : ndarray, shape (P, 2, N)
-        Of precision, and precision times mean, of the sites that the cavities ask for.
+        Derivatives of precision, and precision times mean, of the projected sites.
     """
     log_z, sites = [], []
     for name in names:
-        at = {
-            k: site_rows(problem, projector, mu, sigma, held=held, single=single)
+        by_step = {
+            k: site_rows(problem, projector, mu, sigma, clamp=clamp, single=single)
             for k, projector in moved(problem.projector, name).items()
         }
-        slope = derivative(at)
+        slope = derivative(by_step)
         log_z.append(slope[0])
         sites.append(slope[1:])
     return np.array(log_z), np.array(sites)

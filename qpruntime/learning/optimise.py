@@ -17,7 +17,7 @@ from qpruntime.learning.objective import Family, LogPrior, Objective
 from qpruntime.projection.projector import Projector
 
 __all__ = [
-    "LOST",
+    "INFERENCE_FAILS_MESSAGE",
     "Objective",
     "Optimum",
     "all_bounds",
@@ -28,13 +28,13 @@ __all__ = [
 
 # --- Several fixed points
 #
-# EP of a likelihood with two peaks may have several fixed points at one set of hyper-parameters;
+# EP of a likelihood with two modes may have several fixed points for the same hyper-parameters, and
 # each restart follows its own.
 
-# Log parameters that differ by no more are the same.
-_SAME = 1e-2
-# Near an optimum the objective changes by less over that distance, beside its slope.
-_CHANGE = 0.05
+# Log parameters that differ by no more than this are equal.
+_SAME_LOG_PARAMETER = 1e-2
+# Near an optimum the objective changes by less than this over that distance, beside its slope.
+_MAX_OBJECTIVE_CHANGE = 0.05
 
 
 def several_fixed_points(optima: Sequence[Optimum]) -> list[str]:
@@ -52,8 +52,8 @@ def several_fixed_points(optima: Sequence[Optimum]) -> list[str]:
         if run.success
         and best.success
         and run.theta.size == best.theta.size
-        and (gap := np.abs(run.theta - best.theta)).max(initial=0.0) <= _SAME
-        and best.value - run.value > _CHANGE + float(np.abs(run.slope) @ gap)
+        and (gap := np.abs(run.theta - best.theta)).max(initial=0.0) <= _SAME_LOG_PARAMETER
+        and best.value - run.value > _MAX_OBJECTIVE_CHANGE + float(np.abs(run.slope) @ gap)
     }
     if not values:
         return []
@@ -68,20 +68,21 @@ def several_fixed_points(optima: Sequence[Optimum]) -> list[str]:
 
 # --- L-BFGS-B
 
-# Where an optimiser that stands on the plateau of failures has come from.
-LOST = "inference fails further on"
-# The first step of L-BFGS-B is the gradient itself, which may be hundreds long: evaluations are
-# lost, or the optimum nearby is. In log parameters this is far enough; where noise is learnt a
-# seventh of it has no fixed point, and thirty sweeps say so.
-_FIRST_STEP, _SHORT_STEP = 2.0, 0.5
-# A slope below this is none.
-_FLAT = 1e-5
+# Message of an optimiser that ends where inference fails.
+INFERENCE_FAILS_MESSAGE = "inference fails further on"
+# The first step of L-BFGS-B is the gradient itself, which may be hundreds long. It would waste
+# evaluations, or miss the optimum nearby, so it is limited to this length in log parameters. If
+# noise is learnt, a seventh of it already has no fixed point, which takes thirty sweeps to find
+# out.
+_MAX_FIRST_STEP, _MAX_FIRST_STEP_NOISE = 2.0, 0.5
+# A slope below this counts as zero.
+_ZERO_SLOPE = 1e-5
 
 
 @restorable("optimum/1")
 @dataclass(frozen=True)
 class Optimum:
-    """Where one optimiser run ended.
+    """Result of one optimiser run.
 
     Attributes
     ----------
@@ -89,19 +90,18 @@ class Optimum:
         Log-transformed kernel parameters, as in ``kernel.theta``, and after them those of the
         likelihood that were learnt.
     value : float
-        The objective there: the log evidence of EP.
+        Objective at theta, such as the log evidence of EP.
     n_iterations, n_evaluations : int
     success : bool
     message : str
-        The optimiser's own words.
+        Message of the optimiser.
     start : ndarray
-        Where it began.
+        Starting point.
     slope : ndarray
-        Gradient of the score at theta; outwards at a bound that holds it back.
+        Gradient of the score at theta, which points outwards at an active bound.
     log_prior : float
-        Log of the prior density of theta at the optimum, of the default kernel's relative to its
-        top; 0 without a prior.
-        It is not part of `value`.
+        Log prior density at the optimum, relative to its maximum for the default kernel; 0 without
+        a prior. It is not part of `value`.
     """
 
     theta: Array
@@ -116,7 +116,7 @@ class Optimum:
 
     @property
     def score(self) -> float:
-        """What was maximised: the value and the log prior."""
+        """Maximised quantity: the objective plus the log prior."""
         return self.value + self.log_prior
 
 
@@ -152,26 +152,26 @@ def maximise(
     Parameters
     ----------
     family : Family
-        The priors; `KernelFamily` for those of a scikit-learn kernel.
+        Family of priors, such as `KernelFamily` for a scikit-learn kernel.
     y : ndarray, shape (N,)
         Encoded observations.
     projector : Projector
-        Of method "ep" for the evidence, whose gradient is exact for EP only, or "vb" for its bound.
+        Projector with method "ep" for the evidence, whose gradient is exact for EP only, or "vb".
     start : ndarray, shape (p,) or (S, p), optional
-        Starting point; ``family.theta`` by default. Of several the best one is.
+        Starting point, or several of which the best one is used; ``family.theta`` by default.
     ftol : float
         Relative tolerance on the evidence.
     tol, max_sweeps
-        Of the EP run inside every evaluation.
+        Tolerance and sweeps of the EP run in each evaluation.
     weights : ndarray, shape (N,), optional
         Powers of the single likelihoods.
     objective : subclass of Objective
-        What to maximise; by default the log evidence.
+        Objective to maximise; the log evidence by default.
     callback : callable, optional
         Called with theta and the value after every evaluation.
     learn : mapping, optional
-        Parameters of the likelihood to be learnt as well, with their bounds. Their logarithms
-        follow those of the prior in theta, in `start` too.
+        Likelihood parameters to learn as well, with their bounds. Their logarithms follow those of
+        the prior in theta and in `start`.
     log_prior : callable, optional
         Log prior density of theta and its gradient, which are added to the objective.
 
@@ -179,7 +179,7 @@ def maximise(
     -------
     Optimum
     Sites
-        EP's sites at the last evaluation, to start from.
+        EP's sites at the last evaluation, for a warm start.
 
     Raises
     ------
@@ -202,16 +202,18 @@ def maximise(
 
     bounds = all_bounds(family, learn)
     low, high = bounds.T
-    tried = np.clip(np.atleast_2d(starts), low, high)
-    found = [reported(theta) for theta in tried]
-    best = int(np.argmin([value for value, _ in found]))
-    theta, known = tried[best], [found[best]]
-    steepest = float(np.abs(known[0][1]).max(initial=0.0))
-    longest = _SHORT_STEP if learn and not projector.likelihood.log_concave else _FIRST_STEP
-    unit = min(1.0, longest / max(steepest, 1e-300))
+    candidates = np.clip(np.atleast_2d(starts), low, high)
+    evaluations = [reported(theta) for theta in candidates]
+    best = int(np.argmin([value for value, _ in evaluations]))
+    theta, first_evaluation = candidates[best], [evaluations[best]]
+    steepest = float(np.abs(first_evaluation[0][1]).max(initial=0.0))
+    max_step = (
+        _MAX_FIRST_STEP_NOISE if learn and not projector.likelihood.log_concave else _MAX_FIRST_STEP
+    )
+    unit = min(1.0, max_step / max(steepest, 1e-300))
 
     def scaled(theta: Array) -> tuple[float, Array]:
-        value, slope = known.pop() if known else reported(theta)
+        value, slope = first_evaluation.pop() if first_evaluation else reported(theta)
         return unit * value, unit * slope
 
     result = minimize(
@@ -220,15 +222,15 @@ def maximise(
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        options={"maxiter": max_iterations, "ftol": ftol, "gtol": unit * _FLAT},
+        options={"maxiter": max_iterations, "ftol": ftol, "gtol": unit * _ZERO_SLOPE},
     )
     end, reached = result.x, float(result.fun) / unit
     slope = -np.asarray(result.jac, dtype=float) / unit
     success, message = bool(result.success), str(result.message)
     if reached > lowest[0][0] + 1.0:
-        # On the plateau that stands for parameters at which inference fails.
+        # The optimiser ended on the plateau that stands for failed inference.
         reached, end, slope = lowest[0]
-        success, message = False, LOST
+        success, message = False, INFERENCE_FAILS_MESSAGE
     extra = 0.0 if log_prior is None else log_prior(end)[0]
     optimum = Optimum(
         theta=end,

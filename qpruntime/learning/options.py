@@ -1,8 +1,8 @@
-"""Options of one engine as one value, checked when it is made: `Search` and `Series`.
+"""Options of one engine as one value, checked when it is made.
 
-An estimator takes them beside plain values: ``optimize=True`` is ``optimize=Search()``. What cannot
-act together is refused where the value is made, so that no fit has to ignore it. `Inducing` is in
-`qpruntime.learning.options`.
+`Search`, `Inducing`, `Series` and `Integrate` are options that an estimator takes beside
+plain values: ``optimize=True`` means ``optimize=Search()``. A value refuses options that cannot act
+together, so that no fit has to ignore one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qpruntime.learning.objective import OBJECTIVES
 
 __all__ = [
     "DESIGNS",
-    "OPEN",
+    "OPEN_POINTS",
     "Callback",
     "Inducing",
     "Integrate",
@@ -36,8 +36,8 @@ __all__ = [
 
 Callback = Callable[[Array, float], Any]
 
-#: More are a slip of the keyboard.
-_MOST_RESTARTS = 100_000
+#: A larger number is probably a typing error.
+_MAX_RESTARTS = 100_000
 
 
 class Options:
@@ -45,9 +45,9 @@ class Options:
 
     def changed(self) -> dict[str, Any]:
         """Return the options that differ from their defaults."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]
-        return {name: v for name, v in own.items() if not _same(v, defaults[name])}
+        return {name: v for name, v in values.items() if not _same(v, defaults[name])}
 
     def but(self, **options: Any) -> Any:
         """Return the value with other options; `InputError` for an option that there is not."""
@@ -80,31 +80,31 @@ class Options:
 @restorable("search-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Search(Options):
-    """How hyper-parameters are searched for.
+    """Options of the search for hyper-parameters.
 
     Parameters
     ----------
     objective : {"evidence", "loo"}
-        What they maximise: EP's evidence, as published, also for QP; or the leave-one-out log
-        predictive density of the very posterior that the method gives.
+        Objective to maximise: EP's evidence, as published, also for QP; or the leave-one-out log
+        predictive density of the posterior that the method gives.
     restarts : int
-        Further optimiser runs, from parameters drawn log-uniformly within a factor of 1000 of the
-        kernel's own and within its bounds. None with inducing points.
+        Number of further optimiser runs. They start from parameters drawn log-uniformly within a
+        factor of 1000 of the kernel's own and within its bounds. Must be 0 with inducing points.
     max_iter : int
-        Optimiser iterations at most.
+        Largest number of optimiser iterations.
     ftol : float
         Relative tolerance of the optimiser on the objective.
     callback : callable, optional
         Called with the log parameters and the objective after every evaluation.
     priors : dict, optional
-        Of a kernel that is given, by names of its parameters, "k2__length_scale", or their ends,
-        "length_scale" for all that end so; of parameters of the likelihood that are learnt by
-        theirs, in units of the fit. Each a name with numbers, or a frozen distribution of
-        `scipy.stats`: ("half-normal", scale), ("log-normal", median, deviation),
-        ("gamma", shape, scale), ("inverse-gamma", shape, scale), and those that penalise
-        complexity: ("pc-variance", s, p) and ("pc-deviation", s, p), by which a standard deviation
-        is above s with probability p; ("pc-length", l, p, d), by which a length-scale of d features
-        is below l. Densities are of the logarithms, and added to the objective.
+        Priors of the parameters of a given kernel, by name ("k2__length_scale") or by ending
+        ("length_scale" for all that end so), and of learnt likelihood parameters, in the units of
+        the fit. Each prior is a frozen distribution of `scipy.stats`, or a name with numbers:
+        ("half-normal", scale), ("log-normal", median, deviation), ("gamma", shape, scale),
+        ("inverse-gamma", shape, scale), or a prior that penalises complexity. The latter are
+        ("pc-variance", s, p) and ("pc-deviation", s, p), where a standard deviation exceeds s with
+        probability p, and ("pc-length", l, p, d), where a length-scale of d features is below l
+        with probability p. Log densities of the log parameters are added to the objective.
 
     Raises
     ------
@@ -134,8 +134,8 @@ class Search(Options):
             ftol=number(self.ftol, "ftol", above=0.0, most=1.0),
             priors=checked_priors(self.priors),
         )
-        if self.restarts > _MOST_RESTARTS:
-            raise InputError(f"restarts must be at most {_MOST_RESTARTS}, got {self.restarts}")
+        if self.restarts > _MAX_RESTARTS:
+            raise InputError(f"restarts must be at most {_MAX_RESTARTS}, got {self.restarts}")
         if not (self.callback is None or callable(self.callback)):
             raise InputError(f"callback must be None or a function, got {shown(self.callback)}")
 
@@ -143,17 +143,17 @@ class Search(Options):
 @restorable("series-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Series(Options):
-    """How to fit a series: X of one column, by the states of a Markov process.
+    """Options of a fit of a series, X of one column, by the states of a Markov process.
 
     Parameters
     ----------
     approximate : float, optional
-        Take squared exponentials, ``RBF``, by states whose covariances are off by this share of
-        the variance at most, from 1.3e-5 up; see `qpruntime.infer_series`. By default they have
-        none.
+        Approximate squared exponentials (``RBF``) by states whose covariances have at most this
+        error, as a share of the variance, from 1.3e-5 up; see `qpruntime.infer_series`. By default
+        squared exponentials have no states.
     required : bool
-        Whether states are asked for, and what has none is refused. If not, they are taken from 300
-        rows on, and covariance matrices for fewer rows.
+        If True, raise an error for a kernel that has no states. If False, use states from 300 rows
+        on, and covariance matrices for fewer rows or such a kernel.
 
     Raises
     ------
@@ -194,28 +194,28 @@ def _hashable(value: Any) -> Any:
 
 DESIGNS = ("auto", "grid", "composite", "importance")
 _EVIDENCES = ("ep", "corrected")
-#: Designs of which the number of nodes is asked for, and its limits.
-_DRAWN, _FEWEST, _MOST = ("auto", "importance"), 8, 10_000
+#: Designs with a free number of nodes, and the limits of that number.
+_SAMPLED_DESIGNS, _MIN_DRAWS, _MAX_DRAWS = ("auto", "importance"), 8, 10_000
 
 
 @restorable("integrate-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Integrate(Options):
-    """How hyper-parameters are integrated: ``hyperparameters="integrate"`` is this as by default.
+    """Options of the integration over hyper-parameters, ``hyperparameters="integrate"``.
 
     Parameters
     ----------
     design : {"auto", "grid", "composite", "importance"}
-        Where the density of the log parameters is looked at. "grid" is a lattice around its mode,
-        for three parameters at most; "composite" a central composite design, for eight at most;
-        "importance" draws of a Student t around the mode, weighted. "auto" is a grid for two
-        parameters at most, else importance.
+        Nodes at which the density of the log parameters is evaluated. "grid" is a lattice around
+        the mode, for at most three parameters. "composite" is a central composite design, for at
+        most eight. "importance" has weighted draws of a Student t around the mode. "auto" is a grid
+        for at most two parameters, and importance sampling for more.
     n : int, optional
-        Draws of "importance"; a power of 2 spreads them best. By default 64. Without a
-        ``random_state`` of the estimator every fit has the same draws.
+        Number of draws of "importance", 64 by default; a power of 2 spreads them best. If the
+        estimator has no ``random_state``, every fit uses the same draws.
     evidence : {"ep", "corrected"}
-        What weighs nodes, beside the prior: that of EP, or `Posterior.corrected_evidence`, of the
-        dense engine alone.
+        Evidence that weights the nodes together with the prior: that of EP, or
+        `Posterior.corrected_evidence`, which only the dense engine has.
 
     Raises
     ------
@@ -241,10 +241,10 @@ class Integrate(Options):
         )
         if self.n is None:
             return
-        self._set(n=whole(self.n, "n", _FEWEST))
-        if self.n > _MOST:
-            raise InputError(f"n must be at most {_MOST}, got {self.n}")
-        if self.design not in _DRAWN:
+        self._set(n=whole(self.n, "n", _MIN_DRAWS))
+        if self.n > _MAX_DRAWS:
+            raise InputError(f"n must be at most {_MAX_DRAWS}, got {self.n}")
+        if self.design not in _SAMPLED_DESIGNS:
             raise InputError(
                 f"n={self.n} cannot act with design={shown(self.design)}, whose nodes are found "
                 'from the density: leave it out, or use design="importance"'
@@ -261,57 +261,57 @@ def integrate_of(given: Any) -> Integrate | None:
 
 # --- `Inducing`
 
-#: What leaves the number of inducing points, and whether there are any, to the rows.
-OPEN = ("auto", "judged")
-#: Options that only act with points of a number of their own, and only where that is left open.
-_NUMBERED = ("checkpoint", "learn", "subsample")
-_CHOSEN = ("budget", "nearest")
-#: More are a slip of the keyboard.
-_MOST_NEAREST = 1000
+#: Values of `points` that leave to the number of rows whether there are inducing points.
+OPEN_POINTS = ("auto", "judged")
+#: Options that only act with a given number of points, and those that only act without one.
+_FIXED_POINTS_OPTIONS = ("checkpoint", "learn", "subsample")
+_OPEN_POINTS_OPTIONS = ("budget", "nearest")
+#: A larger number is probably a typing error.
+_MAX_NEAREST = 1000
 
 
 @restorable("inducing-options/1")
 @dataclass(frozen=True, eq=False, repr=False)
 class Inducing(Options):
-    """How to fit by inducing points.
+    """Options of a fit with inducing points.
 
     Parameters
     ----------
     points : int, "auto", "judged", "variance" or array-like, shape (M, d)
-        How many, or which. "auto" and "judged" leave to the rows whether there are any:
-        ``docs/defaults.md``. "variance" takes as many as the prior variance needs:
-        ``docs/million-rows.md``.
+        Number of inducing points, or their positions. With "auto" and "judged" the number of rows
+        decides whether there are any, see ``docs/defaults.md``. "variance" uses as many as the
+        prior variance needs, see ``docs/million-rows.md``.
     power : float in (0, 1]
-        Of power EP: 1 is FITC, which overfits where inducing points are learnt, 0 would be the
+        Power of power EP. 1 is FITC, which overfits if inducing points are learnt; 0 would be the
         variational bound.
     learn : bool
-        Whether inducing points are learnt too, where the kernel's slopes in its inputs are known:
-        RBF, Matern, RationalQuadratic, ExpSineSquared, constants, white noise, what
-        `qpruntime.kernels.register` was told of, sums and products. "auto" and "judged" have
-        clusters of rows.
+        True to learn the positions of the inducing points too, if the kernel's derivatives in its
+        inputs are known: RBF, Matern, RationalQuadratic, ExpSineSquared, constants, white noise,
+        kernels of `qpruntime.kernels.register`, sums and products. With "auto" and "judged" the
+        points are cluster centres of the rows.
     subsample : int
-        Rows at most on which a fit begins; not with "auto" and "judged".
+        Largest number of rows of the first stage of a fit; not with "auto" and "judged".
     dtype : {"mixed", "float64"}
         Precision of the search for parameters; the posterior is always of double precision.
     memory : float
-        Bytes for what inducing points make of rows, M numbers a row; see `qpruntime.infer_sparse`.
-        Lazy rows that take more, and whose nearest correct predictions, are held on the disk.
+        Bytes for the features of rows, M numbers a row; see `qpruntime.infer_sparse`. If lazy rows
+        need more, and nearest rows correct predictions, the rows are stored on disk.
     nearest : int or "auto"
-        With "auto" and "judged", how many nearest rows correct each prediction: "auto" takes 30
-        where rows left out say that it pays, 0 never holds rows.
+        Number of nearest rows that correct each prediction with "auto" and "judged". "auto" uses 30
+        if leave-one-out densities gain by them; 0 never stores rows.
     budget : float, optional
-        Of "auto" and "judged", in seconds of one core, counted as 2e10 operations each and by no
-        clock; by default 30 up to 10 000 rows, and four times as many for ten times as many rows.
-        With 120 or more up to 6000 rows are fitted densely.
+        Budget of "auto" and "judged" in seconds of one core. A second counts as 2e10 operations, so
+        that the result does not depend on a clock. The default is 30 up to 10 000 rows, and four
+        times as much for ten times as many rows. From 120 on up to 6000 rows are fitted densely.
     checkpoint : path, optional
-        File that a fit goes on from: written after stages on samples, then twice a minute, with
-        two numbers a row; removed when the fit has ended. K > 2 classes have one each, numbered.
-        Needs a whole number as ``random_state``. Not with "auto" and "judged".
+        File from which a fit can be resumed. It is written after stages on samples, then twice a
+        minute, with two numbers a row, and removed when the fit has ended. K > 2 classes have one
+        numbered file each. Needs an integer ``random_state``. Not with "auto" and "judged".
     resume : bool
-        Go on from `checkpoint`, if that is there, with the same data and parameters; else begin.
+        Resume from `checkpoint` if the file exists and has the same data and parameters.
     scheduler : str, optional
-        Address of a dask scheduler whose workers compute chunks of rows, to the same bits on
-        processors of one kind: ``docs/million-rows.md``.
+        Address of a dask scheduler whose workers compute chunks of rows. The result has the same
+        bits on processors of one kind, see ``docs/million-rows.md``.
 
     Raises
     ------
@@ -350,8 +350,8 @@ class Inducing(Options):
         )
         if not (isinstance(self.nearest, str) and self.nearest == "auto"):
             nearest = whole(self.nearest, "nearest", 0)
-            if nearest > _MOST_NEAREST:
-                raise InputError(f"nearest must be at most {_MOST_NEAREST} rows, got {nearest}")
+            if nearest > _MAX_NEAREST:
+                raise InputError(f"nearest must be at most {_MAX_NEAREST} rows, got {nearest}")
         if self.budget is not None:
             self._set(budget=number(self.budget, "budget", above=0.0))
         if self.checkpoint is not None:
@@ -361,7 +361,7 @@ class Inducing(Options):
         if not (self.scheduler is None or isinstance(self.scheduler, str)):
             raise InputError(f"scheduler must be None or an address, got {shown(self.scheduler)}")
         remedy = "inducing=200" if self.open else "inducing='auto'"
-        for name in _NUMBERED if self.open else _CHOSEN:
+        for name in _FIXED_POINTS_OPTIONS if self.open else _OPEN_POINTS_OPTIONS:
             if name in self.changed():
                 raise InputError(
                     f"{name}={shown(getattr(self, name))} cannot act with inducing="
@@ -370,15 +370,15 @@ class Inducing(Options):
 
     @property
     def open(self) -> bool:
-        """Whether the number of inducing points, and whether there are any, is left to the rows."""
-        return isinstance(self.points, str) and self.points in OPEN
+        """True if the number of rows decides whether there are inducing points."""
+        return isinstance(self.points, str) and self.points in OPEN_POINTS
 
 
 def _points(given: Any) -> Any:
     """Check which inducing points, or how many, are asked for."""
     kinds = "inducing must be None, a number, 'auto', 'judged', 'variance' or inputs (M, d), got"
     if isinstance(given, str):
-        if given not in (*OPEN, "variance"):
+        if given not in (*OPEN_POINTS, "variance"):
             raise InputError(f"{kinds} {given!r}")
         return given
     if given is None:

@@ -1,6 +1,6 @@
-"""What is said of a fit: before it how long it will take, then what `verbose` asks for.
+"""Messages about a fit: its expected duration, then the progress that `verbose` asks for.
 
-That is a bar on a terminal, otherwise a line per evaluation.
+Progress is a bar on a terminal, and otherwise one line per evaluation.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ from qpruntime._typing import Array
 
 __all__ = [
     "Say",
-    "both",
-    "drawn_bar",
-    "expect",
+    "announce_duration",
+    "call_both",
+    "evaluation_reports",
     "expect_selection",
     "named",
     "names_of",
-    "reporting",
-    "telling",
+    "progress_bar",
+    "stage_reports",
     "time_left",
 ]
 
 Report = Callable[..., Any]
-#: Takes the share of the work that is done, and words.
+#: Function of the share of the work that is done and of a message.
 Say = Callable[[float, str], Any]
 
-#: Evaluations of the objective that a run of the optimiser takes; 15 to 60 are common.
+#: Usual number of evaluations of an optimiser run; 15 to 60 are common.
 USUAL_EVALUATIONS = 30
-# Time of an evaluation in Cholesky factorisations, about six iterations and the slope, of many
-# rows; and at how many rows what grows with their square takes as long. Measured from 1000 on.
-_PER_EVALUATION, _AS_LONG_AGAIN = 8.3, 800
-# Steps of a bar whose work is no number of evaluations.
-_STEPS = 1000
-# Rows from which on model selection uses its whole budget; rows of its steps; and operations that
-# the budget counts for a Cholesky factorisation, over the cube of its rows.
-_WHOLE_BUDGET, _STEP_ROWS, _OPERATIONS = 8000, 1000, 1.0 / 3.0
-# As many times that where sites have to be damped.
-_DAMPED = 7.0
+# Time of an evaluation in Cholesky factorisations, about six iterations and the slope, for many
+# rows; and the number of rows for which the quadratic part takes as long. Measured from 1000 rows
+# on.
+_FACTORISATIONS_PER_EVALUATION, _QUADRATIC_ROWS = 8.3, 800
+# Number of steps of a bar whose work is not a number of evaluations.
+_BAR_STEPS = 1000
+# Number of rows from which model selection uses its whole budget; rows of its steps; and the
+# operations that the budget counts for a Cholesky factorisation, over the cube of its rows.
+_WHOLE_BUDGET_ROWS, _STEP_ROWS, _BUDGET_OPERATIONS = 8000, 1000, 1.0 / 3.0
+# Factor of that time if sites have to be damped.
+_DAMPED_FACTOR = 7.0
 
 
-def expect(n: int, evaluations: float, fewer: str, log_concave: bool = True) -> None:
-    """Say how long a fit of so many evaluations takes, if that is long; `fewer` takes less."""
-    of_one = _PER_EVALUATION * (1.0 + _AS_LONG_AGAIN / n)
-    work = of_one * evaluations * (1.0 if log_concave else _DAMPED)
+def announce_duration(n: int, evaluations: float, fewer: str, log_concave: bool = True) -> None:
+    """Announce how long that many evaluations take, if it is long; `fewer` says what takes less."""
+    of_one = _FACTORISATIONS_PER_EVALUATION * (1.0 + _QUADRATIC_ROWS / n)
+    work = of_one * evaluations * (1.0 if log_concave else _DAMPED_FACTOR)
     announce(
         f"a fit of N = {n} points",
         expected_seconds(n, work),
@@ -66,42 +67,42 @@ def expect_selection(n: int, operations: float) -> None:
     Measured at 1600 and 3000 rows, fits end within about a quarter of the budget; at 6000 and more
     they use most of it.
     """
-    used = operations * min(1.0, n / _WHOLE_BUDGET)
+    used = operations * min(1.0, n / _WHOLE_BUDGET_ROWS)
     announce(
         f"a fit of N = {n} points",
-        expected_seconds(_STEP_ROWS, used / (_OPERATIONS * float(_STEP_ROWS) ** 3)),
+        expected_seconds(_STEP_ROWS, used / (_BUDGET_OPERATIONS * float(_STEP_ROWS) ** 3)),
         "Inducing(budget=...) limits it in seconds; verbose=1 shows how far it is",
     )
 
 
 @contextlib.contextmanager
-def reporting(verbose: int, objective: str, runs: int) -> Iterator[Report | None]:
-    """Yield what is to be called with theta, value and names after every evaluation.
+def evaluation_reports(verbose: int, objective: str, runs: int) -> Iterator[Report | None]:
+    """Yield a function of theta, value and names to call after every evaluation.
 
-    None if silent; `named` makes a callback of it. With ``verbose=1`` on a terminal that is a bar,
-    gone when the block ends, if rich is installed.
+    It is None if silent; `named` turns it into a callback. If rich is installed, ``verbose=1``
+    moves a bar on a terminal, which disappears when the block ends.
     """
     if not verbose:
         yield None
     elif verbose > 1:
         yield _lines(objective)
     else:
-        with drawn_bar(USUAL_EVALUATIONS * runs) as update:
+        with progress_bar(USUAL_EVALUATIONS * runs) as update:
             yield _lines(objective) if update is None else _best(objective, runs, update)
 
 
-def both(
+def call_both(
     first: Callable[..., Any] | None, second: Callable[..., Any] | None
 ) -> Callable[..., Any] | None:
-    """Call what there is of both."""
+    """Return a callback that calls both functions, of which each may be None."""
     if first is None or second is None:
         return first or second
 
     pair = first, second
 
     def call(done: Any, value: float) -> None:
-        for one in pair:
-            one(done, value)
+        for callback in pair:
+            callback(done, value)
 
     return call
 
@@ -122,12 +123,16 @@ def named(report: Report | None, kernel: Any, learn: Iterable[str]) -> Report | 
 
 
 def names_of(kernel: Any, learn: Iterable[str]) -> tuple[str, ...]:
-    """Names of log parameters: free ones of a kernel, then those of a likelihood."""
+    """Return the names of log parameters: free ones of a kernel, then those of a likelihood."""
     names = []
-    for one in kernel.hyperparameters:
-        if not one.fixed:
-            count = one.n_elements
-            names += [one.name] if count == 1 else [f"{one.name}[{i}]" for i in range(count)]
+    for hyperparameter in kernel.hyperparameters:
+        if not hyperparameter.fixed:
+            count = hyperparameter.n_elements
+            names += (
+                [hyperparameter.name]
+                if count == 1
+                else [f"{hyperparameter.name}[{i}]" for i in range(count)]
+            )
     return (*names, *learn)
 
 
@@ -146,16 +151,16 @@ def seconds_left(evaluations: int, runs: int, elapsed: float) -> float:
 
 
 def time_left(seconds: float) -> str:
-    """Return words for the end of a line; empty below half a second."""
-    left = round(seconds)
-    return f", about {left // 60}:{left % 60:02d} left" if left else ""
+    """Return the remaining time as the end of a line, or "" below half a second."""
+    remaining = round(seconds)
+    return f", about {remaining // 60}:{remaining % 60:02d} left" if remaining else ""
 
 
 @contextlib.contextmanager
-def drawn_bar(total: int) -> Iterator[Callable[[int, str], None] | None]:
-    """Yield what moves a bar to so many of `total`, with words behind it; gone when the block ends.
+def progress_bar(total: int) -> Iterator[Callable[[int, str], None] | None]:
+    """Yield a function that moves a progress bar and sets its message.
 
-    None off a terminal, or without rich.
+    The bar disappears when the block ends. The function is None outside a terminal or without rich.
     """
     if not sys.stderr.isatty() or not _has_rich():
         yield None
@@ -164,20 +169,21 @@ def drawn_bar(total: int) -> Iterator[Callable[[int, str], None] | None]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("fitting", total=total, words="")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("fitting", total=total, words="")
 
         def update(done: int, words: str) -> None:
-            drawn.update(task, completed=done, words=words)
+            bar.update(task, completed=done, words=words)
 
         yield update
 
 
 @contextlib.contextmanager
-def telling(verbose: int) -> Iterator[Say | None]:
-    """Yield what shows the share done and words: on a bar, or as lines; None if silent.
+def stage_reports(verbose: int) -> Iterator[Say | None]:
+    """Yield a function that shows the share of the work that is done and a message.
 
-    With ``verbose=1`` on a terminal that is a bar, if rich is installed, otherwise lines on stderr.
+    If rich is installed, ``verbose=1`` shows a bar on a terminal, and otherwise lines on stderr.
+    The function is None if silent.
     """
 
     def line(_: float, words: str) -> None:
@@ -186,19 +192,21 @@ def telling(verbose: int) -> Iterator[Say | None]:
     if verbose != 1:
         yield line if verbose else None
         return
-    with drawn_bar(_STEPS) as update:
-        yield line if update is None else lambda share, words: update(int(_STEPS * share), words)
+    with progress_bar(_BAR_STEPS) as update:
+        yield (
+            line if update is None else lambda share, words: update(int(_BAR_STEPS * share), words)
+        )
 
 
 def _best(objective: str, runs: int, update: Callable[[int, str], None]) -> Report:
     total = USUAL_EVALUATIONS * runs
-    begun, best, done = time.perf_counter(), -np.inf, 0
+    start_time, best, done = time.perf_counter(), -np.inf, 0
 
     def report(theta: Array, value: float, names: Sequence[str]) -> None:
         nonlocal best, done
         best, done = max(best, value), done + 1
-        left = time_left(seconds_left(done, runs, time.perf_counter() - begun))
+        remaining = time_left(seconds_left(done, runs, time.perf_counter() - start_time))
         # A run that takes longer than usual keeps its bar nearly full.
-        update(min(done, total - 1), f"{done} evaluations, {objective} {best:.6g}{left}")
+        update(min(done, total - 1), f"{done} evaluations, {objective} {best:.6g}{remaining}")
 
     return report

@@ -12,8 +12,8 @@ from qpruntime._typing import Array
 
 __all__ = ["Warp"]
 
-# Knots of a feature, at most.
-_KNOTS = 200
+# Largest number of knots of a feature.
+_MAX_KNOTS = 200
 
 
 @restorable("warp/1")
@@ -34,16 +34,20 @@ class Warp:
 
     @classmethod
     def of(cls, X: Array, weights: Array | None = None, codes: Sequence[int] = ()) -> Warp:
-        """Measure the rows of X (N, d), but for columns of codes; a row of weight 2 is two rows."""
-        mass = np.ones(len(X)) if weights is None else weights
-        none = np.empty(0)
-        found = [
-            (none, none) if k in codes else _levels(column, mass) for k, column in enumerate(X.T)
+        """Fit the transform to the rows of X (N, d), except for columns of codes.
+
+        A row of weight 2 counts as two rows.
+        """
+        row_weights = np.ones(len(X)) if weights is None else weights
+        empty = np.empty(0)
+        knots = [
+            (empty, empty) if k in codes else _levels(column, row_weights)
+            for k, column in enumerate(X.T)
         ]
-        return cls(tuple(f[0] for f in found), tuple(f[1] for f in found))
+        return cls(tuple(f[0] for f in knots), tuple(f[1] for f in knots))
 
     def __call__(self, X: Array) -> Array:
-        """Shares (T, d) of the values of X (T, d)."""
+        """Return the cumulative shares (T, d) of the values of X (T, d)."""
         warped = np.empty(np.shape(X))
         for k, (knots, levels) in enumerate(zip(self.knots, self.levels, strict=True)):
             warped[:, k] = np.interp(X[:, k], knots, levels) if knots.size else X[:, k]
@@ -51,14 +55,14 @@ class Warp:
 
 
 def _levels(column: Array, mass: Array) -> tuple[Array, Array]:
-    """Knots of one feature and the middle of the shares that rows of this value have."""
+    """Return the knots of a feature, and the middle of the cumulative share of their rows."""
     values, which = np.unique(column, return_inverse=True)
     weight = np.bincount(which, mass)
     above = np.cumsum(weight)
     middle = (above - 0.5 * weight) / above[-1]
-    if len(values) > _KNOTS:
+    if len(values) > _MAX_KNOTS:
         # Values whose shares are evenly spaced, the first and the last among them.
-        wanted = np.linspace(middle[0], middle[-1], _KNOTS)
+        wanted = np.linspace(middle[0], middle[-1], _MAX_KNOTS)
         chosen = np.unique(np.searchsorted(middle, wanted).clip(0, len(values) - 1))
         values, middle = values[chosen], middle[chosen]
     return values, middle

@@ -22,7 +22,7 @@ from qpruntime.learning.optimise import (
     maximise,
     several_fixed_points,
 )
-from qpruntime.learning.progress import Report, both, named
+from qpruntime.learning.progress import Report, call_both, named
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Solver
 
@@ -31,9 +31,9 @@ __all__ = ["optimise"]
 Run = tuple[Optimum, Sites | None]
 
 # Restarts are drawn within this factor of the kernel's own parameters, and within its bounds.
-_SPREAD = np.log(1e3)
-# Values of the objective that differ by less are one.
-_SAME = 1e-4
+_RESTART_LOG_RANGE = np.log(1e3)
+# Objective values that differ by less than this are equal.
+_EQUAL_OBJECTIVE = 1e-4
 
 
 def optimise(
@@ -44,20 +44,21 @@ def optimise(
     report: Report | None,
     solver: Solver,
 ) -> tuple[tuple[Optimum, ...], Sites | None, list[str]]:
-    """All optimiser runs, best first, the sites where the best one ended, and what to warn of."""
+    """Return all optimiser runs, best first, the sites of the best one, and warnings to give."""
     kernel, projector = begin.kernel, data.projector
-    callback = both(named(report, kernel, data.learn), settings.search.callback)
+    callback = call_both(named(report, kernel, data.learn), settings.search.callback)
     # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
     # VB has its own bound.
-    own = settings.search.objective == "loo" or projector.method == "vb"
-    judge = projector if own else projector.for_evidence()
+    uses_projector = settings.search.objective == "loo" or projector.method == "vb"
+    objective_projector = projector if uses_projector else projector.for_evidence()
 
-    def one(start: Array, max_iter: int = settings.search.max_iter) -> Run:
+    def run_from(start: Array, max_iter: int = settings.search.max_iter) -> Run:
+        """Run the optimiser from these parameters."""
         with blas_threads(len(data.X), callers):
             return maximise(
                 solver.family(kernel, data),
                 data.y,
-                judge,
+                objective_projector,
                 start=start,
                 max_iterations=max_iter,
                 ftol=settings.search.ftol,
@@ -75,23 +76,23 @@ def optimise(
     callers = min(effective_n_jobs(n_jobs), 1 + settings.search.restarts)
     first = first_theta(kernel, projector, data.learn)
     bounds = all_bounds(kernel, data.learn)
-    tries = _starts(first, bounds, settings.search.restarts, rng)
+    starts = _starts(first, bounds, settings.search.restarts, rng)
     if begin.thetas:
         known = [np.concatenate([theta, first[theta.size :]]) for theta in begin.thetas]
-        tries[0] = np.array(known)
-    if len(tries) == 1:
-        runs = [one(tries[0])]
+        starts[0] = np.array(known)
+    if len(starts) == 1:
+        runs = [run_from(starts[0])]
     else:
-        tasks = (delayed(_or_failure)(one, start) for start in tries)
-        ended = Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
-        failures = [run for run in ended if isinstance(run, NumericalError)]
-        if len(failures) == len(ended):
+        tasks = (delayed(_or_failure)(run_from, start) for start in starts)
+        results = Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
+        failures = [run for run in results if isinstance(run, NumericalError)]
+        if len(failures) == len(results):
             raise failures[0]
-        runs = [_run(start, run) for start, run in zip(tries, ended, strict=True)]
+        runs = [_run(start, run) for start, run in zip(starts, results, strict=True)]
     runs.sort(key=_worse)
     advice = several_fixed_points([run[0] for run in runs])
     if settings.given:
-        advice += _second_chance(data, kernel, settings, bounds, one, runs)
+        advice += _second_chance(data, kernel, settings, bounds, run_from, runs)
     return tuple(run[0] for run in runs), runs[0][1], advice
 
 
@@ -100,26 +101,26 @@ def _second_chance(
     kernel: Kernel,
     settings: Settings,
     bounds: Array,
-    one: Callable[..., Run],
+    run_from: Callable[..., Run],
     runs: list[Run],
 ) -> list[str]:
-    """Begin once more, from the data, where the kernel given cannot learn; say what is wrong.
+    """Start once more from the data if the given kernel cannot learn, and return warnings.
 
-    `runs` are those so far, best first; the new one takes its place among them.
+    `runs` are the runs so far, best first; the new run is inserted among them.
     """
     X = data.X
     advice, tried = [], ""
     shape = initialisation.degenerate(kernel, X)
     if settings.search.restarts and shape is not None:
-        # Restarts are for this: there is nothing to say if one got away.
+        # Restarts serve this purpose, so there is nothing to warn about if one succeeded.
         at_best = kernel.clone_with_theta(runs[0][0].theta[: kernel.n_dims])
         shape, tried = initialisation.degenerate(at_best, X), ", which no restart changes"
-    if shape is not None or _flat(runs[0][0], kernel.n_dims, bounds, one):
+    if shape is not None or _flat(runs[0][0], kernel.n_dims, bounds, run_from):
         theta = None if settings.search.restarts else initialisation.start_from(kernel, X)
         if theta is not None:
             start = runs[0][0].start.copy()
             start[: kernel.n_dims] = theta
-            run = _run(start, _or_failure(one, start))
+            run = _run(start, _or_failure(run_from, start))
             better = run[0].value > runs[0][0].value
             tried = f"; a start from the data was tried too, and is {'' if better else 'no '}better"
             runs.append(run)
@@ -131,28 +132,28 @@ def _second_chance(
     )
 
 
-def _flat(best: Optimum, dims: int, bounds: Array, one: Callable[..., Run]) -> bool:
-    """Whether a run never moved, and the objective is the same with other kernel parameters.
+def _flat(best: Optimum, dims: int, bounds: Array, run_from: Callable[..., Run]) -> bool:
+    """Decide whether a run never moved, and the objective does not depend on the parameters.
 
-    An optimum that was given as the start is none either way: two evaluations tell.
+    A run that starts at its optimum does not move either, so two evaluations elsewhere decide.
     """
     if not dims or best.n_iterations or not best.success:
         return False
-    for step in (-initialisation.MOVED, initialisation.MOVED):
+    for step in (-initialisation.FLATNESS_STEP, initialisation.FLATNESS_STEP):
         moved = best.theta.copy()
         moved[:dims] = np.clip(moved[:dims] + step, *bounds[:dims].T)
-        if np.abs(moved - best.theta).max() < 0.1 * initialisation.MOVED:
+        if np.abs(moved - best.theta).max() < 0.1 * initialisation.FLATNESS_STEP:
             return False  # between bounds this close there is nothing to learn
-        run = _or_failure(one, moved, 0)
-        if isinstance(run, NumericalError) or abs(run[0].value - best.value) > _SAME:
+        run = _or_failure(run_from, moved, 0)
+        if isinstance(run, NumericalError) or abs(run[0].value - best.value) > _EQUAL_OBJECTIVE:
             return False
     return True
 
 
 def _or_failure(run: Callable[..., Run], start: Array, *arguments: Any) -> Run | NumericalError:
-    """What `run` returns, or the failure of double precision at its start.
+    """Return the result of `run`, or the numerical failure at its start.
 
-    What a user's own function raised is its cause, and ends the fit.
+    An exception of a user's own function is the cause of its error, and ends the fit.
     """
     try:
         return run(start, *arguments)
@@ -163,7 +164,7 @@ def _or_failure(run: Callable[..., Run], start: Array, *arguments: Any) -> Run |
 
 
 def _run(start: Array, run: Run | NumericalError) -> Run:
-    """A run that could not begin is kept with the others, and last among them."""
+    """Return the run, or for one that failed at its start a result that sorts last."""
     if not isinstance(run, NumericalError):
         return run
     theta = np.atleast_2d(start)[0]
@@ -175,8 +176,8 @@ def _worse(run: Run) -> float:
 
 
 def _starts(first: Array, bounds: Array, restarts: int, rng: np.random.Generator) -> list[Array]:
-    """The given parameters, then log-uniform draws around them within the bounds."""
+    """Return the given parameters, then log-uniform draws around them within the bounds."""
     low, high = bounds.T
-    low = np.maximum(low, np.minimum(first - _SPREAD, high))
-    high = np.minimum(high, np.maximum(first + _SPREAD, low))
+    low = np.maximum(low, np.minimum(first - _RESTART_LOG_RANGE, high))
+    high = np.minimum(high, np.maximum(first + _RESTART_LOG_RANGE, low))
     return [first] + [rng.uniform(low, high) for _ in range(restarts)]

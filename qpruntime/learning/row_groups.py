@@ -59,12 +59,12 @@ class RowGroups:
 
     @property
     def repeat(self) -> bool:
-        """Whether any group has two rows."""
+        """True if any group has two rows."""
         return self.count < self.codes.size
 
     @cached_property
     def coincide(self) -> bool:
-        """Whether all rows of a group have equal features."""
+        """True if all rows of a group have equal features."""
         if self._given is None:
             return True
         pairs = np.unique(np.column_stack([self.codes, self._equal]), axis=0)
@@ -72,44 +72,43 @@ class RowGroups:
 
     def some(self, rows: slice | NDArray[np.intp]) -> RowGroups:
         """Return the groups of some rows."""
-        found = RowGroups(None, self.codes[rows])
-        found.__dict__["coincide"] = self.coincide
-        return found
+        subset = RowGroups(None, self.codes[rows])
+        subset.__dict__["coincide"] = self.coincide
+        return subset
 
     def pooled(self, values: Array, rows: NDArray[np.intp] | slice = slice(None)) -> Array:
-        """Sum values (..., n) of some rows by group, times groups per row, so that means stay.
+        """Sum values (..., n) by group, times the number of groups per row, which keeps the mean.
 
-        Rows of one group tell the same: the standard error of a mean is that of its groups.
+        Rows of one group carry the same information, so the standard error of a mean is that of its
+        groups.
         """
         codes = np.unique(self.codes[rows], return_inverse=True)[1]
         count = int(codes.max()) + 1
         if count == codes.size:
             return values
-        sums = [np.bincount(codes, one, minlength=count) for one in np.atleast_2d(values)]
-        found: Array = np.reshape(sums, (*values.shape[:-1], count)) * (count / codes.size)
-        return found
+        sums = [np.bincount(codes, row, minlength=count) for row in np.atleast_2d(values)]
+        return np.reshape(sums, (*values.shape[:-1], count)) * (count / codes.size)
 
     def left_out(self, posterior: Any, rows: NDArray[np.intp] | None = None) -> Array:
-        """Return log predictive densities of some rows without all rows of their groups."""
+        """Return log predictive densities of rows without all rows of their groups."""
         if not self.repeat:
-            found: Array = posterior.loo(rows)
-            return found
-        some = np.arange(self.codes.size) if rows is None else rows
-        return leave_groups_out(posterior, self.codes, some, self.coincide)
+            return np.asarray(posterior.loo(rows))
+        indices = np.arange(self.codes.size) if rows is None else rows
+        return leave_groups_out(posterior, self.codes, indices, self.coincide)
 
 
 def equal_rows(X: Any) -> NDArray[np.intp]:
-    """Return numbers (N,) of rows (N, d), the same for rows that are equal.
+    """Return row labels (N,) that are equal for equal rows of X (N, d).
 
-    Rows are compared by 64 bits made of their numbers: of a million rows that differ, two have the
-    same with probability 3e-8.
+    Rows are compared by a 64-bit hash. Among a million distinct rows, two have the same hash with
+    probability 3e-8.
     """
     n = int(X.shape[0])
-    marks = np.empty(n, np.uint64)
+    hashes = np.empty(n, np.uint64)
     for number in range(chunk_count(n)):
-        some = chunk_slice(number, n)
-        marks[some] = _marks(read(X, some) if is_lazy(X) else X[some])
-    return np.unique(marks, return_inverse=True)[1].astype(np.intp)
+        block = chunk_slice(number, n)
+        hashes[block] = _marks(read(X, block) if is_lazy(X) else X[block])
+    return np.unique(hashes, return_inverse=True)[1].astype(np.intp)
 
 
 def _marks(X: Array) -> NDArray[np.uint64]:

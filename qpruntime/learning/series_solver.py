@@ -49,7 +49,7 @@ class SeriesSolver:
 
     @property
     def objective(self) -> type[Objective]:
-        """What is maximised."""
+        """Objective class to maximise."""
         return SeriesObjective
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
@@ -64,7 +64,7 @@ class SeriesSolver:
         return SeriesFamily(kernel, data.X, data.observed_prior, data.scale, approximate)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> SeriesPosterior:
-        """Return the posterior under a kernel as it is; warn if it has not settled."""
+        """Return the posterior under a fixed kernel, and warn if it has not converged."""
         order, series = sorted_series(
             data.X, data.y, data.projector, data.observed_prior, data.scale, data.weights
         )
@@ -74,8 +74,8 @@ class SeriesSolver:
         space = state_space(kernel, settings.approximate)
         limits = Limits(settings.tol, settings.max_sweeps, 1.0)
         placed = Placed(Clock(0, False), order, np.arange(n), n)
-        found = concluded(kernel, space, series, limits, sites, placed)
-        post = SeriesPosterior.of(*found)
+        parts = concluded(kernel, space, series, limits, sites, placed)
+        post = SeriesPosterior.of(*parts)
         warn_unsettled(post, settings.tol, n, of_estimator=True)
         return post
 
@@ -99,13 +99,11 @@ class SeriesFamily:
 
     @property
     def theta(self) -> Array:
-        theta: Array = self.kernel.theta
-        return theta
+        return np.asarray(self.kernel.theta)
 
     @property
     def bounds(self) -> Array:
-        bounds: Array = self.kernel.bounds
-        return bounds.reshape(-1, 2)
+        return np.reshape(self.kernel.bounds, (-1, 2))
 
     def at(self, theta: Array) -> StateSpace:
         """Return the states of these log parameters."""
@@ -122,6 +120,7 @@ class SeriesObjective(Objective):
         )
 
     def evaluate(self, theta: Array) -> tuple[float, Array]:
+        """Return the log evidence and its gradient with respect to theta."""
         count = theta.size - len(self.learn)
         space: Any = self.family.at(theta[:count])
         series = replace(self._series, bounded=self._bounded)
@@ -134,21 +133,23 @@ class SeriesObjective(Objective):
         sites = Sites(*(s.copy() for s in sites))
         rows = Rows(series, space, sites)
         end = settle(rows, Limits(self.tolerance(), self.max_sweeps, 1.0), warm=guess is not None)
-        free = series.projector.likelihood.log_concave or not self.learn
-        if not free and self.evaluations > 1 and (end.held or not end.settled):
+        is_free = series.projector.likelihood.log_concave or not self.learn
+        if not is_free and self.evaluations > 1 and (end.held or not end.settled):
             raise NumericalError("the sites have no fixed point at these parameters")
-        found = end.summary
-        require_evidence(found)
-        slopes = space.gradient(rows.slope(), found.noise)
+        summary = end.summary
+        require_evidence(summary)
+        slopes = space.gradient(rows.slope(), summary.noise)
         if self.learn:
-            own = parameter_slopes(series, self.learn, *rows.cavities())[0]  # type: ignore[arg-type]
-            slopes = np.concatenate([slopes, own.sum(axis=1)])
+            parameter_gradient = parameter_slopes(series, self.learn, *rows.cavities())[0]  # type: ignore[arg-type]
+            slopes = np.concatenate([slopes, parameter_gradient.sum(axis=1)])
         self._extrapolation.learn(theta, sites)
         self._bounded |= end.held > 0
-        back = np.empty(n, dtype=np.intp)
-        back[self._order] = np.arange(n)
-        self.sites = Sites(sites.tau[back], (sites.nu + sites.tau * series.prior)[back])
-        return found.log_evidence, slopes
+        inverse_order = np.empty(n, dtype=np.intp)
+        inverse_order[self._order] = np.arange(n)
+        self.sites = Sites(
+            sites.tau[inverse_order], (sites.nu + sites.tau * series.prior)[inverse_order]
+        )
+        return summary.log_evidence, slopes
 
 
 def sorted_series(

@@ -23,7 +23,7 @@ from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.kernels.derivative_covariance import DerivativeRows
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.objective import OBJECTIVES
-from qpruntime.learning.options import OPEN, Inducing, Integrate, Search, Series
+from qpruntime.learning.options import OPEN_POINTS, Inducing, Integrate, Search, Series
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.projection.projector import Projector
 
@@ -176,7 +176,7 @@ def inducing_of(given: Any) -> Inducing | None:
 def left_open(given: Any) -> bool:
     """Whether the number of inducing points, and whether there are any, is left to the rows."""
     points = given.points if isinstance(given, Inducing) else given
-    return isinstance(points, str) and points in OPEN
+    return isinstance(points, str) and points in OPEN_POINTS
 
 
 def search_of(given: Any) -> Search | None:

@@ -1,6 +1,6 @@
-"""Which solver fits: the one place that chooses between covariance matrices and states.
+"""Choice of the solver of a fit: covariance matrices or states of a Markov process.
 
-Fits by inducing points go in stages of their own: `qpruntime.learning.sparse`.
+Fits with inducing points have their own stages in `qpruntime.learning.sparse`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["Solver", "solvers"]
 
-#: Below this many rows the dense engine is as fast, and nothing compiles for it.
-_FEWEST = 300
+#: Below this many rows the dense engine is as fast and needs no compilation.
+_MIN_SERIES_ROWS = 300
 
 
 class Solver(Protocol):
-    """What a fit asks of a way to infer: priors of a kernel, what is maximised, the end."""
+    """Protocol of a way to infer: priors of a kernel, an objective, and the final posterior."""
 
     @property
     def objective(self) -> type[Objective]:
@@ -62,7 +62,7 @@ def solvers(data: Data, kernel: Kernel, settings: Settings) -> Callable[[Kernel]
     if data.joint is not None:
         joint = Joint(settings, data.joint)
         return lambda _: joint
-    few = settings.solver == "auto" and len(data.X) < _FEWEST
+    few = settings.solver == "auto" and len(data.X) < _MIN_SERIES_ROWS
     # States have no posteriors at nodes.
     few |= settings.integrate is not None
     dense = Dense(settings)

@@ -19,10 +19,13 @@ from qpruntime.inference.sites import Sites
 from qpruntime.learning import initialisation
 from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.hyper_integration.density import Integrated
-from qpruntime.learning.hyper_integration.integrate import NOTHING, integrated
+from qpruntime.learning.hyper_integration.integrate import (
+    NOTHING_TO_INTEGRATE,
+    integrate_hyperparameters,
+)
 from qpruntime.learning.objective import learnt
-from qpruntime.learning.optimise import LOST, Optimum
-from qpruntime.learning.progress import Report, reporting
+from qpruntime.learning.optimise import INFERENCE_FAILS_MESSAGE, Optimum
+from qpruntime.learning.progress import Report, evaluation_reports
 from qpruntime.learning.restarts import optimise
 from qpruntime.learning.settings import Data, Settings, Slopes
 from qpruntime.learning.solvers import Solver, solvers
@@ -43,7 +46,7 @@ class Fit:
     """One fitted process: its kernel, its posterior, and every optimiser run, best first.
 
     `likelihood` has the parameters that were learnt, `slopes` those that were seen at last, `nodes`
-    the hyper-parameters where these are integrated.
+    the hyper-parameters where these are integrate_hyperparameters.
     """
 
     kernel: Kernel
@@ -128,7 +131,7 @@ def train(
     if learns:
         solver.expect(data, kernel)
         runs = (1 + settings.search.restarts) * (1 + len(others))
-        with reporting(settings.verbose, settings.search.objective, runs) as report:
+        with evaluation_reports(settings.verbose, settings.search.objective, runs) as report:
             optima, sites, advice = optimise(data, begin, search, rng, report, solver)
             for other in others:
                 further, ended, _ = optimise(data, other, settings, rng, report, solver)
@@ -168,9 +171,9 @@ def train(
     nodes = None
     if settings.integrate is not None:
         if not optima:
-            raise InputError(NOTHING)
+            raise InputError(NOTHING_TO_INTEGRATE)
         own = rng if settings.seeded else np.random.default_rng(0)
-        nodes = integrated(data, begin, settings, own, solver, kernel, optima[0])
+        nodes = integrate_hyperparameters(data, begin, settings, own, solver, kernel, optima[0])
     return Fit(kernel, projector.likelihood, post, optima, None, nodes)
 
 
@@ -212,7 +215,7 @@ def _refine(
 
 def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
     """What to do about an optimiser that has not succeeded."""
-    if optimum.message != LOST:
+    if optimum.message != INFERENCE_FAILS_MESSAGE:
         return "raise max_iter of optimize=Search(...) or widen the kernel's bounds"
     bounds = f"the bounds of {' and '.join(learn)}" if learn else "the kernel's bounds"
     return f"the best parameters before that are kept; narrow {bounds} to stay clear of it"

@@ -25,17 +25,17 @@ from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.objective import OBJECTIVES, Family, Objective, settle_fast
-from qpruntime.learning.progress import expect
+from qpruntime.learning.progress import announce_duration
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.train import Fit, train
 
-__all__ = ["Along", "AlongFamily", "train_along", "with_units"]
+__all__ = ["OperatorFamily", "OperatorSolver", "train_operator", "with_units"]
 
 # Arrays of the smaller side, squared: covariance, root, factor, inverse, slope, and one of work.
 _ARRAYS = 6.0
 
 
-class AlongFamily(Family):
+class OperatorFamily(Family):
     """Priors of A f, where f has the covariance ``kernel(X)``.
 
     Parameters
@@ -95,7 +95,7 @@ def with_units(K: Array, units: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Along:
+class OperatorSolver:
     """The solver of observations along functionals; see `qpruntime.learning.solvers.Solver`.
 
     Rows of `Data.X` are those of the latent values, and so is its prior mean.
@@ -124,11 +124,13 @@ class Along:
     def expect(self, data: Data, kernel: Kernel) -> None:
         """Say before how long a fit will take, if that is long."""
         runs = 1 + self.settings.search.restarts
-        expect(self._side(), runs * (12 + 3 * kernel.n_dims), "fewer latent values or observations")
+        announce_duration(
+            self._side(), runs * (12 + 3 * kernel.n_dims), "fewer latent values or observations"
+        )
 
-    def family(self, kernel: Kernel, data: Data) -> AlongFamily:
+    def family(self, kernel: Kernel, data: Data) -> OperatorFamily:
         """Return the priors of a kernel."""
-        return AlongFamily(kernel, data.X, data.prior, self.functionals, self._latent(data))
+        return OperatorFamily(kernel, data.X, data.prior, self.functionals, self._latent(data))
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
         """Return the posterior under a kernel as it is; warn if it has not settled."""
@@ -141,7 +143,7 @@ class Along:
         return along(summarise(problem, end), self.functionals, K, mean)
 
 
-def train_along(
+def train_operator(
     data: Data,
     begin: Start,
     settings: Settings,
@@ -162,4 +164,4 @@ def train_along(
         For restarts.
     """
     check_powers(1.0, data.weights, data.projector, functionals.n)
-    return train(data, begin, settings, rng, Along(settings, functionals))
+    return train(data, begin, settings, rng, OperatorSolver(settings, functionals))

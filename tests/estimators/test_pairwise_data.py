@@ -18,7 +18,7 @@ from qpruntime.estimators.pairwise_data import (
     times_of,
 )
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.learning.train_operator import AlongFamily, with_units
+from qpruntime.learning.train_operator import OperatorFamily, with_units
 from tests.tools.cases import every_case
 
 X = np.random.default_rng(3).normal(size=(12, 2))
@@ -96,7 +96,7 @@ def test_slopes_of_the_evidence(latent):
         K = with_units(KERNEL.clone_with_theta(theta)(X), rows.latent - len(X))
         return infer(K, np.ones(rows.n), method="ep", operator=A, tol=1e-11, max_sweeps=300)
 
-    family = AlongFamily(KERNEL, X, np.zeros(len(X)), rows, latent)
+    family = OperatorFamily(KERNEL, X, np.zeros(len(X)), rows, latent)
     solved = family.at(KERNEL.theta).factor(evidence(KERNEL.theta).sites)
     slopes = family.contract(solved.slope())
     for k, slope in enumerate(slopes):

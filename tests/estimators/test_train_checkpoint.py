@@ -73,8 +73,8 @@ def test_a_fit_cut_off_between_stages_has_the_same_bits(data, tmp_path, monkeypa
     """The first stage with all rows begins anew, from what the one on samples has left."""
     X, f = data
     path, labels = tmp_path / "fit.npz", f > 0.0
-    monkeypatch.setattr("qpruntime.learning.sparse.train._BETWEEN", (200,))
-    monkeypatch.setattr("qpruntime.learning.sparse.train._TIMES", 2)
+    monkeypatch.setattr("qpruntime.learning.sparse.train._SAMPLE_SIZES", (200,))
+    monkeypatch.setattr("qpruntime.learning.sparse.train._SAMPLE_FACTOR", 2)
     plain = model(None).fit(X, labels)
     for rows in (200, N):
         one = model(path, resume=True)

@@ -281,8 +281,8 @@ def test_exposures_in_the_square_link_are_fitted_as_dense_ones_are():
 def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsys):
     """Constants lowered: three sizes of rows, unless the first sample is as large as the second."""
     X, labels = labelled
-    monkeypatch.setattr("qpruntime.learning.sparse.train._BETWEEN", (150,))
-    monkeypatch.setattr("qpruntime.learning.sparse.train._TIMES", 2)
+    monkeypatch.setattr("qpruntime.learning.sparse.train._SAMPLE_SIZES", (150,))
+    monkeypatch.setattr("qpruntime.learning.sparse.train._SAMPLE_FACTOR", 2)
     options = {"optimize": Search(max_iter=4), "random_state": 0, "verbose": 2}
     model = GPClassifier(KERNEL, inducing=Inducing(15, subsample=60), **options).fit(X, labels)
     told = capsys.readouterr().err

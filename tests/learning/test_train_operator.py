@@ -14,7 +14,7 @@ from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.objective import LeaveOneOutObjective, Objective
 from qpruntime.learning.optimise import maximise
-from qpruntime.learning.train_operator import AlongFamily
+from qpruntime.learning.train_operator import OperatorFamily
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
 
@@ -45,7 +45,7 @@ def drawn(rows):
 def test_slope_of_the_evidence(rows, latent, kernel, kind):
     """By differences of the evidence of `infer` on A K A', which knows no operator."""
     X, A, y, mean = drawn(rows)
-    family = AlongFamily(kernel, X, mean, Functionals(kind(A), 9), latent)
+    family = OperatorFamily(kernel, X, mean, Functionals(kind(A), 9), latent)
     objective = Tight(family, y, Projector("probit", "ep"), 1e-11, 300)
 
     def evidence(theta):
@@ -70,7 +70,7 @@ def test_slope_of_the_left_out(method):
     X, A, y, mean = drawn(30)
     found = []
     for latent in (True, False):
-        family = AlongFamily(KERNELS[0], X, mean, Functionals(A, 9), latent)
+        family = OperatorFamily(KERNELS[0], X, mean, Functionals(A, 9), latent)
         found.append(
             LeaveOneOutObjective(family, y, Projector("probit", method, "exact"), 1e-9, 300)
         )
@@ -87,7 +87,7 @@ def test_the_evidence_is_maximised():
     """The optimum is that of a search of another kind, on a grid."""
     X, A, y, mean = drawn(30)
     kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(1.0, "fixed")
-    family = AlongFamily(kernel, X, mean, Functionals(A, 9), True)
+    family = OperatorFamily(kernel, X, mean, Functionals(A, 9), True)
     best = maximise(family, y, Projector("probit", "ep"))[0]
     grid = best.theta[0] + np.array([-0.05, 0.0, 0.05])
     K = [A @ kernel.clone_with_theta(np.array([t]))(X) @ A.T for t in grid]

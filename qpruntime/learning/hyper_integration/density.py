@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,22 +15,22 @@ from qpruntime.errors import NumericalError
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.hyper_integration.designs import directions
-from qpruntime.learning.hyperpriors import Priors
+from qpruntime.learning.hyperpriors import HALF_LOG_2PI, Priors
 from qpruntime.learning.initialisation import start_from
 from qpruntime.learning.objective import Objective
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
-    "LENGTHS",
-    "OTHERS",
+    "LENGTH_SCALE_DEVIATION",
+    "OTHER_DEVIATION",
     "Density",
     "Evaluated",
     "Integrated",
-    "Proper",
+    "ProperPrior",
     "proper_prior",
 ]
 
-# Step of differences of slopes: relative errors of the Hessian of about 1e-4.
+# Step of the differences of slopes, which leave relative errors of the Hessian of about 1e-4.
 _STEP = 1e-2
 
 
@@ -60,7 +59,7 @@ class Density:
 
     @property
     def evaluations(self) -> int:
-        """How many there were."""
+        """Number of evaluations so far."""
         return self._objective.evaluations
 
     def at(self, theta: Array) -> Evaluated | None:
@@ -76,7 +75,7 @@ class Density:
         return None if sites is None else Evaluated(theta.copy(), -value, -slope, sites)
 
     def directions(self, mode: Array) -> Array:
-        """V (p, p) with theta = mode + V z of unit curvature, by differences of the slopes.
+        """Return V (p, p) with theta = mode + V z of unit curvature, by differences of the slopes.
 
         Raises
         ------
@@ -89,10 +88,10 @@ class Density:
             for sign in (-1.0, 1.0):
                 theta = mode.copy()
                 theta[k] = np.clip(theta[k] + sign * _STEP, self.low[k], self.high[k])
-                one = self.at(theta)
-                if one is None:
+                node = self.at(theta)
+                if node is None:
                     raise NumericalError("inference fails beside the mode of the hyper-parameters")
-                ends.append(one)
+                ends.append(node)
             H[:, k] = -(ends[1].slope - ends[0].slope) / (ends[1].theta[k] - ends[0].theta[k])
         return directions(H)
 
@@ -103,18 +102,18 @@ class Density:
 @restorable("integrated/1")
 @dataclass(frozen=True, eq=False)
 class Integrated:
-    """What hyper-parameters may be, how likely that is, and the posterior with each of them.
+    """Nodes of the hyper-parameters, their weights, and the posterior at each node.
 
     Attributes
     ----------
     design : {"grid", "composite", "importance"}
-        How nodes were found.
+        Design of the nodes.
     names : tuple of str, length p
-        Of the parameters: those of the kernel, then those of the likelihood.
+        Names of the parameters: first those of the kernel, then those of the likelihood.
     theta : ndarray, shape (J, p)
-        Their logarithms at the nodes, in the units of `Optimum.theta`.
+        Logarithms of the parameters at the nodes, in the units of `Optimum.theta`.
     weights : ndarray, shape (J,)
-        They sum to 1.
+        Weights of the nodes; they sum to 1.
     log_evidence : float
         Log of the evidence integrated over the prior of the parameters.
     effective : float
@@ -123,9 +122,9 @@ class Integrated:
         Shape of the tail of importance weights of a Student t around the mode, by which the
         density is far from it: above 0.7 such weights are not relied on.
     evaluations : int
-        How often the evidence was computed.
+        Number of evaluations of the evidence.
     kernels, likelihoods, posteriors : tuple, length J
-        At the nodes, as `kernel_`, `likelihood_` and `posterior_` are at the mode.
+        Values at the nodes, as `kernel_`, `likelihood_` and `posterior_` are at the mode.
     """
 
     design: str
@@ -156,78 +155,81 @@ class Integrated:
 
 # --- Hyper-priors of all log parameters
 #
-# The evidence alone need not be integrable: where classes are separable it has a limit as the
-# variance of the latent function grows. Nothing here looks at observations.
+# The evidence alone need not be integrable: if classes are separable, it has a limit as the
+# variance of the latent function grows. The hyper-priors do not depend on the observations.
 
-#: Deviations of the logarithms: of length-scales about the distances of rows, and of all else about
-#: where it begins.
-LENGTHS, OTHERS = 1.5, 3.0
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+#: Standard deviations of the logarithms: of length-scales about the distances of rows, and of all
+#: other parameters about their start.
+LENGTH_SCALE_DEVIATION, OTHER_DEVIATION = 1.5, 3.0
 
 
 @dataclass(frozen=True)
-class Proper:
-    """Log density of log parameters, with its constant: that given, and log-normal ones.
+class ProperPrior:
+    """Proper log density of log parameters, normalised: the user's priors and log-normal ones.
 
     Attributes
     ----------
-    given : Priors or None
+    user_priors : Priors or None
     mean, deviation : ndarray, shape (p,)
-        Of the log parameters; an infinite deviation where there is a prior that is given.
+        Moments of the log parameters; the deviation is infinite if the user gives a prior.
     """
 
-    given: Priors | None
+    user_priors: Priors | None
     mean: Array
     deviation: Array
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
-        """Log density at theta, and its gradient."""
+        """Return the log density at theta and its gradient."""
         z = (theta - self.mean) / self.deviation
-        own = np.isfinite(self.deviation)
-        value = -0.5 * float(z @ z) - float((np.log(self.deviation[own]) + _HALF_LOG_2PI).sum())
+        has_lognormal = np.isfinite(self.deviation)
+        value = -0.5 * float(z @ z) - float(
+            (np.log(self.deviation[has_lognormal]) + HALF_LOG_2PI).sum()
+        )
         slope = -z / self.deviation
-        if self.given is not None:
-            extra, further = self.given(theta)
-            value, slope = value + extra, slope + further
+        if self.user_priors is not None:
+            user_value, user_slope = self.user_priors(theta)
+            value, slope = value + user_value, slope + user_slope
         return value, slope
 
 
-def proper_prior(given: Any, begun: Kernel, theta: Array, X: Array, likelihood: Array) -> Proper:
-    """Return the prior of all parameters: of a kernel, then of a likelihood.
+def proper_prior(
+    search_prior: Any, kernel: Kernel, start: Array, X: Array, likelihood_start: Array
+) -> ProperPrior:
+    """Return the prior of all parameters, first of the kernel, then of the likelihood.
 
     Parameters
     ----------
-    given : Priors, LogNormal or None
-        What the search has had.
-    begun : scikit-learn kernel
-        With the parameters that it begins with; those of the fit may be more.
-    theta : ndarray, shape (q,)
-        Log parameters of the kernel where the search begins.
+    search_prior : Priors, LogNormal or None
+        Prior of the search.
+    kernel : scikit-learn kernel
+        Kernel at its start; the fitted kernel may have more parameters.
+    start : ndarray, shape (q,)
+        Log parameters of the kernel at the start of the search.
     X : ndarray, shape (N, d)
-    likelihood : ndarray, shape (r,)
-        Log parameters of the likelihood where they begin.
+    likelihood_start : ndarray, shape (r,)
+        Log parameters of the likelihood at their start.
     """
-    found = start_from(begun.clone_with_theta(theta), X)
-    # Variances stay where they begin; only length-scales are of the data.
-    lengths = _lengths(begun)
-    mean = np.where(lengths, theta if found is None else found, theta)
-    deviation = np.where(lengths, LENGTHS, OTHERS)
-    mean = np.concatenate([mean, likelihood])
-    deviation = np.concatenate([deviation, np.full(likelihood.size, OTHERS)])
-    if isinstance(given, LogNormal):
-        known = given.mean.size
-        mean[:known] = given.mean
-        deviation[:known] = np.minimum(given.deviation, deviation[:known])
-        return Proper(None, mean, deviation)
-    if isinstance(given, Priors):
-        places = [place for place, _ in given.placed]
+    data_theta = start_from(kernel.clone_with_theta(start), X)
+    # Priors of variances are centred at their start; only length-scales depend on the data.
+    lengths = _is_length_scale(kernel)
+    mean = np.where(lengths, start if data_theta is None else data_theta, start)
+    deviation = np.where(lengths, LENGTH_SCALE_DEVIATION, OTHER_DEVIATION)
+    mean = np.concatenate([mean, likelihood_start])
+    deviation = np.concatenate([deviation, np.full(likelihood_start.size, OTHER_DEVIATION)])
+    if isinstance(search_prior, LogNormal):
+        n_known = search_prior.mean.size
+        mean[:n_known] = search_prior.mean
+        deviation[:n_known] = np.minimum(search_prior.deviation, deviation[:n_known])
+        return ProperPrior(None, mean, deviation)
+    if isinstance(search_prior, Priors):
+        places = [place for place, _ in search_prior.placed]
         deviation[places] = np.inf
-        return Proper(given, mean, deviation)
-    return Proper(None, mean, deviation)
+        return ProperPrior(search_prior, mean, deviation)
+    return ProperPrior(None, mean, deviation)
 
 
-def _lengths(kernel: Kernel) -> Array:
-    """Which free parameters are length-scales, (q,)."""
+def _is_length_scale(kernel: Kernel) -> Array:
+    """Return a mask (q,) of the free parameters that are length-scales."""
     free = [h for h in kernel.hyperparameters if not h.fixed]
     return np.array(
         [h.name.endswith("length_scale") for h in free for _ in range(h.n_elements)], dtype=bool

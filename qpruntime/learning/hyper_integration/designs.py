@@ -1,9 +1,9 @@
-"""Where the density of hyper-parameters is looked at: grids, and central composite designs.
+"""Designs of nodes for the density of hyper-parameters: grids and central composite designs.
 
-In z, standard coordinates around the mode: theta = mode + V z with the Hessian's eigenvectors. A
-central composite design (Box & Wilson 1951; Rue, Martino & Chopin 2009, 6.5) has the centre, points
-on the axes and corners, all of the latter at one radius, whose weights integrate a normal density
-and its second moments.
+Nodes have standard coordinates z around the mode, theta = mode + V z, where V comes from the
+Hessian's eigenvectors. A central composite design (Box & Wilson 1951; Rue, Martino & Chopin 2009,
+6.5) has a centre, and points on the axes and corners at one radius. Its weights integrate a normal
+density and its second moments exactly.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from scipy.stats import chi2, norm, qmc
 from qpruntime._typing import Array
 
 __all__ = [
-    "MOST_COMPOSITE",
-    "TRUSTED",
+    "MAX_COMPOSITE_PARAMETERS",
+    "MAX_PARETO_K",
     "At",
-    "Spread",
+    "DesignNodes",
     "composite",
     "composite_mass",
     "corners",
     "directions",
     "draws",
+    "half_axis_reach",
     "lattice",
     "pareto_k",
     "pareto_shape",
-    "sides",
-    "stretched",
+    "stretched_composite",
 ]
 
-#: Most parameters of a composite design.
-MOST_COMPOSITE = 8
-#: Radius of a composite design over that of the corners, sqrt(p).
+#: Largest number of parameters of a composite design.
+MAX_COMPOSITE_PARAMETERS = 8
+#: Radius of a composite design as a multiple of that of the corners, sqrt(p).
 _RADIUS = 1.1
-# Generators of fractions of the corners: products of columns that further columns repeat.
+# Generators of fractional factorial designs: products of columns that give the further columns.
 _GENERATORS: dict[int, tuple[tuple[int, ...], ...]] = {
     5: ((0, 1, 2, 3),),
     6: ((0, 1, 2, 3, 4),),
@@ -58,11 +58,11 @@ def corners(p: int) -> Array:
 
 
 def composite(p: int) -> tuple[Array, Array]:
-    """Points z (J, p) and what they weigh beside the density there, the centre being 1.
+    """Return points z (J, p) and the weights of their densities, relative to the centre's.
 
-    With weights w and density exp(-z'z/2): sum w exp = c, and sum w exp z z' = c I.
+    The weights w satisfy sum w p = c and sum w p z z' = c I, where p = exp(-z'z/2).
     """
-    # Whole corners have 2^p points, and the axes 2 p: both on one sphere.
+    # The full factorial has 2^p corners, and the axes have 2 p points, all on one sphere.
     axes = np.sqrt(p) * np.vstack([np.eye(p), -np.eye(p)])
     sphere = _RADIUS * (np.vstack([corners(p), axes]) if p > 1 else axes)
     weight = np.exp(0.5 * p * _RADIUS**2) / (len(sphere) * (_RADIUS**2 - 1.0))
@@ -76,15 +76,15 @@ def composite_mass() -> float:
 
 # --- Pareto tail shape k of importance weights
 #
-# A generalised Pareto distribution is fitted to the largest weights; beyond 0.7 more draws hardly
+# A generalised Pareto distribution is fitted to the largest weights. Above 0.7 more draws hardly
 # help (Vehtari, Simpson, Gelman, Yao & Gabry 2024). The fit is that of Zhang & Stephens (2009).
 
-#: Weights whose k is above this are not relied on.
-TRUSTED = 0.7
-# Draws of the tail at least.
-_FEWEST = 5
-# The prior of Zhang & Stephens, and how much k is drawn to one half, in draws.
-_GRID, _PRIOR, _DRAWN = 30, 3.0, 10.0
+#: Largest k for which importance weights are reliable.
+MAX_PARETO_K = 0.7
+# Smallest number of draws in the tail.
+_MIN_TAIL_DRAWS = 5
+# Prior of Zhang & Stephens, and the number of draws by which k is shrunk towards one half.
+_PROFILE_POINTS, _PRIOR_SCALE, _SHRINKAGE_DRAWS = 30, 3.0, 10.0
 
 
 def pareto_k(log_weights: Array) -> float:
@@ -92,14 +92,14 @@ def pareto_k(log_weights: Array) -> float:
     logs = np.sort(log_weights[np.isfinite(log_weights)])
     S = logs.size
     tail = math.ceil(min(0.2 * S, 3.0 * math.sqrt(S)))
-    if tail < _FEWEST or S - tail < 1:
+    if tail < _MIN_TAIL_DRAWS or S - tail < 1:
         return math.nan
     largest = np.exp(logs - logs[-1])
     beyond = largest[-tail:] - largest[-tail - 1]
     # Equal weights have no tail.
     if not beyond[-1] > 1e-12:
         return -math.inf
-    return pareto_shape(np.maximum(beyond, 1e-300), _DRAWN)
+    return pareto_shape(np.maximum(beyond, 1e-300), _SHRINKAGE_DRAWS)
 
 
 def pareto_shape(x: Array, prior: float = 0.0) -> float:
@@ -108,11 +108,11 @@ def pareto_shape(x: Array, prior: float = 0.0) -> float:
     `prior` draws at k = 1/2 are added.
     """
     n = x.size
-    count = _GRID + int(math.sqrt(n))
+    count = _PROFILE_POINTS + int(math.sqrt(n))
     quarter = x[int(n / 4.0 + 0.5) - 1]
     steps = np.sqrt(count / (np.arange(1, count + 1) - 0.5))
     # theta = -k / sigma, Section 3 there.
-    theta = 1.0 / x[-1] + (1.0 - steps) / (_PRIOR * quarter)
+    theta = 1.0 / x[-1] + (1.0 - steps) / (_PRIOR_SCALE * quarter)
     shapes = -np.log1p(-theta[:, None] * x).mean(axis=1)
     logs = n * (np.log(theta / shapes) + shapes - 1.0)
     weights = 1.0 / np.exp(np.minimum(logs - logs[:, None], 700.0)).sum(axis=1)
@@ -123,11 +123,11 @@ def pareto_shape(x: Array, prior: float = 0.0) -> float:
 
 # --- Importance sampling
 #
-# Each half axis has a scale of its own, by two values of the density an axis; draws are those of a
+# Each half axis has its own scale, from two values of the density per axis. The draws are a
 # scrambled Sobol sequence.
 
-# Degrees of freedom: tails that are heavier than those of evidences.
-_FREEDOM = 5.0
+# Degrees of freedom, few enough for heavier tails than those of evidences.
+_DEGREES_OF_FREEDOM = 5.0
 
 
 def draws(p: int, n: int, stretch: Array, seed: int) -> tuple[Array, Array]:
@@ -142,92 +142,94 @@ def draws(p: int, n: int, stretch: Array, seed: int) -> tuple[Array, Array]:
     """
     uniform = qmc.Sobol(2 * p + 1, rng=np.random.default_rng(seed)).random(n)
     uniform = np.clip(uniform, 1e-12, 1.0 - 1e-12)
-    share = np.sqrt(chi2.ppf(uniform[:, 0], _FREEDOM) / _FREEDOM)
+    share = np.sqrt(chi2.ppf(uniform[:, 0], _DEGREES_OF_FREEDOM) / _DEGREES_OF_FREEDOM)
     size = norm.ppf(0.5 + 0.5 * uniform[:, 1 : p + 1]) / share[:, None]
     above = uniform[:, p + 1 :] < stretch[1] / stretch.sum(axis=0)
     z = np.where(above, stretch[1] * size, -stretch[0] * size)
-    # Of a t of p dimensions on the positive orthant, times the chance of each side over its scale.
-    constant = gammaln(0.5 * (_FREEDOM + p)) - gammaln(0.5 * _FREEDOM)
-    constant -= 0.5 * p * np.log(_FREEDOM * np.pi)
-    logs = constant - 0.5 * (_FREEDOM + p) * np.log1p((size**2).sum(axis=1) / _FREEDOM)
+    # Density of a p-dimensional t on the positive orthant, times the chance of each side over its
+    # scale.
+    constant = gammaln(0.5 * (_DEGREES_OF_FREEDOM + p)) - gammaln(0.5 * _DEGREES_OF_FREEDOM)
+    constant -= 0.5 * p * np.log(_DEGREES_OF_FREEDOM * np.pi)
+    logs = constant - 0.5 * (_DEGREES_OF_FREEDOM + p) * np.log1p(
+        (size**2).sum(axis=1) / _DEGREES_OF_FREEDOM
+    )
     return z, logs + p * np.log(2.0) - np.log(stretch.sum(axis=0)).sum()
 
 
 # --- Lattice and composite designs
 #
-# In z, coordinates around the mode in which the curvature is 1. What is at a node is the caller's:
-# ``at(z)`` returns it with the log density there, less that of the mode, or None where there is
-# none.
+# Coordinates z are relative to the mode, where the curvature is 1. The caller's ``at(z)`` returns
+# the value of a node with its log density less that of the mode, or None if the density is zero.
 
 At = Callable[[Array], "tuple[Any, float] | None"]
-#: Places (J, p), what is there, log densities (J,), and what nodes weigh beside their density.
-Spread = tuple[Array, list[Any], Array, Array]
+#: Nodes (J, p), their values, log densities (J,), and weights (J,) to multiply the densities.
+DesignNodes = tuple[Array, list[Any], Array, Array]
 
-# Steps of a lattice from the mode at most.
-_REACH = 24
-# Of a Hessian: flat directions are integrated no further than this allows.
-_LEAST = 0.04
-# By how much half axes are stretched.
-_STRETCH = (0.25, 2.5)
+# Largest number of lattice steps from the mode.
+_MAX_LATTICE_STEPS = 24
+# Smallest eigenvalue of the Hessian, which limits the range of flat directions.
+_MIN_EIGENVALUE = 0.04
+# Limits of the factor by which half axes are stretched.
+_STRETCH_LIMITS = (0.25, 2.5)
 
 
 def directions(H: Array) -> Array:
-    """V (p, p) with theta = mode + V z of unit curvature, for a negative Hessian H."""
+    """Return V (p, p) with theta = mode + V z of unit curvature, for a negative Hessian H."""
     values, vectors = np.linalg.eigh(0.5 * (H + H.T))
     # Priors alone have a curvature of this order.
-    return np.asarray(vectors / np.sqrt(np.maximum(values, _LEAST)))
+    return np.asarray(vectors / np.sqrt(np.maximum(values, _MIN_EIGENVALUE)))
 
 
-def lattice(at: At, p: int, centre: Any, spacing: float, drop: float) -> Spread:
-    """Nodes of a lattice as far as the density reaches, found from neighbour to neighbour."""
-    found: dict[tuple[int, ...], tuple[Any, float]] = {(0,) * p: (centre, 0.0)}
-    edge, seen = [(0,) * p], {(0,) * p}
-    while edge:
-        here = edge.pop(0)
+def lattice(at: At, p: int, centre: Any, spacing: float, drop: float) -> DesignNodes:
+    """Return the nodes of a lattice as far as the density reaches, from neighbour to neighbour."""
+    nodes: dict[tuple[int, ...], tuple[Any, float]] = {(0,) * p: (centre, 0.0)}
+    frontier, visited = [(0,) * p], {(0,) * p}
+    while frontier:
+        cell = frontier.pop(0)
         for k, step in itertools.product(range(p), (-1, 1)):
-            there = (*here[:k], here[k] + step, *here[k + 1 :])
-            if there in seen or max(map(abs, there)) > _REACH:
+            neighbour = (*cell[:k], cell[k] + step, *cell[k + 1 :])
+            if neighbour in visited or max(map(abs, neighbour)) > _MAX_LATTICE_STEPS:
                 continue
-            seen.add(there)
-            one = at(spacing * np.array(there, dtype=float))
-            if one is None:
+            visited.add(neighbour)
+            node = at(spacing * np.array(neighbour, dtype=float))
+            if node is None:
                 continue
-            found[there] = one
-            if one[1] > -drop:
-                edge.append(there)
-    places = spacing * np.array(list(found), dtype=float)
-    logs = np.array([value for _, value in found.values()])
-    return places, [one for one, _ in found.values()], logs, np.ones(len(logs))
+            nodes[neighbour] = node
+            if node[1] > -drop:
+                frontier.append(neighbour)
+    positions = spacing * np.array(list(nodes), dtype=float)
+    logs = np.array([value for _, value in nodes.values()])
+    return positions, [node for node, _ in nodes.values()], logs, np.ones(len(logs))
 
 
-def sides(at: At, p: int) -> Array:
-    """How far the density reaches along each half axis, (2, p) of below and above; a normal's is 1.
+def half_axis_reach(at: At, p: int) -> Array:
+    """Return the reach of the density along each half axis below and above, (2, p).
 
-    By two values an axis.
+    It is 1 for a normal density, and comes from two values per axis.
     """
     stretch = np.ones((2, p))
     for k, side in itertools.product(range(p), (0, 1)):
         z = np.zeros(p)
         z[k] = np.sqrt(2.0) * (2 * side - 1)
-        one = at(z)
-        if one is not None and one[1] < 0.0:
+        node = at(z)
+        if node is not None and node[1] < 0.0:
             # A normal density falls by 1 there.
-            stretch[side, k] = np.clip((-one[1]) ** -0.5, *_STRETCH)
+            stretch[side, k] = np.clip((-node[1]) ** -0.5, *_STRETCH_LIMITS)
     return stretch
 
 
-def stretched(at: At, p: int, centre: Any) -> Spread:
-    """Nodes of the composite design, stretched along each half axis to where the density ends."""
-    stretch = sides(at, p)
+def stretched_composite(at: At, p: int, centre: Any) -> DesignNodes:
+    """Return the nodes of the composite design, stretched along each half axis."""
+    stretch = half_axis_reach(at, p)
     points, base = composite(p)
-    kept, found, logs, weights = [], [], [], []
+    positions, values, logs, weights = [], [], [], []
     for z, weight in zip(points, base, strict=True):
-        own = np.where(z > 0.0, stretch[1], stretch[0]) * z
-        wide = np.where(z > 0.0, stretch[1], np.where(z < 0.0, stretch[0], stretch.mean(axis=0)))
-        one = (centre, 0.0) if not z.any() else at(own)
-        if one is not None:
-            kept.append(own)
-            found.append(one[0])
-            logs.append(one[1])
-            weights.append(weight * wide.prod())
-    return np.array(kept), found, np.array(logs), np.array(weights)
+        point = np.where(z > 0.0, stretch[1], stretch[0]) * z
+        scale = np.where(z > 0.0, stretch[1], np.where(z < 0.0, stretch[0], stretch.mean(axis=0)))
+        node = (centre, 0.0) if not z.any() else at(point)
+        if node is not None:
+            positions.append(point)
+            values.append(node[0])
+            logs.append(node[1])
+            weights.append(weight * scale.prod())
+    return np.array(positions), values, np.array(logs), np.array(weights)

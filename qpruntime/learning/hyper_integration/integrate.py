@@ -21,18 +21,18 @@ from qpruntime.learning.hyper_integration.density import (
     Density,
     Evaluated,
     Integrated,
-    Proper,
+    ProperPrior,
     proper_prior,
 )
 from qpruntime.learning.hyper_integration.designs import (
-    MOST_COMPOSITE,
-    TRUSTED,
+    MAX_COMPOSITE_PARAMETERS,
+    MAX_PARETO_K,
     composite_mass,
     draws,
+    half_axis_reach,
     lattice,
     pareto_k,
-    sides,
-    stretched,
+    stretched_composite,
 )
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, maximise
@@ -41,28 +41,29 @@ from qpruntime.learning.settings import Data, Settings
 from qpruntime.projection.projector import Projector
 
 __all__ = [
-    "LEAST_SHARE",
-    "NOTHING",
-    "Found",
-    "complain",
-    "find",
-    "heavy",
-    "integrated",
+    "MIN_EFFECTIVE_SHARE",
+    "NOTHING_TO_INTEGRATE",
+    "NodeSet",
+    "find_nodes",
+    "heavy_nodes",
+    "integrate_hyperparameters",
     "prior_of",
+    "warn_unreliable",
 ]
 
-# --- `integrated`
+# --- Integration around the mode
 
-#: What is said where all parameters are fixed.
-NOTHING = (
+#: Error message if all parameters are fixed.
+NOTHING_TO_INTEGRATE = (
     'hyperparameters="integrate" has nothing to integrate: the parameters of the kernel are all '
     'fixed; give them bounds, or use hyperparameters="mode"'
 )
-# The lightest nodes are left out, so much in all: each costs a product in every prediction.
-_LIGHT = 1e-4
+# Nodes with the smallest weights are dropped up to this total weight, because each node costs a
+# matrix product in every prediction.
+_DROPPED_WEIGHT = 1e-4
 
 
-def integrated(
+def integrate_hyperparameters(
     data: Data,
     begin: Start,
     settings: Settings,
@@ -71,19 +72,19 @@ def integrated(
     kernel: Kernel,
     optimum: Optimum,
 ) -> Integrated:
-    """Integrate around the mode, which is found again under the proper prior.
+    """Integrate over the hyper-parameters around the mode under the proper prior.
 
     Parameters
     ----------
     data : Data
     begin : Start
-        Of the search for the mode; its prior is completed.
+        Start of the search for the mode, whose prior is completed.
     settings : Settings
-        With ``integrate``.
+        Settings with ``integrate``.
     rng : Generator
     solver : Solver
     kernel : scikit-learn kernel
-        Of the mode; it may have more length-scales than it began with.
+        Kernel at the mode, which may have more length-scales than at the start.
     optimum : Optimum
         The mode of the search.
 
@@ -93,13 +94,13 @@ def integrated(
         If importance weights are not to be relied on.
     """
     assert settings.integrate is not None
-    judge = data.projector if data.projector.method == "vb" else data.projector.for_evidence()
+    projector = data.projector if data.projector.method == "vb" else data.projector.for_evidence()
     prior = prior_of(data, begin, kernel)
     family = solver.family(kernel, data)
     mode, _ = maximise(
         family,
         data.y,
-        judge,
+        projector,
         start=optimum.theta,
         max_iterations=settings.search.max_iter,
         ftol=settings.search.ftol,
@@ -113,7 +114,7 @@ def integrated(
     objective = solver.objective(
         family,
         data.y,
-        judge,
+        projector,
         settings.tol,
         settings.max_sweeps,
         data.weights,
@@ -121,36 +122,43 @@ def integrated(
         prior,
     )
     density = Density(objective, all_bounds(family, data.learn))
-    found = find(density, mode.theta, settings.integrate.design, settings.integrate.n, rng)
-    complain(found)
-    logs = found.log_weights
+    nodes_found = find_nodes(
+        density, mode.theta, settings.integrate.design, settings.integrate.n, rng
+    )
+    warn_unreliable(nodes_found)
+    log_weights = nodes_found.log_weights
     shift = 0.0
     with warnings.catch_warnings():
-        # One node among many; what the mode has to say was said.
+        # A single node matters little, and the mode has given its own warnings.
         warnings.simplefilter("ignore", ConvergenceWarning)
         if settings.integrate.evidence == "corrected":
-            rise = np.array([_rise(data, judge, solver, kernel, node) for node in found.nodes])
-            shift = float(logsumexp(logs + rise) - logsumexp(logs))
-            logs = logs + rise
-        weights = np.exp(logs - logsumexp(logs))
-        kept = heavy(weights)
-        nodes = [node for node, k in zip(found.nodes, kept, strict=True) if k]
+            correction = np.array(
+                [
+                    _evidence_correction(data, projector, solver, kernel, node)
+                    for node in nodes_found.nodes
+                ]
+            )
+            shift = float(logsumexp(log_weights + correction) - logsumexp(log_weights))
+            log_weights = log_weights + correction
+        weights = np.exp(log_weights - logsumexp(log_weights))
+        is_kept = heavy_nodes(weights)
+        nodes = [node for node, k in zip(nodes_found.nodes, is_kept, strict=True) if k]
         require(
             squares(len(data.y), float(len(nodes))),
             f"posteriors of {len(data.y)} rows at {len(nodes)} nodes of the hyper-parameters",
             'inducing=200 or Integrate("composite") takes less',
         )
-        ends = [_at(data, data.projector, solver, kernel, node) for node in nodes]
-    weights = weights[kept] / weights[kept].sum()
-    kernels, likelihoods, posteriors = zip(*ends, strict=True)
+        fits = [_fit_at_node(data, data.projector, solver, kernel, node) for node in nodes]
+    weights = weights[is_kept] / weights[is_kept].sum()
+    kernels, likelihoods, posteriors = zip(*fits, strict=True)
     return Integrated(
-        design=found.design,
+        design=nodes_found.design,
         names=names_of(kernel, data.learn),
         theta=np.array([node.theta for node in nodes]),
         weights=weights,
-        log_evidence=found.log_evidence + shift,
+        log_evidence=nodes_found.log_evidence + shift,
         effective=1.0 / float(weights @ weights),
-        pareto_k=found.pareto_k,
+        pareto_k=nodes_found.pareto_k,
         evaluations=mode.n_evaluations + density.evaluations,
         kernels=kernels,
         likelihoods=likelihoods,
@@ -158,59 +166,61 @@ def integrated(
     )
 
 
-def heavy(weights: Array) -> Any:
-    """Which nodes are not among the lightest."""
+def heavy_nodes(weights: Array) -> Any:
+    """Return a mask of the nodes that are not among the lightest."""
     order = np.argsort(weights)
-    kept = np.ones(len(weights), dtype=bool)
-    kept[order[np.cumsum(weights[order]) <= _LIGHT]] = False
-    return kept
+    is_heavy = np.ones(len(weights), dtype=bool)
+    is_heavy[order[np.cumsum(weights[order]) <= _DROPPED_WEIGHT]] = False
+    return is_heavy
 
 
-def prior_of(data: Data, begin: Start, kernel: Kernel) -> Proper:
-    """Return the prior of all parameters of a fit; length-scales by feature have one of theirs."""
-    given, first, begun = begin.log_prior, begin.kernel.theta, begin.kernel
-    if kernel.n_dims != first.size:
-        if isinstance(given, LogNormal):
-            given = LogNormal(given.mean[:-1], given.deviation[:-1])
-        further = kernel.n_dims - first.size
-        first, begun = np.concatenate([first, np.repeat(first[-1], further)]), kernel
+def prior_of(data: Data, begin: Start, kernel: Kernel) -> ProperPrior:
+    """Return the prior of all parameters of a fit, with one of each feature's length-scale."""
+    search_prior, start, start_kernel = begin.log_prior, begin.kernel.theta, begin.kernel
+    if kernel.n_dims != start.size:
+        if isinstance(search_prior, LogNormal):
+            search_prior = LogNormal(search_prior.mean[:-1], search_prior.deviation[:-1])
+        n_extra = kernel.n_dims - start.size
+        start, start_kernel = np.concatenate([start, np.repeat(start[-1], n_extra)]), kernel
     values = [data.projector.likelihood.parameters[name] for name in data.learn]
-    return proper_prior(given, begun, first, data.X, np.log(values))
+    return proper_prior(search_prior, start_kernel, start, data.X, np.log(values))
 
 
 def _parts(
     data: Data, projector: Projector, kernel: Kernel, theta: Array
 ) -> tuple[Kernel, Projector]:
-    own = kernel.clone_with_theta(theta[: kernel.n_dims])
+    node_kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
     if data.learn:
         projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
-    return own, projector
+    return node_kernel, projector
 
 
-def _at(data: Data, projector: Projector, solver: Any, kernel: Kernel, node: Any) -> tuple:
-    """Kernel, likelihood and posterior at a node."""
-    own, projector = _parts(data, projector, kernel, node.theta)
-    posterior = solver.infer(own, replace(data, projector=projector), node.sites)
-    return own, projector.likelihood, posterior.without_covariance()
+def _fit_at_node(data: Data, projector: Projector, solver: Any, kernel: Kernel, node: Any) -> tuple:
+    """Return kernel, likelihood and posterior at a node."""
+    node_kernel, projector = _parts(data, projector, kernel, node.theta)
+    posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
+    return node_kernel, projector.likelihood, posterior.without_covariance()
 
 
-def _rise(data: Data, judge: Projector, solver: Any, kernel: Kernel, node: Any) -> float:
-    """By how much the corrected log evidence is above that of EP; 0 where it cannot be had."""
+def _evidence_correction(
+    data: Data, evidence_projector: Projector, solver: Any, kernel: Kernel, node: Any
+) -> float:
+    """Return the corrected log evidence less that of EP, or 0 if it is not available."""
     try:
-        own, projector = _parts(data, judge, kernel, node.theta)
-        posterior = solver.infer(own, replace(data, projector=projector), node.sites)
+        node_kernel, projector = _parts(data, evidence_projector, kernel, node.theta)
+        posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
         return float(posterior.corrected_evidence().value - posterior.log_evidence)
     except NumericalError:
         return 0.0
 
 
-def complain(found: Found) -> None:
+def warn_unreliable(found: NodeSet) -> None:
     """Warn about importance weights that are not to be relied on."""
     if found.design in ("importance", "composite") and not found.trusted:
         warn(
             f"hyper-parameters are far from a Student t around their mode: Pareto k is "
-            f"{found.pareto_k:.2f}, to be {TRUSTED} at most, and {found.share:.0%} of draws are "
-            f"effective, to be {LEAST_SHARE:.0%} at least; weights of "
+            f"{found.pareto_k:.2f}, to be {MAX_PARETO_K} at most, and {found.share:.0%} of draws "
+            f"are effective, to be {MIN_EFFECTIVE_SHARE:.0%} at least; weights of "
             f'design="{found.design}" are not to be relied on: use Integrate("importance", n=512), '
             "or priors that bound the parameters",
             SamplingWarning,
@@ -219,21 +229,22 @@ def complain(found: Found) -> None:
 
 # --- Designs and their diagnostics
 
-#: Most parameters of a grid and of a composite design.
-_MOST = {"grid": 3, "composite": MOST_COMPOSITE}
-#: Of draws fewer effective ones than this share miss something, as another mode.
-LEAST_SHARE = 0.3
-# Distance of a grid's nodes in standard deviations, and how far below the mode they end.
+#: Largest number of parameters of a grid and of a composite design.
+_MAX_PARAMETERS = {"grid": 3, "composite": MAX_COMPOSITE_PARAMETERS}
+#: If fewer than this share of the importance draws are effective, the draws may miss a mode.
+MIN_EFFECTIVE_SHARE = 0.3
+# Spacing of a grid in standard deviations, by number of parameters, and the log density below the
+# mode at which it ends.
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 7.0
-#: Up to so many parameters "auto" is a grid.
-_GRID = 2
-# Draws by default, and draws that judge a composite design.
-_DRAWS, _JUDGES = 64, 32
-# Draws at which the density between the nodes of a grid is looked at.
-_BETWEEN = 1024
+#: Largest number of parameters for which "auto" is a grid.
+_MAX_AUTO_GRID_PARAMETERS = 2
+# Default number of draws, and number of draws that check a composite design.
+_DEFAULT_DRAWS, _COMPOSITE_CHECK_DRAWS = 64, 32
+# Number of draws at which the density between the nodes of a grid is evaluated.
+_BETWEEN_DRAWS = 1024
 
 
-class Found(NamedTuple):
+class NodeSet(NamedTuple):
     """Nodes in some order, the logarithms of what they weigh, and what is known of them.
 
     `share` is how many of the draws of a Student t around the mode are effective, of as many.
@@ -249,8 +260,8 @@ class Found(NamedTuple):
 
     @property
     def trusted(self) -> bool:
-        """Whether the density is near enough to a Student t around the mode."""
-        return not (self.pareto_k > TRUSTED or self.share < LEAST_SHARE)
+        """True if the density is close enough to a Student t around the mode."""
+        return not (self.pareto_k > MAX_PARETO_K or self.share < MIN_EFFECTIVE_SHARE)
 
 
 class _Around:
@@ -264,14 +275,14 @@ class _Around:
         self.centre = centre
 
     def __call__(self, z: Array) -> tuple[Evaluated, float] | None:
-        one = self.density.at(self.centre.theta + self.V @ z)
-        return None if one is None else (one, one.value - self.centre.value)
+        node = self.density.at(self.centre.theta + self.V @ z)
+        return None if node is None else (node, node.value - self.centre.value)
 
 
-def find(
+def find_nodes(
     density: Density, mode: Array, design: str, n: int | None, rng: np.random.Generator
-) -> Found:
-    """Find nodes around a mode (p,) by a design, "auto" chooses one.
+) -> NodeSet:
+    """Find nodes around a mode (p,) by a design; "auto" selects one.
 
     Raises
     ------
@@ -279,47 +290,47 @@ def find(
         If there are too many parameters for the design.
     """
     p = mode.size
-    if p > _MOST.get(design, p):
+    if p > _MAX_PARAMETERS.get(design, p):
         raise InputError(
-            f'design="{design}" is for {_MOST[design]} hyper-parameters at most, and these are '
-            f'{p}: use design="importance"'
+            f'design="{design}" is for {_MAX_PARAMETERS[design]} hyper-parameters at most, '
+            f'and these are {p}: use design="importance"'
         )
     at = _Around(density, mode, density.directions(mode))
     volume = float(np.linalg.slogdet(at.V)[1])
-    count = _DRAWS if n is None else n
-    if design == "grid" or (design == "auto" and p <= _GRID):
+    count = _DEFAULT_DRAWS if n is None else n
+    if design == "grid" or (design == "auto" and p <= _MAX_AUTO_GRID_PARAMETERS):
         return _by_grid(at, p, volume)
     if design == "composite":
         return _by_composite(at, p, volume, int(rng.integers(2**31)))
     return _by_importance(at, p, volume, count, int(rng.integers(2**31)))
 
 
-def _by_grid(at: _Around, p: int, volume: float) -> Found:
+def _by_grid(at: _Around, p: int, volume: float) -> NodeSet:
     z, nodes, logs, _ = lattice(at, p, at.centre, _SPACING[p], _DROP)
     cell = volume + p * math.log(_SPACING[p])
     total = at.centre.value + float(logsumexp(logs)) + cell
-    return Found("grid", nodes, logs, total, _kish(logs), _k_between(z, logs))
+    return NodeSet("grid", nodes, logs, total, _kish(logs), _k_between(z, logs))
 
 
-def _by_composite(at: _Around, p: int, volume: float, seed: int) -> Found:
-    _, nodes, logs, base = stretched(at, p, at.centre)
+def _by_composite(at: _Around, p: int, volume: float, seed: int) -> NodeSet:
+    _, nodes, logs, base = stretched_composite(at, p, at.centre)
     weights = logs + np.log(base)
     scale = volume + 0.5 * p * math.log(2.0 * math.pi) - math.log(composite_mass())
     total = at.centre.value + float(logsumexp(weights)) + scale
-    judged = _by_importance(at, p, volume, _JUDGES, seed)
+    judged = _by_importance(at, p, volume, _COMPOSITE_CHECK_DRAWS, seed)
     known = judged.pareto_k, judged.share
-    return Found("composite", nodes, weights, total, _kish(weights), *known)
+    return NodeSet("composite", nodes, weights, total, _kish(weights), *known)
 
 
-def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> Found:
-    z, drawn = draws(p, n, sides(at, p), seed)
-    ends: list[Any] = [at(one) for one in z]
-    logs = np.array([-math.inf if one is None else one[1] for one in ends]) - drawn
-    kept = [one[0] for one in ends if one is not None]
+def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> NodeSet:
+    z, log_proposal = draws(p, n, half_axis_reach(at, p), seed)
+    nodes: list[Any] = [at(node) for node in z]
+    logs = np.array([-math.inf if node is None else node[1] for node in nodes]) - log_proposal
+    values = [node[0] for node in nodes if node is not None]
     inside = logs[np.isfinite(logs)]
     total = at.centre.value + float(logsumexp(inside)) - math.log(n) + volume
     size = _kish(inside)
-    return Found("importance", kept, inside, total, size, pareto_k(logs), size / n)
+    return NodeSet("importance", values, inside, total, size, pareto_k(logs), size / n)
 
 
 def _kish(log_weights: Array) -> float:
@@ -329,13 +340,13 @@ def _kish(log_weights: Array) -> float:
 
 
 def _k_between(z: Array, logs: Array) -> float:
-    """Pareto k of draws of the Student t, by the density interpolated between the nodes."""
+    """Return the Pareto k of Student t draws with the density interpolated between the nodes."""
     p = z.shape[1]
     kept = logs > -30.0
     if kept.sum() <= (p + 1) * (p + 2) // 2:
         return math.nan
-    at, drawn = draws(p, _BETWEEN, np.ones((2, p)), 0)
-    near = np.abs(at).max(axis=1) <= np.abs(z[kept]).max() + 1.0
-    inner = RBFInterpolator(z[kept], logs[kept], kernel="cubic", degree=2)(at[near])
-    # Not above the mode by far, and nothing beyond the nodes.
-    return pareto_k(np.minimum(inner, 0.5) - drawn[near])
+    points, log_proposal = draws(p, _BETWEEN_DRAWS, np.ones((2, p)), 0)
+    near = np.abs(points).max(axis=1) <= np.abs(z[kept]).max() + 1.0
+    inner = RBFInterpolator(z[kept], logs[kept], kernel="cubic", degree=2)(points[near])
+    # The interpolant must not exceed the mode by far, nor extrapolate beyond the nodes.
+    return pareto_k(np.minimum(inner, 0.5) - log_proposal[near])

@@ -20,8 +20,13 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.hyper_integration.density import Density, Integrated
-from qpruntime.learning.hyper_integration.designs import MOST_COMPOSITE
-from qpruntime.learning.hyper_integration.integrate import complain, find, heavy, prior_of
+from qpruntime.learning.hyper_integration.designs import MAX_COMPOSITE_PARAMETERS
+from qpruntime.learning.hyper_integration.integrate import (
+    find_nodes,
+    heavy_nodes,
+    prior_of,
+    warn_unreliable,
+)
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import all_bounds
 from qpruntime.learning.progress import names_of
@@ -30,12 +35,12 @@ from qpruntime.learning.sparse.data import SparseFitData
 from qpruntime.learning.sparse.finish import posterior_of
 from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
 
-__all__ = ["integrated_by_points"]
+__all__ = ["integrate_sparse"]
 
-# Iterations that find the mode again under the proper prior, and the gain a row that ends them.
-_ITERATIONS, _CHANGE = 30, 1e-7
-# Sites settle so far before an evaluation: the evidence is stationary in them.
-_SETTLED = Limits(tol=1e-4, sweeps=30)
+# Iterations that find the mode under the proper prior, and the gain per row that ends them.
+_ITERATIONS, _MIN_GAIN_PER_ROW = 30, 1e-7
+# Before an evaluation sites converge to this tolerance, because the evidence is stationary in them.
+_EVALUATION_LIMITS = Limits(tol=1e-4, sweeps=30)
 
 
 class PointObjective:
@@ -54,22 +59,22 @@ class PointObjective:
 
     @property
     def evaluations(self) -> int:
-        """How many there were."""
+        """Number of evaluations so far."""
         return self._search.evaluations
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         place, engine = Place(theta, self._Z), self._search.engine
         self._search.go(place)
-        settle(engine, _SETTLED)
-        found = self._search.tried(place)
-        if found is None:
+        settle(engine, _EVALUATION_LIMITS)
+        evaluation = self._search.tried(place)
+        if evaluation is None:
             self.sites = None
             return np.inf, np.zeros(theta.size)
         self.sites = engine.sites
-        return -found[0], -found[1]
+        return -evaluation[0], -evaluation[1]
 
 
-def integrated_by_points(
+def integrate_sparse(
     data: Data,
     begin: Start,
     settings: Settings,
@@ -80,30 +85,30 @@ def integrated_by_points(
     sites: Sites,
     prior_mean: float | None,
 ) -> Integrated:
-    """Integrate around a place that was learnt, whose inducing inputs stay.
+    """Integrate over the hyper-parameters of a sparse fit whose inducing points stay fixed.
 
     Parameters
     ----------
     data, begin, settings, rng
-        As for `qpruntime.learning.hyper_integration.integrate.integrated`.
-    ground : Ground
-        With the kernel as it was refined.
+        As for `qpruntime.learning.hyper_integration.integrate.integrate_hyperparameters`.
+    ground : SparseFitData
+        Data and engine options, with the refined kernel.
     points : ndarray, shape (n, d)
-        Some rows, whose distances the prior is of.
+        A sample of rows, whose distances the prior uses.
     place : Place
     sites : Sites
-        Of all rows there.
+        Sites of all rows at that place.
     prior_mean : float or None
-        That all rows share.
+        Prior mean that all rows share.
 
     Raises
     ------
     InputError
         If nodes are to be weighted by the corrected evidence.
     """
-    asked = settings.integrate
-    assert asked is not None
-    if asked.evidence == "corrected":
+    options = settings.integrate
+    assert options is not None
+    if options.evidence == "corrected":
         raise InputError(
             'Integrate(evidence="corrected") takes a covariance matrix: use evidence="ep", or '
             "inducing=None"
@@ -113,38 +118,40 @@ def integrated_by_points(
     engine = _engine(ground, place, sites)
     search = EvidenceSearch(engine, kernel, data.learn, prior, None)
     bounds = all_bounds(kernel, data.learn)
-    climb(search, place, bounds, iterations=_ITERATIONS, change=_CHANGE)
+    climb(search, place, bounds, iterations=_ITERATIONS, change=_MIN_GAIN_PER_ROW)
     assert search.place is not None
     mode = search.place.theta
-    few = asked.design == "auto" and mode.size <= MOST_COMPOSITE
+    is_small = options.design == "auto" and mode.size <= MAX_COMPOSITE_PARAMETERS
     density = Density(PointObjective(search, place.Z), bounds)
-    found = find(density, mode, "composite" if few else asked.design, asked.n, rng)
-    complain(found)
-    weights = np.exp(found.log_weights - logsumexp(found.log_weights))
-    kept = heavy(weights)
-    nodes = [node for node, k in zip(found.nodes, kept, strict=True) if k]
-    weights = weights[kept] / weights[kept].sum()
-    ends: list[tuple[Any, Any, Any]] = []
+    nodes_found = find_nodes(
+        density, mode, "composite" if is_small else options.design, options.n, rng
+    )
+    warn_unreliable(nodes_found)
+    weights = np.exp(nodes_found.log_weights - logsumexp(nodes_found.log_weights))
+    is_kept = heavy_nodes(weights)
+    nodes = [node for node, k in zip(nodes_found.nodes, is_kept, strict=True) if k]
+    weights = weights[is_kept] / weights[is_kept].sum()
+    fits: list[tuple[Any, Any, Any]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for node in nodes:
-            there = Place(node.theta, place.Z)
-            own, projector = ground.kernel_at(there), data.projector
+            node_place = Place(node.theta, place.Z)
+            node_kernel, projector = ground.kernel_at(node_place), data.projector
             if data.learn:
-                projector = learnt(projector, tuple(data.learn), node.theta[own.n_dims :])
+                projector = learnt(projector, tuple(data.learn), node.theta[node_kernel.n_dims :])
             assert node.sites is not None
-            engine = _engine(ground, there, node.sites)
+            engine = _engine(ground, node_place, node.sites)
             post = posterior_of(engine, projector, settings, prior_mean, lambda _: None)
-            ends.append((own, projector.likelihood, post))
-    kernels, likelihoods, posteriors = zip(*ends, strict=True)
+            fits.append((node_kernel, projector.likelihood, post))
+    kernels, likelihoods, posteriors = zip(*fits, strict=True)
     return Integrated(
-        design=found.design,
+        design=nodes_found.design,
         names=names_of(kernel, data.learn),
         theta=np.array([node.theta for node in nodes]),
         weights=weights,
-        log_evidence=found.log_evidence,
+        log_evidence=nodes_found.log_evidence,
         effective=1.0 / float(weights @ weights),
-        pareto_k=found.pareto_k,
+        pareto_k=nodes_found.pareto_k,
         evaluations=density.evaluations,
         kernels=kernels,
         likelihoods=likelihoods,

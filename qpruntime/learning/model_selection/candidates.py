@@ -60,7 +60,8 @@ _ARD_SEARCH, _ARD_SEARCH_WITHOUT_PRIOR, _LAST_RUNG_SEARCH = (1e-3, 15), (1e-3, 1
 # The log length-scales of single features have a normal prior about the shared one, with this
 # standard deviation.
 _LOG_LENGTH_SCALE_DEVIATION = 1.0
-#: With more features than this, length-scales of single features are learnt on the first rung only.
+#: Above this number of features, length-scales of single features are learnt on the first rung
+#: only.
 MAX_ARD_FEATURES = 200
 #: The last rung starts if at most the first share of the budget is used, and if at most the second
 #: share will be used when it ends.
@@ -243,7 +244,7 @@ def _with_length_scale_prior(start: Start) -> Start:
     return replace(start, log_prior=prior)
 
 
-# --- Kernel choice by dense fits and hold-out rows
+# --- Optimisation on training rows and scores of hold-out rows
 
 # EP of the stages stops at this tolerance, which is enough to compare densities to three digits.
 _SITE_TOL = 1e-4

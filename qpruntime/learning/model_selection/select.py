@@ -56,7 +56,7 @@ from qpruntime.learning.model_selection.inducing_growth import (
 )
 from qpruntime.learning.model_selection.kernel_selection import select_kernel
 from qpruntime.learning.model_selection.small_data import InputView
-from qpruntime.learning.progress import Say, expect_selection, telling
+from qpruntime.learning.progress import Say, expect_selection, stage_reports
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.finish import advise
@@ -132,7 +132,7 @@ def fit_with_selection(
     assert settings.auto is not None
     n = len(processes[0].y)
     expect_selection(n, Budget(settings.auto.budget, n).limit)
-    with telling(settings.verbose) as say:
+    with stage_reports(settings.verbose) as say:
         attempt = _fit_split(processes, settings, rng, latent_scale, say)
         choice, operations = attempt.choice, attempt.operations
         if attempt.loses_to_holdout:
@@ -307,6 +307,7 @@ def refit_inducing(
     candidates = list(candidates_given)
 
     def candidate_of(candidate: Candidate) -> KernelCandidate:
+        """Return a candidate with its inputs on the compared rows."""
         X = views[candidate.shape.ranks].scaled
         compared_data = (
             replace(data, X=X)

@@ -38,7 +38,7 @@ __all__ = [
 
 # If every feature correlates this much with its ranks, ranks change little and are not tried.
 _MIN_RANK_CORRELATION = 0.9
-# With more classes than this, only this many are compared.
+# Largest number of classes that are compared.
 _MAX_RANKED_CLASSES = 3
 # Sites that may be negative are updated one by one, so the comparison uses this many rows.
 _MAX_RANKED_ROWS = 500
@@ -194,6 +194,7 @@ def screen_features(
     order = _by_dependence(processes, X, units)
 
     def score(units_kept: Units, label: str, price: float) -> float:
+        """Return the log evidence of these features less their price."""
         start, total = default_start(units_kept, latent_scale), -price
         for data in processes[:_MAX_SCREENED_CLASSES]:
             class_data = subset_data(data, units_kept.scaled(X)[rows], rows)

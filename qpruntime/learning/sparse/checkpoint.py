@@ -34,7 +34,7 @@ from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.objective import Place
 
-__all__ = ["FitFile", "Standing", "problem_of", "remove_checkpoints"]
+__all__ = ["FitFile", "FitState", "problem_of", "remove_checkpoints"]
 
 # Settings that move a fit, beside those for inducing points.
 _MOVING = ("optimize", "tol", "max_sweeps", "approximate")
@@ -42,7 +42,7 @@ _SEARCHED = ("objective", "max_iter", "ftol")
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class FitState:
     """Where a fit stands.
 
     Attributes
@@ -101,7 +101,7 @@ class FitFile:
         """Say how to go on from the file, if there is one."""
         return self._file.hint("fit again")
 
-    def write(self, standing: Standing) -> None:
+    def write(self, standing: FitState) -> None:
         """Write where the fit stands."""
         content: dict[str, Any] = {
             "stages": standing.stages,
@@ -118,7 +118,7 @@ class FitFile:
             content |= {"tau": standing.sites.tau, "nu": standing.sites.nu}
         self._file.write(self._problem, content)
 
-    def read(self, n: int, width: int) -> Standing | None:
+    def read(self, n: int, width: int) -> FitState | None:
         """Return where the fit of n rows of so many columns stood, None if there is no file.
 
         Raises
@@ -137,7 +137,7 @@ class FitFile:
         return self._file.understood()
 
 
-def _standing(kept: dict[str, Any], n: int, width: int) -> Standing:
+def _standing(kept: dict[str, Any], n: int, width: int) -> FitState:
     """Return what a file holds, or raise what `Checkpoint.understood` catches."""
     place = Place(array_of(kept, "theta", None), array_of(kept, "Z", None, width))
     m = len(place.Z)
@@ -146,7 +146,7 @@ def _standing(kept: dict[str, Any], n: int, width: int) -> Standing:
         state = array_of(kept, "root", m, m), array_of(kept, "h", m), array_of(kept, "mean", m)
     if "tau" in kept:
         sites = Sites(array_of(kept, "tau", n), array_of(kept, "nu", n))
-    return Standing(
+    return FitState(
         stages=_stages(kept["stages"]),
         place=place,
         optima=tuple(_optimum(one) for one in json.loads(str(kept["optima"]))),

@@ -25,14 +25,14 @@ from qpruntime.learning.inducing_points import rows_at
 from qpruntime.learning.objective import reparametrised
 from qpruntime.learning.optimise import Optimum, all_bounds
 from qpruntime.learning.options import Inducing
-from qpruntime.learning.progress import Say, both, telling, time_left
+from qpruntime.learning.progress import Say, call_both, stage_reports, time_left
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.finish import optimum_of
 from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
 
 __all__ = [
-    "BOTH",
-    "EARLY",
+    "MAX_JOINT_ITERATIONS",
+    "SAMPLE_GAIN",
     "SparseFitData",
     "SparseStage",
     "Stages",
@@ -43,12 +43,12 @@ __all__ = [
 
 # --- First stage: a sample
 
-#: A climb on a sample ends where an iteration raises the evidence per row by less.
-EARLY = 2e-5
-#: Iterations on a sample at most: of theta and Z; and of theta alone.
-BOTH, _THETA = 80, 40
-# A length-scale for each feature has to raise the evidence by that much at least, as in dense fits.
-_BEYOND_CHANCE = 10.0
+#: The search on a sample ends when an iteration raises the evidence per row by less than this.
+SAMPLE_GAIN = 2e-5
+#: Largest number of iterations on a sample: of theta and Z, and of theta alone.
+MAX_JOINT_ITERATIONS, _MAX_THETA_ITERATIONS = 80, 40
+# A length-scale per feature must raise the evidence by at least this much, as in dense fits.
+_MIN_ARD_GAIN = 10.0
 
 
 def on_sample(
@@ -58,7 +58,7 @@ def on_sample(
 
     Parameters
     ----------
-    ground : Ground
+    ground : SparseFitData
     rows : Rows
         The sample.
     place : Place
@@ -75,7 +75,7 @@ def on_sample(
     engine = ground.engine(rows, place)
     ground.report.begin(0)
     place = _best_start(ground, engine, place)
-    place = ground.climbed(engine, place, False, _THETA, EARLY)
+    place = ground.climbed(engine, place, False, _MAX_THETA_ITERATIONS, SAMPLE_GAIN)
     if ground.begin.by_feature:
         place, engine = _by_feature(ground, place, engine)
     if choose is not None:
@@ -83,22 +83,22 @@ def on_sample(
         engine = ground.engine(rows, place)
     if ground.sparse.learn:
         ground.report.begin(1)
-        place = ground.climbed(engine, place, True, BOTH, EARLY)
+        place = ground.climbed(engine, place, True, MAX_JOINT_ITERATIONS, SAMPLE_GAIN)
     return place, engine
 
 
 def _best_start(ground: SparseFitData, engine: Engine, place: Place) -> Place:
-    """The best of the places where the default kernel may begin."""
+    """Return the best place among the starts of the default kernel."""
     assert ground.report is not None
     if not ground.begin.thetas:
         return place
     search = ground.search(engine, False)
-    rest = place.theta[ground.kernel.n_dims :]
+    likelihood_theta = place.theta[ground.kernel.n_dims :]
     for theta in ground.begin.thetas:
         engine.tau[:] = engine.nu[:] = 0.0
-        found = search.tried(Place(np.concatenate([theta, rest]), place.Z))
-        if found is not None:
-            ground.report(theta, found[0])
+        evaluation = search.tried(Place(np.concatenate([theta, likelihood_theta]), place.Z))
+        if evaluation is not None:
+            ground.report(theta, evaluation[0])
     if search.place is None:
         return place
     search.go(search.place)
@@ -106,15 +106,15 @@ def _best_start(ground: SparseFitData, engine: Engine, place: Place) -> Place:
 
 
 def _by_feature(ground: SparseFitData, place: Place, engine: Engine) -> tuple[Place, Engine]:
-    """A length-scale for each feature, if that raises the evidence by more than chance."""
+    """Use one length-scale per feature if that raises the evidence by more than chance."""
     before, begin = ground.optima[0], ground.begin
     ground.refine(place.theta)
     start = Place(ground.begin.thetas[0], place.Z)
-    there = ground.engine(engine.rows, start)
-    there.tau[:], there.nu[:] = engine.sites
-    found = ground.climbed(there, start, False, _THETA, EARLY)
-    if ground.optima[0].value - before.value > max(begin.by_feature - 1, _BEYOND_CHANCE):
-        return found, there
+    refined_engine = ground.engine(engine.rows, start)
+    refined_engine.tau[:], refined_engine.nu[:] = engine.sites
+    refined_place = ground.climbed(refined_engine, start, False, _MAX_THETA_ITERATIONS, SAMPLE_GAIN)
+    if ground.optima[0].value - before.value > max(begin.by_feature - 1, _MIN_ARD_GAIN):
+        return refined_place, refined_engine
     ground.begin, ground.refined = begin, None
     ground.optima[:] = [before, *(run for run in ground.optima if run is not before)]
     engine.move(ground.kernel_at(place), place.Z)
@@ -126,31 +126,31 @@ def _by_feature(ground: SparseFitData, place: Place, engine: Engine) -> tuple[Pl
 
 @dataclass(eq=False)
 class SparseFitData:
-    """What is fitted, and how.
+    """Data, settings and engine options that the stages of a fit share.
 
     Parameters
     ----------
     data : Data
     begin : Start
-        The kernel, and where it begins.
+        Kernel and start of the search.
     settings : Settings
     spread : ndarray, shape (d,)
-        What a step of the inducing inputs is measured in.
+        Unit of the steps of inducing points.
     offer : callable
         Called with the best place so far, the engine and the sites there after every evaluation.
 
     Attributes
     ----------
     optima : list of Optimum
-        What climbs have found, the last first.
+        Optima of the searches, the last first.
     executor, local : Executor
-        For all rows, and for some.
+        Executors for all rows, and for a sample.
     judge : Projector
-        EP's.
+        Projector of EP.
     report : Stages or None
         Called with theta and the score after every evaluation.
     refined : ndarray or None
-        Parameters at which each feature was given a length-scale of its own, if it was.
+        Parameters at which each feature got its own length-scale, if it did.
     """
 
     data: Data
@@ -199,8 +199,8 @@ class SparseFitData:
             projector = reparametrised(projector, tuple(self.data.learn), logs)
         dtype = np.float32 if self.sparse.dtype == "mixed" else np.float64
         rule = PowerProjector(projector, self.sparse.power)
-        here = self.executor if rows.n == self.n else self.local
-        options: Any = {"dtype": dtype, "executor": here, "memory": self.sparse.memory}
+        executor = self.executor if rows.n == self.n else self.local
+        options: Any = {"dtype": dtype, "executor": executor, "memory": self.sparse.memory}
         return Engine(rows, rule, self.kernel_at(place), place.Z, **options)
 
     def rows(self, some: NDArray[np.intp] | None = None) -> ChunkedRows:
@@ -221,9 +221,9 @@ class SparseFitData:
     def climbed(
         self, engine: Engine, place: Place, moving: bool, iterations: int, change: float
     ) -> Place:
-        """Maximise from a place in so many iterations, until one raises the score by less a row.
+        """Maximise from a place until an iteration raises the score per row by less than `change`.
 
-        The engine is left at the best place, which is returned; its optimum is the first of them.
+        The engine is left at the best place, which is returned; its optimum becomes the first one.
         """
         search = self.search(engine, moving)
         bounds = all_bounds(self.kernel, self.data.learn)
@@ -232,20 +232,22 @@ class SparseFitData:
             if search.place is not None:
                 self.offer(search.place, engine, search.kept)
 
-        report = both(both(self.report, offer), self.settings.search.callback)
-        most = min(iterations, self.settings.search.max_iter)
-        go = partial(climb, search, place, bounds, iterations=most, change=change, report=report)
+        report = call_both(call_both(self.report, offer), self.settings.search.callback)
+        max_iterations = min(iterations, self.settings.search.max_iter)
+        run = partial(
+            climb, search, place, bounds, iterations=max_iterations, change=change, report=report
+        )
         try:
-            ended = go()
+            result = run()
         except NumericalError:
             if engine.dtype == np.float64:
                 raise
             engine.dtype = np.float64  # single precision has lost the factor
             engine.tau[:] = engine.nu[:] = 0.0
-            ended = go()
+            result = run()
         assert search.place is not None
         search.go(search.place)
-        self.optima.insert(0, optimum_of(search, ended, place.theta))
+        self.optima.insert(0, optimum_of(search, result, place.theta))
         return search.place
 
 
@@ -267,14 +269,16 @@ class SparseStage(NamedTuple):
 
 
 def planned(sizes: Sequence[int], m: int, moving: bool) -> list[SparseStage]:
-    """Return the stages of a fit on so many rows, one after the other, at last on all."""
-    some, *more = sizes
-    found = [SparseStage(f"parameters on {some} rows", some, m, 25)]
+    """Return the stages of a fit with these numbers of rows, of which the last are all rows."""
+    sample_rows, *more = sizes
+    stages = [SparseStage(f"parameters on {sample_rows} rows", sample_rows, m, 25)]
     if moving:
-        found.append(SparseStage(f"inducing inputs too, on {some} rows", some, m, 40))
-    found += [SparseStage(f"{between} rows", between, m, 30) for between in more[:-1]]
-    found += [SparseStage(f"all {n} rows", n, m, 12) for n in more[-1:]]
-    return found
+        stages.append(
+            SparseStage(f"inducing inputs too, on {sample_rows} rows", sample_rows, m, 40)
+        )
+    stages += [SparseStage(f"{sample_size} rows", sample_size, m, 30) for sample_size in more[:-1]]
+    stages += [SparseStage(f"all {n} rows", n, m, 12) for n in more[-1:]]
+    return stages
 
 
 class Stages:
@@ -295,12 +299,12 @@ class Stages:
         self._spent += stage.cost
         if self._say is None:
             return
-        # A stage that takes longer than usual may be over any time.
-        left = max(stage.usual - self._done, 0) * stage.cost
-        left += sum(later.usual * later.cost for later in self.stages[self._now + 1 :])
-        seconds = (time.perf_counter() - self._begun) / self._spent * left
+        # A stage that takes longer than usual may end at any time.
+        remaining_cost = max(stage.usual - self._done, 0) * stage.cost
+        remaining_cost += sum(later.usual * later.cost for later in self.stages[self._now + 1 :])
+        seconds = (time.perf_counter() - self._begun) / self._spent * remaining_cost
         self._say(
-            self._spent / (self._spent + left),
+            self._spent / (self._spent + remaining_cost),
             f"stage {self._now + 1} of {len(self.stages)}, {stage.words}: {self._done} "
             f"evaluations, evidence per row {value / stage.rows:.5f}{time_left(seconds)}",
         )
@@ -309,5 +313,5 @@ class Stages:
 @contextlib.contextmanager
 def staged(verbose: int, stages: Sequence[SparseStage]) -> Iterator[Stages]:
     """Yield what is to be told of every evaluation; silent unless `verbose`."""
-    with telling(verbose) as say:
+    with stage_reports(verbose) as say:
         yield Stages(stages, say)

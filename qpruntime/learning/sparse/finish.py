@@ -1,6 +1,6 @@
-"""How a fit by inducing points ends: what a stage has found, and the posterior of all rows.
+"""End of a fit with inducing points: the result of a stage, and the posterior of all rows.
 
-That is of double precision, settled by EP and then by the method asked for.
+The posterior has double precision. EP converges first, then the requested method.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from qpruntime.projection.projector import Projector
 
 __all__ = ["advise", "optimum_of", "posterior_of"]
 
-# EP settles so far before QP goes on.
-_ROUGH = 1e-4
-# Sweeps that follow the first one, usually.
-_SWEEPS = 4
-# Rows that the default kernel is looked at on.
-_LOOKED_AT = 2000
+# EP converges to this tolerance before QP continues.
+_EP_TOL = 1e-4
+# Usual number of sweeps after the first one.
+_USUAL_SWEEPS = 4
+# Number of rows on which the default kernel is checked.
+_CHECKED_ROWS = 2000
 
 
 def optimum_of(search: EvidenceSearch, ended: EvidenceOptimum, start: Array) -> Optimum:
@@ -59,34 +59,34 @@ def posterior_of(
     prior: float | None,
     after: Callable[[Engine], None],
 ) -> SparsePosterior:
-    """Settle the sites of an engine of double precision, which has EP's rule, and conclude.
+    """Run an engine with EP's rule and double precision to convergence, and return its posterior.
 
-    `projector` is that of the method asked for; `prior` is the prior mean that all rows share;
-    `after` is called after every sweep.
+    `projector` has the requested method, `prior` is the prior mean that all rows share, and `after`
+    is called after every sweep.
     """
     limits = Limits(settings.tol, settings.max_sweeps, 1.0)
-    rough = projector.method != "ep"
-    first_limits = limits._replace(tol=max(settings.tol, _ROUGH)) if rough else limits
-    ended = settle(engine, first_limits, after)
-    if rough:
+    needs_ep_first = projector.method != "ep"
+    first_limits = limits._replace(tol=max(settings.tol, _EP_TOL)) if needs_ep_first else limits
+    result = settle(engine, first_limits, after)
+    if needs_ep_first:
         engine.rule = PowerProjector(projector, engine.rule.power)
-        told = _announced(engine.rows.n, projector.method, after)
-        first, ended = ended, settle(engine, limits, told)
-        ended.history[:0] = first.history
-    warn_unsettled(ended, limits.tol, engine.rows.n, of_estimator=True)
-    return conclude(engine, ended, prior)
+        after_sweep = _announced(engine.rows.n, projector.method, after)
+        first, result = result, settle(engine, limits, after_sweep)
+        result.history[:0] = first.history
+    warn_unsettled(result, limits.tol, engine.rows.n, of_estimator=True)
+    return conclude(engine, result, prior)
 
 
 def _announced(n: int, method: str, then: Callable[[Engine], None]) -> Callable[[Engine], None]:
-    """Say after the first sweep how long the others will take, if that is long."""
-    begun, told = time.perf_counter(), False
+    """Announce after the first sweep how long the others will take, if that is long."""
+    start_time, announced = time.perf_counter(), False
 
     def after(engine: Engine) -> None:
-        nonlocal told
+        nonlocal announced
         then(engine)
-        if not told:
-            told = True
-            seconds = _SWEEPS * (time.perf_counter() - begun)
+        if not announced:
+            announced = True
+            seconds = _USUAL_SWEEPS * (time.perf_counter() - start_time)
             words = f'settling the sites of {n} rows by method "{method}"'
             announce(words, seconds, 'method="ep" spares it')
 
@@ -95,5 +95,5 @@ def _announced(n: int, method: str, then: Callable[[Engine], None]) -> Callable[
 
 def advise(kernel: Kernel, points: Array) -> None:
     """Warn if what the default kernel has learnt from these rows is nothing."""
-    if blind := learns_nothing(kernel, points[:_LOOKED_AT]):
+    if blind := learns_nothing(kernel, points[:_CHECKED_ROWS]):
         warn(blind, ConvergenceWarning)

@@ -25,21 +25,21 @@ from qpruntime.learning.objective import LogPrior, reparametrised
 
 __all__ = ["EvidenceSearch", "Place", "climb"]
 
-# From nothing sites settle this far before the first evaluation, in sweeps at most.
-_FIRST = Limits(tol=3e-3, sweeps=12)
-# The first step of the optimiser changes no log parameter by more.
-_FIRST_STEP = 0.5
-# Inducing inputs stay within the data and so much of their spread beyond.
-_BEYOND = 1.0
-# Iterations in a row that have to gain little, after the first few.
-_PATIENCE, _WARMING = 2, 4
-# An evaluation whose value is lower than this many times N below the best has lost its sites.
-_LOST = 1.0
+# Tolerance and largest number of sweeps of the sites before the first evaluation.
+_FIRST_LIMITS = Limits(tol=3e-3, sweeps=12)
+# The first step of the optimiser changes no log parameter by more than this.
+_MAX_FIRST_STEP = 0.5
+# Inducing points stay within the data extended by this multiple of their spread.
+_MARGIN = 1.0
+# Number of consecutive iterations with little gain that end a search, after these first few.
+_PATIENCE, _MIN_ITERATIONS = 2, 4
+# An evaluation that is lower than the best by more than this many times N has lost its sites.
+_LOST_DROP_PER_ROW = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a search stands: log parameters, of the kernel and then of the likelihood; Z (M, d)."""
+    """Point of a search: log parameters of the kernel, then of the likelihood, and Z (M, d)."""
 
     theta: Array
     Z: Array
@@ -83,7 +83,7 @@ class EvidenceSearch:
 
     @property
     def moves(self) -> bool:
-        """Whether the inducing inputs are moved."""
+        """True if the inducing points move."""
         return self.units is not None and moves_inputs(self.kernel)
 
     def go(self, place: Place) -> None:
@@ -102,28 +102,33 @@ class EvidenceSearch:
         Raises
         ------
         NumericalError
-            Where double precision, or the sites, do not go.
+            If double precision does not suffice, or the sites diverge.
         """
         self.evaluations += 1
         engine = self.engine
         self.go(place)
         if not engine.tau.any():
-            settle(engine, _FIRST)
-        found = engine.evaluate(1, tuple(self.learn))
-        value, slope = found.value, np.concatenate([found.by_theta, found.by_parameters])
+            settle(engine, _FIRST_LIMITS)
+        evaluation = engine.evaluate(1, tuple(self.learn))
+        value, slope = (
+            evaluation.value,
+            np.concatenate([evaluation.by_theta, evaluation.by_parameters]),
+        )
         if self.log_prior is not None:
-            extra, by_theta = self.log_prior(place.theta)
-            value, slope = value + extra, slope + by_theta
-        if not (np.isfinite(value) and np.isfinite(slope).all() and np.isfinite(found.by_Z).all()):
+            prior_value, by_theta = self.log_prior(place.theta)
+            value, slope = value + prior_value, slope + by_theta
+        if not (
+            np.isfinite(value) and np.isfinite(slope).all() and np.isfinite(evaluation.by_Z).all()
+        ):
             raise NumericalError("the log evidence is not finite")
         if value > self.best:
             self.best, self.place, self.slope = value, place, slope
-            # A start for other places, of which half the digits are enough, and half the memory.
+            # Single precision is enough for a warm start, and takes half the memory.
             self.kept = Sites(engine.tau.astype(np.float32), engine.nu.astype(np.float32))
-        elif self.best - value > _LOST * engine.rows.n and self.kept is not None:
-            # Sites of a place so far off are no start for the next one.
+        elif self.best - value > _LOST_DROP_PER_ROW * engine.rows.n and self.kept is not None:
+            # Sites of a place this bad are no start for the next one.
             self._return()
-        return value, slope, found.by_Z
+        return value, slope, evaluation.by_Z
 
     def tried(self, place: Place) -> tuple[float, Array, Array] | None:
         """`evaluate`; None where that fails, with the sites as they were at the best place."""
@@ -146,7 +151,7 @@ class EvidenceSearch:
 
 @dataclass(frozen=True)
 class EvidenceOptimum:
-    """How a search ended."""
+    """Result of a search."""
 
     iterations: int
     success: bool
@@ -162,25 +167,25 @@ def climb(
     change: float,
     report: Callable[[Array, float], Any] | None = None,
 ) -> EvidenceOptimum:
-    """Maximise by L-BFGS-B from a place; the best one found is in ``search.place``.
+    """Maximise by L-BFGS-B from a place; the best place found is in ``search.place``.
 
     Parameters
     ----------
     search : Search
     start : Place
     bounds : ndarray, shape (p, 2)
-        Of theta.
+        Bounds of theta.
     iterations : int
-        At most.
+        Largest number of iterations.
     change : float
-        Stop where two iterations in a row raise the score per row by less.
+        Stop when two consecutive iterations raise the score per row by less than this.
     report : callable, optional
         Called with theta and the score after every evaluation.
 
     Raises
     ------
     NumericalError
-        If the evidence cannot be had at the start.
+        If the evidence cannot be computed at the start.
     """
     p, n = start.theta.size, search.engine.rows.n
     theta = np.clip(start.theta, *bounds.T)
@@ -211,31 +216,36 @@ def climb(
         return np.asarray(slope * steps)
 
     steepest = float(np.abs(joined(first)).max(initial=0.0))
-    unit = min(1.0 / n, _FIRST_STEP / max(steepest, 1e-300))
+    unit = min(1.0 / n, _MAX_FIRST_STEP / max(steepest, 1e-300))
     known = [first]
     failures = 0
 
     def scaled(x: Array) -> tuple[float, Array]:
+        """Return the negative score and gradient in the optimiser's units."""
         nonlocal failures
         place = place_of(x)
-        found = known.pop() if known else search.tried(place)
-        if found is None:
+        evaluation = known.pop() if known else search.tried(place)
+        if evaluation is None:
             failures += 1
-            # A value that no line search accepts.
-            return unit * (-search.best + 10.0 * n * _LOST), np.zeros(x.size)
-        if report is not None and found is not first:
-            report(place.theta, found[0])
-        return -unit * found[0], -unit * joined(found)
+            # Return a value that no line search accepts.
+            return unit * (-search.best + 10.0 * n * _LOST_DROP_PER_ROW), np.zeros(x.size)
+        if report is not None and evaluation is not first:
+            report(place.theta, evaluation[0])
+        return -unit * evaluation[0], -unit * joined(evaluation)
 
-    last, done, small = first[0], 0, 0
+    last, n_iterations, n_small_gains = first[0], 0, 0
 
     def enough(intermediate_result: Any) -> None:
-        nonlocal last, done, small
+        """Stop the optimiser after several iterations with little gain."""
+        nonlocal last, n_iterations, n_small_gains
         reached = -float(intermediate_result.fun) / unit
-        done, small = done + 1, small + 1 if reached - last < change * n else 0
+        n_iterations, n_small_gains = (
+            n_iterations + 1,
+            n_small_gains + 1 if reached - last < change * n else 0,
+        )
         last = reached
         # The first steps are short, before curvatures are known.
-        if small == _PATIENCE and done > _WARMING:
+        if n_small_gains == _PATIENCE and n_iterations > _MIN_ITERATIONS:
             raise StopIteration
 
     x0 = theta if units is None else np.concatenate([theta, np.zeros(start.Z.size)])

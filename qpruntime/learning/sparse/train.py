@@ -20,14 +20,21 @@ from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.hyper_integration.density import Integrated
-from qpruntime.learning.hyper_integration.integrate import NOTHING
-from qpruntime.learning.hyper_integration.integrate_sparse import integrated_by_points
-from qpruntime.learning.inducing_points import enough, first, rows_at, sample, tell
+from qpruntime.learning.hyper_integration.integrate import NOTHING_TO_INTEGRATE
+from qpruntime.learning.hyper_integration.integrate_sparse import integrate_sparse
+from qpruntime.learning.inducing_points import choose_inducing_points, first, rows_at, sample, tell
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, first_theta
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.checkpoint import FitFile, Standing, problem_of
-from qpruntime.learning.sparse.data import BOTH, EARLY, SparseFitData, on_sample, planned, staged
+from qpruntime.learning.sparse.checkpoint import FitFile, FitState, problem_of
+from qpruntime.learning.sparse.data import (
+    MAX_JOINT_ITERATIONS,
+    SAMPLE_GAIN,
+    SparseFitData,
+    on_sample,
+    planned,
+    staged,
+)
 from qpruntime.learning.sparse.finish import advise, posterior_of
 from qpruntime.learning.sparse.objective import Place
 from qpruntime.likelihoods import Likelihood
@@ -127,7 +134,7 @@ class _Fit:
                 stood.seed(engine)
         return self._end(place, engine)
 
-    def _learnt(self, place: Place, stood: Standing | None) -> tuple[Place, Engine | None]:
+    def _learnt(self, place: Place, stood: FitState | None) -> tuple[Place, Engine | None]:
         """Run the stages that are left; return no engine if there are none."""
         ground, engine = self.ground, None
         stages = planned(self.sizes, len(place.Z), self.sparse.learn)
@@ -155,16 +162,18 @@ class _Fit:
     def _limits(self, size: int) -> tuple[int, float]:
         """Most iterations of a stage with this many rows, and the gain below which it stops."""
         if size < self.n and size == min(_BETWEEN):
-            return BOTH, EARLY
+            return MAX_JOINT_ITERATIONS, SAMPLE_GAIN
         between = len(self.sizes) - 2 if size == self.n else 0
         return _ALL - _FEWER * between, _LATE
 
     def _chosen(self, kernel: Kernel) -> Array:
         """Inducing inputs for these parameters, as many as the tolerance takes."""
-        found, self.share = enough(kernel, self.points, self.ground.spread, self.rng)
+        found, self.share = choose_inducing_points(
+            kernel, self.points, self.ground.spread, self.rng
+        )
         return found
 
-    def _back(self, stood: Standing) -> Place:
+    def _back(self, stood: FitState) -> Place:
         """Restore the state that a checkpoint holds."""
         assert self.file is not None
         with self.file.understood():
@@ -195,7 +204,7 @@ class _Fit:
             return
         state, whole = engine.state, engine.rows.n == self.n
         self.file.write(
-            Standing(
+            FitState(
                 self.stages,
                 place,
                 tuple(self.ground.optima),
@@ -219,11 +228,11 @@ class _Fit:
         nodes = None
         if self.settings.integrate is not None:
             if not place.theta.size:
-                raise InputError(NOTHING)
+                raise InputError(NOTHING_TO_INTEGRATE)
             settle(engine)
             rng = self.rng if self.settings.seeded else np.random.default_rng(0)
             own = self.data, self.begin, self.settings, rng, self.ground, self.points
-            nodes = integrated_by_points(*own, place, engine.sites, prior)
+            nodes = integrate_sparse(*own, place, engine.sites, prior)
         posterior = posterior_of(engine, projector, self.settings, prior, after)
         if self.ground.optima and not self.settings.given:
             advise(kernel, self.points)

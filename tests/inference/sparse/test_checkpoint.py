@@ -28,7 +28,7 @@ from qpruntime.inference.sparse.checkpoint import (
 from qpruntime.inference.sparse.data import Held, Lazy, as_array, mapped, read, sample
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.sparse.checkpoint import FitFile, Standing
+from qpruntime.learning.sparse.checkpoint import FitFile, FitState
 from qpruntime.learning.sparse.objective import Place
 from tests.tools.fuzz import bytewise
 
@@ -46,7 +46,7 @@ def standing():
     theta, state = rng.standard_normal(2), json.dumps(rng.bit_generator.state)
     ended = Optimum(theta, -3.0, 4, 5, True, "converged", theta, theta)
     sites = Sites(rng.random(N), rng.standard_normal(N))
-    return Standing(1, Place(theta, rng.random((M, 2))), (ended,), None, None, sites, state)
+    return FitState(1, Place(theta, rng.random((M, 2))), (ended,), None, None, sites, state)
 
 
 def told(found):

@@ -15,7 +15,7 @@ from qpruntime.errors import InputError, SamplingWarning
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.hyper_integration.density import Density, proper_prior
 from qpruntime.learning.hyper_integration.designs import draws, pareto_k, pareto_shape
-from qpruntime.learning.hyper_integration.integrate import complain, find
+from qpruntime.learning.hyper_integration.integrate import find_nodes, warn_unreliable
 from qpruntime.learning.hyperpriors import priors_of
 from tests.tools.cases import every_case
 
@@ -59,7 +59,7 @@ def skewed(t):
 @every_case(("design", "p"), [("grid", 1), ("grid", 2), ("composite", 2), ("composite", 3)])
 def test_designs_integrate_normal_densities(design, p):
     """The mass to 3e-4, where grids end 7 below the top; moments of the second order too."""
-    found = find(density(normal(p), p), MEAN[:p], design, None, np.random.default_rng(0))
+    found = find_nodes(density(normal(p), p), MEAN[:p], design, None, np.random.default_rng(0))
     assert found.design == design
     assert found.log_evidence == pytest.approx(TOTAL, abs=3e-4)
     w = np.exp(found.log_weights - logsumexp(found.log_weights))
@@ -71,7 +71,9 @@ def test_designs_integrate_normal_densities(design, p):
 
 def test_a_grid_integrates_a_skewed_density():
     """Its mass is known, the mean of t0 is Euler's constant, that of t1 E t0^2/8."""
-    found = find(density(skewed, 2), np.array([0.0, 0.0]), "grid", None, np.random.default_rng(0))
+    found = find_nodes(
+        density(skewed, 2), np.array([0.0, 0.0]), "grid", None, np.random.default_rng(0)
+    )
     assert found.log_evidence == pytest.approx(TOTAL, abs=2e-3)
     w = np.exp(found.log_weights - logsumexp(found.log_weights))
     theta = np.array([node.theta for node in found.nodes])
@@ -90,7 +92,9 @@ def test_importance_weights_are_a_density():
 
 
 def test_importance_of_a_skewed_density():
-    found = find(density(skewed, 2), np.zeros(2), "importance", 4096, np.random.default_rng(0))
+    found = find_nodes(
+        density(skewed, 2), np.zeros(2), "importance", 4096, np.random.default_rng(0)
+    )
     # Weights vary by a factor of two or so: 1 % of 4096.
     assert found.log_evidence == pytest.approx(TOTAL, abs=0.02)
     assert found.pareto_k < 0.7
@@ -125,12 +129,12 @@ def test_k_of_weights():
 
 def test_auto_is_a_grid_of_two_and_draws_of_more():
     rng = np.random.default_rng(0)
-    assert find(density(normal(2), 2), MEAN[:2], "auto", None, rng).design == "grid"
-    more = find(density(normal(3), 3), MEAN, "auto", None, rng)
+    assert find_nodes(density(normal(2), 2), MEAN[:2], "auto", None, rng).design == "grid"
+    more = find_nodes(density(normal(3), 3), MEAN, "auto", None, rng)
     assert (more.design, len(more.nodes)) == ("importance", 64)
     assert more.log_evidence == pytest.approx(TOTAL, abs=0.1)
     with pytest.raises(InputError, match='"grid" is for 3 hyper-parameters at most'):
-        find(density(normal(3), 4), np.zeros(4), "grid", None, rng)
+        find_nodes(density(normal(3), 4), np.zeros(4), "grid", None, rng)
 
 
 def test_auto_warns_where_weights_are_poor():
@@ -139,10 +143,10 @@ def test_auto_warns_where_weights_are_poor():
     def heavy(t):
         return -float(np.log1p(t * t).sum()), -2.0 * t / (1.0 + t * t)
 
-    found = find(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
+    found = find_nodes(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
     assert (found.design, found.trusted) == ("importance", False)
     with pytest.warns(SamplingWarning, match=r'use Integrate\("importance", n=512\)'):
-        complain(found)
+        warn_unreliable(found)
 
 
 def test_two_modes_leave_few_effective_draws():
@@ -155,12 +159,14 @@ def test_two_modes_leave_few_effective_draws():
         slopes = np.array([-t / 0.4**2, -(t - 1.2) / 0.8**2])
         return float(logsumexp(logs)), shares @ slopes
 
-    found = find(density(two, 3), np.zeros(3), "importance", 128, np.random.default_rng(0))
+    found = find_nodes(density(two, 3), np.zeros(3), "importance", 128, np.random.default_rng(0))
     assert not found.trusted
-    near = find(density(normal(3), 3), MEAN, "importance", 128, np.random.default_rng(0))
+    near = find_nodes(density(normal(3), 3), MEAN, "importance", 128, np.random.default_rng(0))
     assert near.trusted
     assert near.share == pytest.approx(near.effective / 128, rel=1e-12)
-    assert not find(density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)).trusted
+    assert not find_nodes(
+        density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)
+    ).trusted
 
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 3.0])
