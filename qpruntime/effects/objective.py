@@ -123,6 +123,14 @@ class EffectsObjective:
         """Number of hyper-parameters."""
         return len(self.start)
 
+    def with_row(self, row: Any, y: float, offset: float) -> EffectsObjective:
+        """Return the evidence of the data and one more row of the design, shape (1, K)."""
+        weights = None if self.weights is None else np.append(self.weights, 1.0)
+        A = sparse.csr_array(sparse.vstack([self.A, row], format="csr"))
+        data = A, np.append(self.y, y), np.append(self.offset, offset), weights
+        limits = self.tol, self.max_sweeps, self.operations
+        return EffectsObjective(self.assembly, *data, self.family, *limits)
+
     def posterior(
         self,
         theta: Array,

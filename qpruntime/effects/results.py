@@ -19,7 +19,7 @@ from qpruntime._validation import generator as generator_of
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.families import observation_quantiles, trials_of
 from qpruntime.effects.state import EffectsState
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, NumericalError, warn
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import PrecisionPosterior, Profile
@@ -30,6 +30,7 @@ __all__ = [
     "MarginalMixture",
     "Predictions",
     "Table",
+    "correct_rates",
     "corrected_effects",
     "profiled_numbers",
     "weighted_quantiles",
@@ -40,8 +41,15 @@ __all__ = [
 _USUAL = (0.025, 0.5, 0.975)
 #: Rows up to which coefficients are profiled by default.
 _FEW = 2000
-#: Variance of the logarithm of a rate above which its mean is not that of a normal density.
+#: Variance of a log rate above which its mean is not that of a normal density.
 _WIDE = 1.0
+#: Events expected in a short time, as a logarithm.
+_SHORT = 20.0
+#: Wide rates for which EP runs once more, and rows up to which their evidence is corrected.
+_MOST_RATES, _FEW_PAIRED = 600, 500
+#: Variance of a log rate from which on its mean may be above the 99 % quantile: (2 * 2.326)^2 of a
+#: normal, and less of a mixture.
+_FAR_TAIL = 4.0
 
 
 class Predictions:
@@ -207,6 +215,11 @@ class Predictions:
 
         Of labels the probability of the second of ``family_.classes``, of pairs that of a success;
         of counts their mean for the exposure of each row.
+
+        Warns
+        -----
+        UserWarning
+            If the expected count of a row is above the 99 % quantile of its rate.
         """
         mixture, offset = self._ahead(X)
         state = self.state_
@@ -215,13 +228,18 @@ class Predictions:
             state.family.mean(state.likelihood(k), mean + offset, variance)
             for k, (mean, variance) in enumerate(pairs)
         ]
-        if state.family.kind == "counts" and state.rows <= _FEW:
-            wide_rows = np.flatnonzero((mixture.variance > _WIDE).any(axis=0))
-            if wide_rows.size:
-                rates = corrected_rates(state, DataColumns(X).take(wide_rows), offset[wide_rows])
-                for own, rate in zip(each, rates, strict=True):
-                    own[wide_rows] = np.fmin(own[wide_rows], rate)
-        return np.asarray(mixture.weights @ np.array(each))
+        expected = np.array(each)
+        if state.family.kind != "counts":
+            return np.asarray(mixture.weights @ expected)
+        rows = np.flatnonzero((mixture.variance > _WIDE).any(axis=0))
+        if rows.size:
+            some = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
+            rates = expected[:, rows]
+            correct_rates(state, DataColumns(X).take(rows), offset[rows], some, rates)
+            expected[:, rows] = rates
+        mean = np.asarray(mixture.weights @ expected)
+        _warn_of_tails(mixture, offset, mean)
+        return mean
 
     @alone
     def predict_quantiles(
@@ -316,6 +334,26 @@ class Predictions:
             values = state.family.unit * np.asarray((rows @ drawn[:, place].T).T)
             found[block.name] = values + state.shifts(k, rows)
         return found
+
+
+def _warn_of_tails(mixture: Mixture, offset: Array, mean: Array) -> None:
+    """Warn where an expected count is made by a tail of less than 1 %."""
+    rows = np.flatnonzero((mixture.variance > _FAR_TAIL).any(axis=0))
+    if not rows.size:
+        return
+    some = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
+    with np.errstate(over="ignore"):
+        high = np.exp(some.quantiles(np.array([0.99]))[:, 0] + offset[rows])
+    above = np.flatnonzero(mean[rows] > high)
+    if above.size:
+        k = int(above[0])
+        warn(
+            f"the expected count is {mean[rows[k]]:.3g} in row {int(rows[k])}, and the rate is "
+            f"below {high[k]:.3g} with probability 99 %; {above.size} of {mean.size} rows are so: "
+            "so little is known of the log rate that its far tail makes the mean; use "
+            "predict_quantiles, or give effects smaller prior standard deviations",
+            UserWarning,
+        )
 
 
 def _wanted(profile: bool | None, state: EffectsState) -> bool:
@@ -458,21 +496,64 @@ def corrected_effects(
     return MarginalMixture(tuple(parts), state.nodes.weights)
 
 
-def corrected_rates(state: EffectsState, data: DataColumns, offset: Array) -> list[Array]:
-    """Expected counts of rows at every node, each (T,), by corrected densities.
+def correct_rates(
+    state: EffectsState, data: DataColumns, offset: Array, mixture: Mixture, rates: Array
+) -> None:
+    """Replace expected counts by normal densities where log rates are wide.
 
-    The mean of e^f under a wide normal is that of its upper tail, which counts of zero rule out.
+    The mean of e^f under a wide normal is made by its upper tail, which the counts may rule out.
+    Here it is the probability of one event in a short time, divided by that time: the evidence of
+    the data with one more row that counts 1, over the evidence without.
+
+    Parameters
+    ----------
+    state : EffectsState
+    data : DataColumns
+        T rows.
+    offset : ndarray, shape (T,)
+    mixture : Mixture
+        Log rates without offsets.
+    rates : ndarray, shape (J, T)
+        Expected counts by normal densities, which change.
     """
-    objective, found = state.objective(), []
-    designs = state.assembly.ahead(data, [state.split(theta)[0] for theta in state.nodes.theta])
-    for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
-        A, unknown = next(designs)
-        marginals = objective.posterior(theta, sites=sites).marginals(
-            A, mean=0.0, correction="fact"
-        )
+    objective = state.objective()
+    thetas = [state.split(theta)[0] for theta in state.nodes.theta]
+    designs, unknown = zip(*state.assembly.ahead(data, thetas), strict=True)
+    variance = mixture.variance - np.array(unknown)
+    cells = np.argwhere(variance > _WIDE)
+    # The widest come first, in case there are too many.
+    cells = cells[np.argsort(-variance[tuple(cells.T)], kind="stable")]
+    level = float(np.log((1.0 + state.y.sum()) / np.exp(state.offset).sum()))
+    evidences: dict[int, float] = {}
+    logs: dict[tuple[Any, ...], float] = {}
+    for k, t in cells.tolist():
+        row = designs[k][[t]]
+        key = (k, row.indices.tobytes(), row.data.tobytes())
+        if key not in logs:
+            if len(logs) >= _MOST_RATES:
+                continue
+            # An event is rare in it even at the rate that makes the mean of a normal density.
+            far = float(mixture.mean[k, t] + mixture.variance[k, t])
+            time = -_SHORT - max(level, far)
+            theta = state.nodes.theta[k]
+            try:
+                if k not in evidences:
+                    evidences[k] = _evidence(objective.posterior(theta))
+                event = objective.with_row(row, 1.0, time)
+                logs[key] = _evidence(event.posterior(theta)) - evidences[k] - time
+            except NumericalError:
+                logs[key] = np.nan
         with np.errstate(over="ignore"):
-            found.append(marginals.expect(np.exp) * np.exp(offset + 0.5 * unknown))
-    return found
+            rate = np.exp(logs[key] + offset[t] + 0.5 * unknown[k][t])
+        if not np.isnan(rate):
+            rates[k, t] = rate
+
+
+def _evidence(posterior: PrecisionPosterior) -> float:
+    """Return the log evidence, corrected where pairs of rows are few."""
+    if len(posterior.mean) > _FEW_PAIRED:
+        return posterior.log_evidence
+    return posterior.corrected_evidence().value
 
 
 # --- Coefficients whose densities are profiled, with hyper-parameters integrated.

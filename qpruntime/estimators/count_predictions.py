@@ -82,7 +82,6 @@ class CountPredictions(GPEstimator):
         self, X: ArrayLike, return_std: Literal[True], exposure: ArrayLike | None = None
     ) -> tuple[Array, Array]: ...
 
-    @averaged(deviations)
     def predict(
         self, X: ArrayLike, return_std: bool = False, exposure: ArrayLike | None = None
     ) -> Array | tuple[Array, Array]:
@@ -114,11 +113,18 @@ class CountPredictions(GPEstimator):
             makes it then, that is the tail of a latent function that is hardly known.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
+        self._link()
+        found = self._expected(X, wanted, exposure)
+        # Once, and of the average over hyper-parameters.
+        warn_of_tails(found[0] if wanted else found, exposure, self._largest_rate_)
+        return found
+
+    @averaged(deviations)
+    def _expected(self, X: ArrayLike, wanted: bool, exposure: ArrayLike | None) -> Any:
+        """Return mean counts, and if they are wanted the standard deviations of the rates."""
         link = self._link()
         if not wanted and self.correction is None:
-            only: Array = self._counted(X, exposure, LINKS[link].mean_rate)
-            warn_of_tails(only, exposure, self._largest_rate_)
-            return only
+            return self._counted(X, exposure, LINKS[link].mean_rate)
 
         def finish(mean: Array, variance: Array, spread: Array) -> tuple[Array, Array]:
             rate = LINKS[link].mean_rate(mean, variance)
@@ -131,7 +137,6 @@ class CountPredictions(GPEstimator):
         slope, _ = LINKS[link].exposed(exposures(exposure, len(points)))
         spread = slope**2 * self._spread_at(points)
         rate, std = self._counted_at(points, exposure, finish, spread, by_grid=by_grid)
-        warn_of_tails(rate, exposure, self._largest_rate_)
         return (rate, std) if wanted else rate
 
     def sample(

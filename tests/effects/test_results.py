@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.special import log_expit, log_ndtr
@@ -62,7 +64,19 @@ def test_expected_counts_where_all_are_zero():
     model = EffectsModel([], "poisson").fit({"x": N}, np.zeros(30))
     a = np.linspace(-600.0, 20.0, 400_001)
     w = np.exp(-0.5 * (a / 100.0) ** 2 - 30.0 * np.exp(a))
-    assert model.predict({"x": [0]})[0] == pytest.approx(w @ np.exp(a) / w.sum(), rel=0.1)
+    # Equal rows are one site, whose evidence is exact.
+    assert model.predict({"x": [0]})[0] == pytest.approx(w @ np.exp(a) / w.sum(), rel=1e-3)
+
+
+def rates(z, y, at):
+    """Expected rates of an intercept and a slope under N(0, 100^2) and N(0, 10^2)."""
+    a, b = np.meshgrid(np.linspace(-250, 10, 2601), np.linspace(-60, 60, 1201), indexing="ij")
+    logs = -0.5 * (a / 100.0) ** 2 - 0.5 * (b / 10.0) ** 2 + y.sum() * a + (y @ z) * b
+    for value, count in zip(*np.unique(z, return_counts=True), strict=True):
+        logs -= count * np.exp(np.minimum(a + value * b, 50.0))
+    w = np.exp(logs - logs.max())
+    w /= w.sum()
+    return np.array([(w * np.exp(np.minimum(a + value * b, 50.0))).sum() for value in at])
 
 
 def test_expected_counts_of_a_level_of_zeros():
@@ -70,10 +84,48 @@ def test_expected_counts_of_a_level_of_zeros():
     y = np.where(N < 20, 3.0 + N % 2, 0.0)
     model = EffectsModel([Fixed("cell")], "poisson").fit({"cell": cell}, y)
     z = ((N >= 20) - 1.0 / 3.0) / np.std(N >= 20)
-    a, b = np.meshgrid(np.linspace(-60, 20, 2001), np.linspace(-60, 20, 2001), indexing="ij")
-    first, second = a + z[0] * b, a + z[-1] * b
-    logs = -0.5 * (a / 100.0) ** 2 - 0.5 * (b / 10.0) ** 2
-    logs += y.sum() * first - 20.0 * np.exp(first) - 10.0 * np.exp(second)
-    w = np.exp(logs - logs.max())
-    known = [(w * np.exp(f)).sum() / w.sum() for f in (first, second)]
-    np.testing.assert_allclose(model.predict({"cell": ["a", "b"]}), known, rtol=0.15)
+    known = rates(z, y, z[[0, -1]])
+    np.testing.assert_allclose(model.predict({"cell": ["a", "b"]}), known, rtol=0.01)
+
+
+def test_expected_counts_where_one_row_counts_1():
+    x = np.random.default_rng(1).normal(size=60)
+    y = (np.arange(60) == 30).astype(float)
+    model = EffectsModel([Fixed("x")], "poisson").fit({"x": x}, y)
+    z = (x - x.mean()) / x.std()
+    rows = np.argsort(-x)[[0, 1, 3, 8]]
+    found, known = model.predict({"x": x[rows]}), rates(z, y, z[rows])
+    assert known[0] > 0.5
+    np.testing.assert_allclose(found[:2], known[:2], rtol=0.01)
+    # EP's own error where the rate is a tenth of the mean count.
+    np.testing.assert_allclose(found[2:], known[2:], rtol=0.25)
+
+
+def test_expected_counts_of_a_rare_column_of_many_rows():
+    n = np.arange(2400)
+    rare = (n % 600 == 7).astype(float)
+    y = np.where(rare > 0.0, 0.0, 1.0 + n % 3)
+    for family in ("poisson", "negative-binomial"):
+        model = EffectsModel([Fixed("rare")], family).fit({"rare": rare}, y)
+        found = model.predict({"rare": [0.0, 1.0]})
+        # Counts of a dispersion at its bound, 10^6, are Poisson counts.
+        f, g = np.meshgrid(np.linspace(0.6, 0.8, 201), np.linspace(-900.0, 5.0, 9051))
+        z = (rare - rare.mean()) / rare.std()
+        b = (g - f) / (z[7] - z[0])
+        logs = -0.5 * ((f - z[0] * b) / 100.0) ** 2 - 0.5 * (b / 10.0) ** 2
+        logs += y.sum() * f - (rare == 0.0).sum() * np.exp(f) - rare.sum() * np.exp(g)
+        w = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+        known = [(w * np.exp(log_rate)).sum() for log_rate in (f, g)]
+        np.testing.assert_allclose(found, known, rtol=0.01)
+
+
+def test_an_expected_count_above_its_quantiles_warns():
+    x = np.r_[np.zeros(8), np.ones(8)]
+    y = np.r_[np.full(8, 2.0), np.zeros(8)]
+    model = EffectsModel([Fixed("x", standardise=False, std=3.0)], "poisson").fit({"x": x}, y)
+    with pytest.warns(UserWarning, match="the expected count is .* in row 1, .* probability 99 %"):
+        mean = model.predict({"x": [0.0, -5.0]})
+    assert mean[1] > model.predict_quantiles({"x": [-5.0]}, 0.99)[0, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict({"x": [0.0, 1.0]})

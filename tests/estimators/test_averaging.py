@@ -26,10 +26,12 @@ from qpruntime import (
     Inducing,
     InputError,
     Integrate,
+    NumericalError,
     Search,
     infer,
 )
 from qpruntime.criticism import leave_one_out
+from qpruntime.estimators.averaging import nodes_of
 from qpruntime.predictive.inversion import Component, mixture_quantiles
 from tests.tools.cases import every_case
 
@@ -304,6 +306,36 @@ def test_counts_are_averaged():
     assert (np.abs(drawn.mean(axis=0) - mean) < 5.0 * error).all()
     with pytest.raises(InputError, match="the most probable count is of one set"):
         model.predict_count(NEW)
+
+
+def test_counts_far_from_the_data_have_the_quantiles_of_the_prior():
+    """At some nodes the 99 % quantile is beyond what counts can be, and not on average."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(0.0, 1.0, (40, 1))
+    y = np.random.default_rng(2).poisson(np.exp(1.0 + np.sin(5.0 * X[:, 0])))
+    model = GPPoissonRegressor(
+        KERNEL, link="exp", dispersion=np.inf, method="ep", hyperparameters="integrate"
+    ).fit(X, y)
+    ((weights, models),) = nodes_of(model)
+    moments = [one.latent([[50.0]]) for one in models]
+    z = np.linspace(-9.0, 9.0, 20_001)
+    share = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
+    assert max(m[0] + 2.326 * np.sqrt(v[0]) for m, v in moments) > np.log(1e6)
+
+    def below(count):
+        rates = [np.exp(m[0] + np.sqrt(v[0]) * z) for m, v in moments]
+        return sum(w * share @ poisson.cdf(count, r) for w, r in zip(weights, rates, strict=True))
+
+    for q in (0.5, 0.9, 0.97):
+        found = model.predict_quantiles([[50.0]], [q])[0, 0]
+        assert below(found - 1) < q <= below(found)
+    with pytest.raises(NumericalError, match="its counts reach beyond 1000000"):
+        model.predict_quantiles([[50.0]], [0.9999])
+    with pytest.warns(UserWarning, match="more than 1000 times the largest rate") as caught:
+        mean = model.predict([[50.0]])
+    assert len(caught) == 1
+    rates = [np.exp(m[0] + 0.5 * v[0]) for m, v in moments]
+    assert mean[0] == pytest.approx(weights @ rates, rel=1e-9)
 
 
 def test_quantiles_of_mixtures():
