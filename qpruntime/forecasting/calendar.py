@@ -175,6 +175,19 @@ class StepClock:
         # Of an hour that comes twice in autumn this is the first, in summer time.
         return own.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
 
+    def wall_steps(self, steps: Array) -> Array:
+        """Return steps as the clock on the wall counts them, shape (N,).
+
+        Seasons follow this count. It is that of `steps`, unless those are of UTC: then it jumps
+        where the clock is put forward, and repeats steps where the clock is put back.
+        """
+        if not self.utc:
+            return steps
+        times = self.at(np.append(0.0, steps))
+        ahead = (times.tz_localize(None) - times.tz_convert(None)).to_numpy()
+        ahead = ahead.astype("timedelta64[us]").astype(float)
+        return np.asarray(steps + np.round((ahead[1:] - ahead[0]) / self.step))
+
     @property
     def _elapses(self) -> bool:
         """Whether steps are so short that they have to be those of UTC where clocks change."""

@@ -159,6 +159,7 @@ def like(structure: Structure, known: ObservedSeries) -> Structure:
         regressors=regressors_of(known),
         scale=scale_of(structure.family, known.y),
         empty=whole and not known.y.any(),
+        clock=known.clock,
     )
 
 

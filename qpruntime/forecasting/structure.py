@@ -15,6 +15,7 @@ from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
 from qpruntime.effects.term import DEVIATION, EffectBlock, Term
 from qpruntime.errors import InputError
+from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, likelihood_of
 from qpruntime.forecasting.predictive import Ahead
@@ -83,6 +84,8 @@ class Structure:
         Seasons whose pattern changes from one to the next.
     outliers : tuple of float
         Steps with an effect of their own, which no other step has.
+    clock : StepClock or None
+        Clock whose hours and days seasons follow; None if steps are its own.
     """
 
     seasons: tuple[float, ...]
@@ -96,6 +99,7 @@ class Structure:
     cycle: float = 0.0
     drifting: tuple[float, ...] = ()
     outliers: tuple[float, ...] = ()
+    clock: StepClock | None = None
 
     def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
         """Columns of the model for these steps.
@@ -106,13 +110,14 @@ class Structure:
             If regressors or exposures are not those of these steps.
         """
         data: dict[str, Any] = {NOISE: steps, TREND: steps, LINE: steps}
+        wall = steps if self.clock is None else self.clock.wall_steps(steps)
         for period in self.seasons:
             knots = phases(period)
-            phase = np.floor(np.mod(steps, period) * (knots / period) + 1e-9)
+            phase = np.floor(np.mod(wall, period) * (knots / period) + 1e-9)
             data[f"season {period:g}"] = np.minimum(phase, knots - 1.0)
         for period in self.drifting:
             # Each phase has a chain of its own, from one season to the next.
-            turn, phase = np.divmod(np.round(steps), period)
+            turn, phase = np.divmod(np.round(wall), period)
             data[f"drift {period:g}"] = turn + _APART * phase
         for step in self.outliers:
             data[f"outlier at {step:g}"] = (steps == step).astype(float)

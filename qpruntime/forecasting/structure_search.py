@@ -110,7 +110,7 @@ def _outliers(options: Any, known: ObservedSeries, best: Structure) -> NDArray[n
     """Rows that may have an effect of their own."""
     if not options.outliers:
         return np.zeros(0, dtype=np.intp)
-    return far_off(known.steps, known.y, best.seasons, best.scale)
+    return far_off(known.clock.wall_steps(known.steps), known.y, best.seasons, best.scale)
 
 
 def _searched(
@@ -120,7 +120,15 @@ def _searched(
     y, family = known.y, options.family
     seen = y if rows is None else calmed(y, rows)
     seasons = _seasons(options.seasons, replace(known, y=seen), counts)
-    first = Structure(seasons, regressors_of(known), "level", False, "poisson", scale_of("", y))
+    first = Structure(
+        seasons,
+        regressors_of(known),
+        "level",
+        False,
+        "poisson",
+        scale_of("", y),
+        clock=known.clock,
+    )
     if rows is not None:
         first = replace(first, outliers=tuple(known.steps[rows].tolist()))
     if family != "auto":

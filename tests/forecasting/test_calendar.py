@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError
+from qpruntime.forecasting import GPForecaster
 from qpruntime.forecasting.calendar import StepClock
+from qpruntime.forecasting.families import Scale
+from qpruntime.forecasting.structure import Structure
 from tests.tools.cases import every_case
 
 pandas = pytest.importorskip("pandas")
@@ -115,6 +118,33 @@ def test_seasons_of_the_day_follow_the_clock_on_the_wall():
     clock = StepClock.of(times[:40])
     steps = clock.steps_after(clock.steps(times[:40]).max(), 100)
     np.testing.assert_array_equal(steps % 24.0, [t.hour for t in times[40:140]])
+
+
+@every_case("start", ["2024-03-29T00:00", "2024-10-25T00:00"])
+@every_case("step", [timedelta(hours=1), timedelta(minutes=30)])
+def test_seasons_of_repeated_hours_follow_the_clock_on_the_wall(start, step):
+    times = zoned(start, 400, step)
+    clock, day = StepClock.of(times), timedelta(days=1) / step
+    hours = [(t.hour + t.minute / 60.0) * timedelta(hours=1) / step for t in times]
+    steps = clock.steps(times)
+    np.testing.assert_array_equal(clock.wall_steps(steps) % day, hours)
+    # In October steps are those of UTC, which tell the two equal hours apart.
+    assert clock.utc == (start == "2024-10-25T00:00")
+    assert np.unique(steps).size == 400
+    columns = Structure((day,), (), "none", False, "poisson", Scale(), clock=clock).columns(
+        steps, None, None
+    )
+    np.testing.assert_array_equal(columns[f"season {day:g}"], hours)
+
+
+def test_forecasts_after_a_repeated_hour_have_the_hours_of_the_wall():
+    times = zoned("2024-10-22T00:00", 240, timedelta(hours=1))
+    shops = np.array([60.0 if 9 <= t.hour < 18 else 6.0 for t in times])
+    y = np.random.default_rng(0).poisson(shops)
+    bare = {"trend": "level", "noise": False, "drift": False, "integrate": "mode"}
+    model = GPForecaster(seasons=[24], **bare).fit(y[:192], index=times[:192])
+    assert model.clock_.utc
+    np.testing.assert_allclose(np.log(model.predict(48)), np.log(shops[192:]), atol=0.6)
 
 
 @every_case("start", ["2024-03-29T00:00", "2024-10-25T00:00"])
