@@ -96,8 +96,11 @@ class Poisson(Form):
         m2, s2 = _last(mu * mu / unit), _last(2.0 * sigma * sigma / unit)
         grid = np.linspace(_START, _STOP, _SQUARE_NODES)
         t = ops.constant(np.exp(grid), mu)
-        a = 1.0 + t * s2
-        difference = ops.exp(-t) - ops.exp(-t * m2 / a - 0.5 * ops.log(a))
+        # Squares of 1/t, which derivatives have, stay within the type; where 1/t is so small it is
+        # nothing beside s2, or all is over.
+        inverse = np.maximum(np.exp(-grid), math.exp(-0.25 * ops.exponent(mu)))
+        pull = m2 / (ops.constant(inverse, mu) + s2)
+        difference = ops.exp(-t) - ops.exp(-pull - 0.5 * ops.log(1.0 + t * s2))
         log_square = ops.log(unit) + ops.total(difference) * (
             (_STOP - _START) / (_SQUARE_NODES - 1)
         )
@@ -361,7 +364,7 @@ class Laplace(Form):
         ops, scale = self.ops, self.parameters["scale"]
         d = (mu - y) / sigma
         density = SQRT_2_PI * ops.exp(-0.5 * d * d)
-        lean = 1.0 - ops.erfc(d * SQRT1_2)
+        lean = ops.erf(d * SQRT1_2)
         return -math.log(2.0 * scale) - sigma * (density + d * lean) / scale
 
 

@@ -24,7 +24,7 @@ MARGIN = 8.0
 class Operations:
     """Element-wise functions and reductions of one library.
 
-    Attributes are functions of arrays: ``exp log log1p expm1 sqrt abs tanh floor erfc lgamma``,
+    Attributes are functions of arrays: ``exp log log1p expm1 sqrt abs tanh floor erf erfc lgamma``,
     ``where maximum minimum``.
     """
 
@@ -36,6 +36,7 @@ class Operations:
     abs: Any
     tanh: Any
     floor: Any
+    erf: Any
     erfc: Any
     lgamma: Any
     where: Any
@@ -88,9 +89,9 @@ class NumPy(Operations):
     maximum, minimum = np.maximum, np.minimum
 
     def __init__(self) -> None:
-        from scipy.special import erfc, gammaln
+        from scipy.special import erf, erfc, gammaln
 
-        self.erfc, self.lgamma = erfc, gammaln
+        self.erf, self.erfc, self.lgamma = erf, erfc, gammaln
 
     def arrays(self, *values: Any) -> list[Any]:
         return list(np.broadcast_arrays(*(np.asarray(v, float) for v in values)))
@@ -121,9 +122,9 @@ class NumPy(Operations):
 #
 # With s = r + z and v = 1 - r s, which is the variance of a unit normal cut off at -z,
 #
-#     (log Phi)' = r,    r' = -r s,    s' = v,    v' = r (s^2 - v),
+#     (log Phi)' = r,    r' = -r s,    s' = v,    v' = r w,    w = s^2 - v,    w' = 2 s v - r w,
 #
-# so that derivatives of any order are these functions again. None is formed by cancellation.
+# so that derivatives of any order are these functions again. r, s, v and w do not cancel.
 
 _INV_SQRT_PI, _INV_SQRT_2PI = 1.0 / math.sqrt(math.pi), 1.0 / math.sqrt(2.0 * math.pi)
 #: W. J. Cody's rational forms of erfc (1969), up to 4 and beyond.
@@ -151,11 +152,11 @@ _LAPLACE, _TERMS = -5.0, 32
 
 
 class Normal:
-    """log Phi, r, s and v for one library, each with its derivative.
+    """log Phi, r, s, v and w for one library, each with its derivative.
 
     Attributes
     ----------
-    log_ndtr, r, s, v : callable
+    log_ndtr, r, s, v, w : callable
         Functions of an array z.
     log_scaled : callable
         log Phi(z) + z^2/2, for z <= 0.
@@ -170,9 +171,10 @@ class Normal:
         )
         self.r = ops.derived(lambda z: self._series(z)[0], lambda z: -self.r(z) * self.s(z))
         self.s = ops.derived(lambda z: self._series(z)[1], lambda z: self.v(z))
-        self.v = ops.derived(
-            lambda z: self._series(z)[2],
-            lambda z: self.r(z) * (self.s(z) * self.s(z) - self.v(z)),
+        self.v = ops.derived(lambda z: self._series(z)[2], lambda z: self.r(z) * self.w(z))
+        self.w = ops.derived(
+            lambda z: self._series(z)[3],
+            lambda z: 2.0 * self.s(z) * self.v(z) - self.r(z) * self.w(z),
         )
 
     def erfcx(self, x: Any) -> Any:
@@ -199,22 +201,22 @@ class Normal:
         below = ops.log(0.5 * self.erfcx(-left * SQRT1_2)) - 0.5 * left * left
         return ops.where(z > 0.0, above, below)
 
-    def _series(self, z: Any) -> tuple[Any, Any, Any]:
-        """r, s and v."""
+    def _series(self, z: Any) -> tuple[Any, Any, Any, Any]:
+        """r, s, v and w."""
         ops = self._ops
         up, down = ops.maximum(z, 0.0), ops.minimum(z, 0.0)
         right = _INV_SQRT_2PI * ops.exp(-0.5 * up * up) / (1.0 - 0.5 * ops.erfc(up * SQRT1_2))
         r = ops.where(z > 0.0, right, SQRT_2_PI / self.erfcx(-down * SQRT1_2))
         x = ops.maximum(-z, -_LAPLACE)
-        t = x
-        for n in range(_TERMS, 2, -1):
-            t = x + n / t
+        before = x
+        for n in range(_TERMS, 3, -1):
+            before = x + n / before
+        t = x + 3.0 / before
         e = 2.0 / t
         d = 1.0 / (x + e)
         far = z < _LAPLACE
         s = ops.where(far, d, r + z)
-        return (
-            ops.where(far, x + d, r),
-            s,
-            ops.where(far, (e - d) / (x + e), 1.0 - r * s),
-        )
+        v = ops.where(far, (e - d) / (x + e), 1.0 - r * s)
+        # s^2 - v = d (2 d - e), and 2 d - e = 2 d (3/before - e)/t.
+        bent = 2.0 * d / t * (d / t) * ((3.0 * t - 2.0 * before) / before)
+        return ops.where(far, x + d, r), s, v, ops.where(far, bent, s * s - v)

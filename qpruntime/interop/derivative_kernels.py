@@ -300,6 +300,8 @@ def slope_of(likelihood: Likelihood) -> Pointer:
 BANDS = 12
 #: Up to this change of the variance a cavity counts as hardly moved, and slopes are averaged.
 _MOVED = 0.5
+#: Up to this size of log p its rounding leaves third cumulants three digits where a cavity moves.
+_ROUNDED = 1e8
 #: Scores that moments and A are resolved for: `degree` of `quantile_nodes`.
 _DEGREE = 2
 
@@ -445,7 +447,10 @@ def derive(
     s2 = sigma * sigma
     gap = (anchor.f - mu) + shift
     first, second = gap / s2, (v / s2 - 1.0) / s2
-    if has_slope and abs(v / s2 - 1.0) < _MOVED:
+    moved = not has_slope or abs(v / s2 - 1.0) >= _MOVED
+    if moved and abs(anchor.rest) > _ROUNDED:
+        return EXHAUSTED
+    if not moved:
         first, second, k3, k4 = slope_sums(raised, slope, anchor, found, shift)
         second /= s2
         k3 *= s2

@@ -90,8 +90,8 @@ class LikelihoodFunctions:
     own unit, which is 1/sigma for those of log Z and of E log p, and 1 for those of means and of
     standard deviations, for sigma from 1e-6 to 1e6; beyond to 1e-8. All of it was compared with
     mpmath (tests/interop). A log density that is large, or is a user's own, is used as it
-    is rounded: derivatives of moments and of sigma* lose the digits by which log p at the tilted
-    mean exceeds 1e4 in size.
+    is rounded: where the cavity moves, derivatives of moments and of sigma* keep four digits at a
+    log p of 3e7 in size, and beyond 1e8 there is a `NumericalError`.
     """
 
     def __init__(

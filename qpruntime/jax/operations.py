@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import erfc, gammaln
+from jax.scipy.special import erf, erfc, gammaln
 
 from qpruntime.interop.array_operations import MARGIN, Operations
 
@@ -29,6 +29,7 @@ class JAX(Operations):
     where = staticmethod(jnp.where)
     maximum = staticmethod(jnp.maximum)
     minimum = staticmethod(jnp.minimum)
+    erf = staticmethod(erf)
     erfc = staticmethod(erfc)
     lgamma = staticmethod(gammaln)
     held = staticmethod(jax.lax.stop_gradient)

@@ -25,6 +25,7 @@ class Torch(Operations):
     tanh = staticmethod(torch.tanh)
     floor = staticmethod(torch.floor)
     where = staticmethod(torch.where)
+    erf = staticmethod(torch.erf)
     erfc = staticmethod(torch.erfc)
     lgamma = staticmethod(torch.lgamma)
 
@@ -56,7 +57,8 @@ class Torch(Operations):
         return x.detach()
 
     def take(self, table: Any, index: Any) -> Any:
-        return table[index.long()]
+        # A cavity that is not a number has no cell: its weights make NaN of any entry.
+        return table[index.nan_to_num(0.0).long()]
 
     def total(self, x: Any) -> Any:
         return x.sum(-1)

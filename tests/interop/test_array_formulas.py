@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -14,95 +15,195 @@ from tests.tools.cases import every_case
 # Of PyTorch about itself.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
-METHODS = ("log_partition", "mean", "std", "expected_log_prob")
 #: Observations of each likelihood: ordinary ones, and ones where formulas change.
 OBSERVED = {
     "binomial": ([2.0, 7.0], [0.0, 1.0], [5.0, 5.0], [300.0, 1000.0]),
     "heaviside": (1.0, -1.0),
-    "laplace": (0.2, -40.0),
+    "laplace": (0.25, -40.0),
     "logistic": (1.0, -1.0),
     "negative-binomial": (0.0, 2.0, 500.0),
     "poisson": (0.0, 3.0, 60.0),
     "poisson-exp": (0.0, 1.0, 4.0, 1000.0),
     "probit": (1.0, -1.0),
-    "step": (0.7, -3.0),
-    "student-t": (0.3, 1e3),
+    "step": (0.75, -3.0),
+    "student-t": (0.25, 1e3),
 }
-CAVITIES = list(itertools.product((0.0, 0.4, -3.0, 50.0, -50.0), (1e-8, 1e-3, 0.8, 20.0, 1e4)))
+# Numbers of single precision, so that both precisions are asked the same.
+CAVITIES = np.array(
+    list(itertools.product((0.0, 0.4, -3.0, 50.0, -50.0), (1e-8, 1e-3, 0.8, 20.0, 1e4))),
+    dtype=np.float32,
+).astype(float)
+DIRECTIONS = ("forward", "reverse")
 #: Expectations of e^f overflow beyond.
-LARGEST = 1e290
+LARGEST = {"double": 1e290, "single": 1e30}
+#: Relative error, and error in the units of `agrees`. What is derived of a table's spline is less
+#: accurate than its values.
+DIGITS = {"double": (1e-7, 1e-10), "single": (1e-4, 1e-4)}
+SPLINE = 1e-7
+#: The kernels' derivatives of moments lose digits where log p is large at the tilted mean.
+LARGE, LOST = 1e4, 2e-4
 
 
-def pick(found, method):
-    """One array of what a function returns."""
-    return {"mean": found[0], "std": found[1]}[method] if method in ("mean", "std") else found
+def methods_of(name):
+    """What is compared: mean and deviation apart, expectations and tables where they exist."""
+    found = ["log_partition", "mean", "std"]
+    if name != "heaviside":
+        found.append("expected_log_prob")
+    if name in ("heaviside", "poisson", "probit"):
+        found.append("sigma_star")
+    return found
 
 
-def name_of(method):
-    return "moments" if method in ("mean", "std") else method
+def rows_of(name):
+    """All pairs of an observation and a cavity: mu, sigma, y."""
+    seen = OBSERVED[name]
+    mu, sigma = np.tile(CAVITIES, (len(seen), 1)).T
+    return mu, sigma, np.repeat(np.array(seen), len(CAVITIES), axis=0)
+
+
+def every_value(functions, name, y):
+    """A function of mu and sigma that returns all methods' values, one after the other."""
+    own = functions(name)
+
+    def call(mu, sigma):
+        found = dict.fromkeys(methods_of(name))
+        found["mean"], found["std"] = own.moments(mu, sigma, y)
+        for method in found:
+            if method not in ("mean", "std"):
+                found[method] = getattr(own, method)(mu, sigma, y)
+        return tuple(found.values())
+
+    return call
+
+
+@functools.cache
+def certified(name):
+    """Value and both derivatives, shape (3, rows), by method; NaN where the kernels refuse."""
+    own = core(name)
+    found = {method: [] for method in methods_of(name)}
+    for at in zip(*rows_of(name), strict=True):
+        for method in found:
+            part = {"mean": 0, "std": 1}.get(method)
+            try:
+                call = getattr(own, method if part is None else "moments")
+                each = call(*at, derivatives=True)
+                found[method].append([float(v if part is None else v[part]) for v in each])
+            except NumericalError:
+                found[method].append([np.nan] * 3)
+    return {method: np.array(rows).T for method, rows in found.items()}
+
+
+def by_torch(name, precision, mu, sigma, y):
+    """Value and derivatives by method and direction."""
+    import torch
+
+    from qpruntime.torch import functions
+
+    kind = {"double": torch.float64, "single": torch.float32}[precision]
+    mu, sigma, y = (torch.as_tensor(a, dtype=kind) for a in (mu, sigma, y))
+    call, methods = every_value(functions, name, y), methods_of(name)
+    by_mu, by_sigma = (
+        torch.func.jvp(call, (mu, sigma), tangents)[1]
+        for tangents in (
+            (torch.ones_like(mu), torch.zeros_like(mu)),
+            (torch.zeros_like(mu), torch.ones_like(mu)),
+        )
+    )
+    m, s = mu.clone().requires_grad_(), sigma.clone().requires_grad_()
+    found = {}
+    for k, (method, value) in enumerate(zip(methods, call(m, s), strict=True)):
+        slopes = torch.autograd.grad(value.sum(), (m, s), retain_graph=True)
+        each = {"forward": (by_mu[k], by_sigma[k]), "reverse": slopes}
+        for direction, pair in each.items():
+            found[method, direction] = [a.detach().numpy() for a in (value, *pair)]
+    return found
+
+
+def by_jax(name, precision, mu, sigma, y):
+    """As `by_torch`."""
+    import jax
+    import jax.numpy as jnp
+
+    from qpruntime.jax import functions
+
+    with jax.enable_x64(precision == "double"):
+        mu, sigma, y = (jnp.asarray(a, dtype=float) for a in (mu, sigma, y))
+        call, methods = every_value(functions, name, y), methods_of(name)
+        one, none = jnp.ones_like(mu), jnp.zeros_like(mu)
+        _, push = jax.linearize(call, mu, sigma)
+        by_mu, by_sigma = push(one, none), push(none, one)
+        values, pull = jax.vjp(call, mu, sigma)
+        found = {}
+        for k, method in enumerate(methods):
+            only = tuple(one if j == k else none for j in range(len(methods)))
+            each = {"forward": (by_mu[k], by_sigma[k]), "reverse": pull(only)}
+            for direction, pair in each.items():
+                found[method, direction] = [np.asarray(a) for a in (values[k], *pair)]
+    return found
+
+
+LIBRARIES = {"torch": by_torch, "jax": by_jax}
+
+
+def agrees(found, name, method, precision):
+    """Compare in relative terms, and in units that the rounding of mu/sigma leaves."""
+    mu, sigma, y = rows_of(name)
+    want = certified(name)
+    mean, std = want["mean"][0], want["std"][0]
+    digits, least = DIGITS[precision]
+    steep = method in ("log_partition", "expected_log_prob")
+    small = 1e-3 if precision == "double" else 1.0  # of log Z near 0
+    value_unit = small if steep else np.abs(mu) + sigma if method == "mean" else 0.0
+    slope_unit = (1.0 / sigma if steep else 1.0) * (1.0 + np.abs(mu) / sigma)
+    with np.errstate(all="ignore"):
+        log_p = np.abs(likelihoods.get(name).log_prob(mean, y))
+    lossy = (log_p > LARGE) & (method in ("mean", "std", "sigma_star"))
+    slope_digits = np.where(lossy, np.maximum(LOST, digits), digits)
+    # Between two numbers of this precision nothing is seen of a density that has moved there.
+    seen = ~(std < np.finfo(found[0].dtype).eps * np.abs(mean - mu))
+    spline = SPLINE if method == "sigma_star" else 0.0
+    tolerances = (
+        (digits, least * value_unit),
+        (slope_digits, least * slope_unit + spline),
+        (slope_digits, least * slope_unit + spline),
+    )
+    for got, right, (relative, absolute) in zip(found, want[method], tolerances, strict=True):
+        compared = np.isfinite(right) & (np.abs(right) < LARGEST[precision]) & seen
+        # Expected counts of wide cavities overflow in single precision, two cells of five.
+        assert compared.mean() >= (0.7 if precision == "double" else 0.5)
+        with np.errstate(over="ignore", invalid="ignore"):
+            right_enough = np.abs(got - right) <= relative * np.abs(right) + absolute
+        wrong = np.flatnonzero(compared & ~right_enough)[:4]
+        assert not wrong.size, [(mu[i], sigma[i], y[i], got[i], right[i]) for i in wrong]
+
+
+def compare_with_kernels(library, precision, name):
+    pytest.importorskip(library, reason=f"the extra {library} is not installed")
+    found = LIBRARIES[library](name, precision, *rows_of(name))
+    for (method, direction), values in found.items():
+        assert {v.dtype for v in values} == {np.dtype("f8" if precision == "double" else "f4")}
+        try:
+            agrees(values, name, method, precision)
+        except AssertionError as error:
+            raise AssertionError(f"{method}, {direction}: {error}") from error
 
 
 def test_every_likelihood_is_observed():
     assert set(OBSERVED) == set(likelihoods.names())
 
 
-def certified(name, method, y):
-    """Rows of a value and its derivatives over the cavities; NaN where the kernels refuse."""
-    call, rows = getattr(core(name), name_of(method)), []
-    for mu, sigma in CAVITIES:
-        try:
-            found = call(mu, sigma, y, derivatives=True)
-            rows.append([float(pick(part, method)) for part in found])
-        except NumericalError:
-            rows.append([np.nan] * 3)
-    want = np.array(rows).T
-    if (name, y) == ("poisson", 60.0):
-        # Sums of many counts lose digits where the cavity is 1e9 times narrower than it is far.
-        want[:, np.array(CAVITIES)[:, 1] < 1e-6] = np.nan
-    assert np.isfinite(want).mean() > 0.7
-    return want
-
-
-def by_torch(name, method, y, mu, sigma, forward):
-    """Value and derivatives, forwards or in reverse."""
-    import torch
-
-    from qpruntime.torch import functions
-
-    call = getattr(functions(name), name_of(method))
-    m, s = (torch.tensor(a, requires_grad=not forward) for a in (mu, sigma))
-    label = torch.as_tensor(y, dtype=m.dtype)
-    if forward:
-        return [pick(part, method).numpy() for part in call(m, s, label, derivatives=True)]
-    value = pick(call(m, s, label), method)
-    slopes = torch.autograd.grad(value.sum(), (m, s))
-    return [value.detach().numpy(), *(a.numpy() for a in slopes)]
-
-
-def agrees(found, want, method, digits, least):
-    """Compare in relative terms, and in units that the rounding of mu/sigma leaves."""
-    mu, sigma = np.array(CAVITIES).T
-    steep = method in ("log_partition", "expected_log_prob")
-    value_unit = 1e-3 if steep else np.abs(mu) + sigma if method == "mean" else 0.0 * mu
-    slope_unit = (1.0 / sigma if steep else 1.0) * (1.0 + np.abs(mu) / sigma)
-    for got, right, unit in zip(found, want, (value_unit, slope_unit, slope_unit), strict=True):
-        with np.errstate(over="ignore", invalid="ignore"):
-            wrong = ~(np.abs(got - right) <= digits * np.abs(right) + least * unit)
-        wrong &= np.isfinite(right) & (np.abs(right) < LARGEST)
-        assert not wrong.any(), [(CAVITIES[i], got[i], right[i]) for i in np.flatnonzero(wrong)[:4]]
+@every_case("precision", DIGITS)
+@every_case("library, name", [("torch", "laplace"), ("torch", "poisson-exp"), ("jax", "heaviside")])
+def test_some_derivatives_at_extremes(library, precision, name):
+    compare_with_kernels(library, precision, name)
 
 
 @pytest.mark.slow
-@every_case("forward", [False, True])
-@every_case("method", METHODS)
-@every_case("name, y", [(name, y) for name, seen in OBSERVED.items() for y in seen])
-def test_torch_at_extremes(name, y, method, forward):
-    pytest.importorskip("torch", reason="the extra torch is not installed")
-    if (name, method) == ("heaviside", "expected_log_prob"):
-        return
-    mu, sigma = np.array(CAVITIES).T
-    found = by_torch(name, method, y, mu, sigma, forward)
-    agrees(found, certified(name, method, y), method, 1e-7, 1e-10)
+@every_case("precision", DIGITS)
+@every_case("library", LIBRARIES)
+@every_case("name", OBSERVED)
+def test_all_derivatives_at_extremes(library, precision, name):
+    compare_with_kernels(library, precision, name)
 
 
 def test_numbers_of_python_have_the_default_type_of_jax():
@@ -119,15 +220,12 @@ def test_numbers_of_python_have_the_default_type_of_jax():
         assert own.log_partition(0.3, 0.8, 1.0).dtype == np.float32
 
 
-@every_case("method", ["log_partition", "mean", "std", "expected_log_prob"])
-@every_case("name", list(OBSERVED))
-def test_widths_that_are_not_positive_are_nan(name, method):
+@every_case("name", OBSERVED)
+def test_widths_that_are_not_positive_are_nan(name):
     pytest.importorskip("torch", reason="the extra torch is not installed")
-    for sigma in (-1.0, 0.0):
-        for found in by_torch(
-            name, method, OBSERVED[name][0], np.zeros(1), np.array([sigma]), True
-        ):
-            assert np.isnan(found).all()
+    sigma, y = np.array([-1.0, 0.0]), np.array(OBSERVED[name][:1] * 2)
+    for values in by_torch(name, "double", np.zeros(2), sigma, y).values():
+        assert np.isnan(values).all()
 
 
 def test_reverse_gradients_of_expected_counts():
@@ -135,7 +233,8 @@ def test_reverse_gradients_of_expected_counts():
     pytest.importorskip("torch", reason="the extra torch is not installed")
     mu, sigma = np.array([0.4, -2.0, 5.0]), np.array([0.8, 0.1, 1.5])
     for y in (0.0, 1.0, 2.0, 40.0):
-        _, by_mu, by_sigma = by_torch("poisson-exp", "expected_log_prob", y, mu, sigma, False)
+        found = by_torch("poisson-exp", "double", mu, sigma, np.full(3, y))
+        _, by_mu, by_sigma = found["expected_log_prob", "reverse"]
         rate = np.exp(mu + 0.5 * sigma**2)
         np.testing.assert_allclose(by_mu, y - rate, rtol=1e-12)
         np.testing.assert_allclose(by_sigma, -sigma * rate, rtol=1e-12)
