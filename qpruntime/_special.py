@@ -15,7 +15,8 @@ __all__ = ["erfcx", "log_ndtr", "mills", "ndtri_density", "power_peak_ratio", "p
 _SQRT1_2 = math.sqrt(0.5)
 _SQRT_2_PI = math.sqrt(2.0 / math.pi)
 _INV_SQRT_PI = 1.0 / math.sqrt(math.pi)
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
@@ -73,7 +74,7 @@ def log_ndtr(x: float) -> float:
 def mills(z: float) -> float:
     """Return phi(z)/Phi(z), the inverse Mills ratio at -z, without overflow."""
     if z > 0.0:
-        return _INV_SQRT_2PI * math.exp(-0.5 * z * z) / (1.0 - 0.5 * math.erfc(z * _SQRT1_2))
+        return INV_SQRT_2PI * math.exp(-0.5 * z * z) / (1.0 - 0.5 * math.erfc(z * _SQRT1_2))
     return _SQRT_2_PI / erfcx(-z * _SQRT1_2)
 
 
@@ -122,7 +123,7 @@ def ndtri_density(p: float) -> tuple[float, float]:
         b = b * r + 42.313330701600911252
         b = b * r + 1.0
         x = q * a / b
-        return _INV_SQRT_2PI * math.exp(-0.5 * x * x), x
+        return INV_SQRT_2PI * math.exp(-0.5 * x * x), x
     r = math.sqrt(-math.log(p))
     if r <= 5.0:
         r -= 1.6
@@ -161,7 +162,7 @@ def ndtri_density(p: float) -> tuple[float, float]:
         b = b * r + 0.59983220655588793769
         b = b * r + 1.0
     x = -a / b
-    return _INV_SQRT_2PI * math.exp(-0.5 * x * x), x
+    return INV_SQRT_2PI * math.exp(-0.5 * x * x), x
 
 
 # R = 1 + sum over k of e^k w^2 times a polynomial in w with these coefficients, the

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpruntime import _special, likelihoods
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime.interop.array_operations import SQRT1_2, SQRT_2_PI, Normal, Operations
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
@@ -167,7 +168,7 @@ def by_sum(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
         best
         - 0.5 * gap * gap
         + ops.log(h * total)
-        - _HALF_LOG_2PI
+        - HALF_LOG_2PI
         + n * ops.log(peak * s / ops.sqrt(y))
     )
     log_z = log_z + y + log_peak(ops, y) - 0.5 * ops.log1p(2.0 * sigma * sigma)
@@ -199,7 +200,7 @@ def log_peak(ops: Operations, x: Any) -> Any:
     error = 1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0))
     error = (1.0 / 12.0 - i * error) / large
     near = small * ops.log(small) - small - ops.lgamma(small + 1.0)
-    far = -0.5 * ops.log(large) - _HALF_LOG_2PI - error
+    far = -0.5 * ops.log(large) - HALF_LOG_2PI - error
     return ops.where(x > 0.0, ops.where(x < 16.0, near, far), 0.0 * x)
 
 
@@ -465,7 +466,7 @@ def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) ->
     p = mass / _last(total)
     own, other = _last(sigma2) / spread, _last(s2) / up / spread
     share, rest = ops.total(p * own), ops.total(p * other)
-    log_z = best + ops.log(total * (high - low) / (_MIXTURE_NODES - 1)) - _HALF_LOG_2PI
+    log_z = best + ops.log(total * (high - low) / (_MIXTURE_NODES - 1)) - HALF_LOG_2PI
     mean = ops.where(share < rest, mu + d * share, y - d * rest)
     small = ops.where(_last(share < rest), own - _last(share), other - _last(rest))
     return Sums(log_z, mean, sigma2 * rest + d * d * ops.total(p * small * small))
@@ -489,7 +490,6 @@ def t_expected(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any
 # order, are the sums of the integrand's. The likelihoods are those of
 # `qpruntime.likelihoods._series_kernels`: a u - n log(1 + e^(u + offset)/n), u = sign f.
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: Nodes, and standard deviations that they reach from the peak, or from the mean.
 _NODES, _REACH, _REACH_MEAN = 400, 9.5, 8.7
 #: Halvings of the bracket of a peak, and steps of Newton's method after them.
@@ -644,7 +644,7 @@ def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Any, sigma: Any)
     shift = ops.total(p * d)
     step = 2.0 * reach / (_NODES - 1)
     log_z = shape.peak + bend_log_prob(ops, shape, centre) - 0.5 * gap * gap
-    log_z = log_z + best + ops.log(total * step * width / sigma) - _HALF_LOG_2PI
+    log_z = log_z + best + ops.log(total * step * width / sigma) - HALF_LOG_2PI
     variance = ops.total(p * (d - _last(shift)) ** 2)
     return Sums(log_z, shape.sign * (centre + shift), variance)
 

@@ -16,6 +16,7 @@ from qpruntime._numba import (
     call_split,
     kernel,
 )
+from qpruntime._special import INV_SQRT_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.interop.arguments import is_own
 from qpruntime.likelihoods import Likelihood
@@ -52,7 +53,6 @@ __all__ = [
 # Student's t has an integral of one positive function, heaviside has no finite expectation, and any
 # other log density is integrated on panels that are halved until they resolve it.
 
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 #: Of the trapezoid rule in log t: exp(-pi^2/_STEP) = 1e-17; terms below exp(-_CUT) are left out.
 _STEP, _CUT = 0.25, 40.0
 #: Sizes of (f - y)/scale whose squares need care.
@@ -139,7 +139,7 @@ def _fill(
         e = rest - 0.5 * curvature * f * f
         if math.isnan(e):
             return NOT_A_NUMBER
-        q[j] = (e - base) * _INV_SQRT_2PI * math.exp(-0.5 * x * x)
+        q[j] = (e - base) * INV_SQRT_2PI * math.exp(-0.5 * x * x)
     return OK
 
 

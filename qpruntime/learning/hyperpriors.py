@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._formatting import meant
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError
@@ -31,7 +32,6 @@ PRIORS = {
     "pc-deviation": ("deviation", "probability of more"),
     "pc-length": ("length", "probability of less", "dimensions"),
 }
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 # Step of the fourth-order differences in the logarithm for distributions of SciPy.
 _STEP = 1e-3
 # Value that stands for the log density outside the support.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from qpruntime._numba import kernel
-from qpruntime._special import probit_series
+from qpruntime._special import HALF_LOG_2PI, INV_SQRT_2PI, probit_series
 from qpruntime._typing import Floats
 
 __all__ = [
@@ -25,8 +25,6 @@ __all__ = [
 ]
 
 # --- Logarithms and exponentials without cancellation
-
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
@@ -57,7 +55,7 @@ def expm1_less(d: float) -> float:
 def stirling_error(x: float) -> float:
     """log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
     if x < 16.0:
-        return math.lgamma(x) - (x - 0.5) * math.log(x) + x - _HALF_LOG_2PI
+        return math.lgamma(x) - (x - 0.5) * math.log(x) + x - HALF_LOG_2PI
     i = 1.0 / (x * x)
     return (
         1.0 / 12.0 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
@@ -69,7 +67,7 @@ def log_peak(x: float) -> float:
     """x log x - x - log x! for x >= 0, cancelled by hand."""
     if x < 16.0:
         return x * math.log(x) - x - math.lgamma(x + 1.0) if x > 0.0 else 0.0
-    return -0.5 * math.log(x) - _HALF_LOG_2PI - stirling_error(x)
+    return -0.5 * math.log(x) - HALF_LOG_2PI - stirling_error(x)
 
 
 # --- Log densities a h - n log(1 + e^h/n)
@@ -80,7 +78,6 @@ def log_peak(x: float) -> float:
 # Poisson limit, with e^h for the logarithm. Kernels only; likelihoods say what a, n and offset are.
 # How it is integrated against a cavity is in `qpruntime.likelihoods._series_kernels`.
 
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 #: Of the trapezoid rule for expectations: exp(-_REACH^2/2) = 4e-17; steps in standard deviations,
 #: singular at pi i, so that a step times std is what counts; where the normal is wide in u,
 #: f = sinh u, and there in standard deviations at the mean. Beyond _LARGEST sinh overflows.
@@ -161,7 +158,7 @@ def softplus_expected(mean: float, std: float) -> tuple[float, float, float]:
         slope += w * (1.0 if x > 0.0 else small) / (1.0 + small)
         curvature += w * small / ((1.0 + small) * (1.0 + small))
         u += h
-    h *= _INV_SQRT_2PI
+    h *= INV_SQRT_2PI
     return h * value, h * slope, h * curvature
 
 
@@ -365,7 +362,7 @@ def bend_moments(
             v += direction * h
     first /= mass
     log_z = base - 0.5 * (gap / sigma) ** 2 + best + math.log(mass * h * width / sigma)
-    return log_z - _HALF_LOG_2PI, centre + first, second / mass - first * first
+    return log_z - HALF_LOG_2PI, centre + first, second / mass - first * first
 
 
 @kernel
@@ -468,5 +465,5 @@ def exp_moments(m: float, sigma: float, a: float, top: float) -> tuple[float, fl
     first /= mass
     gap = (centre - m) / sigma
     log_z = bend_value(centre, a, 0.0, 0.0, top) - 0.5 * gap * gap
-    log_z += math.log(mass * step * width / sigma) - _HALF_LOG_2PI
+    log_z += math.log(mass * step * width / sigma) - HALF_LOG_2PI
     return log_z, centre + width * first, width * width * (second / mass - first * first)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime._numba import inlined, kernel
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
 # they would be many, as of a narrow likelihood under a wide cavity, Gauss's rule and Kronrod's
 # share panels that are bisected.
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 #: What is left out is below exp(-_DROP) of the highest peak.
 _DROP = 42.0
@@ -295,7 +295,7 @@ def one_peak_moments(
         first, second = width * first, width * width * second
         log_mass = math.log(mass * width)
     first /= mass
-    log_z = best + log_mass - math.log(sigma) - _HALF_LOG_2PI
+    log_z = best + log_mass - math.log(sigma) - HALF_LOG_2PI
     return log_z, peak + first, second / mass - first * first
 
 

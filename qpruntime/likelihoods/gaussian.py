@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-
 
 def _constants(scale: float) -> Floats:
-    return (-math.log(scale) - _HALF_LOG_2PI,)
+    return (-math.log(scale) - HALF_LOG_2PI,)
 
 
 def _split(f: float, y: float, theta: Array) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from qpruntime._numba import (
     Pointer,
     kernel,
 )
-from qpruntime._special import log_ndtr
+from qpruntime._special import HALF_LOG_2PI, log_ndtr
 from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
@@ -52,7 +52,6 @@ __all__ = [
 # that f and unit noise end up there.
 
 _SQRT1_2 = math.sqrt(0.5)
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: Where the density has fallen by exp(-_DROP) nothing is left; panels of Gauss's rule.
 _DROP, _PANELS = 42.0, 9
 _X, _W = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(12))
@@ -81,7 +80,7 @@ def between(a: float, b: float) -> tuple[float, float, float]:
             first += w * d
             second += w * d * d
     first /= mass
-    log_mass = math.log(0.5 * h * mass) - 0.5 * peak * peak - _HALF_LOG_2PI
+    log_mass = math.log(0.5 * h * mass) - 0.5 * peak * peak - HALF_LOG_2PI
     return log_mass, peak + first, second / mass - first * first
 
 
@@ -103,7 +102,7 @@ def log_between(a: float, b: float) -> float:
     for i in range(_X.size):
         d = 0.5 * gap * _X[i]
         mass += _W[i] * math.exp(-d * (middle + 0.5 * d))
-    return math.log(0.5 * gap * mass) - 0.5 * middle * middle - _HALF_LOG_2PI
+    return math.log(0.5 * gap * mass) - 0.5 * middle * middle - HALF_LOG_2PI
 
 
 @kernel

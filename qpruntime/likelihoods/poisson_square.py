@@ -24,7 +24,7 @@ from qpruntime._numba import (
     Pointer,
     kernel,
 )
-from qpruntime._special import power_peak_ratio
+from qpruntime._special import HALF_LOG_2PI, power_peak_ratio
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods.base import (
@@ -47,7 +47,6 @@ _RECURSION = 50
 #: Up to this b^2/2 a series of at most so many terms for what is no count; then its kink at 0,
 #: whose mass is less than 1e-20, is beyond the sum.
 _SHORT, _MOST_TERMS = 60.0, 2000
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _HALF_LOG_PI = 0.5 * math.log(math.pi)
 _G0 = -0.57721566490153286061 - math.log(2.0)
 #: m^2/(2 v) beyond which the asymptotic series of E log f^2 is good to 1e-16.
@@ -142,7 +141,7 @@ def by_sum(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     far = (f1 - abs(mu)) / sigma if sigma > 0.7 else 2.0 * sigma * y * e / f1
     log_z = (
         -0.5 * math.log1p(2.0 * sigma * sigma)
-        - _HALF_LOG_2PI
+        - HALF_LOG_2PI
         + log_peak(y)
         + peak
         - 0.5 * far * far

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from qpruntime._numba import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -21,7 +22,6 @@ from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: Step of the rule in u, for few degrees of freedom, and for many in units of 1/sqrt(nu).
 _STEP, _STEP_MANY = 0.26, 0.7
 #: Mixture components below exp(-_CUT) of the largest are left out.
@@ -50,14 +50,14 @@ def constants(nu: float, scale: float, step: float) -> tuple[float, float]:
     half = 0.5 * nu
     # log of the density at f = y; and log of (nu/2)^(nu/2) e^(-nu/2)/Gamma(nu/2), the weight of
     # u = 0 in the mixture.
-    top = step - _HALF_LOG_2PI - math.log(scale)
+    top = step - HALF_LOG_2PI - math.log(scale)
     if half < 16.0:
         weight = half * math.log(half) - half - math.lgamma(half)
     else:
         i = 1.0 / (half * half)
         weight = (
             0.5 * math.log(half)
-            - _HALF_LOG_2PI
+            - HALF_LOG_2PI
             - (
                 1.0 / 12.0
                 - i * (1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0)))
@@ -150,7 +150,7 @@ def mixture(
             other += step * part
             other_square += weight * step * (share - other)
             u += direction * h
-    log_z = best + math.log(mass * h) - _HALF_LOG_2PI
+    log_z = best + math.log(mass * h) - HALF_LOG_2PI
     if other < own:
         return log_z, y - d * other, sigma2 * other + d2 * (other_square / mass)
     return log_z, mu + d * own, sigma2 * other + d2 * (own_square / mass)

@@ -20,6 +20,7 @@ from qpruntime._numba import (
     Pointer,
     kernel,
 )
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
@@ -215,7 +216,6 @@ def rule_of(family: int, mu: float, sigma: float, y: float, theta: Array, power:
 # near.
 
 WEIBULL, LOGISTIC = 0, 1
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: What is left out is below exp(-_DROP) of the peak.
 _DROP = 42.0
 #: A panel is at most so many cavity widths long, scales where an end is within _NEAR of them, falls
@@ -403,7 +403,7 @@ def span_moments(span: Span, mu: float, sigma: float, with_star: bool) -> Floats
             second += m * x * x
         total += masses[row]
     shift /= total
-    log_z = span.power * top - half * (peak - mu) ** 2 + math.log(total / sigma) - _HALF_LOG_2PI
+    log_z = span.power * top - half * (peak - mu) ** 2 + math.log(total / sigma) - HALF_LOG_2PI
     variance = second / total - shift * shift
     star = 0.0
     if with_star:
@@ -427,7 +427,7 @@ def span_moments(span: Span, mu: float, sigma: float, with_star: bool) -> Floats
 
 
 def _constants(scale: float) -> Floats:
-    return (-math.log(scale) - _HALF_LOG_2PI,)
+    return (-math.log(scale) - HALF_LOG_2PI,)
 
 
 def _split(f: float, y: float, theta: Array) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from scipy.special import betainc, gammainc, gammaincc
 
 from qpruntime import likelihoods
 from qpruntime._numba import kernel
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array
 from qpruntime._validation import real
 from qpruntime.errors import InputError
@@ -42,8 +43,6 @@ __all__ = [
 # In the saddle-point form of Loader (2000), "Fast and accurate computation of binomial
 # probabilities": no difference of large log Gammas.
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-
 
 @kernel
 def log_pmf(rate: float, c: float, y: float) -> float:
@@ -61,7 +60,7 @@ def log_pmf(rate: float, c: float, y: float) -> float:
         - stirling_error(y)
         - deviance
         - 0.5 * (math.log(y) + math.log1p(y / k))
-        - _HALF_LOG_2PI
+        - HALF_LOG_2PI
     )
 
 

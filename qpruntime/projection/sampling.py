@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, ndtri
 
 from qpruntime import likelihoods
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array
 from qpruntime._validation import broadcast, finite, generator, real, whole
 from qpruntime.errors import InputError, NumericalError, SamplingWarning, warn
@@ -242,7 +243,7 @@ class Site:
                 "return -inf where there is no density"
             )
         z = (f - self.mu) / self.sigma
-        return value - 0.5 * z * z - math.log(self.sigma) - _HALF_LOG_2PI
+        return value - 0.5 * z * z - math.log(self.sigma) - HALF_LOG_2PI
 
     def propose(self, n: int, centre: float, scale: float, rng: np.random.Generator) -> Any:
         """Draw from the mixture; return (f, log weights) for the tilted density."""
@@ -253,7 +254,7 @@ class Site:
         t = -0.5 * (_FREEDOM + 1.0) * np.log1p(((f - centre) / scale) ** 2 / _FREEDOM)
         t += math.log((1.0 - _SHARE) / scale) - 0.5 * math.log(_FREEDOM * math.pi)
         t += float(gammaln(0.5 * (_FREEDOM + 1.0)) - gammaln(0.5 * _FREEDOM))
-        return f, self.log_tilted(f) - np.logaddexp(cavity - _HALF_LOG_2PI, t)
+        return f, self.log_tilted(f) - np.logaddexp(cavity - HALF_LOG_2PI, t)
 
     def project(self, n: int, rng: np.random.Generator) -> Estimates:
         centre, scale = self.mu, self.sigma
@@ -296,8 +297,6 @@ class Site:
 
 # --- Weighted moments and their standard errors
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-
 
 class Estimates(NamedTuple):
     log_z: float
@@ -332,7 +331,7 @@ def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
     gap = np.diff(x)
     below, above = _ends(w)
     z = np.where(below < above, ndtri(below), -ndtri(above))
-    density = np.exp(-0.5 * z * z - _HALF_LOG_2PI)
+    density = np.exp(-0.5 * z * z - HALF_LOG_2PI)
     square_below, square_above = _ends(squares)
     # Bias of I(F) with Var F and E F - F as estimated: I' = -z, I'' = -1/I. In tails that hold less
     # than one draw the expansion means nothing, but no more than I(F) itself can be missing.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpruntime._numba import RULE, LatePointer, call_landmark, kernel
-from qpruntime._special import ndtri_density
+from qpruntime._special import HALF_LOG_2PI, ndtri_density
 from qpruntime._typing import Array, Floats
 from qpruntime.quadrature.panel_kernels import (
     ABSOLUTE,
@@ -312,7 +312,6 @@ def quantile_nodes(
 
 # --- Moments and sigma* of any tilted density
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _MARKS = 16
 
 
@@ -332,7 +331,7 @@ def look_around(landmark: int, y: float, theta: Array) -> Array:
 def log_mass_at(anchor: Anchor, mu: float, sigma: float) -> float:
     """log of the tilted density at the anchor, likelihood times N(mu, sigma^2)."""
     f, rest, curvature, _, _ = anchor
-    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - _HALF_LOG_2PI
+    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
     return log_anchor - 0.5 * ((f - mu) / sigma) ** 2
 
 

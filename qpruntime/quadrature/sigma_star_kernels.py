@@ -18,7 +18,7 @@ from qpruntime._numba import (
     call_split,
     kernel,
 )
-from qpruntime._special import ndtri_density
+from qpruntime._special import HALF_LOG_2PI, ndtri_density
 from qpruntime._typing import Array
 
 __all__ = [
@@ -141,7 +141,6 @@ CUT = 42.0
 _MARCH = 0.25
 _MARCH_LIMIT = 800
 _NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(5))
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
@@ -346,7 +345,7 @@ def powered_run(
     # A loop of its own: calls through an address among the rest cost a quarter more.
     for j in range(5 * panels):
         base[j], tilt[j] = relative_log(raised, anchor, d[j])
-    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - _HALF_LOG_2PI
+    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
     for i in range(n):
         status = project_nodes((f - mu[i]) * inverse, nodes, out[i])
         if status != OK:
@@ -439,7 +438,7 @@ def sum_moments(
         return NO_MASS
     first /= mass
     log_centre = rest - 0.5 * curvature * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
-    out[0, 0] = log_centre + best + math.log(mass * h / sigma) - _HALF_LOG_2PI
+    out[0, 0] = log_centre + best + math.log(mass * h / sigma) - HALF_LOG_2PI
     out[0, 1] = centre + first
     out[0, 2] = second / mass - first * first
     return OK

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpruntime._numba import WP_RULE, Pointer, kernel
+from qpruntime._special import INV_SQRT_2PI
 from qpruntime._typing import Array, Arrays, Floats
 from qpruntime.quadrature.adaptive_kernels import (
     back_from,
@@ -47,7 +48,6 @@ _ROOT_STEPS = 80
 _RELATIVE = 1e-12
 #: |eps| below this, relative to 1 + |u|, is rounding; interpolation adds less.
 _NOISE, _WRONG = 2e-12, 1e-13
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 class Law(NamedTuple):
@@ -156,7 +156,7 @@ def add_terms(sums: Array, p: float, e: float, z: float, mass: float, bent: floa
 def add_root(sums: Array, panel: Array, line: tuple[float, float, float], x: float) -> None:
     """Add what a root contributes to second derivatives where p = 1: delta functions there."""
     _, z, rho = epsilon(panel, line, x)
-    slope = abs(line[1] - line[2] * rho / (_INV_SQRT_2PI * math.exp(-0.5 * z * z) + 1e-300))
+    slope = abs(line[1] - line[2] * rho / (INV_SQRT_2PI * math.exp(-0.5 * z * z) + 1e-300))
     share = 2.0 * rho / max(slope, 1e-6 * abs(line[1]))
     sums[3] += share
     sums[4] += share * z

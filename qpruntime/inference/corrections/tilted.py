@@ -22,6 +22,7 @@ from qpruntime._numba import (
     inlined_by_numba,
     kernel,
 )
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, IntArray
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
@@ -56,7 +57,6 @@ _G, _GW = hermegauss(32)
 _LOG_GW = np.log(_GW / math.sqrt(2.0 * math.pi))
 #: Normals narrower than this part of a site's variance fall between the nodes of its panels.
 _NARROW = 0.02
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _MARKS, _GRADES = 6, 8
 #: Edges further out.
 _FAR = (12.0, 16.0, 24.0, 40.0)
@@ -174,7 +174,7 @@ def integrated_mean(
         for k in range(tilted.counts[j]):
             u = (tilted.nodes[j, k] - mean) / std
             total += tilted.masses[j, k] * math.exp(-0.5 * u * u)
-        return math.log(total / std) - _HALF_LOG_2PI
+        return math.log(total / std) - HALF_LOG_2PI
     for k in range(_G.size):
         e = log_factor(rule, fixed, j, mean + std * _G[k]) + _LOG_GW[k]
         if e > top:
@@ -349,7 +349,7 @@ def even_moments(rule: Rule, fixed: TiltedMoments, j: int, logs: Array, hermite:
     ):
         return math.nan
     base = own_mean(rule, fixed, j)
-    seen = top + math.log(total * step) - _HALF_LOG_2PI
+    seen = top + math.log(total * step) - HALF_LOG_2PI
     if not abs(seen - base) <= _HALVES * max(1.0, abs(base)):
         return math.nan
     for order in range(ORDERS):
@@ -393,10 +393,10 @@ def fill_moments(
                 before, now = now, x * now - order * before
             if nodes.shape[1]:
                 nodes[j, k] = fixed.mean[j] + fixed.std[j] * x
-                lift = math.exp(0.5 * x * x + _HALF_LOG_2PI) if abs(x) < 36.0 else 0.0
+                lift = math.exp(0.5 * x * x + HALF_LOG_2PI) if abs(x) < 36.0 else 0.0
                 masses[j, k] = fixed.std[j] * p * lift
         counts[j] = count
-        base[j] = top + math.log(total) - _HALF_LOG_2PI
+        base[j] = top + math.log(total) - HALF_LOG_2PI
         if rule.closed:
             base[j] = own_mean(rule, fixed, j)
     return -1

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from qpruntime._numba import kernel, summed
-from qpruntime._special import log_ndtr, probit_series
+from qpruntime._special import HALF_LOG_2PI, log_ndtr, probit_series
 from qpruntime._typing import Array, IntArray
 
 __all__ = [
@@ -133,7 +133,6 @@ _STEP, _REACH = 0.7, 39.0
 _STEPS = 200
 # Correlations nearer to 0 or 1 are this far from it, which is nothing in the probability.
 _NONE = 1e-12
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
@@ -186,7 +185,7 @@ def log_largest(
             if not depth > -_REACH:
                 break
             total += math.exp(depth)
-    return top + math.log(total * h) - 0.5 * math.log(square) - _HALF_LOG_2PI
+    return top + math.log(total * h) - 0.5 * math.log(square) - HALF_LOG_2PI
 
 
 @kernel

@@ -17,7 +17,7 @@ from scipy.special import log_ndtr as log_ndtr_array
 
 from qpruntime._numba import FRAME, MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._restorable import restorable, restorable_call
-from qpruntime._special import log_ndtr, probit_series
+from qpruntime._special import HALF_LOG_2PI, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
@@ -512,7 +512,6 @@ _X, _W = leggauss(12)
 #: Panels grow by this from the peak, and end where the density has fallen by so much.
 _GROWTH, _NOTHING = 1.6, 40.0
 _STEPS, _PANELS = 200, 80
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: The moments of one label are closed.
 _one = kernel(probit._moments)
 
@@ -603,7 +602,7 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
             begin += length
             length *= _GROWTH
     mean = first / mass
-    log_z = top + math.log(mass / sigma) - _HALF_LOG_2PI
+    log_z = top + math.log(mass / sigma) - HALF_LOG_2PI
     return log_z, peak + mean, second / mass - mean * mean
 
 

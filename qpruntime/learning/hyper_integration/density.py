@@ -10,12 +10,13 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._restorable import restorable
+from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.hyper_integration.designs import directions
-from qpruntime.learning.hyperpriors import HALF_LOG_2PI, Priors
+from qpruntime.learning.hyperpriors import Priors
 from qpruntime.learning.initialisation import start_from
 from qpruntime.learning.objective import Objective
 from qpruntime.likelihoods import Likelihood
