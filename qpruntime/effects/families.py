@@ -167,6 +167,7 @@ def family_of(
     offset: Array | float = 0.0,
     centred: bool = True,
     standardise: bool = True,
+    weights: Array | None = None,
 ) -> tuple[ObservationFamily, Any]:
     """Return the family of these observations, and the observations encoded, in units inside.
 
@@ -182,6 +183,8 @@ def family_of(
         Whether real observations are centred: a model without intercept has a fixed origin.
     standardise : bool
         Whether real observations are centred and brought to unit spread inside.
+    weights : ndarray, shape (N,), optional
+        Positive weights of the observations, by which centre and spread are taken.
     """
     name = ALIASES.get(family, family) if isinstance(family, str) else family
     own = likelihoods.get(name)
@@ -198,12 +201,13 @@ def family_of(
         raise InputError(f"y must have one observation a row, got shape {np.shape(y)}")
     spread, found = 1.0, ObservationFamily(own, kind)
     if kind == "reals":
-        centre, spread = _scale_of(seen - offset, centred)
+        centre, spread = _scale_of(seen - offset, centred, weights)
         if standardise:
             found = replace(found, centre=centre, unit=spread)
     elif own.name in _POSITIVE and own.recipe is None and standardise and centred:
         # The predictor is a logarithm, which the unit of y shifts.
-        found = replace(found, centre=float(np.median(np.log(seen) - offset)), log=True)
+        middle = _weighted_quantile(np.log(seen) - offset, 0.5, weights)
+        found = replace(found, centre=middle, log=True)
     unit = {"scale": found.unit}
     if found.unit != 1.0 and "scale" in own.parameters:
         # A given scale is in the units of y.
@@ -239,20 +243,36 @@ def family_of(
     return found, found.inside(seen)
 
 
-def _scale_of(y: Array, centred: bool) -> tuple[float, float]:
+def _scale_of(y: Array, centred: bool, weights: Array | None) -> tuple[float, float]:
     """Centre and spread of real observations, which a few outliers do not move.
 
     The spread is that of the middle half or of the middle nine tenths, whichever is larger: most
     rows may be of one group.
     """
-    centre = float(np.median(y)) if centred else 0.0
-    low, high = np.quantile(y - centre, (0.05, 0.95))
+    centre = _weighted_quantile(y, 0.5, weights) if centred else 0.0
+    low, high = (_weighted_quantile(y - centre, q, weights) for q in (0.05, 0.95))
     reach = (high - low) / _CENTRAL if centred else max(abs(low), abs(high)) / (0.5 * _CENTRAL)
-    spread = max(_MAD * float(np.median(np.abs(y - centre))), float(reach))
-    spread = spread or float(np.sqrt(np.mean((y - centre) ** 2)))
+    spread = max(_MAD * _weighted_quantile(np.abs(y - centre), 0.5, weights), reach)
+    spread = spread or float(np.sqrt(np.average((y - centre) ** 2, weights=weights)))
     # Of rows that are all equal only rounding is left.
     least = 1e-14 * float(np.abs(y).max())
     return centre, spread if spread > least else abs(centre) or 1.0
+
+
+def _weighted_quantile(values: Array, q: float, weights: Array | None) -> float:
+    """Return a quantile; a value of weight 2 counts as two equal values do.
+
+    NumPy's quantile is the mean, over an interval of the length of one value, of the sorted values
+    as a step function of their number. The same mean is taken with steps as long as the weights.
+    """
+    if weights is None:
+        return float(np.quantile(values, q))
+    order = np.argsort(values, kind="stable")
+    end = np.cumsum(weights[order])
+    length = min(1.0, float(end[-1]) / len(end))
+    first = q * (end[-1] - length)
+    overlap = np.minimum(end, first + length) - np.maximum(end - weights[order], first)
+    return float(np.average(values[order], weights=np.maximum(overlap, 0.0)))
 
 
 def _classes(y: ArrayLike) -> NDArray[Any]:

@@ -74,9 +74,17 @@ class FixedBlock(EffectBlock):
     data : Frame
     intercept : float or None
         Prior standard deviation of the intercept where columns are at their means; None for none.
+    weights : ndarray, shape (N,), optional
+        Positive weights of the rows, by which means and spreads of columns are taken.
     """
 
-    def __init__(self, terms: list[Fixed], data: DataColumns, intercept: float | None) -> None:
+    def __init__(
+        self,
+        terms: list[Fixed],
+        data: DataColumns,
+        intercept: float | None,
+        weights: Array | None = None,
+    ) -> None:
         self.name = "fixed"
         self.intercept = intercept is not None
         self.sources: list[tuple[Any, Any]] = []
@@ -102,7 +110,10 @@ class FixedBlock(EffectBlock):
         if not labels:
             raise InputError("a model without fixed effects needs intercept=True")
         values = self._values(data)
-        spread = values.std(axis=0) if values.size else np.ones(values.shape[1])
+        share = np.ones(data.rows) if weights is None else weights
+        share = share / share.sum()
+        mean = share @ values
+        spread = np.sqrt(share @ (values - mean) ** 2)
         constant = spread <= 1e-12 * np.abs(values).max(axis=0, initial=0.0)
         if constant.any():
             which = labels[int(self.intercept) + int(np.argmax(constant))]
@@ -111,7 +122,7 @@ class FixedBlock(EffectBlock):
                 "intercept is that column"
             )
         wanted_here = np.array(standardised, dtype=bool)
-        self.centre = np.where(wanted_here & self.intercept, values.mean(axis=0), 0.0)
+        self.centre = np.where(wanted_here & self.intercept, mean, 0.0)
         self.scale = np.where(wanted_here, spread, 1.0)
         self.labels = np.array(labels)
         self.std = np.array(std)

@@ -97,27 +97,27 @@ class Groups(Term):
         parts = (["1"] if self.intercept else ["0"]) + [str(column) for column in self.slopes]
         return f"{levels}({sign.join(parts)})"
 
-    def bind(self, data: DataColumns) -> GroupsBlock:
-        """Return the block for the levels of these rows."""
+    def bind(self, data: DataColumns, weights: Array | None = None) -> GroupsBlock:
+        """Return the block for the levels of these rows, whose weights scale columns of slopes."""
         if not self.columns:
             raise InputError('Groups needs a column whose levels have effects: Groups("clinic")')
         if not (flag(self.intercept, "intercept") or self.slopes):
             raise InputError("Groups with intercept=False needs slope=, a column or several")
-        return GroupsBlock(self, data)
+        return GroupsBlock(self, data, weights)
 
 
 @restorable("groups-block/1")
 class GroupsBlock(EffectBlock):
     """Effects of K/d levels, d numbers each, level by level."""
 
-    def __init__(self, term: Groups, data: DataColumns) -> None:
+    def __init__(self, term: Groups, data: DataColumns, weights: Array | None = None) -> None:
         self.name = term.name
         self.coding = Coding(term.columns, data)
         self.over = term.slopes
         self.intercept = bool(term.intercept)
         parts = (["intercept"] if self.intercept else []) + [str(one) for one in self.over]
         self.parts = tuple(parts)
-        units = [_units(data.numbers(one), one, self.intercept) for one in self.over]
+        units = [_units(data.numbers(one), one, self.intercept, weights) for one in self.over]
         self.centre, self.scale = np.array(units).reshape(-1, 2).T
         d, n = len(parts), self.coding.size
         self.correlated = flag(term.correlated, "correlated") and d > 1
@@ -227,10 +227,10 @@ class GroupsBlock(EffectBlock):
         return found
 
 
-def _units(values: Array, name: Any, centred: bool) -> tuple[float, float]:
+def _units(values: Array, name: Any, centred: bool, weights: Array | None) -> tuple[float, float]:
     """Centre and spread of a column that has slopes; without an intercept it keeps its origin."""
-    centre = float(values.mean()) if centred else 0.0
-    spread = float(np.sqrt(np.mean((values - centre) ** 2)))
+    centre = float(np.average(values, weights=weights)) if centred else 0.0
+    spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weights)))
     if not spread > 1e-12 * float(np.abs(values).max(initial=0.0)):
         what = f"is {values[0]:g} in all rows" if centred else "is 0 in all rows"
         raise InputError(f"column {shown(name)}, which has slopes, {what}: leave it out")

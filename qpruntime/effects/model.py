@@ -18,6 +18,7 @@ from qpruntime._validation import choice, finite, flag, number, shown, whole
 from qpruntime.dataframes.readers import DataColumns, array_of
 from qpruntime.effects.families import ObservationFamily, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
+from qpruntime.effects.groups import Groups
 from qpruntime.effects.integration import integrate
 from qpruntime.effects.leave_one_out import (
     LeftOut,
@@ -175,6 +176,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         family, seen = family_of(
             self.family, observed, self.family_bounds, offset=np.where(known, offset, 0.0),
             centred=self.intercept is not False, standardise=flag(self.standardise, "standardise"),
+            weights=weights,
         )  # fmt: skip
         offset = offset / family.unit + self._exposed(data, family)
         kept = np.flatnonzero(_possible(offset, seen, family))
@@ -184,7 +186,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             data, observed, seen, offset = data.take(kept), observed[kept], seen[kept], offset[kept]
             weights = None if weights is None else weights[kept]
         # Scales, knots, meshes and levels come from rows that count.
-        assembly = Assembly(self._blocks(data))
+        assembly = Assembly(self._blocks(data, weights))
         A = assembly.columns(data)
         most = number(self.operations, "operations", above=0.0)
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
@@ -245,7 +247,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             )
         return family.shift(found)
 
-    def _blocks(self, data: DataColumns) -> list[EffectBlock]:
+    def _blocks(self, data: DataColumns, weights: Array | None) -> list[EffectBlock]:
         """Blocks of all terms; fixed effects are one."""
         wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
         if wanted is None:
@@ -265,8 +267,11 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             )
         blocks: list[EffectBlock] = []
         if fixed or intercept is not None:
-            blocks.append(FixedBlock(fixed, data, intercept))
-        blocks += [one.bind(data) for one in others]
+            blocks.append(FixedBlock(fixed, data, intercept, weights))
+        # Only columns with coefficients or slopes have a unit that depends on the weights.
+        blocks += [
+            one.bind(data, weights) if isinstance(one, Groups) else one.bind(data) for one in others
+        ]
         names = [one.name for one in blocks]
         for name in names:
             if names.count(name) > 1:

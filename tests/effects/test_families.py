@@ -9,7 +9,10 @@ from scipy.stats import multivariate_normal
 
 import qpruntime
 from qpruntime import InputError
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Fixed, Groups, Plane, Series, Walk
+from qpruntime.effects.families import family_of
+from qpruntime.effects.fixed import FixedBlock
 
 LEVEL, DAY = np.repeat(np.arange(18), 10), np.tile(np.arange(10.0), 18)
 RNG = np.random.default_rng(1)
@@ -141,3 +144,37 @@ def test_rows_of_weight_or_exposure_0_are_absent(family):
 def test_masked_observations_are_refused():
     with pytest.raises(InputError, match="mask"):
         EffectsModel(TERMS, "gaussian").fit(DATA, np.ma.masked_greater(Y, 300.0))
+
+
+COUNTED = RNG.integers(1, 4, size=180)
+#: Weights, and rows that are repeated as often: the same data.
+WEIGHTED = {
+    "whole weights": (COUNTED.astype(float), np.repeat(np.arange(180), COUNTED)),
+    "weight 0.3 for every row": (np.full(180, 0.3), np.arange(180)),
+}
+
+
+@pytest.mark.parametrize("case", WEIGHTED)
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("family", ["gaussian", "student-t", "gamma"])
+def test_units_of_weighted_observations_are_those_of_repeated_ones(family, centred, case):
+    weights, rows = WEIGHTED[case]
+    y = np.exp(0.01 * Y) if family == "gamma" else Y
+    weighted, _ = family_of(family, y, None, centred=centred, weights=weights)
+    repeated, _ = family_of(family, y[rows], None, centred=centred)
+    plain, _ = family_of(family, y, None, centred=centred)
+    assert weighted.centre == pytest.approx(repeated.centre, rel=1e-12)
+    assert weighted.unit == pytest.approx(repeated.unit, rel=1e-12)
+    if case == "whole weights" and (centred or family != "gamma"):
+        assert (plain.centre, plain.unit) != (repeated.centre, repeated.unit)
+
+
+@pytest.mark.parametrize("case", WEIGHTED)
+def test_units_of_weighted_columns_are_those_of_repeated_ones(case):
+    weights, rows = WEIGHTED[case]
+    data = DataColumns(DATA)
+    fixed, groups = FixedBlock(TERMS[:1], data, 10.0, weights), TERMS[1].bind(data, weights)
+    plain = FixedBlock(TERMS[:1], data.take(rows), 10.0), TERMS[1].bind(data.take(rows))
+    for weighted, repeated in zip((fixed, groups), plain, strict=True):
+        np.testing.assert_allclose(weighted.centre, repeated.centre, rtol=1e-12)
+        np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-12)

@@ -257,10 +257,6 @@ _NO_WEIGHTS = {
     "weights": "fit takes no weights: a step is observed once",
     "weight 0": "fit takes no weights: a step is observed once",
 }
-_WEIGHTED_SPREAD = {
-    "weights": "y and columns are brought to unit spread over rows, whatever weights these have, "
-    "so that priors are those of another unit where weights differ"
-}
 #: A rate that 32 zeros leave plausible is about three events in them, 3 / 32.
 _COUNTS_ALIKE = {0: 0.1, 1: 0.2}
 #: Searches that round differently end within their own tolerance of the maximum.
@@ -380,7 +376,6 @@ CASES = [
         renamed=_renamed_groups,
         shifts=(0.0, 1e6),
         alike={0: 1e-9, 3.5: 1e-6},
-        broken=_WEIGHTED_SPREAD,
         lacks=_BY_NAME,
         gaps=False,
         rtol=_LEARNT,
@@ -394,7 +389,6 @@ CASES = [
         _distribution,
         renamed=_renamed_groups,
         alike=_COUNTS_ALIKE,
-        broken=_WEIGHTED_SPREAD,
         lacks=_BY_NAME | _NO_UNIT,
         gaps=False,
         rtol=_LEARNT,
