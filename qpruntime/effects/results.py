@@ -76,8 +76,9 @@ class Predictions:
             Levels of quantiles.
         profile : bool, optional
             Whether coefficients are profiled: their densities follow the corrected evidence as they
-            move, and are not normal. By default where there are 2000 rows or fewer; about a hundred
-            iterations of EP for each. The intercept of a model with other columns is not.
+            move, and are not normal. By default where there are 2000 rows or fewer, except for
+            "gaussian", whose densities are normal; about a hundred iterations of EP for each. The
+            intercept of a model with other columns is not.
 
         Returns
         -------
@@ -358,7 +359,7 @@ def _warn_of_tails(mixture: Mixture, offset: Array, mean: Array) -> None:
 
 def _wanted(profile: bool | None, state: EffectsState) -> bool:
     if profile is None:
-        return state.rows <= _FEW
+        return state.rows <= _FEW and state.family.likelihood.name != "gaussian"
     return flag(profile, "profile")
 
 

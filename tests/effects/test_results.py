@@ -7,8 +7,9 @@ import warnings
 import numpy as np
 import pytest
 from scipy.special import log_expit, log_ndtr
+from scipy.stats import norm
 
-from qpruntime.effects import EffectsModel, Fixed
+from qpruntime.effects import EffectsModel, Fixed, Groups
 
 N = np.arange(30)
 COLUMNS = {
@@ -129,3 +130,33 @@ def test_an_expected_count_above_its_quantiles_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict({"x": [0.0, 1.0]})
+
+
+def test_summaries_of_normal_noise_are_exact_without_corrections(monkeypatch):
+    """With normal noise the posterior at one set of hyper-parameters is normal."""
+
+    def refuse(*args):
+        raise AssertionError("a correction was computed")
+
+    monkeypatch.setattr("qpruntime.inference.precision.corrections.third_and_fourth", refuse)
+    monkeypatch.setattr("qpruntime.inference.precision.posterior.profile", refuse)
+    rng, group = np.random.default_rng(5), N // 5
+    x = rng.normal(size=30)
+    y = 40.0 + 6.0 * x + 3.0 * rng.normal(size=6)[group] + 4.0 * rng.normal(size=30)
+    model = EffectsModel([Fixed("x"), Groups("g")], "gaussian", integrate="mode", tol=1e-10)
+    table = model.fit({"x": x, "g": group}, y, sample_weight=1.0 + N % 2).summary()
+    deviation, scale = np.exp(model.theta_)
+    fixed, unit = model.blocks_[0], model.family_.unit
+    z = (x - fixed.centre) / fixed.scale
+    A = np.column_stack([np.ones(30), z, group[:, None] == np.arange(6)])
+    precision = (A.T * (1.0 + N % 2)) @ A / scale**2
+    precision += np.diag([100.0**-2, 10.0**-2, *np.full(6, deviation**-2)])
+    S = np.linalg.inv(precision)
+    mean = S @ (A.T * (1.0 + N % 2)) @ (y - model.family_.centre) / unit / scale**2
+    known = norm(mean[1] * unit / fixed.scale[0], np.sqrt(S[1, 1]) * unit / fixed.scale[0])
+    expected = [known.mean(), known.std(), *known.ppf([0.025, 0.5, 0.975])]
+    np.testing.assert_allclose([*table["x"].values()], expected, rtol=1e-7)
+    # Weights of the nodes of an integral take no corrections either.
+    EffectsModel([Fixed("x"), Groups("g")], "gaussian").fit({"x": x, "g": group}, y).summary()
+    with pytest.raises(AssertionError, match="a correction was computed"):
+        model.summary(profile=True)

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.stats import multivariate_normal
 
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision, load
 from qpruntime.inference.posterior import solution_of
@@ -51,6 +52,17 @@ def dense(name):
     if C is not None:
         S -= np.outer(S @ C, S @ C) / (C @ S @ C)
     return A.toarray(), S
+
+
+def test_the_evidence_of_normal_noise_takes_no_corrections():
+    build, _, _, _ = problem("groups probit")
+    A, Q = build(np.array(REFERENCE["groups probit"]["theta"]))
+    A, S = A.toarray(), np.linalg.inv(Q.toarray())
+    y = np.random.default_rng(2).normal(size=len(A))
+    post = infer_precision(sparse.csr_array(A), Q, y, "gaussian(scale=0.7)", tol=1e-12)
+    exact = multivariate_normal(np.zeros(len(A)), A @ S @ A.T + 0.49 * np.eye(len(A))).logpdf(y)
+    assert post.corrected_evidence() == (post.log_evidence, 0.0)
+    assert post.log_evidence == pytest.approx(exact, rel=1e-10)
 
 
 @every_case("name", CASES)
