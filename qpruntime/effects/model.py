@@ -18,7 +18,7 @@ from qpruntime._validation import choice, finite, flag, number, shown, whole
 from qpruntime.dataframes.readers import DataColumns, array_of
 from qpruntime.effects.families import ObservationFamily, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
-from qpruntime.effects.groups import Groups
+from qpruntime.effects.groups import Groups, GroupsBlock
 from qpruntime.effects.integration import integrate
 from qpruntime.effects.leave_one_out import (
     LeftOut,
@@ -36,13 +36,14 @@ from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, war
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
+from qpruntime.inference.precision.corrections import MOST
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 
 __all__ = ["EffectsModel"]
 
-#: Rows up to which evidences are corrected by default.
-_FEW = 2000
+#: Evidences are corrected by default up to so many rows, or so many pairs of rows within groups.
+_FEW, _FEW_PAIRS = 2000, 20_000
 #: To which sites settle where only a start is wanted.
 _NEAR = 1e-4
 
@@ -77,7 +78,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         rows or more know to a third.
     correction : {"auto", "pairs", None}
         Whether hyper-parameters are weighed by the evidence corrected by pairs of rows, as small
-        groups need it; "auto" does so for 2000 rows or fewer.
+        groups need it; "auto" does so for 2000 rows or fewer, and for more rows if small groups
+        have 20 000 pairs of rows or fewer.
     tol, max_sweeps
         Of every EP run; see `qpruntime.infer_precision`.
     max_iterations : int
@@ -195,7 +197,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         steps = whole(self.max_iterations, "max_iterations", 1)
         find, how = self._search()
         mode = find(objective, max_iterations=steps)
-        value = _corrected if self._corrects(len(seen)) else _plain
+        value = _corrected if self._corrects(assembly, A) else _plain
         nodes, evaluations = integrate(objective, mode, how, value)
         draft.blocks_, draft.family_ = tuple(assembly.blocks), family
         draft.theta_ = mode.evaluation.theta
@@ -319,12 +321,20 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             )
         return most_likely, "mode"
 
-    def _corrects(self, rows: int) -> bool:
-        """Whether weights of hyper-parameters follow the corrected evidence."""
+    def _corrects(self, assembly: Assembly, A: sparse.csr_array) -> bool:
+        """Decide whether weights of hyper-parameters follow the corrected evidence."""
         if self.correction is None:
             return False
         choice(self.correction, "correction", ("auto", "pairs"))
-        return self.correction == "pairs" or rows <= _FEW
+        if self.correction == "pairs" or A.shape[0] <= _FEW:
+            return True
+        rows = np.bincount(A.indices, minlength=A.shape[1])
+        pairs = np.where(rows <= MOST, rows * (rows - 1) // 2, 0)
+        grouped = np.zeros(A.shape[1], dtype=bool)
+        for block, place in zip(assembly.blocks, assembly.places, strict=True):
+            grouped[place] = isinstance(block, GroupsBlock)
+        # Rows of one field are correlated without a level in common: such pairs are not enough.
+        return not pairs[~grouped].any() and 0 < pairs.sum() <= _FEW_PAIRS
 
     @alone
     def check(self) -> tuple[str, ...]:
