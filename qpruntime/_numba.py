@@ -256,18 +256,13 @@ def summed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`contracted` that LLVM copies into its callers, as handing over arrays can cost a lot."""
-    options = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"contract"},
-        "forceinline": True,
-    }
+    """`kernel` that LLVM copies into its callers, as handing over arrays can cost a lot."""
+    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
     return _compiled(function, options)
 
 
 def inlined_by_numba(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`inlined` before types are known, which lowers the function again in each caller.
+    """`contracted`, inlined before types are known, which lowers it again in each caller.
 
     It saves counting references to arrays in tuples: 15 % of corrected marginals.
     """

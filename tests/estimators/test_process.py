@@ -52,7 +52,7 @@ def test_classifier():
     three = GPClassifier(KERNEL, optimize=False, correction="fact")
     three.fit(X, np.digitize(X[:, 0], [2.0, 4.0]))
     assert three.predict_proba(NEW).sum(axis=1) == pytest.approx(1.0, abs=1e-8)
-    assert [type(one).__name__ for one in three.marginals(NEW)] == ["Marginals"] * 3
+    assert [type(one).__name__ for one in three.marginals(NEW)] == ["CorrectedMarginals"] * 3
     with pytest.raises(InputError, match="correction"):
         clone(plain).set_params(correction="all").fit(X, y)
 

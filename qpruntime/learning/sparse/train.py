@@ -54,8 +54,8 @@ __all__ = [
 #: slopes, and hyper-parameters if these were integrated.
 Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...], None, Integrated | None]
 
-# Samples of so many rows come between, where there are so many times as many rows.
-_BETWEEN, _TIMES = (100_000, 1_000_000), 10
+# Samples of these sizes are fitted before all rows if there are this many times as many rows.
+_SAMPLE_SIZES, _SAMPLE_FACTOR = (100_000, 1_000_000), 10
 # The larger stages end where an iteration raises the evidence per row by less.
 _LATE = 1e-5
 # Their iterations at most; fewer with all rows, for each sample of so many that came before.
@@ -103,7 +103,9 @@ class _Fit:
         self.points = rows_at(self.data.X, self.some)
         check(self.data, self.settings, self.points)
         least = len(self.some)
-        between = [size for size in _BETWEEN if least < size and _TIMES * size <= self.n]
+        between = [
+            size for size in _SAMPLE_SIZES if least < size and _SAMPLE_FACTOR * size <= self.n
+        ]
         self.sizes = [least, *between, *([self.n] if least < self.n else [])]
         spread = self.points.std(axis=0)
         self.ground = SparseFitData(self.data, self.begin, self.settings, spread, self._offer)
@@ -161,7 +163,7 @@ class _Fit:
 
     def _limits(self, size: int) -> tuple[int, float]:
         """Most iterations of a stage with this many rows, and the gain below which it stops."""
-        if size < self.n and size == min(_BETWEEN):
+        if size < self.n and size == min(_SAMPLE_SIZES):
             return MAX_JOINT_ITERATIONS, SAMPLE_GAIN
         between = len(self.sizes) - 2 if size == self.n else 0
         return _ALL - _FEWER * between, _LATE
