@@ -287,7 +287,7 @@ def test_saved_models_know_their_columns(tmp_path):
 def test_batches():
     """Further rows are read as the first were."""
     frame, y = raw(120)
-    model = GPClassifier(KERNEL, inducing=50, optimize=False, method="ep")
+    model = GPClassifier(KERNEL, inducing=50, optimize=False, method="ep", random_state=0)
     model.partial_fit(frame[:60], y[:60] > 0.0, classes=[False, True])
     model.partial_fit(frame[60:], y[60:] > 0.0)
     whole = GPClassifier(KERNEL, method="ep").fit(frame, y > 0.0)
