@@ -242,7 +242,7 @@ def _series_posterior() -> None:
         infer_series(t, y, 2.0 * kernel, method="ep").evidence_gradient()
     post = infer_series(t, y, 2.0 * kernels[1])
     post.extend(t[-1] + t[1:5], y[:4])
-    post.sample([3.3], 2)
+    post.sample([3.3], n_samples=2)
 
 
 def _series_fits() -> None:
