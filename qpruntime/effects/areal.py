@@ -78,7 +78,7 @@ class Areas(Term):
         """What the part is called."""
         return f"{self.model}({self.column})"
 
-    def bind(self, data: DataColumns) -> AreasBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> AreasBlock:
         """Return the block for all areas of the graph."""
         choice(self.model, "model of Areas", ("bym2", "icar"))
         return AreasBlock(self, data)

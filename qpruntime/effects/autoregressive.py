@@ -66,7 +66,7 @@ class Series(Term):
         """What the part is called."""
         return f"{self.kind}({self.column})"
 
-    def bind(self, data: DataColumns) -> SeriesBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> SeriesBlock:
         """Return the block for the times of these rows."""
         choice(self.kind, "kind of Series", ("ar1",))
         return SeriesBlock(self, data)

@@ -59,9 +59,9 @@ class Fixed(Term):
         """What the part is called."""
         return "fixed"
 
-    def bind(self, data: DataColumns) -> FixedBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> FixedBlock:
         """Return the block of these columns alone."""
-        return FixedBlock([self], data, intercept=None)
+        return FixedBlock([self], data, intercept=None, weights=weights)
 
 
 @restorable("fixed-block/1")

@@ -46,7 +46,7 @@ class Product(Term):
         """What the part is called."""
         return f"{self.time.name} x {self.place.name}"
 
-    def bind(self, data: DataColumns) -> ProductBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> ProductBlock:
         """Return the block for all times and all nodes."""
         if not (isinstance(self.time, Series) and isinstance(self.place, Plane)):
             raise InputError(

@@ -18,7 +18,7 @@ from qpruntime._validation import choice, finite, flag, number, shown, whole
 from qpruntime.dataframes.readers import DataColumns, array_of
 from qpruntime.effects.families import ObservationFamily, family_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
-from qpruntime.effects.groups import Groups, GroupsBlock
+from qpruntime.effects.groups import GroupsBlock
 from qpruntime.effects.integration import integrate
 from qpruntime.effects.leave_one_out import (
     LeftOut,
@@ -270,10 +270,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         blocks: list[EffectBlock] = []
         if fixed or intercept is not None:
             blocks.append(FixedBlock(fixed, data, intercept, weights))
-        # Only columns with coefficients or slopes have a unit that depends on the weights.
-        blocks += [
-            one.bind(data, weights) if isinstance(one, Groups) else one.bind(data) for one in others
-        ]
+        blocks += [one.bind(data, weights) for one in others]
         names = [one.name for one in blocks]
         for name in names:
             if names.count(name) > 1:

@@ -82,7 +82,7 @@ class Walk(Term):
         kind = f"season {self.season}" if self.season else f"rw{self.order}"
         return f"{kind}({self.column})"
 
-    def bind(self, data: DataColumns) -> WalkBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> WalkBlock:
         """Return the block with knots over the range of the column."""
         return WalkBlock(self, data)
 

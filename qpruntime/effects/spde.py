@@ -82,7 +82,7 @@ class Plane(Term):
         """What the part is called."""
         return f"plane({self.x}, {self.y})"
 
-    def bind(self, data: DataColumns) -> PlaneBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> PlaneBlock:
         """Return the block on a mesh around the points of these rows."""
         choice(self.outside, "outside", ("refuse", "nearest"))
         return PlaneBlock(self, data)

@@ -53,8 +53,14 @@ class Term(ABC):
         """What the part is called in summaries."""
 
     @abstractmethod
-    def bind(self, data: DataColumns) -> EffectBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> EffectBlock:
         """Return the block for these rows of data.
+
+        Parameters
+        ----------
+        data : DataColumns
+        weights : ndarray, shape (N,), optional
+            Positive weights of the rows, for terms whose units are means and spreads of columns.
 
         Raises
         ------

@@ -62,7 +62,7 @@ class Cycle(Term):
         """What the part is called."""
         return f"cycle({self.column})"
 
-    def bind(self, data: DataColumns) -> CycleBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> CycleBlock:
         """Return the block for the times of these rows."""
         return CycleBlock(self, data)
 

@@ -330,9 +330,9 @@ class PooledTerm(Term):
         """What the part is called."""
         return self.term.name
 
-    def bind(self, data: DataColumns) -> EffectBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> EffectBlock:
         """Return the block of the term with its start, and its bounds or priors, replaced."""
-        block = self.term.bind(data)
+        block = self.term.bind(data, weights)
         block.start = np.clip(self.centres, *block.bounds.T)
         if self.stds is None:
             block.bounds = np.column_stack([block.start, block.start])
