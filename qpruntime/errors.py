@@ -42,7 +42,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class CorrectionWarning(UserWarning):
-    """Corrected marginals disagree among themselves: the posterior has to be sampled."""
+    """Corrections disagree among themselves, or are more than a call computes; see the message."""
 
 
 class SamplingWarning(UserWarning):

@@ -19,12 +19,13 @@ from qpruntime._validation import generator as generator_of
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.families import observation_quantiles, trials_of
 from qpruntime.effects.state import EffectsState
-from qpruntime.errors import InputError, NumericalError, warn
+from qpruntime.errors import CorrectionWarning, InputError, NumericalError, warn
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import PrecisionPosterior, Profile
+from qpruntime.inference.sites import Sites
 from qpruntime.predictive.density import log_density, wide
-from qpruntime.predictive.mixtures import Mixture
+from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
 
 __all__ = [
     "MarginalMixture",
@@ -41,15 +42,15 @@ __all__ = [
 _USUAL = (0.025, 0.5, 0.975)
 #: Rows up to which coefficients are profiled by default.
 _FEW = 2000
-#: Variance of a log rate above which its mean is not that of a normal density.
+#: Variance of a log rate above which its mean is not that of a normal density: for a count of 0 it
+#: is 10 % off at 1.5, 30 % at 3, and twice as large at 5. With more than `_FEW` rows it is
+#: `FAR_TAIL_VARIANCE`.
 _WIDE = 1.0
 #: Events expected in a short time, as a logarithm.
 _SHORT = 20.0
-#: Wide rates for which EP runs once more, and rows up to which their evidence is corrected.
-_MOST_RATES, _FEW_PAIRED = 600, 500
-#: Variance of a log rate from which on its mean may be above the 99 % quantile: (2 * 2.326)^2 of a
-#: normal, and less of a mixture.
-_FAR_TAIL = 4.0
+#: Wide rates for which EP runs once more: from 8 to 600, such that their number times that of rows
+#: is at most this, which takes a second or two. Evidences are corrected up to 500 rows.
+_RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 120_000, 500
 
 
 class Predictions:
@@ -221,6 +222,8 @@ class Predictions:
         -----
         UserWarning
             If the expected count of a row is above the 99 % quantile of its rate.
+        CorrectionWarning
+            If more log rates have a variance above 4 than a call corrects.
         """
         mixture, offset = self._ahead(X)
         state = self.state_
@@ -232,7 +235,7 @@ class Predictions:
         expected = np.array(each)
         if state.family.kind != "counts":
             return np.asarray(mixture.weights @ expected)
-        rows = np.flatnonzero((mixture.variance > _WIDE).any(axis=0))
+        rows = np.flatnonzero((mixture.variance > _wide_variance(state)).any(axis=0))
         if rows.size:
             some = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
             rates = expected[:, rows]
@@ -339,22 +342,14 @@ class Predictions:
 
 def _warn_of_tails(mixture: Mixture, offset: Array, mean: Array) -> None:
     """Warn where an expected count is made by a tail of less than 1 %."""
-    rows = np.flatnonzero((mixture.variance > _FAR_TAIL).any(axis=0))
+    rows = np.flatnonzero((mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
     if not rows.size:
         return
     some = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
     with np.errstate(over="ignore"):
         high = np.exp(some.quantiles(np.array([0.99]))[:, 0] + offset[rows])
-    above = np.flatnonzero(mean[rows] > high)
-    if above.size:
-        k = int(above[0])
-        warn(
-            f"the expected count is {mean[rows[k]]:.3g} in row {int(rows[k])}, and the rate is "
-            f"below {high[k]:.3g} with probability 99 %; {above.size} of {mean.size} rows are so: "
-            "so little is known of the log rate that its far tail makes the mean; use "
-            "predict_quantiles, or give effects smaller prior standard deviations",
-            UserWarning,
-        )
+    remedy = "give effects smaller prior standard deviations"
+    warn_of_far_tails(mean, rows, high, "the distribution of its rate", remedy)
 
 
 def _wanted(profile: bool | None, state: EffectsState) -> bool:
@@ -516,38 +511,60 @@ def correct_rates(
         Log rates without offsets.
     rates : ndarray, shape (J, T)
         Expected counts by normal densities, which change.
+
+    Warns
+    -----
+    CorrectionWarning
+        If a call leaves out rates with a variance above 4.
     """
     objective = state.objective()
     thetas = [state.split(theta)[0] for theta in state.nodes.theta]
     designs, unknown = zip(*state.assembly.ahead(data, thetas), strict=True)
     variance = mixture.variance - np.array(unknown)
-    cells = np.argwhere(variance > _WIDE)
-    # The widest come first, in case there are too many.
-    cells = cells[np.argsort(-variance[tuple(cells.T)], kind="stable")]
+    cells = np.argwhere(variance > _wide_variance(state))
+    # Those that add most to the mean over nodes come first, in case there are too many.
+    share = np.log(state.nodes.weights)[:, None] + mixture.mean + 0.5 * variance
+    cells = cells[np.argsort(-share[tuple(cells.T)], kind="stable")]
     level = float(np.log((1.0 + state.y.sum()) / np.exp(state.offset).sum()))
     evidences: dict[int, float] = {}
     logs: dict[tuple[Any, ...], float] = {}
+    most = int(np.clip(_RATES_TIMES_ROWS // state.rows, *_RATES))
+    left = np.zeros(data.rows, dtype=bool)
     for k, t in cells.tolist():
         row = designs[k][[t]]
         key = (k, row.indices.tobytes(), row.data.tobytes())
         if key not in logs:
-            if len(logs) >= _MOST_RATES:
+            if len(logs) >= most:
+                left[t] |= variance[k, t] > FAR_TAIL_VARIANCE
                 continue
             # An event is rare in it even at the rate that makes the mean of a normal density.
             far = float(mixture.mean[k, t] + mixture.variance[k, t])
             time = -_SHORT - max(level, far)
-            theta = state.nodes.theta[k]
+            theta, sites = state.nodes.theta[k], Sites(*state.sites[k])
+            more = Sites(np.append(sites.tau, 0.0), np.append(sites.nu, 0.0))
             try:
                 if k not in evidences:
-                    evidences[k] = _evidence(objective.posterior(theta))
-                event = objective.with_row(row, 1.0, time)
-                logs[key] = _evidence(event.posterior(theta)) - evidences[k] - time
+                    evidences[k] = _evidence(objective.posterior(theta, sites=sites))
+                event = objective.with_row(row, 1.0, time).posterior(theta, sites=more)
+                logs[key] = _evidence(event) - evidences[k] - time
             except NumericalError:
                 logs[key] = np.nan
         with np.errstate(over="ignore"):
             rate = np.exp(logs[key] + offset[t] + 0.5 * unknown[k][t])
         if not np.isnan(rate):
             rates[k, t] = rate
+    if left.any():
+        warn(
+            f"expected counts of {left.sum()} rows are those of a normal log rate with a variance "
+            f"above {FAR_TAIL_VARIANCE:g}, whose far tail the counts may rule out: of {state.rows} "
+            f"rows a call corrects at most {most} pairs of a row and a node of the "
+            "hyper-parameters, the largest first; predict fewer different rows at a time",
+            CorrectionWarning,
+        )
+
+
+def _wide_variance(state: EffectsState) -> float:
+    return _WIDE if state.rows <= _FEW else FAR_TAIL_VARIANCE
 
 
 def _evidence(posterior: PrecisionPosterior) -> float:

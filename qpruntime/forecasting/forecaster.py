@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, levels, real, whole
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Table
-from qpruntime.errors import InputError, warn
+from qpruntime.errors import InputError
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
 from qpruntime.forecasting.calendar import StepClock, index_of
@@ -27,14 +27,12 @@ from qpruntime.forecasting.structure_search import choose
 from qpruntime.forecasting.trial import ChosenStructure, ObservedSeries
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
+from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
 
 __all__ = ["GPForecaster"]
 
 #: Observations of a series at least.
 _LEAST = 8
-# The mean of a log-normal rate is above its 99 % quantile if the log rate has more than this
-# variance, (2 * 2.326)^2; nodes of hyper-parameters may differ, and quantiles are costly.
-_WIDE = 4.0
 
 
 @restorable("gp-forecaster/1", root=True)
@@ -336,16 +334,8 @@ def _warn_of_tails(ahead: Ahead, mean: Array) -> None:
     """Warn where an expectation is made by a tail of less than 1 %."""
     if not (ahead.discrete or ahead.scale.log):
         return
-    rows = np.flatnonzero((ahead.mixture.variance > _WIDE).any(axis=0))
+    rows = np.flatnonzero((ahead.mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
     if not rows.size:
         return
     high = ahead.only(rows).quantiles(np.array([0.99]))[:, 0]
-    above = np.flatnonzero(mean[rows] > high)
-    if above.size:
-        k = int(above[0])
-        warn(
-            f"the expected observation is {mean[rows[k]]:.3g} at forecast number {int(rows[k])}, "
-            f"and 99 % of the distribution are below {high[k]:.3g}: so little is known of the log "
-            "rate that its far tail makes the mean; use predict_quantiles, or fewer steps",
-            UserWarning,
-        )
+    warn_of_far_tails(mean, rows, high, "its distribution", "fewer steps")

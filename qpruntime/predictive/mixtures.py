@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from qpruntime._typing import Array
+from qpruntime.errors import warn
 
-__all__ = ["Mixture"]
+__all__ = ["FAR_TAIL_VARIANCE", "Mixture", "warn_of_far_tails"]
+
+#: Variance of a log rate above which its mean may exceed its 99 % quantile: for a normal it does so
+#: from (2 * 2.326)^2 on, and for a mixture earlier. Quantiles are costly, and not computed below.
+FAR_TAIL_VARIANCE = 4.0
 
 # Newton steps at most, and the last one in standard deviations of the narrowest part.
 _STEPS, _CLOSE = 200, 1e-10
@@ -62,3 +68,32 @@ class Mixture(NamedTuple):
             if done.all():
                 break
         return np.asarray(x)
+
+
+def warn_of_far_tails(
+    mean: Array, rows: NDArray[np.intp], high: Array, what: str, remedy: str
+) -> None:
+    """Warn where an expectation is made by a tail of less than 1 %.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (T,)
+        Expected observations of all rows.
+    rows : ndarray of int, shape (n,)
+        Rows whose log rate varies by more than `FAR_TAIL_VARIANCE`.
+    high : ndarray, shape (n,)
+        99 % quantiles of these rows.
+    what : str
+        What the quantiles are of, for the message.
+    remedy : str
+    """
+    above = np.flatnonzero(mean[rows] > high)
+    if above.size:
+        k = int(above[0])
+        warn(
+            f"the expected observation is {mean[rows[k]]:.3g} in row {int(rows[k])}, and 99 % of "
+            f"{what} is below {high[k]:.3g}; {above.size} of {mean.size} rows are so: so little is "
+            "known of the log rate that its far tail makes the mean; use predict_quantiles, or "
+            f"{remedy}",
+            UserWarning,
+        )

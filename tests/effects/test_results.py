@@ -124,7 +124,10 @@ def test_an_expected_count_above_its_quantiles_warns():
     x = np.r_[np.zeros(8), np.ones(8)]
     y = np.r_[np.full(8, 2.0), np.zeros(8)]
     model = EffectsModel([Fixed("x", standardise=False, std=3.0)], "poisson").fit({"x": x}, y)
-    with pytest.warns(UserWarning, match="the expected count is .* in row 1, .* probability 99 %"):
+    with pytest.warns(
+        UserWarning,
+        match="the expected observation is .* in row 1, and 99 % of the distribution of its rate",
+    ):
         mean = model.predict({"x": [0.0, -5.0]})
     assert mean[1] > model.predict_quantiles({"x": [-5.0]}, 0.99)[0, 0]
     with warnings.catch_warnings():

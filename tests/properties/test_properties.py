@@ -287,7 +287,7 @@ def test_observations_that_are_all_equal(case):
         with warnings.catch_warnings():
             # Counts that are all 0 have no smallest log rate, and corrections may say so.
             warnings.simplefilter("ignore", CorrectionWarning)
-            warnings.filterwarnings("ignore", message="the expected count is .* its far tail")
+            warnings.filterwarnings("ignore", message="the expected observation is .* its far tail")
             found = case.numbers(replace(level, new=data.X[:5]))
         assert np.isfinite(found).all()
         np.testing.assert_allclose(found[:, 0], value, rtol=0.0, atol=reach)
