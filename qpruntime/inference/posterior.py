@@ -109,11 +109,6 @@ class Correcting:
         return signless(self._observed)
 
 
-def at_sites(mean: Array, variance: Array) -> MarginalPoints:
-    """The rows themselves, as points."""
-    return MarginalPoints(None, variance, mean)
-
-
 # --- Report of an inference
 
 

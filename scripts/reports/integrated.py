@@ -12,11 +12,9 @@ from scripts.reports.tables import (
     Cell,
     Record,
     Table,
-    across,
     average,
     count,
     gain,
-    of,
     spread,
     within,
 )
@@ -119,29 +117,4 @@ few_rows = Table(
     ],
     group=("problem", "rows"),
     order=lambda key: key,
-)
-
-
-def _pareto(some: list[Record]) -> str:
-    ways = {record["way"]: record for record in some}
-    k = ways.get("importance", ways["truth"])["k"]
-    return "" if k is None else f"{k:.2f}"
-
-
-def _draws(some: list[Record]) -> str:
-    return "{:.3f}, {error:.4f}".format(some[-1]["effective"] / some[-1]["evaluations"], **some[-1])
-
-
-#: Designs of a problem: effective draws an evaluation, and the error.
-designs = Table(
-    "integrated_designs.jsonl",
-    {
-        "problem": "{problem}",
-        "rows": of("way", "truth", "{rows}"),
-        "parameters": of("way", "truth", "{parameters}"),
-        **across("way", ("grid", "composite", "importance", "importance, 256"), _draws),
-        "k": _pareto,
-        "effective, truth": of("way", "truth", "{effective:.0f}"),
-    },
-    group=("problem",),
 )

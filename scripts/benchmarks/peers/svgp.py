@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr
 from sklearn.preprocessing import StandardScaler
 
-_BATCH, _DRAWS = 1024, 64
+_BATCH = 1024
 
 
 class _Variational:
@@ -106,41 +106,6 @@ class SVGP(_Variational):
                 found.append(latent.mean / torch.sqrt(1.0 + latent.variance))
         p = np.clip(ndtr(torch.cat(found).double().numpy()), 1e-7, 1.0 - 1e-7)
         return np.column_stack([1.0 - p, p])
-
-
-class SoftmaxSVGP(_Variational):
-    """A function of each class, Matérn 5/2; probabilities are means over draws."""
-
-    def __init__(self, points: int = 100, epochs: int = 40, seed: int = 0) -> None:
-        super().__init__(points, epochs, 3, 0.02, seed)
-
-    def _made(self, points: Any) -> tuple[Any, Any]:
-        import gpytorch
-        import torch
-
-        C, d = self.classes_.size, points.shape[1]
-        each = torch.Size([C])
-        shape = gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=d, batch_shape=each)
-        mean = gpytorch.means.ConstantMean(batch_shape=each)
-        likelihood = gpytorch.likelihoods.SoftmaxLikelihood(
-            num_classes=C, num_features=C, mixing_weights=False
-        )
-        return process(points, mean, shape, float(np.sqrt(d)), C), likelihood
-
-    def _labels(self, codes: Any) -> Any:
-        return codes
-
-    def _probabilities(self, inputs: Any) -> Any:
-        import gpytorch
-        import torch
-
-        self._model.eval()
-        found = []
-        with torch.no_grad(), gpytorch.settings.num_likelihood_samples(_DRAWS):
-            for some in inputs.split(4096):
-                found.append(self._likelihood(self._model(some)).probs.mean(dim=0))
-        p = np.clip(torch.cat(found).double().numpy(), 1e-7, 1.0)
-        return p / p.sum(axis=1, keepdims=True)
 
 
 def process(points: Any, mean: Any, shape: Any, length: float, classes: int = 0) -> Any:
