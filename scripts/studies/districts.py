@@ -6,7 +6,7 @@
 Cases are Poisson with the log of those expected as offset, a coefficient of people outdoors in
 tens of per cent, and BYM2. The sampler has the field by eigenvectors of the graph's Laplacian,
 which shares nothing with our factors. GPBoost and statsmodels have no effects of areas. Data are
-in lip.json, with their source.
+in docs/data/lip_cancer.json, with their source.
 """
 
 from __future__ import annotations
@@ -29,12 +29,23 @@ from scripts.studies.effects_sets import summary, two_chains
 Array = NDArray[np.float64]
 ONE_THREAD = True
 _DRAWS = 10_000
-_KNOWN = json.loads(Path(__file__).with_name("lip.json").read_text())
-CASES, EXPECTED = (np.array(_KNOWN[name], dtype=float) for name in ("cases", "expected"))
-NEIGHBOURS = [(one - 1, other - 1) for one, other in _KNOWN["neighbours"]]
+_FILE = Path(__file__).parents[2] / "docs" / "data" / "lip_cancer.json"
+_DISTRICTS = json.loads(_FILE.read_text())["districts"]
+_PLACE = {row["district"]: k for k, row in enumerate(_DISTRICTS)}
+CASES, EXPECTED, OUTDOORS = (
+    np.array([row[name] for row in _DISTRICTS], dtype=float)
+    for name in ("cases", "expected", "outdoors")
+)
+NEIGHBOURS = sorted(
+    {
+        tuple(sorted((k, _PLACE[name])))
+        for k, row in enumerate(_DISTRICTS)
+        for name in row["neighbours"]
+    }
+)
 DATA = {
     "district": np.arange(56),
-    "outdoors": np.array(_KNOWN["outdoors"]) / 10.0,
+    "outdoors": OUTDOORS / 10.0,
     "expected": EXPECTED,
 }
 
