@@ -89,12 +89,12 @@ def test_means_beyond_the_quantiles_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(2)
-    with pytest.warns(UserWarning, match="99 % of the distribution are below") as told:
+    with pytest.warns(UserWarning, match="99 % of its distribution is below") as told:
         mean = model.predict(600)
     high = model.predict_quantiles(600, q=[0.99])[:, 0]
     first = int(np.argmax(mean > high))
     assert mean[first] > high[first]
-    assert f"forecast number {first}," in str(told[0].message)
+    assert f" in row {first}," in str(told[0].message)
 
 
 @every_case(
