@@ -58,6 +58,8 @@ def open_regular(path: Path) -> BinaryIO:
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) -> None:
     """Call `write` with a file that takes the place of `path` once it is on the disk.
 
+    The file is open for reading too.
+
     What killed writers of `path` have left beside it is removed.
 
     Raises
@@ -105,7 +107,7 @@ def _begun(target: Path) -> tuple[BinaryIO, str]:
     """Return a new file beside the target, locked, and its name."""
     for _ in range(_TRIES):
         handle, name = tempfile.mkstemp(_SUFFIX, target.name[:_BEGINNING] + ".", target.parent)
-        file = os.fdopen(handle, "wb")
+        file = os.fdopen(handle, "w+b")
         if fcntl is not None:
             # Some file systems have no locks: there files of this age are left alone.
             with contextlib.suppress(OSError):

@@ -26,16 +26,17 @@ FLOORS = [
     },
     {"qpruntime._formatting", "qpruntime._validation"},
     {
+        "qpruntime._atomic_file",
         "qpruntime._memory",
         "qpruntime._row_blocks",
         "qpruntime._special",
     },
+    {"qpruntime._sealed_file"},
     {
         "qpruntime.table_format",
         "qpruntime.dataframes",
         "qpruntime.execution",
         "qpruntime.quadrature",
-        "qpruntime._atomic_file",
     },
     {
         "qpruntime.likelihoods",

@@ -10,11 +10,12 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from qpruntime._atomic_file import write_whole
+from qpruntime._atomic_file import open_regular, write_whole
+from qpruntime._sealed_file import damage_named, json_object
 from qpruntime._validation import flag, number, path_of, shown, whole
 from qpruntime.bayesopt.space import LARGEST, Space
 from qpruntime.errors import InputError
@@ -57,17 +58,14 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read an object as `write_json` wrote it, or raise `InputError`."""
     source = path_of(path, "path")
     try:
-        state = json.loads(
-            source.read_bytes().decode("utf-8"), parse_constant=_constant, object_pairs_hook=_once
-        )
-    except FileNotFoundError as error:
-        raise InputError(f"{source}: no such file") from error
-    except RecursionError as error:
-        raise InputError(f"{source}: not a saved optimisation: nesting without end") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{source}: not a saved optimisation: {error}") from error
-    if not isinstance(state, dict) or state.get("format") != _FORMAT:
-        raise InputError(f"{source}: not a saved optimisation of this version")
+        with open_regular(source) as file:
+            content = file.read()
+    except OSError as error:
+        raise InputError(f"{source} cannot be read: {error.strerror or error}") from error
+    with damage(source):
+        state = json_object(content)
+        if state.get("format") != _FORMAT:
+            raise ValueError(f"its format is {shown(state.get('format'))}, not {_FORMAT}")
     return state
 
 
@@ -83,25 +81,9 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     return found
 
 
-@contextmanager
-def damage(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever goes wrong inside is damage of this file."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{path}: damaged: {what}") from error
-
-
-def _constant(name: str) -> Any:
-    raise ValueError(f"the number {name}")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a repeated key")
-    return found
+def damage(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
+    """Turn what goes wrong inside into an `InputError` that names the file."""
+    return damage_named(path, "saved optimisation", "save it again", InputError)
 
 
 def _seal(state: dict[str, Any]) -> str:

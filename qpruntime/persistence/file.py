@@ -1,33 +1,35 @@
-"""The file of a saved model: an npz of its arrays and a document, with a hash of every byte.
+"""Saved models: a sealed file of a document and of arrays, which holds no code.
 
-The archive is not compressed, so that no member is larger than the file. Its comment is the SHA-256
-of all that comes before: a file that was cut short or changed in any bit is refused before anything
-of it is read.
+The document is the tree of a model. It is read as if a stranger had written it: only classes that
+`qpruntime._restorable` names are made, and only their calls are called.
 """
 
 from __future__ import annotations
 
 import copyreg
-import hashlib
-import io
 import json
 import math
 import os
-import zipfile
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._atomic_file import open_regular, write_whole
-from qpruntime._formatting import printable
+from qpruntime._atomic_file import open_regular
 from qpruntime._memory import require
 from qpruntime._restorable import call_of, class_of, is_root, name_of
+from qpruntime._sealed_file import (
+    DamagedFile,
+    array_from,
+    damage_named,
+    json_object,
+    read_sealed,
+    write_sealed,
+)
 from qpruntime._validation import path_of
-from qpruntime.errors import InputError, QPError, TableError
+from qpruntime.errors import InputError, TableError
 
 __all__ = [
-    "Malformed",
     "Savable",
     "decoded",
     "encoded",
@@ -81,15 +83,12 @@ class Savable:
         return found
 
 
-# --- The file of a saved model: an npz of its arrays and a document, with a hash of every byte.
+# --- The file
 
 _FORMAT = 1
-_MAGIC = b"qpruntime-model sha256 "
 _DOCUMENT = "model.json"
 #: Bytes that the document may have.
 _LARGEST = 1 << 26
-# Time of all members, so that one model is one file to the bit.
-_WHEN = (1980, 1, 1, 0, 0, 0)
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -122,23 +121,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     text = json.dumps(document, allow_nan=False).encode()
     if len(text) > _LARGEST:
         raise InputError(f"the model's document has {len(text)} bytes, more than {_LARGEST}")
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(zipfile.ZipInfo(_DOCUMENT, _WHEN), text)
-        for number, array in enumerate(arrays):
-            with archive.open(
-                zipfile.ZipInfo(f"{number}.npy", _WHEN), "w", force_zip64=True
-            ) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
-        archive.comment = _MAGIC + b"0" * 64
-    whole = held.getbuffer()
-    digest = hashlib.sha256(whole[:-64]).hexdigest().encode()
-
-    def write(file: BinaryIO) -> None:
-        file.write(whole[:-64])
-        file.write(digest)
-
-    write_whole(path, write)
+    members = {f"{number}": array for number, array in enumerate(arrays)}
+    write_sealed(path, "model", {_DOCUMENT: text, **members})
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -166,91 +150,43 @@ def load(path: str | os.PathLike[str]) -> Any:
             nbytes = os.fstat(file.fileno()).st_size
             what, remedy = f"the model of {source.name}", "load it where there is more memory"
             require(2.0 * nbytes, what, remedy)
-            data = file.read(nbytes)
+            with damage_named(source, "saved model", "save the model again", TableError):
+                return _model(read_sealed(file, "model"))
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror or error}") from error
-    try:
-        document, arrays = _parts(data)
-        return _model(document, arrays)
-    except (QPError, MemoryError):
-        raise
-    except Exception as error:  # of values that fit together in no model, whatever they are
-        words = str(error) if isinstance(error, Malformed) else f"no saved model ({error!r:.200})"
-        raise TableError(f"{source}: {printable(words)}; save the model again") from error
 
 
-def _parts(data: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """Return document and arrays of bytes whose hash is right."""
-    end = len(_MAGIC) + 64
-    if not data.startswith(b"PK") or data[-end:-64] != _MAGIC:
-        raise Malformed("no saved model, or one that was cut short")
-    if hashlib.sha256(memoryview(data)[:-64]).hexdigest().encode() != data[-64:]:
-        raise Malformed("a saved model that was changed since")
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = {info.filename: info for info in archive.infolist()}
-            if len(members) < len(archive.infolist()) or _DOCUMENT not in members:
-                raise Malformed("no saved model: it has no document, or members of one name")
-            for info in members.values():
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(data):
-                    raise Malformed("a member that is compressed, or larger than the file")
-            if members[_DOCUMENT].file_size > _LARGEST:
-                raise Malformed(f"a document of more than {_LARGEST} bytes")
-            document = json.loads(archive.read(_DOCUMENT))
-            count = _count(document, len(members))
-            return document, [_array(archive.read(f"{k}.npy")) for k in range(count)]
-    except Malformed:
-        raise
-    except (zipfile.BadZipFile, ValueError, KeyError, RecursionError, EOFError, OSError) as error:
-        raise Malformed(f"no saved model ({type(error).__name__}: {error!s:.200})") from error
-
-
-def _count(document: Any, members: int) -> int:
-    """Check the head of the document; return how many arrays there are."""
-    if not isinstance(document, dict) or "format" not in document:
-        raise Malformed("a document without a format")
-    form = document["format"]
-    if type(form) is int and form > _FORMAT:
-        raise Malformed(
-            f"format {form} of a newer qpruntime, this one reads {_FORMAT}: update it, or"
-        )
-    if form != _FORMAT or set(document) != {"format", "of", "arrays", "tree"}:
-        raise Malformed(f"a document of format {form!r:.40}")
-    if document["arrays"] != members - 1:
-        raise Malformed(f"{members - 1} arrays, and a document of {document['arrays']!r:.40}")
-    return members - 1
-
-
-def _array(data: bytes) -> NDArray[Any]:
-    """Return an array that says how large it is, if it is."""
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read is None:
-        raise Malformed(f"an array of version {version}")
-    shape, _, dtype = read(file)
-    if dtype.hasobject or min(shape, default=1) < 0:
-        raise Malformed("an array of objects")
-    nbytes = dtype.itemsize
-    for n in shape:
-        nbytes *= n
-    if nbytes != len(data) - file.tell():
-        raise Malformed(f"an array of shape {shape} in {len(data) - file.tell()} bytes")
-    file.seek(0)
-    return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _model(document: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
+def _model(members: dict[str, bytes]) -> Any:
+    """Return the model of members that a stranger may have written."""
+    text = members.get(_DOCUMENT)
+    if text is None or len(text) > _LARGEST:
+        raise DamagedFile(f"it has no document, or one of more than {_LARGEST} bytes")
+    document = json_object(text)
+    count = _count(document, len(members))
+    arrays = [array_from(members[f"{k}.npy"]) for k in range(count)]
     name = document["of"]
     if not (isinstance(name, str) and is_root(name)):
-        raise Malformed(f"a {name!r:.80}, which is no estimator or posterior")
+        raise DamagedFile(f"it is a {name!r:.80}, which is no estimator or posterior")
     model = decoded(document["tree"], arrays)
     if type(model) is not class_of(name):
-        raise Malformed(f"a {type(model).__qualname__} under the name of another")
+        raise DamagedFile(f"it is a {type(model).__qualname__} under the name of another")
     return model
+
+
+def _count(document: dict[str, Any], members: int) -> int:
+    """Check the head of the document; return how many arrays there are."""
+    form = document.get("format")
+    if type(form) is int and form > _FORMAT:
+        raise DamagedFile(
+            f"its format {form} is of a newer qpruntime, this one reads {_FORMAT}: update it"
+        )
+    if form != _FORMAT or set(document) != {"format", "of", "arrays", "tree"}:
+        raise DamagedFile(f"its document is of format {form!r:.40}")
+    if document["arrays"] != members - 1:
+        raise DamagedFile(
+            f"it has {members - 1} arrays, and a document of {document['arrays']!r:.40}"
+        )
+    return members - 1
 
 
 # --- A model as a tree of plain values, with its arrays apart; and back.
@@ -262,10 +198,6 @@ def _model(document: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
 _DEPTH = 100
 _KINDS = "biufcUSMm"
 _INFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-
-
-class Malformed(ValueError):
-    """A tree that `encoded` does not make; the message is a noun phrase."""
 
 
 def encoded(model: Any) -> tuple[Any, list[NDArray[Any]]]:
@@ -352,46 +284,46 @@ def _unknown(x: Any, place: str) -> InputError:
 
 
 def decoded(tree: Any, arrays: list[NDArray[Any]]) -> Any:
-    """Return the model of a tree that a stranger may have written; `Malformed` if there is none."""
+    """Return the model of a tree that a stranger may have written; or raise `DamagedFile`."""
     return _value(tree, arrays, 0)
 
 
 def _value(x: Any, arrays: list[NDArray[Any]], depth: int) -> Any:
     if depth > _DEPTH:
-        raise Malformed(f"nesting deeper than {_DEPTH}")
+        raise DamagedFile(f"nesting deeper than {_DEPTH}")
     if x is None or type(x) in (bool, int, float, str):
         return x
     if not isinstance(x, dict) or not x:
-        raise Malformed(f"a {type(x).__name__} where a value is to be")
+        raise DamagedFile(f"a {type(x).__name__} where a value is to be")
     if "object" in x or "call" in x:
         return _made(x, arrays, depth)
     if set(x) == {"objects", "shape"}:
         return _objects(x, arrays, depth)
     (kind, content), *more = x.items()
     if more:
-        raise Malformed(f"a value of two kinds, {kind!r:.40} and another")
+        raise DamagedFile(f"a value of two kinds, {kind!r:.40} and another")
     if kind == "float":
         if content not in _INFINITE:
-            raise Malformed(f"the number {content!r:.40}")
+            raise DamagedFile(f"the number {content!r:.40}")
         return _INFINITE[content]
     if kind in ("array", "scalar"):
         if type(content) is not int or not 0 <= content < len(arrays):
-            raise Malformed(f"array number {content!r:.40} of {len(arrays)}")
+            raise DamagedFile(f"array number {content!r:.40} of {len(arrays)}")
         found = arrays[content]
         if kind == "array":
             return found
         if found.shape != ():
-            raise Malformed("a scalar with a shape")
+            raise DamagedFile("a scalar with a shape")
         return found[()]
     if kind == "dtype":
         if not isinstance(content, str) or len(content) > 10:
-            raise Malformed(f"the dtype {content!r:.40}")
+            raise DamagedFile(f"the dtype {content!r:.40}")
         return np.dtype(content)
     if not isinstance(content, list):
-        raise Malformed(f"a {kind!r:.40} that is no list")
+        raise DamagedFile(f"a {kind!r:.40} that is no list")
     if kind == "dict":
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
-            raise Malformed("a dict that is not of pairs")
+            raise DamagedFile("a dict that is not of pairs")
         pairs = [[_value(v, arrays, depth + 1) for v in pair] for pair in content]
         return dict(pairs)
     items = [_value(item, arrays, depth + 1) for item in content]
@@ -401,7 +333,7 @@ def _value(x: Any, arrays: list[NDArray[Any]], depth: int) -> Any:
     if kind == "slice" and len(items) == 3:
         return slice(*items)
     if kind not in kinds:
-        raise Malformed(f"a value of kind {kind!r:.40}")
+        raise DamagedFile(f"a value of kind {kind!r:.40}")
     return kinds[kind](items)
 
 
@@ -410,7 +342,7 @@ def _objects(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
     items, shape = x["objects"], x["shape"]
     plain = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
     if not (isinstance(items, list) and plain and math.prod(shape) == len(items)):
-        raise Malformed("objects of another shape")
+        raise DamagedFile("objects of another shape")
     found = np.empty(len(items), dtype=object)
     for k, item in enumerate(items):
         found[k] = _value(item, arrays, depth + 1)
@@ -421,26 +353,26 @@ def _made(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
     """Make an object, or call for one."""
     kind = "object" if "object" in x else "call"
     if set(x) != {kind, "arguments", "state"} or not isinstance(x["arguments"], list):
-        raise Malformed(f"an {kind} without arguments or state")
+        raise DamagedFile(f"an {kind} without arguments or state")
     name = x[kind]
     if not isinstance(name, str):
-        raise Malformed(f"the name {name!r:.40}")
+        raise DamagedFile(f"the name {name!r:.40}")
     arguments = [_value(a, arrays, depth + 1) for a in x["arguments"]]
     state = _value(x["state"], arrays, depth + 1)
     try:
         if kind == "call":
             function = call_of(name)
             if function is None:
-                raise Malformed(f"a call of {name!r:.80}, which is not called")
+                raise DamagedFile(f"a call of {name!r:.80}, which is not called")
             return function(*arguments)
         known = class_of(name)
         if known is None:
-            raise Malformed(f"an object of {name!r:.80}, which is not made")
+            raise DamagedFile(f"an object of {name!r:.80}, which is not made")
         made = known.__new__(known, *arguments)
         _set_state(made, state)
         return made
     except (TypeError, AttributeError, KeyError, IndexError) as error:
-        raise Malformed(f"a {name} with other parts ({error})") from error
+        raise DamagedFile(f"a {name} with other parts ({error})") from error
 
 
 def _set_state(made: Any, state: Any) -> None:
@@ -456,5 +388,5 @@ def _set_state(made: Any, state: Any) -> None:
     for attributes in (state, slots):
         for name, value in (attributes or {}).items():
             if not isinstance(name, str) or not name.isidentifier() or name.startswith("__"):
-                raise Malformed(f"an attribute {name!r:.40}")
+                raise DamagedFile(f"an attribute {name!r:.40}")
             object.__setattr__(made, name, value)

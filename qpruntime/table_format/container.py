@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from qpruntime._sealed_file import json_object
 from qpruntime.errors import TableError
 
 __all__ = [
@@ -21,45 +21,24 @@ __all__ = [
     "read",
 ]
 
-# --- Read a JSON object that a stranger may have written: small, flat, plain, and of one meaning.
-#
-# What `json` is lenient about is refused: repeated keys, of which one would be ignored, ``NaN`` and
-# ``Infinity``, numbers that overflow, deep nesting, and strings that would act on a terminal.
-
 #: Metadata nest four deep.
 _DEPTH = 8
 _LARGEST_INTEGER = 2**63
 
 
 def loads(text: str | bytes) -> dict[str, Any]:
-    """Return the object.
+    """Return the JSON object of metadata, small, flat and plain.
+
+    Deep nesting, numbers that overflow and strings that would act on a terminal are refused.
 
     Raises
     ------
     ValueError
         If this is not a JSON object, or one that is refused; the message is a noun phrase.
     """
-    try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8")  # `json` would guess UTF-16 and UTF-32 as well
-        document = json.loads(text, parse_constant=_constant, object_pairs_hook=_unique)
-    except RecursionError as error:
-        raise ValueError("nesting without end") from error
-    if not isinstance(document, dict):
-        raise ValueError(f"a JSON {type(document).__name__}, not a JSON object")
+    document = json_object(text)
     _check(document, _DEPTH)
     return document
-
-
-def _constant(name: str) -> Any:
-    raise ValueError(f"the number {name}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a repeated key")
-    return found
 
 
 def _check(value: Any, depth: int) -> None:

@@ -109,15 +109,15 @@ def row(name, value, n=0):
 @every_case(
     "damage, words",
     [
-        (lambda text: "", "not a saved optimisation"),
-        (lambda text: b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}", "not a saved optimisation"),
-        (lambda text: text[: len(text) // 2], "not a saved optimisation"),
-        (lambda text: "[" * 100_000 + "]" * 100_000, "not a saved optimisation: nesting"),
-        (lambda text: '{"a":' * 100_000, "not a saved optimisation: nesting"),
-        (lambda text: "[]", "of this version"),
-        (lambda text: "{}", "of this version"),
+        (lambda text: "", "or damaged: "),
+        (lambda text: b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}", "or damaged: "),
+        (lambda text: text[: len(text) // 2], "or damaged: "),
+        (lambda text: "[" * 100_000 + "]" * 100_000, "nesting without end"),
+        (lambda text: '{"a":' * 100_000, "nesting without end"),
+        (lambda text: "[]", "a JSON list"),
+        (lambda text: "{}", "its format is"),
         (lambda text: '{"format": "qpruntime-bayesopt-2"}', "there is no 'constraints'"),
-        (lambda text: '{"format": "qpruntime-bayesopt-1"}', "of this version"),
+        (lambda text: '{"format": "qpruntime-bayesopt-1"}', "its format is"),
         (lambda text: text.replace('"asked": 6', '"asked": 6, "asked": 7'), "a repeated key"),
         (lambda text: text.replace('"asked": 6', '"asked": NaN'), "the number NaN"),
         (lambda text: text.replace('"asked": 6', '"asked": 5'), "its seal is of other contents"),
@@ -161,7 +161,7 @@ def test_damage_is_found_on_loading(damage, words, whole, tmp_path):
     text = damage(whole)
     assert text != whole, "nothing is damaged"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=rf"run\.json: .*({words})"):
+    with pytest.raises(InputError, match=rf"run\.json is no saved .*{words}"):
         Optimizer.load(path)
 
 
@@ -184,7 +184,7 @@ def test_every_entry_is_missed(whole, tmp_path):
 
 
 def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(InputError, match="not a saved optimisation"):
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
         Optimizer.load(tmp_path)
 
 

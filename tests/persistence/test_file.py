@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -122,7 +123,7 @@ def test_every_truncation_and_every_flipped_bit_is_refused(written, tmp_path):
     for place in places:
         changed = bytearray(written)
         changed[place] ^= 1 << int(rng.integers(8))
-        refused(bytes(changed), tmp_path, "(no|a) saved model")
+        refused(bytes(changed), tmp_path, "no saved model")
 
 
 def forged(written, change):
@@ -134,9 +135,9 @@ def forged(written, change):
     with zipfile.ZipFile(held, "w", method) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
-        archive.comment = saved._MAGIC + b"0" * 64
+        archive.comment = b"qpruntime-model sha256 " + b"0" * 64
     data = held.getvalue()[:-64]
-    return data + saved.hashlib.sha256(data).hexdigest().encode()
+    return data + hashlib.sha256(data).hexdigest().encode()
 
 
 def in_document(**changes):
@@ -178,9 +179,9 @@ def an_object(name, *arguments, state=None, kind="object"):
 
 HOSTILE = {
     "a newer format": (in_document(format=2), "newer qpruntime, this one reads 1: update"),
-    "another format": (in_document(format="x"), "a document of format"),
-    "no format": (lambda m: m.update({"model.json": b"[]"}), "without a format"),
-    "no JSON": (lambda m: m.update({"model.json": b"{"}), "JSONDecodeError"),
+    "another format": (in_document(format="x"), "document is of format"),
+    "no format": (lambda m: m.update({"model.json": b"[]"}), "not a JSON object"),
+    "no JSON": (lambda m: m.update({"model.json": b"{"}), "no saved model"),
     "nested without end": (deep, "no saved model"),
     "more arrays": (in_document(arrays=99), "and a document of 99"),
     "fewer arrays": (in_document(arrays=0), "and a document of 0"),

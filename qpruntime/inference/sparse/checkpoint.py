@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import re
-import stat
 import time
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime._atomic_file import write_whole
+from qpruntime._atomic_file import open_regular
+from qpruntime._sealed_file import DamagedFile, array_from, damage_named, read_sealed, write_sealed
 from qpruntime._typing import Array
 from qpruntime._validation import path_of
 from qpruntime.errors import ConvergenceWarning, InputError, warn
@@ -34,7 +32,6 @@ __all__ = [
     "EVERY",
     "FORMAT",
     "Checkpoint",
-    "DamagedFile",
     "SitesFile",
     "array_of",
     "digest",
@@ -48,6 +45,8 @@ __all__ = [
 
 #: Shortest time between two checkpoints, in seconds.
 EVERY = 30.0
+# Kind of sealed file.
+_KIND = "checkpoint"
 # Number of characters of a difference in messages.
 _MAX_SHOWN = 400
 
@@ -105,27 +104,10 @@ class Checkpoint:
                 )
         return arrays
 
-    @contextlib.contextmanager
-    def understood(self) -> Iterator[None]:
+    def understood(self) -> contextlib.AbstractContextManager[None]:
         """Turn errors raised inside into an `InputError` that names the file."""
-        try:
-            yield
-        except InputError:
-            raise
-        # These follow from wrong types, missing names, numbers out of range and endless nesting.
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ) as error:
-            words = str(error) or type(error).__name__
-            raise InputError(
-                f"{self.path} is no checkpoint, or damaged: {words}; remove it, or name another "
-                "file"
-            ) from error
+        remedy = "remove it, or name another file"
+        return damage_named(self.path, "checkpoint", remedy, InputError)
 
     def hint(self, again: str = "call again") -> str:
         """Return words on how to resume from the file, if there is one."""
@@ -188,22 +170,11 @@ def _problem(engine: Engine) -> dict[str, str]:
 
 
 # --- Sealed file of named arrays
-#
-# The seal is a hash of all names, types, shapes and numbers. It detects accidents, but no deception
-# because anybody can compute it.
-
-_SEAL = "seal"
-
-
-class DamagedFile(ValueError):
-    """Error of a file that `write_arrays` did not write; the message is a clause about the file."""
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     """Write arrays atomically, or raise `InputError` and leave an existing file unchanged."""
-    sealed: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    sealed[_SEAL] = np.array(_seal_of(sealed))
-    write_whole(path, lambda file: np.savez(file, **sealed))
+    write_sealed(path, _KIND, {name: np.asarray(value) for name, value in arrays.items()})
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -212,48 +183,13 @@ def read_arrays(path: Path) -> dict[str, Any]:
     Raises
     ------
     DamagedFile
-        If the file is of another kind, or a significant byte was changed.
+        If the file is of another kind, or a byte was changed.
+    OSError
+        If it cannot be opened.
     """
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise DamagedFile("it is no file")
-        arrays = _read_members(path)
-    except DamagedFile:
-        raise
-    except Exception as error:  # zipfile and NumPy raise many errors for damaged bytes
-        words = str(error) or type(error).__name__
-        raise DamagedFile(f"it cannot be read: {words}") from error
-    seal = arrays.pop(_SEAL, None)
-    if seal is None or str(seal) != _seal_of(arrays):
-        raise DamagedFile("its content was changed, or is not from this version")
-    return arrays
-
-
-def _read_members(path: Path) -> dict[str, Any]:
-    """Return the arrays of a zip file of plain arrays by name."""
-    arrays: dict[str, Any] = {}
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as file:
-        for member in file.infolist():
-            # Compressed members are refused, so that a small file cannot fill the memory.
-            if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
-                raise DamagedFile("it is no file of plain arrays")
-            name = member.filename.removesuffix(".npy")
-            if name in arrays:
-                raise DamagedFile(f"it has {name!r} twice")
-            content = io.BytesIO(file.read(member))
-            arrays[name] = np.lib.format.read_array(content, allow_pickle=False)
-    return arrays
-
-
-def _seal_of(arrays: Mapping[str, Any]) -> str:
-    """Return the hash of all arrays and their names."""
-    sha256 = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        sha256.update(f"{name} {array.dtype.str} {np.shape(arrays[name])} ".encode())
-        sha256.update(array.tobytes())
-    return sha256.hexdigest()
+    with open_regular(path) as file:
+        members = read_sealed(file, _KIND)
+    return {name.removesuffix(".npy"): array_from(content) for name, content in members.items()}
 
 
 def array_of(arrays: Mapping[str, Any], name: str, *shape: int | None) -> Array:

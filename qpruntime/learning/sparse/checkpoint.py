@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from qpruntime._atomic_file import remove_parts
+from qpruntime._sealed_file import DamagedFile
 from qpruntime._typing import Array
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import (
     FORMAT,
     Checkpoint,
-    DamagedFile,
     array_of,
     digest,
     kernel_words,
