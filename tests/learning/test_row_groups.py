@@ -57,6 +57,18 @@ def test_judges_share_no_group_with_what_is_learnt(classes):
     assert np.unique(order).size == order.size
 
 
+@pytest.mark.parametrize("classes", [False, True])
+def test_training_rows_have_large_groups_in_proportion(classes):
+    """Rows that lack their one number share few groups: 210 of 3000 rows in six groups here."""
+    groups = np.concatenate([np.arange(2790), np.repeat(np.arange(2790, 2796), 35)])
+    strata = (groups % 3 == 0).astype(float) if classes else None
+    for seed in range(20):
+        subsets = split_rows(3000, strata, np.random.default_rng(seed), groups=groups)
+        for rung in subsets.rungs:
+            large = np.sum(groups[subsets.order[:rung]] >= 2790)
+            assert abs(large - 210 * rung / 3000) <= 70  # a group more or less, of each class
+
+
 def test_loo_of_copies_is_warned_of():
     rng = np.random.default_rng(6)
     X, y = np.tile(rng.normal(size=(15, 2)), (2, 1)), np.tile(rng.integers(0, 2, 15), 2)

@@ -343,9 +343,15 @@ def split_rows(
 def _group_order(
     groups: NDArray[np.intp], strata: Array | None, rng: np.random.Generator
 ) -> NDArray[np.intp]:
-    """Return row indices group by group, with the classes of the groups' first rows spread."""
-    first = np.unique(groups, return_index=True)[1]
-    order = rng.permutation(first.size) if strata is None else _stratified_order(strata[first], rng)
+    """Return row indices group by group.
+
+    Leading parts have groups of all sizes, and of all classes of the first row, in proportion.
+    """
+    _, first, rows = np.unique(groups, return_index=True, return_counts=True)
+    log_size = np.log2(rows).astype(np.intp)
+    classes = np.zeros_like(first) if strata is None else strata[first]
+    kinds = np.unique(np.column_stack([classes, log_size]), axis=0, return_inverse=True)[1]
+    order = _stratified_order(np.ravel(kinds), rng)
     position = np.empty(first.size)
     position[order] = np.arange(first.size)
     return np.argsort(position[groups], kind="stable")
