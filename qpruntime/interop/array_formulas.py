@@ -109,7 +109,10 @@ class Poisson(Form):
 
     def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
         ops, s2 = self.ops, sigma * sigma
-        b2 = mu * mu / (s2 * (1.0 + 2.0 * s2))
+        # The ratio is 1 to the bit from here on, and slopes beyond would overflow.
+        far = 1e6 * ops.sqrt(1.0 + y)
+        b = ops.minimum(ops.abs(mu) / (sigma * ops.sqrt(1.0 + 2.0 * s2)), far)
+        b2 = b * b
         w2 = b2 * (b2 + 8.0 * y)
         row = ops.minimum(ops.maximum(y - 1.0, 0.0), float(spline.rows - 1))
         two = spline(row, 0.0 * row, ops.log(1.0 + ops.minimum(w2, _W2_STOP) * 0.0625))
@@ -117,7 +120,7 @@ class Poisson(Form):
         single = w2 > _W2_STOP
         b2 = ops.where(single, b2, 1e4 + 0.0 * b2)
         one = one_peak(ops, 2.0 * ops.maximum(y, 1.0), ops.sqrt(b2))
-        return ops.where(y == 0.0, 1.0 + 0.0 * two, ops.where(single, one, two))
+        return ops.where(y == 0.0, 1.0 + 0.0 * mu, ops.where(single, one, two))
 
 
 def by_recursion(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
