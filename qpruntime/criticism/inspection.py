@@ -27,7 +27,7 @@ __all__ = [
     "permutation_importance",
 ]
 
-# --- How predictions depend on one column, the others as they are in rows: averages with bands.
+# --- Partial dependence --------------------------------------------------------------------------
 
 # Values of a column of numbers lie between these quantiles of it.
 _TAILS = 0.05, 0.95
@@ -205,7 +205,7 @@ def _means(model: Any, rows: Any) -> Array:
     return np.asarray(model.predict(rows), dtype=float)
 
 
-# --- What each column is worth to a fitted model: log predictive density lost without it.
+# --- Permutation importance ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -36,7 +36,7 @@ __all__ = [
     "rows_of",
 ]
 
-# --- Several models of the same rows: leave-one-out densities with paired differences.
+# --- Comparison of models ------------------------------------------------------------------------
 
 #: Below so many nats of difference, and so many rows, a normal error of it is not to be relied on.
 _CLOSE, _FEW = 4.0, 100
@@ -183,7 +183,7 @@ def _evidences(model: Any) -> dict[str, float]:
     return {**found, "corrected": corrected.value - scaled, "spread": corrected.spread}
 
 
-# --- Where each observation lies in its leave-one-out predictive distribution.
+# --- Probability integral transforms -------------------------------------------------------------
 
 
 def pit(
@@ -283,7 +283,7 @@ def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:
     return (seen - centre) / unit
 
 
-# --- Leave-one-out log predictive densities of a fitted model, in units of the data.
+# --- Leave-one-out densities ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)

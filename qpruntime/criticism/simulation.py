@@ -31,7 +31,6 @@ __all__ = [
     "observed",
 ]
 
-# --- Calibration by simulation: fit data drawn from a model, and rank what they were drawn from.
 
 #: Rows of a simulation at most, and those whose ranks are kept.
 _ROWS, _KEPT = 300, 30
@@ -187,8 +186,6 @@ def _summed(z: Array, learnt: bool) -> Calibration:
         float(inside.mean()), errors[2], learnt,
     )  # fmt: skip
 
-
-# --- Data drawn from a fitted model: a latent function of its prior, and observations of it.
 
 #: Tries to draw labels of two classes.
 _TRIES = 100

@@ -33,11 +33,6 @@ __all__ = [
     "Graph",
 ]
 
-# --- Effects of areas that resemble their neighbours': intrinsic autoregression, and BYM2.
-#
-# Each connected part of the graph has its own scale and sums to zero; an island has no neighbours
-# to resemble, and is independent with the whole standard deviation (Freni-Sterrantino et al. 2018).
-
 
 @restorable("areas/1")
 class Areas(Term):
@@ -216,7 +211,7 @@ class AreasBlock(EffectBlock):
         return found | ({"phi": float(self._shares(theta)[0])} if self.mixed else {})
 
 
-# --- Neighbours of areas: as a matrix, as a mapping, or as pairs.
+# --- Adjacency graphs ----------------------------------------------------------------------------
 
 
 @restorable("graph/1")

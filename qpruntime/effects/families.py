@@ -296,10 +296,7 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
     return found
 
 
-# --- Observations yet to come: their distribution functions and quantiles, for every family.
-#
-# The latent value is a mixture of normals, a node of the hyper-parameters each. Counts have their
-# own sums, in `qpruntime.predictive.density`.
+# --- Distribution functions and quantiles of new observations ------------------------------------
 
 
 def discrete(family: ObservationFamily, likelihood: Likelihood) -> bool:

@@ -136,8 +136,6 @@ def laplacian_log_det(R: sparse.csc_array) -> float:
     return float(np.log(diagonal).sum() + np.log(R.shape[0]))
 
 
-# --- log |k C + G| of finite elements, and its slope by log k.
-
 #: Nodes up to which eigenvalues are taken, once.
 _MOST_DENSE = 800
 

@@ -31,7 +31,7 @@ __all__ = [
     "single_rows",
 ]
 
-# --- What is known to be off in a fitted model, in sentences.
+# --- Model checks --------------------------------------------------------------------------------
 
 # Log evidence that a deviation has to gain over 0, for the data to ask for it.
 _GAIN = 1.0
@@ -126,7 +126,7 @@ def findings(objective: EffectsObjective, mode: ObjectiveValue) -> list[str]:
     return said
 
 
-# --- Rows and groups of rows predicted from all others, with hyper-parameters integrated.
+# --- Leave-one-out and leave-group-out densities -------------------------------------------------
 
 #: Nodes at which rows are told apart that are one site.
 _X, _W = hermegauss(64)

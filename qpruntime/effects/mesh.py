@@ -162,10 +162,7 @@ class Mesh:
         return np.asarray(cKDTree(self.nodes).query(points)[1])
 
 
-# --- Making meshes: a triangular lattice inside, a coarser one around it, and edges along coasts.
-#
-# Triangulated by Delaunay's rule. Edges of a coast that it lacks are halved until they are there
-# (Ruppert 1995), and what lies in water is left out.
+# --- Making a mesh -------------------------------------------------------------------------------
 
 # Nodes across the larger extent of the points, by default.
 _ACROSS = 30
@@ -394,7 +391,7 @@ def _poor(nodes: Array, triangles: Any, land: Array, coasts: list[Array], border
     return centre[kept_rows]
 
 
-# --- Polygons of coasts: their corners checked, their edges divided, and what is inside.
+# --- Polygons of coasts --------------------------------------------------------------------------
 
 
 def corners_of(polygon: ArrayLike, name: str) -> Array:

@@ -31,7 +31,6 @@ __all__ = [
     "ObjectiveValue",
 ]
 
-# --- Log evidence of hyper-parameters, with exact slopes, and log prior; sites stay warm.
 
 #: Of the distance to the nearest hyper-parameters that are known, what a search leaves of the
 #: sites' changes; and the most of them.
@@ -225,7 +224,7 @@ class EffectsObjective:
         return log_z.sum(axis=1)
 
 
-# --- Blocks side by side: one design, one precision on one pattern, one theta.
+# --- Assembly of blocks --------------------------------------------------------------------------
 
 
 @restorable("assembly/1")

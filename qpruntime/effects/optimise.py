@@ -30,11 +30,7 @@ __all__ = [
     "window",
 ]
 
-# --- Where the search of a large field's hyper-parameters starts: the mode in a window of its rows.
-#
-# Rows next to each other, on a mesh as fine as the whole one, tell the range and the deviation of a
-# field nearly as well as all of them, where a sample spread over the plane would not see what is
-# nearer than its points. A start is all that is taken of it.
+# --- Starting values of a large field, from a window of its rows ---------------------------------
 
 #: Nodes above which a field has a window, and about how many are in it; rows of it.
 _MANY, _NODES, _ROWS = 20_000, 10_000, (2000, 20_000)
@@ -81,12 +77,7 @@ def _within(term: Term, known: dict[str, Any]) -> Term:
     )  # fmt: skip
 
 
-# --- Maximum likelihood: hyper-parameters where coefficients are maximised with them, not
-# integrated.
-#
-# The evidence with coefficients moved into the offsets has their slope as well, X' times the slopes
-# by the offsets. Both are searched together, each coefficient in units of what the posterior at the
-# start leaves of it.
+# --- Maximum likelihood --------------------------------------------------------------------------
 
 
 def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
@@ -136,7 +127,7 @@ def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
     return Mode(evaluation, int(result.nit), bool(result.success), str(result.message))
 
 
-# --- The mode of the hyper-parameters: L-BFGS-B on log evidence and log prior.
+# --- Posterior mode ------------------------------------------------------------------------------
 
 
 class Mode(NamedTuple):
@@ -194,10 +185,7 @@ def maximise(objective: EffectsObjective, prior: bool = True, max_iterations: in
     return Mode(end, int(result.nit), bool(result.success), str(result.message))
 
 
-# --- How sharply the evidence knows each hyper-parameter: the units of a search.
-#
-# Two groups of 20 000 and 1000 levels know their deviations by curvatures that differ twentyfold. A
-# search in units of their roots needs no steps to find that out.
+# --- Curvature of the evidence: the units of a search --------------------------------------------
 
 #: Step of differences of slopes: relative errors of the curvature of about 1e-4.
 _STEP = 1e-2
@@ -246,8 +234,6 @@ def curvatures(objective: EffectsObjective, one: ObjectiveValue) -> Array:
             k += 1
     return found
 
-
-# --- The search of a maximum in units of what is known of each number: L-BFGS-B.
 
 # A slope below this for each posterior standard deviation is none, and a gain of the log density:
 # the step before was of .005 such deviations then, and what would follow is smaller by far.

@@ -37,7 +37,6 @@ __all__ = [
     "weighted_quantiles",
 ]
 
-# --- What a fitted model says: coefficients, effects, expected observations, intervals.
 
 _USUAL = (0.025, 0.5, 0.975)
 #: Rows up to which coefficients are profiled by default.
@@ -363,7 +362,7 @@ def _numbers(mixture: Any, q: Array) -> Array:
     return np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0)), mixture.quantiles(q)])
 
 
-# --- Tables of what is inferred: names, means, standard deviations, quantiles.
+# --- Tables --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -434,10 +433,7 @@ def weighted_quantiles(values: Array, weights: Array, q: Array) -> Array:
     return np.interp(q, middle, values[order])
 
 
-# --- Effects whose densities are corrected, mixed over nodes of hyper-parameters.
-#
-# EP's marginals are normal. Of few rows an effect's density is skew, and what the rows of its own
-# level leave of it is known better than by a normal: the corrections of `Posterior.marginals`.
+# --- Corrected marginals, averaged over hyper-parameters -----------------------------------------
 
 
 class MarginalMixture(NamedTuple):
@@ -573,12 +569,6 @@ def _evidence(posterior: PrecisionPosterior) -> float:
         return posterior.log_evidence
     return posterior.corrected_evidence().value
 
-
-# --- Coefficients whose densities are profiled, with hyper-parameters integrated.
-#
-# The corrected evidence is profiled at the mode of the hyper-parameters, which says how the density
-# differs from EP's normal there. In units of EP's mean and standard deviation that difference is
-# taken to be the same at every node.
 
 # Levels at which the profile's quantiles are taken, and bisections of the mixture's.
 _LEVELS = 401

@@ -33,8 +33,6 @@ __all__ = [
     "forecasts",
 ]
 
-# --- Walks beyond their last value: weights of the last values, and the variance of what is new.
-
 
 def forecasts(taps: Array, beyond: Array, count: int) -> tuple[Array, Array]:
     """Continue sequences whose filtered values are independent with variance 1.
@@ -85,8 +83,6 @@ def forecasts(taps: Array, beyond: Array, count: int) -> tuple[Array, Array]:
         variance[k] = float((((1.0 - w) * now + w * then) ** 2).sum())
     return weights, variance
 
-
-# --- What a fit keeps: design, data, and EP's sites at every node of the hyper-parameters.
 
 #: Operations of a factor that the fit has allowed.
 _ANY = 1e300
@@ -237,9 +233,6 @@ def _sites_of_rows(one: ObjectiveValue) -> NDArray[np.int32] | None:
     found = own.size + np.arange(seen.n)
     found[slice(None) if seen.kept is None else seen.kept] = own
     return np.asarray(found, dtype=np.int32)
-
-
-# --- The posterior at one node of the hyper-parameters, made of its sites by one factorisation.
 
 
 class Node:

@@ -33,11 +33,6 @@ __all__ = [
     "precision_of",
 ]
 
-# --- What one part of the predictor has to say: the contract of blocks.
-#
-# A term, as a user writes it, only stores what it is given; bound to data it becomes a block. A
-# block has columns for rows of data and a precision for its effects, on a pattern that does not
-# change. Inference sees nothing else: eta = offset + A x, x ~ N(0, Q(theta)^-1) with C x = 0.
 
 #: Bounds of the logarithm of a standard deviation: the evidence is flat below, and no posterior
 #: follows what is above in double precision.
@@ -143,7 +138,7 @@ class EffectBlock(ABC):
         return [self.pattern.matrix(one) for one in self.entries(theta)[1]]
 
 
-# --- Places of the entries of a symmetric sparse matrix, made once; only its values follow theta.
+# --- Sparsity patterns of precisions -------------------------------------------------------------
 
 
 @restorable("effects-pattern/1")
@@ -225,11 +220,7 @@ def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
     return BlockPattern(np.concatenate(rows), np.concatenate(columns), int(starts[-1]))
 
 
-# --- Covariances S = D R D of the d numbers of a group, by free parameters.
-#
-# theta: d logarithms of standard deviations, then d (d - 1)/2 inverse hyperbolic tangents of
-# partial correlations, by rows of the Cholesky factor of R. Their joint density that is uniform
-# over R is that of Lewandowski, Kurowicka & Joe (2009).
+# --- Covariances S = D R D of the d random effects of a group ------------------------------------
 
 # Of complex steps, whose derivatives have no cancellation.
 _STEP = 1e-30
@@ -292,11 +283,7 @@ def log_prior_of_partials(t: Array, d: int) -> tuple[float, Array]:
     return float((-2.0 * power * log_cosh).sum()), -2.0 * power * np.tanh(t)
 
 
-# --- Priors of hyper-parameters, as log densities of theta with their slopes.
-#
-# Penalised complexity (Simpson et al. 2017): a deviation is exponential, and a range in the plane
-# is such that its inverse is (Fuglstad et al. 2019). theta has logarithms, whose Jacobian is part
-# of these densities.
+# --- Priors of hyper-parameters, as log densities of theta with their slopes ---------------------
 
 #: P(sd > 3) = .01.
 DEVIATION = (3.0, 0.01)

@@ -41,7 +41,7 @@ __all__ = [
     "to_integrate",
 ]
 
-# --- Class probabilities and intervals of a classifier, averaged over hyper-parameters.
+# --- Class probabilities and intervals -----------------------------------------------------------
 
 
 def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
@@ -68,9 +68,6 @@ def mixed_normals(model: Any, points: Array, level: float) -> Array:
     return Mixture(mean, variance, weights).quantiles(central_levels(level))
 
 
-# --- Quantiles of observations, averaged over hyper-parameters that were integrated.
-
-
 def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:
     """Quantiles (T, Q) of an observation at validated points, in units of y."""
     ((weights, models),) = nodes_of(model)
@@ -89,10 +86,7 @@ def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> A
     return np.asarray(centre + unit * quantiles)
 
 
-# --- Predictions averaged over hyper-parameters that were integrated: models at nodes, and means.
-#
-# A model at a node is the fitted one with what belongs to the node in place of what belongs to the
-# mode, so that it predicts by the same code.
+# --- Models at the nodes of the hyper-parameters -------------------------------------------------
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")

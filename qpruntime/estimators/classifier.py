@@ -64,8 +64,6 @@ __all__ = [
     "statements",
 ]
 
-# --- scikit-learn classifier over `infer`: data and labels in, class probabilities out.
-
 
 class _ClassifierAttributes(GPEstimator):
     """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
@@ -524,13 +522,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         return None if self._likelihood_ else fitted_table(self)
 
 
-# --- Probabilities of K classes from K processes, each of one class against the rest.
-#
-# By process c a row is of class c with probability p_c. Scaled to sum to 1, what the others say of
-# not being theirs is left out. Given that exactly one of K independent statements is true, class c
-# has probability p_c/(1 - p_c), up to scale: that counts as K statements what is partly one.
-# Between the two lies p_c/(1 - p_c)^b, and b is learnt from what the processes say of their own
-# rows, each left out: no label is held back, and it is one number.
+# --- One-vs-rest probabilities -------------------------------------------------------------------
 
 #: Rows that are left out, at most: enough for one number.
 _ROWS = 2000

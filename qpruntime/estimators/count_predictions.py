@@ -41,7 +41,6 @@ __all__ = [
     "warn_of_tails",
 ]
 
-# --- What regressions of counts say of new points: rates, counts, quantiles, probabilities.
 
 Counts = NDArray[np.int64]
 
@@ -315,7 +314,7 @@ class CountPredictions(GPEstimator):
         return self._predicted(points, of_moments, slope, shift, *columns, width=width)
 
 
-# --- Mean rates that no data bear out: those of e^f, which the tail of f makes.
+# --- Mean rates that the tail of f makes, and not the data ---------------------------------------
 
 # Means so many times above every rate observed are no extrapolation that anyone means.
 _BEYOND = 1000.0

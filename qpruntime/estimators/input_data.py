@@ -61,7 +61,7 @@ __all__ = [
     "with_table",
 ]
 
-# --- Labels of classes: which there are, and the signs of each class against the rest.
+# --- Class labels --------------------------------------------------------------------------------
 
 
 def check_labels(labels: NDArray[Any]) -> None:
@@ -125,7 +125,7 @@ def _no_classes(likelihood: Likelihood) -> InputError:
     )
 
 
-# --- Data that users hand to estimators: rows, targets and weights, checked.
+# --- Rows, targets and weights -------------------------------------------------------------------
 
 # Sums of squares of larger numbers overflow.
 _LARGEST = 1e150
@@ -310,7 +310,7 @@ def _whole(model: Any, X: Any) -> bool:
     return model.inducing is None
 
 
-# --- Tables that users hand to estimators: their columns by name, as numbers and levels.
+# --- Data frames ---------------------------------------------------------------------------------
 
 # Of more rows so many, evenly spaced, say what the middle of a column is.
 _ROWS = 20_000

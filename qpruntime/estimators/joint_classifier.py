@@ -54,13 +54,7 @@ __all__ = [
     "tempered",
 ]
 
-# --- How sure a joint model of classes is to be: one exponent on its probabilities, by rows left
-# out.
-#
-# The kernel that makes the evidence of all classes highest may leave probabilities too low, as it
-# does on written digits: the posterior of ten functions under one kernel is wide. p_c^a, scaled to
-# sum to 1, is as sure as the model is right about its own rows, each left out: no label is held
-# back, and it is one number.
+# --- Temperature scaling -------------------------------------------------------------------------
 
 #: Rows that are left out, at most: enough for one number.
 _ROWS = 1000
@@ -136,7 +130,7 @@ def exponent_of(
     return exponents(log_p[sound], codes[some], None if labels is None else labels[some])[1]
 
 
-# --- `multi_class="joint"` of the classifier: one model of all classes, fitted and asked.
+# --- Joint model of all classes ------------------------------------------------------------------
 
 #: Draws of the latent values of a point for intervals, and their seed.
 _DRAWS, _SEED = 2000, 0
@@ -345,7 +339,7 @@ def given_latent(f: Array) -> Array:
     return found
 
 
-# --- Joint classes of many rows: a kernel that is learnt from some of them, and inducing points.
+# --- Joint model with inducing points ------------------------------------------------------------
 
 # Points of each class by default: of all classes together so many, within these bounds.
 _TOGETHER, _FEWEST, _MOST = 1000, 50, 200

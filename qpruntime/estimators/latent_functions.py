@@ -28,10 +28,7 @@ __all__ = [
     "parts_of_sum",
 ]
 
-# --- The parts of a latent function whose kernel is a sum: each is a Gaussian process of its own.
-#
-# With K = K_1 + ... + K_k and rows that observe f, the part j at points has the prior covariances
-# K_j(points, rows) with what was observed: its posterior is a prediction of the one that there is.
+# --- Additive components -------------------------------------------------------------------------
 
 
 class Components(NamedTuple):
@@ -130,16 +127,7 @@ class _Middle:
         return part.posterior.predict(crossed - self.crossed, np.maximum(variance, 0.0), mean=0.0)
 
 
-# --- Functions drawn from the posterior of a fitted model, which can be evaluated anywhere.
-#
-# By Matheron's rule a draw p of the prior becomes one of the posterior by an update that needs p at
-# the data alone: with sites of precision T, root = T^(1/2) and B = I + root K root,
-#
-#     f(x) = m(x) + p(x) - k(x) root B^-1 (root p + z),    z ~ N(0, I),
-#
-# m the posterior mean. It has the covariance K - K root B^-1 root K of the posterior exactly.
-# Precisions below zero widen what the others leave. Inducing inputs have the same in their
-# features.
+# --- Sample paths --------------------------------------------------------------------------------
 
 #: Pairs of cosine and sine of the prior.
 FEATURES = 2000

@@ -27,7 +27,7 @@ __all__ = [
     "robust_std",
 ]
 
-# --- Student-t noise of a robust regression: the spread of the targets, and where noise begins.
+# --- Student-t noise -----------------------------------------------------------------------------
 
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826022185056018
@@ -116,11 +116,7 @@ def robust_std(y: Array, weights: Array | None) -> float:
     return spread if spread > 0.0 else 1.0
 
 
-# --- Where a latent function begins: its mean and spread if rows had nothing to do with each other.
-#
-# Then each observation has the normaliser Z(mean, spread) of its likelihood, and the two numbers
-# with the highest product of them are about where f is and how much it varies: whatever the link
-# is.
+# --- Prior mean and spread of the latent function ------------------------------------------------
 
 # Rows that are looked at, evaluations at most, and how far spreads may go from the best of a few.
 _ROWS, _EVALUATIONS, _SPREAD_FACTOR = 150, 60, 5.0
@@ -196,7 +192,7 @@ def _spread(projector: Projector, y: Array) -> float:
     return 0.0 if projector.likelihood.rows is not None else float(np.std(y))
 
 
-# --- Parameters of likelihoods that estimators learn: which, between what, and in which units.
+# --- Learnt parameters and their bounds ----------------------------------------------------------
 
 # Between what parameters are learnt where nothing is said: so many times less and more than at
 # first; degrees of freedom, of which few have no variance and many are normal.

@@ -60,7 +60,6 @@ __all__ = [
     "log_exposures",
 ]
 
-# --- What regressors with a likelihood that learns have in common: fits, quantiles, draws.
 
 Bounds = tuple[float, float] | str
 
@@ -294,9 +293,6 @@ class LikelihoodRegressor(GPEstimator):
             return drawn(LikelihoodRegressor._sample_at, self, X, whole(n, "n", 1), rng, rows)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng, rows)
-
-
-# --- Observations of more than one unit: exposures of counts and positive numbers, trials.
 
 
 class ExposedRegressor(LikelihoodRegressor):

@@ -43,8 +43,6 @@ __all__ = [
     "won",
 ]
 
-# --- Utilities of a fitted model at any points, and what only their differences tell.
-
 
 @dataclass(frozen=True)
 class Utilities:
@@ -139,12 +137,7 @@ class Utilities:
         return [(some, self._items_at(points[some[0]])) for some in rows]
 
 
-# --- Choices of one among several: what is seen of utilities, and probabilities of each.
-#
-# Item i of those shown is chosen if f_i + e_i is the largest, for independent normal e of variance
-# 1/2: of two it is a comparison with noise of variance 1. Given u = sqrt(2) e of the chosen one, a
-# unit normal, the others are below it with probabilities Phi(sqrt(2) (f_chosen - f_j) + u): a site
-# for each along its functional of f and u. Their product, integrated over u, is the likelihood.
+# --- Choices of one among several ----------------------------------------------------------------
 
 _SCALE = math.sqrt(2.0)
 
@@ -245,7 +238,7 @@ def probabilities_of(mean: Array, covariance: Array) -> Array:
     return np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
 
 
-# --- Comparisons of two items: who they are, who won, and the operator that they see utilities by.
+# --- Comparisons of two items --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

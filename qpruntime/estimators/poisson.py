@@ -54,7 +54,6 @@ __all__ = [
     "judged",
 ]
 
-# --- Regression of counts over `infer`: rates, counts, quantiles and probabilities out.
 
 Counts = NDArray[np.int64]
 
@@ -352,12 +351,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         return tags
 
 
-# --- Whether counts vary more than Poisson ones: looked at, then judged by evidence.
-#
-# A Gaussian process that is told that counts are Poisson explains whatever else varies by a rough
-# rate: its length-scale shrinks until no row tells anything about another one. Before a fit some
-# rows are compared with their nearest neighbours; where these differ by more than Poisson counts
-# do, by the rate or by their noise, both likelihoods are fitted to some rows.
+# --- Test for overdispersion ---------------------------------------------------------------------
 
 #: Between what a dispersion is learnt. The lower end has counts with a million of zeros for every
 #: other; at the upper one a count of 1000 is Poisson but for .05 % of its variance.

@@ -38,7 +38,7 @@ __all__ = [
     "prior_mean",
 ]
 
-# --- The prior mean of a rate's latent function: given, or that of the mean rate.
+# --- Prior mean of a rate ------------------------------------------------------------------------
 
 
 def prior_mean(
@@ -87,7 +87,7 @@ def _given(value: Any, link: RateLink) -> float:
     return mean
 
 
-# --- Predictions of other estimators as latent values: of classes, of rates, of numbers.
+# --- Predictions of other estimators on the latent scale -----------------------------------------
 
 # Probabilities are taken to be so far from 0 and 1 at least: leaves of trees say 0.
 _SURE = 1e-5
@@ -159,12 +159,7 @@ def _predicted(model: Any, X: Array) -> Array:
     return found
 
 
-# --- A prior mean of f from any estimator: cross-fitted scores on the latent scale, times a slope.
-#
-# The estimator is fitted to all folds but one in turn, and scores the rows of that one: what the
-# Gaussian process is trained on is what new rows get, and not how well training rows are learnt by
-# heart. New rows take the mean score of the estimators of all folds. Rows of one group, by default
-# those with equal features, are in one fold: an estimator would know a copy by heart.
+# --- Cross-fitting -------------------------------------------------------------------------------
 
 #: Fewer rows are not divided.
 FEWEST = 20

@@ -45,7 +45,7 @@ __all__ = [
     "with_mean",
 ]
 
-# --- Whether a prior mean by another estimator is taken: as asked for, or as rows left out say.
+# --- Selection on held-out rows ------------------------------------------------------------------
 
 _LOG = logging.getLogger("qpruntime")
 
@@ -183,12 +183,7 @@ def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp], groups: RowGroups) ->
     return found
 
 
-# --- How much of a prior mean to believe beside a Gaussian process: its slope by the evidence.
-#
-# Alone a score is worth what it says of the observations; beside a process that learns the same it
-# is worth less, and more where the process takes noise off it. So few rows are fitted densely, and
-# the slope is where the evidence is highest under the kernel that was found; twice, for that moves
-# it.
+# --- Coefficient of the prior mean, by the evidence ----------------------------------------------
 
 Train = Callable[[Sequence[Data], Settings, np.random.Generator], tuple[list[Fit], Choice | None]]
 

@@ -119,9 +119,7 @@ def one_or_columns(items: Sequence[Array]) -> Array:
     return items[0] if len(items) == 1 else np.column_stack(items)
 
 
-# --- Fits happen whole or not at all: `fit` works on a draft, which is taken over at its end.
-#
-# What ends a fit early, Ctrl-C included, leaves the model as it was.
+# --- Atomic fits: `fit` works on a draft, which is taken over at its end -------------------------
 
 Model = TypeVar("Model")
 

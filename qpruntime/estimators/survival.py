@@ -32,7 +32,6 @@ __all__ = [
     "spans_of",
 ]
 
-# --- Times until an event over `infer`, of which some are censored: survival curves and quantiles.
 
 TIMES = ("weibull", "log-logistic", "log-normal")
 
@@ -230,8 +229,6 @@ class GPSurvival(LikelihoodRegressor):
         return concordance(known, found, weights)
 
 
-# --- Concordance of predicted times with observed ones: Harrell's C, for any censoring.
-
 # Pairs at a time.
 _BLOCK = 4_000_000
 
@@ -274,7 +271,7 @@ def concordance(spans: Array, predicted: Array, weights: Array | None = None) ->
     return right / total
 
 
-# --- Times as people have them, as spans that they are known to lie in.
+# --- Times and events as intervals ---------------------------------------------------------------
 
 
 def spans_of(y: Any, event: ArrayLike | None) -> Array:

@@ -45,11 +45,7 @@ __all__ = [
     "with_inducing",
 ]
 
-# --- `partial_fit` of the estimators: rows that come in parts, each seen once, with inducing
-# points.
-#
-# Kernel, noise and inducing points are those of the first part; every later one adds its sites
-# (`SparsePosterior.extend`).
+# --- Rows that come in parts, each seen once, with inducing points -------------------------------
 
 
 class NoParts(InputError, AttributeError):
@@ -130,7 +126,7 @@ def extended(
     }
 
 
-# --- The table of a fit, which a fitted model keeps to: found again by its hash, also unpickled.
+# --- The table of a fit, found again by its hash -------------------------------------------------
 
 
 def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
@@ -176,7 +172,7 @@ def _path_or_none(table: Any) -> str | None:
     return str(os.fspath(table))
 
 
-# --- Training one process after the other, by default in units of each feature's spread.
+# --- Training in units of each feature's spread --------------------------------------------------
 
 
 def train_all(

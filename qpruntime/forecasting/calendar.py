@@ -27,7 +27,6 @@ __all__ = [
     "zone_of",
 ]
 
-# --- The clock of a series: times as steps from its first, and the times of steps to come.
 
 #: Times agree with whole steps to this share of one.
 _CLOSE = 1e-6
@@ -236,7 +235,7 @@ def _said(value: float, dates: bool) -> str:
     return str(np.int64(value).astype(MICROSECOND))[:19] if dates else f"{value:g}"
 
 
-# --- Dates as numbers of months or of working days, and back; dates are microseconds since 1970.
+# --- Months and working days as numbers; dates are microseconds since 1970 -----------------------
 
 _DAY_LENGTH = 86_400_000_000.0
 _SHORTEST_MONTH = 27.5
@@ -312,7 +311,7 @@ def of_working_days(numbers: Array) -> NDArray[Any]:
     return np.asarray(days.astype(MICROSECOND))
 
 
-# --- Times of a series as numbers: numbers, dates of any library, dates with a time zone.
+# --- Reading times -------------------------------------------------------------------------------
 
 #: Units of dates: microseconds since 1970.
 MICROSECOND = "datetime64[us]"

@@ -26,7 +26,7 @@ __all__ = [
     "values_of",
 ]
 
-# --- Which families a forecaster has, and how their likelihoods are learnt.
+# --- Likelihoods ---------------------------------------------------------------------------------
 
 #: Counts with a log link, whose exposures shift it.
 COUNTS = ("poisson", "negative-binomial", "zero-inflated", "hurdle")
@@ -89,7 +89,7 @@ def bounds_of(likelihood: Likelihood) -> dict[str, Any]:
     return {p: _LEARNT[p][1] for p in likelihood.parameters if p in _LEARNT}
 
 
-# --- Observations as numbers that a likelihood sees: counts as they are, reals in units of theirs.
+# --- Observations in a likelihood's units --------------------------------------------------------
 
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826

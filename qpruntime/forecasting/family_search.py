@@ -29,7 +29,6 @@ __all__ = [
     "zeros_gain",
 ]
 
-# --- Families wider than the first ones that are tried: more variation, more zeros, heavier tails.
 
 # Residuals vary more than they may by so many standard errors.
 _MORE = 3.0
@@ -115,8 +114,6 @@ def heavy(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     gains = more.model.converged_ and evidence(more, known) > evidence(best, known) + SURE
     return more if gains else best
 
-
-# --- Whether counts have zeros of their own, by counts alone: before a model with them is fitted.
 
 #: Logarithms of dispersions, and of means over that of the positive counts.
 _DISPERSION, _MEAN = (-5.0, 8.0), (-5.0, 1.0)

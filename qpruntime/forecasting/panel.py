@@ -39,7 +39,6 @@ __all__ = [
     "counted",
 ]
 
-# --- How many of many series are done, said on a line of stderr.
 
 #: Seconds between two lines.
 _EVERY = 2.0
@@ -65,9 +64,6 @@ def counted(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int]
         )
 
     yield report
-
-
-# --- Forecasts of all series of a panel: arrays with a row a series, or one long table.
 
 
 class Panels:
@@ -212,8 +208,6 @@ class Panels:
                 own = {"X": parts[key]["X"], "exposure": parts[key]["exposure"]}
             yield k, self.models_[name], own
 
-
-# --- Forecasts of thousands of series in one call, which learn from each other.
 
 #: Hyper-parameters are common from so many series on.
 _FEW = 10

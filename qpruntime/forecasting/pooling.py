@@ -32,7 +32,7 @@ __all__ = [
     "pieces",
 ]
 
-# --- Series fitted one after the other, as one call of an executor.
+# --- Fits of single series, by an executor -------------------------------------------------------
 
 #: Series of one call: on a cluster what it costs to hand one out is shared.
 _PIECE = 20
@@ -95,7 +95,7 @@ def _fitted(
     return own._taken(replace(found, structure=replace(found.structure, learnt=None)))
 
 
-# --- What many series have in common: parts of their models, and hyper-parameters.
+# --- Structure and hyper-parameters shared by all series -----------------------------------------
 
 # A family is that of all if so many of the series have it: a wider one has the narrower as a limit.
 _SHARE = 0.25

@@ -31,7 +31,6 @@ __all__ = [
     "ahead_of",
 ]
 
-# --- What a forecaster's model is made of: columns of its parts, and the model of effects.
 
 #: Steps between knots of the trend at least, and knots at most.
 _SPACING, _KNOTS = 4, 100
@@ -245,7 +244,7 @@ def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
     return Ahead(mixture._replace(mean=moved), own, scale)
 
 
-# --- Hyper-parameters that other series have taught: held fixed, or the centre of a prior.
+# --- Hyper-parameters learnt from other series ---------------------------------------------------
 
 # A prior is never narrower than this: a few series cannot know better.
 _LEAST = 0.1

@@ -45,7 +45,7 @@ __all__ = [
     "seasonal",
 ]
 
-# --- What a series asks for: seasons, a trend, what lasts beside them, a family of observations.
+# --- Trend, seasons and family -------------------------------------------------------------------
 
 
 def choose(options: Any, known: ObservedSeries) -> ChosenStructure:
@@ -208,7 +208,7 @@ def seasonal(y: Array, counts: bool | None = None) -> Array:
     return y if counts else (y - y.min()) ** 2
 
 
-# --- Single observations far from all around them, which may be mistakes: found before any fit.
+# --- Outliers, found before any fit --------------------------------------------------------------
 
 #: Neighbours on either side whose median an observation is compared with, and seasons whose phases
 #: are taken off; they have to occur so often.
@@ -271,7 +271,7 @@ def _medians(z: Array) -> Array:
     return np.asarray(np.nanmedian(windows, axis=1))
 
 
-# --- What lasts beside a trend, as the evidence asks for it: noise, cycles, seasons that drift.
+# --- Noise, cycles and drifting seasons ----------------------------------------------------------
 
 # Residuals correlate if by so many standard errors, of so many pairs.
 _LASTS, _PAIRS = 3.0, 20

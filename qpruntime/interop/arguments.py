@@ -28,8 +28,6 @@ __all__ = [
     "to_power",
 ]
 
-# --- Arguments of certified functions, checked and broadcast, and what kernels say of them.
-
 
 class KernelArguments(NamedTuple):
     """Arguments as kernels take them, of shape (N,), and the shape of the answer.
@@ -121,7 +119,7 @@ def refuse(given: KernelArguments, status: int, i: int) -> None:
         raise_status(status, given.likelihood, given.mu[i], given.sigma[i], given.y[i])
 
 
-# --- Derivatives of log Z in closed form, of likelihoods whose log Z is a function of one number.
+# --- Derivatives of log Z in closed form ---------------------------------------------------------
 
 # Each returns (log Z, d log Z/d mu, d log Z/d sigma).
 

@@ -35,8 +35,6 @@ __all__ = [
     "PortableFunctions",
 ]
 
-# --- The functions of `qpruntime.functions` by one array library, which derives them itself.
-
 
 class PortableFunctions:
     """Functions of one likelihood of the package in plain operations of an array library.
@@ -137,8 +135,6 @@ class PortableFunctions:
         _, d_sigma = self._ops.along(lambda a: function(m, a, label), s)
         return Derivatives(value, d_mu, d_sigma)
 
-
-# --- All likelihoods of the package in plain operations, by name.
 
 FORMS: dict[str, Callable[[Operations, Likelihood], Form]] = {
     "binomial": Binomial,

@@ -38,8 +38,6 @@ __all__ = [
     "t_sums",
 ]
 
-# --- What a likelihood computes in plain operations; each is in a module beside this one.
-
 
 class Form:
     """What one likelihood computes of N(mu, sigma^2) and y, arrays of one shape and type.
@@ -69,8 +67,7 @@ class Form:
         raise NotImplementedError
 
 
-# --- Poisson with the square link in plain operations; formulas of
-# `qpruntime.likelihoods.poisson_square`.
+# --- Poisson with the square link ----------------------------------------------------------------
 
 #: Counts up to here by a recursion, beyond by a sum.
 _RECURSION = 50
@@ -193,7 +190,7 @@ def one_peak(ops: Operations, n: Any, b: Any) -> Any:
     return 1.0 + w * w * total
 
 
-# --- Likelihoods of one bend, by quadrature with as many nodes for every cavity: plain operations.
+# --- Log-concave likelihoods, by quadrature with equally many nodes for every cavity -------------
 
 
 def log_peak(ops: Operations, x: Any) -> Any:
@@ -273,9 +270,7 @@ class NegativeBinomial(_Bent):
         )
 
 
-# --- Likelihoods whose log Z is closed, or one integral of a positive function: plain operations.
-#
-# Formulas are those of `qpruntime.likelihoods`, where their sources stand.
+# --- Likelihoods whose log Z is closed, or one integral of a positive function -------------------
 
 
 class Probit(Form):
@@ -388,7 +383,7 @@ class StudentT(Form):
         return self._constants()[0] - 0.5 * (self.parameters["nu"] + 1.0) * tail
 
 
-# --- Quintic splines of compact tables in plain operations, which any library derives.
+# --- Quintic splines of compact tables -----------------------------------------------------------
 
 
 def _weights(t: Any) -> tuple[Any, ...]:
@@ -441,10 +436,7 @@ class Spline:
         return cell, _weights(at - cell)
 
 
-# --- Student's t in plain operations: a normal whose log precision is integrated over.
-#
-# The rules are those of `qpruntime.likelihoods.student_t` and
-# `qpruntime.interop.derivative_kernels`, with as many nodes for every cavity.
+# --- Student's t, as a normal whose log precision is integrated over -----------------------------
 
 _MIXTURE_NODES, _CUT = 400, 42.0
 
@@ -487,11 +479,7 @@ def t_expected(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any
     return -ops.total(ops.exp(-t) * ops.expm1(e)) * (stop - start) / (_MIXTURE_NODES - 1)
 
 
-# --- Tilted densities of one bend, on nodes that are held while sums over them are derived.
-#
-# A sum over fixed nodes is as smooth in mu and sigma as the integrand; its derivatives, of any
-# order, are the sums of the integrand's. The likelihoods are those of
-# `qpruntime.likelihoods._series_kernels`: a u - n log(1 + e^(u + offset)/n), u = sign f.
+# --- Tilted densities of log-concave likelihoods: nodes are held while sums are differentiated.
 
 #: Nodes, and standard deviations that they reach from the peak, or from the mean.
 _NODES, _REACH, _REACH_MEAN = 400, 9.5, 8.7

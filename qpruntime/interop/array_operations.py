@@ -12,10 +12,6 @@ __all__ = ["MARGIN", "SQRT1_2", "SQRT_2_PI", "Normal", "NumPy", "Operations"]
 
 SQRT1_2, SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
 
-# --- What an array library has to provide, by the names that the formulas here use.
-#
-# `NumPy` is the reference, without derivatives; `qpruntime.jax` and `qpruntime.torch` bring theirs.
-
 
 #: Of exponents to the largest that there is.
 MARGIN = 8.0
@@ -117,14 +113,6 @@ class NumPy(Operations):
     def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
         return value
 
-
-# --- The normal distribution in plain operations: log Phi, and r = phi/Phi with what follows it.
-#
-# With s = r + z and v = 1 - r s, which is the variance of a unit normal cut off at -z,
-#
-#     (log Phi)' = r,    r' = -r s,    s' = v,    v' = r w,    w = s^2 - v,    w' = 2 s v - r w,
-#
-# so that derivatives of any order are these functions again. r, s, v and w do not cancel.
 
 _INV_SQRT_PI, _INV_SQRT_2PI = 1.0 / math.sqrt(math.pi), 1.0 / math.sqrt(2.0 * math.pi)
 #: W. J. Cody's rational forms of erfc (1969), up to 4 and beyond.

@@ -48,10 +48,7 @@ __all__ = [
     "slope_of",
 ]
 
-# --- E log p(y|f) under f ~ N(mean, std^2), where the likelihood does not declare it.
-#
-# Student's t has an integral of one positive function, heaviside has no finite expectation, and any
-# other log density is integrated on panels that are halved until they resolve it.
+# --- Expected log likelihood E log p(y|f) under f ~ N(mean, std^2) -------------------------------
 
 #: Of the trapezoid rule in log t: exp(-pi^2/_STEP) = 1e-17; terms below exp(-_CUT) are left out.
 _STEP, _CUT = 0.25, 40.0
@@ -204,11 +201,7 @@ def integrate_expected(
     return OK
 
 
-# --- Slopes of log p(y|f) in f, of likelihoods that come with the package and are continuous.
-#
-# With them derivatives of log Z are means of the slope under the tilted density, which cancel
-# nothing where a narrow cavity hardly moves. A likelihood without one has its derivatives from
-# moments alone.
+# --- Slopes of log p(y|f) in f -------------------------------------------------------------------
 
 # Each returns (g, c) with d log p/df = g - c f, as `Likelihood.split` does for log p itself.
 
@@ -286,15 +279,7 @@ def slope_of(likelihood: Likelihood) -> Pointer:
     return _SLOPES.get(likelihood.name, NO_SLOPE) if is_own(likelihood) else NO_SLOPE
 
 
-# --- One tilted density integrated for the derivatives of its log Z, moments and sigma*.
-#
-# The nodes are those of `qpruntime.quadrature.adaptive_kernels`. Derivatives in the cavity's mean
-# mu and standard deviation sigma are covariances under the tilted density, c = f - mean:
-#
-#     d sigma*/d mu    = cov(c, A)/sigma^2,        A(f) the integral of Phi^-1(F) up to f,
-#     d sigma*/d sigma = cov((f - mu)^2, A)/sigma^3,
-#
-# because sigma* = int F^-1(u) Phi^-1(u) du. What follows for log Z and the moments is in `derive`.
+# --- Derivatives of log Z, the moments and sigma*, from one tilted density -----------------------
 
 #: What `derive` finds: log Z, mean, standard deviation and sigma*, each with both derivatives.
 BANDS = 12
@@ -468,7 +453,7 @@ def derive(
     return OK
 
 
-# --- Loops over cavities; what they fill in has both derivatives.
+# --- Loops over cavities -------------------------------------------------------------------------
 
 
 @kernel
