@@ -39,7 +39,8 @@ root_doc = "index"
 exclude_patterns = ["_build", "inventories", "gallery", "site", "**/GALLERY_HEADER.rst"]
 # The quick build leaves out what is written about extras that are not installed.
 EXTRAS = {"deep": "optax", "onnx": "onnx", "optuna": "optuna", "sktime": "sktime"}
-if "QP_DOCS_EXAMPLES" in os.environ:
+QUICK = "QP_DOCS_QUICK" in os.environ
+if QUICK:
     absent = [name for name, module in EXTRAS.items() if not find_spec(module)]
     exclude_patterns += [f"api/{name}.rst" for name in absent]
     suppress_warnings = ["toc.excluded"]
@@ -99,7 +100,7 @@ intersphinx_mapping = {
     }.items()
 }
 
-# The quick build runs the examples that this names, a regular expression; others are shown without.
+# The quick build runs one example, which takes a second, and shows the code of the others.
 sphinx_gallery_conf = {
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["auto_gallery"],
@@ -107,7 +108,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     # What is printed is shown, and not what the last line of a cell happens to return.
     "capture_repr": (),
-    "filename_pattern": os.environ.get("QP_DOCS_EXAMPLES", r"plot_"),
+    "filename_pattern": r"plot_05_" if QUICK else r"plot_",
     "ignore_pattern": r"(^|/)(__init__|conftest)\.py",
     "copyfile_regex": r".*\.(csv|npz)",
     "abort_on_example_error": True,

@@ -15,4 +15,4 @@ def whole_site(tmp_path_factory):
     """The folder of all pages; QP_DOCS_SITE names one that is there."""
     if there := os.environ.get("QP_DOCS_SITE"):
         return Path(there).resolve()
-    return built(tmp_path_factory.mktemp("site"), None)
+    return built(tmp_path_factory.mktemp("site"))

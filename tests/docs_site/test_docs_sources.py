@@ -124,7 +124,7 @@ def test_the_configuration_is_read(monkeypatch):
     for name, (address, inventory) in conf["intersphinx_mapping"].items():
         assert address.startswith("https://")
         assert (DOCS / inventory).is_file(), name
-    own = {path.stem for path in (DOCS / "site").glob("*.py")} - {"cheap_examples", "figure_style"}
+    own = {path.stem for path in (DOCS / "site").glob("*.py")} - {"figure_style"}
     assert own <= set(conf["extensions"])
 
 
@@ -158,18 +158,6 @@ def test_nothing_of_a_page_is_fetched():
     assert sum(path.stat().st_size for path in static.rglob("*") if path.is_file()) < 2_000_000
     for name, text in TEXTS.items():
         assert not re.search(r"!\[[^\]]*\]\(https?:|<(?:img|script|iframe)", text), name
-
-
-def test_the_quick_build_runs_three_examples():
-    chosen = runpy.run_path(str(DOCS / "site" / "cheap_examples.py"))
-    there = {path.stem for path in (DOCS / "gallery").glob("plot_*.py")}
-    pattern = re.compile(chosen["pattern"]())
-    run = {name for name in there if pattern.search(f"gallery/{name}.py")}
-    assert len(run) == min(3, len(there))
-    named = set(chosen["CHEAP"]) & there
-    assert named <= run
-    # All that are named are there, or none where the gallery is not.
-    assert named in (set(), set(chosen["CHEAP"]))
 
 
 def test_formulas_are_balanced():
