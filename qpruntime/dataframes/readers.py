@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 import sys
@@ -97,6 +98,16 @@ class DataColumns:
                 f"column {shown(name)} must have one value a row, got shape {array.shape}"
             )
         return array
+
+    def first_row(self) -> dict[Any, NDArray[Any]]:
+        """Return the columns of the first row that hold numbers, text or times."""
+        row, found = self.take(np.array([0])), {}
+        for name in row.names:
+            with contextlib.suppress(InputError):
+                column = row.column(name)
+                if column.dtype.kind in "biufUMm" or isinstance(column[0], str):
+                    found[name] = column
+        return found
 
     def _raw(self, name: Any) -> Any:
         number = int(name) if isinstance(name, np.integer) else name

@@ -208,6 +208,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         draft.converged_ = mode.converged and mode.evaluation.posterior.converged
         draft.n_iter_ = max(1, mode.iterations)
         draft.n_features_in_ = len(data.names)
+        draft.first_row_ = data.first_row()
         if all(isinstance(name, str) for name in data.names):
             draft.feature_names_in_ = np.array(data.names, dtype=object)
         _complain(draft, assembly, A, mode, objective)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
@@ -56,6 +56,7 @@ class Predictions:
     """Methods of a fitted `EffectsModel`."""
 
     state_: EffectsState
+    first_row_: dict[Any, NDArray[Any]]
     theta_: Array
     log_evidence_: float
     converged_: bool
@@ -209,6 +210,11 @@ class Predictions:
         mixture, offset = self._ahead(X)
         mean, variance = mixture.moments()
         return mean + offset, variance
+
+    def _predict_once(self) -> tuple[Array, ...]:
+        rows = {name: np.repeat(column, 2) for name, column in self.first_row_.items()}
+        self.predict(rows)
+        return self.latent(rows)
 
     @alone
     def predict(self, X: Any) -> Array:

@@ -222,6 +222,11 @@ class EffectsState:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_nodes": {}, "_pattern": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        # Kernels follow the indices without a look at the sizes of arrays.
+        self.A.check_format(full_check=True)
+
 
 def _sites_of_rows(one: ObjectiveValue) -> NDArray[np.int32] | None:
     """Number of the site of every row: equal rows share one. None where none do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -91,6 +92,19 @@ class GPEstimator(Parameters):
             return checked(check_array, table, dtype=np.float64)
         no_text(X, "X")
         return checked(validate_data, self, X, dtype=np.float64, reset=False)
+
+    def _predict_once(self) -> tuple[Array, ...]:
+        table, model = self.columns_, copy.copy(self)
+        model.correction = None  # corrections bring back the prior covariance of all rows
+        rows: Any = np.zeros((2, self.n_features_in_ if table is None else len(table.middle)))
+        if table is not None and not table.plain:
+            rows = rows.astype(object)
+            for k, levels in enumerate(table.levels):
+                rows[:, k] = 0.0 if levels is None else levels[0]
+        for name in ("predict", "predict_proba"):
+            if hasattr(model, name):
+                getattr(model, name)(rows)
+        return model.latent(rows)
 
     def _warped(self, points: Array) -> Array:
         """Return the points as the kernel takes them."""

@@ -230,6 +230,10 @@ class GPPreference(Savable, BaseEstimator):
         draft.noise_ = float(variance**-0.5)
         return commit(self, draft)
 
+    def _predict_once(self) -> tuple[Array, ...]:
+        self.predict_proba([self.items_[:2]])
+        return self.utility()
+
     @averaged(shares)
     def predict_proba(
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None

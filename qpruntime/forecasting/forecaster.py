@@ -236,6 +236,12 @@ class GPForecaster(Savable, BaseEstimator):
         check_is_fitted(self, "model_")
         return self.clock_.after(self.last_, whole(horizon, "horizon", 1))
 
+    def _predict_once(self) -> tuple[Array, ...]:
+        X = None if self.regressors_ is None else {name: [0.0] for name in self.regressors_}
+        ahead = self._ahead(1, X, None, None)
+        ahead.mean()
+        return ahead.mixture.mean, ahead.mixture.variance
+
     @alone
     def predict(
         self, horizon: int | None = None, X: Any = None, *, exposure: Any = None, index: Any = None

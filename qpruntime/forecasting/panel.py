@@ -42,6 +42,8 @@ __all__ = [
 
 #: Seconds between two lines.
 _EVERY = 2.0
+#: Series whose models a file is tried by when it is loaded.
+_TRIED = 20
 
 
 @contextmanager
@@ -73,6 +75,11 @@ class Panels:
     models_: dict[Hashable, GPForecaster]
     failed_: dict[Hashable, str]
     regressors_: tuple[Any, ...] | None
+
+    def _predict_once(self) -> tuple[Array, ...]:
+        for model in [*self.models_.values()][:_TRIED]:
+            model._predict_once()
+        return ()
 
     def predict(
         self, horizon: int, X: Any = None, *, by: Any = None, exposure: Any = None

@@ -321,6 +321,10 @@ class Posterior(InferenceReport, Savable):
         at = _arguments_at(self._solution.where, at, named)
         return self._solution.predict(at, mean)
 
+    def _predict_once(self) -> tuple[Array, ...]:
+        at = np.zeros((2, len(self.latent()[0]))), np.ones(2)
+        return self.predict(*at[: len(self._solution.where)])
+
     @sized(_algebra)
     def sample(
         self,

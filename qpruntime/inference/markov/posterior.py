@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._restorable import restorable
+from qpruntime._typing import Array
 from qpruntime.inference.markov.solution import Placed, SeriesSolution, concluded, ending
 from qpruntime.inference.markov.streaming import merged, read_more
 from qpruntime.inference.posterior import InferenceReport, Posterior
@@ -70,6 +71,10 @@ class SeriesPosterior(Posterior):
     def given(self) -> int:
         """How many rows were given, observed or not."""
         return int(self._solution.given)
+
+    def _predict_once(self) -> tuple[Array, ...]:
+        self.loo()
+        return self.latent()
 
     def extend(
         self, t: ArrayLike, y: ArrayLike, mean: ArrayLike = 0.0, weights: ArrayLike | None = None

@@ -255,6 +255,9 @@ class ClassPosterior(InferenceReport, Savable):
             return log_ratios(own.layout, own.covariances(), own.own, self.but(), *crossed)
         return log_probabilities(*self.predict(K_star, k_star_diag))
 
+    def _predict_once(self) -> tuple[Array, ...]:
+        return (self.predict_log_proba(np.zeros((2, len(self.mean))), np.ones(2)),)
+
     def loo(self) -> Array:
         """Leave-one-out log probabilities ``log p(y_i | y_-i)`` of the labels, shape (N,).
 

@@ -1,0 +1,143 @@
+"""A file that was changed and sealed again is refused when it is loaded, or its model works."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+import qpruntime
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, QPError, TableError
+from qpruntime._sealed_file import array_from, read_sealed, write_sealed
+from qpruntime.effects import EffectsModel, Fixed, Groups
+from tests.tools.cases import every_case
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.0, 5.0, (24, 2))
+F = np.sin(X[:, 0])
+COUNTS = RNG.poisson(np.exp(F)).astype(float)
+NEW = X[:3] + 0.1
+SMOOTH = ConstantKernel(1.0) * RBF(1.0)
+
+
+def dense():
+    return GPClassifier(SMOOTH, optimize=False).fit(X, F > 0.0).predict_proba, NEW
+
+
+def inducing():
+    model = GPClassifier(SMOOTH, inducing=6, optimize=False).fit(X, F > 0.0)
+    return model.predict_proba, NEW
+
+
+def reals():
+    return GPRegressor(SMOOTH, optimize=False).fit(X, F).predict, NEW
+
+
+def counts():
+    return GPPoissonRegressor(SMOOTH, link="exp", optimize=False).fit(X, COUNTS).predict, NEW
+
+
+def effects():
+    data = {"x": X[:, 0], "shop": np.arange(24) % 4}
+    model = EffectsModel([Fixed("x"), Groups("shop")], "poisson", integrate="mode")
+    return model.fit(data, COUNTS).predict, {"x": NEW[:, 0], "shop": np.array([0, 1, 9])}
+
+
+def places(tree):
+    """Return every list of the tree with the numbers of its entries, pairs by their second part."""
+    found = []
+    if isinstance(tree, list):
+        found += [(tree, k) for k in range(len(tree))]
+        for part in tree:
+            found += places(part)
+    elif isinstance(tree, dict):
+        for part in tree.values():
+            found += places(part)
+    return found
+
+
+VALUES = (None, "x", -1, 0, 10**9, 1e300, True, {"float": "nan"}, {"list": []}, {"dict": []})
+
+
+def forged(document, arrays, rng):
+    """Return a copy with one array or one value changed."""
+    document, arrays = copy.deepcopy(document), list(arrays)
+    if rng.random() < 0.5:
+        k = rng.randrange(len(arrays))
+        array = arrays[k]
+        arrays[k] = rng.choice(
+            [
+                lambda: array[..., :-1] if array.ndim else array,
+                lambda: array.ravel()[: array.size // 2],
+                lambda: array[None],
+                lambda: np.full(array.shape, np.nan),
+                lambda: array.astype("U5"),
+                lambda: array.astype("i4") if array.dtype.kind in "biuf" else array,
+                lambda: array.astype("c16") if array.dtype.kind in "biuf" else array,
+                lambda: rng.choice(arrays),
+            ]
+        )()
+        return document, arrays
+    holder, k = rng.choice(places(document["tree"]))
+    if rng.random() < 0.2:
+        del holder[k]
+    else:
+        holder[k] = rng.choice(VALUES)
+    return document, arrays
+
+
+def check_forgeries(make, count, seed, tmp_path):
+    predict, new = make()
+    predict.__self__.save(tmp_path / "model")
+    with open(tmp_path / "model", "rb") as file:
+        members = read_sealed(file, "model")
+    document = json.loads(members["model.json"])
+    arrays = [array_from(members[f"{k}.npy"]) for k in range(document["arrays"])]
+    rng, refused = random.Random(seed), 0
+    for _ in range(count):
+        changed, kept = forged(document, arrays, rng)
+        text = json.dumps(changed).encode()
+        named = {f"{k}": np.array(array) for k, array in enumerate(kept)}
+        write_sealed(tmp_path / "forged", "model", {"model.json": text, **named})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model = qpruntime.load(tmp_path / "forged")
+            except TableError:
+                refused += 1
+                continue
+            try:
+                values = getattr(model, predict.__name__)(new)
+            except QPError:
+                continue
+        assert np.asarray(values).dtype.kind in "biuf", (changed, kept)
+    # Many changes are harmless: of parameters that a fitted model does not read again.
+    assert 0.1 * count < refused < 0.9 * count
+
+
+MODELS = [dense, inducing, reals, counts, effects]
+
+
+@every_case("make", MODELS)
+def test_forged_files(make, tmp_path):
+    check_forgeries(make, 30, 1, tmp_path)
+
+
+@pytest.mark.slow
+@every_case("make", MODELS)
+@every_case("seed", range(5))
+def test_forged_files_of_many_kinds(make, seed, tmp_path):
+    check_forgeries(make, 400, seed, tmp_path)
+
+
+def test_moments_that_are_not_finite_are_refused(tmp_path):
+    model = GPRegressor(SMOOTH, optimize=False).fit(X, F)
+    model._centre_ = np.inf
+    model.save(tmp_path / "model")
+    with pytest.raises(TableError, match="its predictions are not finite"):
+        qpruntime.load(tmp_path / "model")
