@@ -9,10 +9,18 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, QPError, TableError
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRegressor,
+    QPError,
+    TableError,
+    infer_precision,
+)
 from qpruntime._sealed_file import array_from, read_sealed, write_sealed
 from qpruntime.effects import EffectsModel, Fixed, Groups
 from tests.tools.cases import every_case
@@ -46,6 +54,16 @@ def effects():
     data = {"x": X[:, 0], "shop": np.arange(24) % 4}
     model = EffectsModel([Fixed("x"), Groups("shop")], "poisson", integrate="mode")
     return model.fit(data, COUNTS).predict, {"x": NEW[:, 0], "shop": np.array([0, 1, 9])}
+
+
+def precision():
+    """A chain of latent values, each seen twice: kernels follow the indices of its factor."""
+    n = len(X) // 2
+    Q = sparse.diags_array(
+        [np.full(n - 1, -1.0), np.full(n, 2.1), np.full(n - 1, -1.0)], offsets=(-1, 0, 1)
+    )
+    A = sparse.csr_array(np.eye(n)[np.arange(len(X)) % n])
+    return infer_precision(A, Q, np.where(F > 0.0, 1.0, -1.0)).predict, A[:3]
 
 
 def places(tree):
@@ -120,7 +138,7 @@ def check_forgeries(make, count, seed, tmp_path):
     assert 0.1 * count < refused < 0.9 * count
 
 
-MODELS = [dense, inducing, reals, counts, effects]
+MODELS = [dense, inducing, reals, counts, effects, precision]
 
 
 @every_case("make", MODELS)

@@ -86,6 +86,8 @@ class Pattern:
         Minimum degree, or the columns as they come.
     operations : float, optional
         Of one factorisation at most, by default 5e10, which take two to three seconds of one core.
+    order : ndarray, shape (K,), optional
+        Order of elimination that is known, instead of `ordering`.
 
     Attributes
     ----------
@@ -101,7 +103,13 @@ class Pattern:
     """
 
     def __init__(
-        self, A: Any, Q: Any, *, ordering: Ordering = "mmd", operations: float | None = None
+        self,
+        A: Any,
+        Q: Any,
+        *,
+        ordering: Ordering = "mmd",
+        operations: float | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> None:
         choice(ordering, "ordering", ("mmd", "natural"))
         if operations is not None:
@@ -120,7 +128,7 @@ class Pattern:
         one = sparse.eye_array(self.k, format="csr")
         joined = sparse.csr_array(ones.T @ ones + own + one)
         joined.sort_indices()
-        self.symbolic: Symbolic = analyse(joined, ordering, operations=operations)
+        self.symbolic: Symbolic = analyse(joined, ordering, order, operations)
         shape, place = self.symbolic.shape, self.symbolic.place
         self._kind = np.dtype(np.int32 if self.symbolic.size < 2**31 else np.int64)
         row = place[np.repeat(np.arange(self.k), np.diff(Q.indptr))]

@@ -23,6 +23,7 @@ from qpruntime.inference.posterior import Correcting, Posterior
 from qpruntime.inference.precision.corrections import corrected_by_pairs, pair_sums
 from qpruntime.inference.precision.iterate import settle
 from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision.restored import check_indices
 from qpruntime.inference.precision.solution import (
     PrecisionSolution,
     Slope,
@@ -50,6 +51,10 @@ class PrecisionPosterior(Posterior):
     and `predict` and `sample` take rows of A, with ``mean=`` for their offsets.
     ``evidence_gradient(dQ)`` takes a sparse change of Q, or a list of them.
     """
+
+    def _predict_once(self) -> tuple[Array, ...]:
+        check_indices(self._solution)
+        return super()._predict_once()
 
     @property
     def weights(self) -> Array:
