@@ -176,3 +176,9 @@ def test_what_is_refused(labels, function, options, words):
     model, new = labels
     with pytest.raises(InputError, match=words):
         function(model, new, **options)
+
+
+def test_one_row_cannot_be_permuted(numbers):
+    model, frame, y = numbers
+    with pytest.raises(InputError, match="give two at least"):
+        permutation_importance(model, frame[:1], y[:1])

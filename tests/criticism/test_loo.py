@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, compare
 from qpruntime.criticism import leave_one_out, pit
-from qpruntime.criticism.loo import left_out_moments
+from qpruntime.criticism.loo import _words, left_out_moments, standard_error
 from qpruntime.predictive.density import log_density
 from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, NUMBERS, X
 
@@ -114,3 +114,26 @@ def test_counts_lie_between_the_sums_of_probabilities_below_and_up_to_them(count
         width = upto - below
         assert (drawn.min(axis=0) < below + 0.15 * width).all()
         assert (drawn.max(axis=0) > upto - 0.15 * width).all()
+
+
+def test_words_about_a_difference_of_models():
+    """Four nats are told apart, and a hundred rows have a standard error."""
+    assert _words(np.full(100, 0.05)) == ""
+    assert _words(np.full(100, 0.0399)) == "less than 4 nats: not told apart"
+    assert _words(np.full(99, 0.05)) == "less than 100 rows: the standard error is too small"
+    assert _words(np.zeros(3)) == "the same predictions"
+    assert standard_error(np.array([1.0, 3.0])) == pytest.approx(2.0)
+    assert math.isnan(standard_error(np.ones(1)))
+
+
+def test_outcomes_compare_to_nine_digits():
+    """Two units of one outcome differ by rounding, which grows with the outcome."""
+    models = []
+    for unit in (1e9, 3e9):
+        y = 1e9 * NUMBERS
+        model = GPRobustRegressor(KERNEL, noise_bounds={"start": unit}, optimize=False)
+        models.append(model.fit(X, y))
+    assert len(compare(models)) == 2
+    models.append(GPRobustRegressor(KERNEL, optimize=False).fit(X, y * (1.0 + 1e-7)))
+    with pytest.raises(InputError, match="other outcomes"):
+        compare(models)

@@ -20,9 +20,9 @@ from qpruntime import (
     check_calibration,
     compare,
 )
-from qpruntime.criticism import leave_one_out, pit, to_arviz
+from qpruntime.criticism import leave_one_out, pit, simulation, to_arviz
 from qpruntime.criticism.loo import left_out_moments
-from qpruntime.criticism.simulation import Drawn, observed
+from qpruntime.criticism.simulation import Calibration, Drawn, observed
 from qpruntime.predictive.density import log_density
 from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, NUMBERS, X
 
@@ -159,3 +159,17 @@ def test_calibration_refuses(labels):
     with pytest.raises(InputError, match="pass X"):
         check_calibration(thinned)
     assert check_calibration(thinned, 10, X=X, random_state=0).ranks.shape == (10, 30)
+
+
+def test_three_standard_errors_are_worth_a_sentence():
+    def words(bias, spread):
+        return Calibration(np.zeros((2, 2)), bias, 0.1, spread, 0.1, 0.9, 0.01, False).words
+
+    assert words(0.29, 1.29) == words(-0.29, 0.71) == ()
+    assert [len(words(0.31, 1.0)), len(words(0.0, 1.31)), len(words(-0.31, 0.69))] == [1, 1, 2]
+
+
+def test_labels_of_one_class_are_drawn_again(labels, monkeypatch):
+    monkeypatch.setattr(simulation, "observed", lambda model, f, rng: np.ones(f.size))
+    with pytest.raises(InputError, match="100 draws in a row had labels of one class"):
+        check_calibration(labels, 10, random_state=0)
