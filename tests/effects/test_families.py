@@ -11,7 +11,7 @@ import qpruntime
 from qpruntime import InputError
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Fixed, Groups, Plane, Series, Walk
-from qpruntime.effects.families import family_of
+from qpruntime.effects.families import _scale_of, family_of
 from qpruntime.effects.fixed import FixedBlock
 
 LEVEL, DAY = np.repeat(np.arange(18), 10), np.tile(np.arange(10.0), 18)
@@ -178,3 +178,15 @@ def test_units_of_weighted_columns_are_those_of_repeated_ones(case):
     for weighted, repeated in zip((fixed, groups), plain, strict=True):
         np.testing.assert_allclose(weighted.centre, repeated.centre, rtol=1e-12)
         np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-12)
+
+
+def test_observations_that_are_all_equal_have_a_unit():
+    for value, unit in ((7.0, 7.0), (-3.0, 3.0), (0.0, 1.0)):
+        assert _scale_of(np.full(5, value), True, None) == (value, unit)
+
+
+@pytest.mark.parametrize("variance", [0.1, 1.0])
+def test_expected_counts_of_normal_log_rates(variance):
+    family, _ = family_of("poisson", np.array([0.0, 2.0, 5.0]), None)
+    (found,) = family.mean(family.likelihood, np.array([0.3]), np.array([variance]))
+    assert found == pytest.approx(np.exp(0.3 + variance / 2.0), rel=1e-14)

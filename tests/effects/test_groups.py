@@ -62,3 +62,12 @@ def test_deviations_are_those_of_the_columns_as_they_are():
     levels = [one.effects(name).column("mean") for one in fits]
     np.testing.assert_allclose(levels[1][1::2], levels[0][1::2], atol=1e-6)
     np.testing.assert_allclose(levels[1][::2], levels[0][::2] - 3.5 * levels[0][1::2], atol=1e-6)
+
+
+def test_an_unknown_level_varies_as_the_prior_has_it():
+    """The variance is quadratic in the column: twice that of the slope is its second difference."""
+    terms = [Groups("level", slope="year")]
+    model = EffectsModel(terms, "poisson", integrate="mode").fit({"year": YEAR, "level": LEVEL}, Y)
+    _, variance = model.latent({"year": [2.0, 3.0, 4.0], "level": [99, 99, 99]})
+    slope = model.summary(profile=False)["level(1 + year): sd year"]["mean"]
+    assert np.diff(variance, 2)[0] == pytest.approx(2.0 * slope**2, rel=1e-8)

@@ -12,6 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import get_scorer
 
 from qpruntime import GPOrdinal, InputError, infer, load
+from qpruntime.estimators.ordinal import _between
 from qpruntime.likelihoods import get
 from tests.tools.cases import every_case
 
@@ -197,3 +198,10 @@ def test_a_level_of_weight_0_is_no_level():
     alone = GPOrdinal(method="ep").fit(X[1:], CODES[1:])
     assert own.levels_.tolist() == [0, 1, 2, 3]
     assert own.log_marginal_likelihood_value_ == alone.log_marginal_likelihood_value_
+
+
+def test_probabilities_keep_their_digits_in_both_tails():
+    edges = np.array([[9.0, 9.5]])
+    upper = [ndtr(9.0), ndtr(-9.0) - ndtr(-9.5), ndtr(-9.5)]
+    np.testing.assert_allclose(_between(edges)[0], upper, rtol=1e-12)
+    np.testing.assert_allclose(_between(-edges[:, ::-1])[0], upper[::-1], rtol=1e-12)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import mean_pinball_loss
 
 from qpruntime import InputError
 from qpruntime.forecasting import GPForecaster, backtest
+from qpruntime.forecasting.backtest import _LEVELS
 
 RNG = np.random.default_rng(5)
 N = 60
@@ -88,3 +90,21 @@ def test_periods_and_time_zones_are_kept():
     backtest(watching, COUNTS, index=zone, horizon=10, windows=1)
     assert (seen[0].kind, seen[0].zone) == ("months", None)
     assert (seen[1].kind, seen[1].zone) == ("even", "Europe/Berlin")
+
+
+def test_scores_of_quantiles_and_intervals():
+    """The CRPS is twice the mean pinball loss; ends of an interval of counts belong to it."""
+    model = bare(family="poisson").fit(COUNTS[:50])
+    quantiles = model.predict_quantiles(10, q=_LEVELS)
+    losses = [
+        mean_pinball_loss(COUNTS[50:], quantiles[:, k], alpha=level)
+        for k, level in enumerate(_LEVELS)
+    ]
+    found = backtest(bare(family="poisson"), COUNTS, horizon=10, windows=1)
+    assert found.crps[0] == pytest.approx(2.0 * np.mean(losses), rel=1e-9)
+    for end in model.predict_interval(10).T:
+        y = np.concatenate([COUNTS[:50], end])
+        found = backtest(bare(family="poisson"), y, horizon=10, windows=1)
+        assert found.coverage.tolist() == [1.0]
+    with pytest.raises(InputError, match="4 windows of 10 rows take 80 rows, got 60"):
+        backtest(bare(), COUNTS, horizon=10, windows=4)

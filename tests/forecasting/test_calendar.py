@@ -25,6 +25,8 @@ HOURS = (24.0, 168.0, 8765.82)
     "index, steps, calendar",
     [
         (pandas.date_range("2015-01-31", periods=30, freq="ME"), range(30), (12.0,)),
+        # A day of two steps repeats nothing.
+        (pandas.date_range("2015-01-01", periods=60, freq="12h"), range(60), (14.0, 730.485)),
         (pandas.date_range("2015-01-01", periods=30, freq="MS") + FORTNIGHT, range(30), (12.0,)),
         (pandas.period_range("2015-01", periods=30, freq="M"), range(30), (12.0,)),
         (pandas.Series(pandas.period_range("2015-01", periods=30, freq="M")), range(30), (12.0,)),
