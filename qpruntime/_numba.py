@@ -76,14 +76,17 @@ _OWN = ("qpruntime", "tablegen")
 # By the module whose function the user has called: its name, and the seconds of a first call on an
 # empty cache, a core of 2020. The longest name that fits holds.
 _CALLED = {
-    "qpruntime.estimators": ("an estimator", 30),
-    "qpruntime.estimators.classifier": ("GPClassifier", 25),
-    "qpruntime.estimators.poisson": ("GPPoissonRegressor", 30),
-    "qpruntime.estimators.robust": ("GPRobustRegressor", 55),
-    "qpruntime.inference": ("inference", 15),
+    "qpruntime.estimators": ("an estimator", 20),
+    "qpruntime.estimators.classifier": ("GPClassifier", 12),
+    "qpruntime.estimators.poisson": ("GPPoissonRegressor", 20),
+    "qpruntime.estimators.robust": ("GPRobustRegressor", 35),
+    "qpruntime.effects": ("a model of effects", 20),
+    "qpruntime.forecasting": ("a forecast", 25),
+    "qpruntime.inference": ("inference", 10),
     "qpruntime.inference.corrections": ("corrections", 12),
     "qpruntime.inference.markov": ("a series", 12),
     "qpruntime.inference.sparse": ("inducing points", 12),
+    "qpruntime.persistence": ("a loaded model", 10),
     "qpruntime.projection": ("projections", 8),
     "qpruntime.bayesopt": ("the optimiser", 10),
     "tablegen": ("tables", 20),

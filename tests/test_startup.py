@@ -177,7 +177,7 @@ def test_what_compiles_is_named_by_what_was_called():
         [sys.executable, "-c", CALLED], capture_output=True, text=True, timeout=100
     )
     first = done.stderr.splitlines()[0]
-    assert "compiling kernels for GPClassifier on this machine; takes about 25 s the first" in first
+    assert "compiling kernels for GPClassifier on this machine; takes about 12 s the first" in first
 
 
 def test_a_cache_folder_that_was_not_taken_is_named(monkeypatch, capsys):
