@@ -1,4 +1,4 @@
-"""Whether a fitted model fits, and which of several does better: rows left out, ranks, pictures."""
+"""Checks of a fitted model and comparisons of several: rows left out, ranks, pictures."""
 
 from __future__ import annotations
 

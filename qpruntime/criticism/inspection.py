@@ -210,7 +210,7 @@ def _means(model: Any, rows: Any) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Importance:
-    """What columns are worth to predictions.
+    """Importance of columns to predictions.
 
     Attributes
     ----------

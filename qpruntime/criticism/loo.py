@@ -125,7 +125,7 @@ def _named(models: Any) -> dict[str, Any]:
 
 
 def _words(short: Array) -> str:
-    """What a difference of rows is worth."""
+    """Describe how far a difference of rows can be trusted."""
     if not short.any():
         return "the same predictions"
     said = []
@@ -288,7 +288,7 @@ def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeaveOneOut:
-    """How well each row is predicted from the others.
+    """Log predictive density of each row given the others.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ class Calibration:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is further from right than three standard errors, in sentences; none if nothing."""
+        """Sentences about what is more than three standard errors from right."""
         said = []
         if abs(self.bias) > 3.0 * self.bias_se:
             way = "below" if self.bias > 0.0 else "above"

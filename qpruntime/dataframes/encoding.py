@@ -215,7 +215,7 @@ class EncodedTable:
 
     @property
     def plain(self) -> bool:
-        """Whether all columns are numbers, none of them missing."""
+        """True if all columns are numbers and none of them is missing."""
         return not self.gaps and all(one is None for one in self.levels)
 
     @property

@@ -244,7 +244,7 @@ class Column:
 
 
 class DeclaredLevels(NamedTuple):
-    """What the type of a column says about its levels.
+    """Levels that the type of a column declares.
 
     Attributes
     ----------
@@ -329,7 +329,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame of pandas or polars, or a table of pyarrow.
+    """Decide whether X is a data frame of pandas or polars, or a table of pyarrow.
 
     Raises
     ------

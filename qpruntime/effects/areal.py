@@ -70,7 +70,7 @@ class Areas(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         return f"{self.model}({self.column})"
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> AreasBlock:
@@ -216,7 +216,7 @@ class AreasBlock(EffectBlock):
 
 @restorable("graph/1")
 class Graph:
-    """Which areas are neighbours, and in which connected parts they lie.
+    """Neighbourhood of areas, and the connected parts in which they lie.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class Series(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         return f"{self.kind}({self.column})"
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> SeriesBlock:

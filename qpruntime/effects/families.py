@@ -1,4 +1,4 @@
-"""What observations are: likelihoods by their statistical names, classes, exposures, means."""
+"""Families of observations: likelihoods by their statistical names, classes, exposures, means."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class ObservationFamily:
         return self.mean(self.likelihood, f, np.zeros(f.shape))
 
     def shift(self, exposure: Array) -> Array:
-        """What exposures add to the linear predictor."""
+        """Return what exposures add to the linear predictor."""
         if self.kind != "counts":
             raise InputError(
                 f"exposure is for counts with a log link, 'poisson' and 'negative-binomial', not "
@@ -300,7 +300,7 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
 
 
 def discrete(family: ObservationFamily, likelihood: Likelihood) -> bool:
-    """Whether observations have probabilities, not densities."""
+    """True if observations have probabilities, not densities."""
     if family.kind in ("labels", "pairs", "counts"):
         return True
     return Predicted.discrete(likelihood)

@@ -56,7 +56,7 @@ class Fixed(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         return "fixed"
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> FixedBlock:

@@ -89,7 +89,7 @@ class Groups(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         levels = ":".join(map(str, self.columns))
         if not self.slopes:
             return levels
@@ -147,7 +147,7 @@ class GroupsBlock(EffectBlock):
         return len(self.parts)
 
     def _numbers(self, data: DataColumns) -> Array:
-        """What a row multiplies its level's numbers by, (N, d)."""
+        """Return the numbers by which each row multiplies those of its level, (N, d)."""
         units = zip(self.over, self.centre, self.scale, strict=True)
         slopes = [(data.numbers(one) - c) / s for one, c, s in units]
         return np.column_stack(([np.ones(data.rows)] if self.intercept else []) + slopes)

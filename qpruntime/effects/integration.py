@@ -40,7 +40,7 @@ _WIDER, _FAR = 1.4, 4.0
 @restorable("nodes/1")
 @dataclass(frozen=True, eq=False)
 class HyperNodes:
-    """Where hyper-parameters are, and how likely.
+    """Nodes of the hyper-parameters, and their weights.
 
     Attributes
     ----------

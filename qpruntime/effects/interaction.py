@@ -43,7 +43,7 @@ class Product(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         return f"{self.time.name} x {self.place.name}"
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> ProductBlock:

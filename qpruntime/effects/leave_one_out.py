@@ -42,7 +42,7 @@ _BOUND = 1e-3
 
 
 def single_rows(block: Any, A: sparse.csr_array, family: ObservationFamily) -> bool:
-    """Whether labels say nothing of a group's deviation: no level has two rows."""
+    """Decide whether labels say nothing of a group's deviation: no level has two rows."""
     if family.kind != "labels" or not isinstance(block, GroupsBlock) or block.over:
         return False
     return bool(np.diff(sparse.csc_array(A).indptr).max(initial=0) < 2)
@@ -179,7 +179,7 @@ class LeftOut:
 
     @alone
     def pit(self, random_state: int | np.random.Generator | None = None) -> Array:
-        """Where each observation lies in its leave-one-out distribution, shape (N,).
+        """Return the place of each observation in its leave-one-out distribution, shape (N,).
 
         ``P(Y_n <= y_n | others)``, with hyper-parameters integrated: uniform if the model is right.
         A hump says that its intervals are too wide, a valley too narrow, a slope a bias. Of labels,

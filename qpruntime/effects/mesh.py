@@ -349,7 +349,7 @@ def _require_apart(border: Array, gap: float, most: int | None = None) -> None:
 
 
 def _missing(edges: Any, triangles: Any, count: int) -> Any:
-    """Which edges no triangle has."""
+    """Return the edges that no triangle has."""
     own = np.sort(
         np.vstack([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]]), axis=1
     )
@@ -429,7 +429,7 @@ def edges_of(rings: list[Array]) -> NDArray[np.int64]:
 
 
 def inside(points: Array, corners: Array) -> NDArray[np.bool_]:
-    """Whether points are in a polygon: by the number of edges that a ray crosses."""
+    """Decide which points are in a polygon, by the number of edges that a ray crosses."""
     x, y = points.T
     found = np.zeros(len(points), dtype=bool)
     for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
@@ -441,7 +441,7 @@ def inside(points: Array, corners: Array) -> NDArray[np.bool_]:
 
 
 def inside_of(points: Array, land: Array, holes: list[Array]) -> Any:
-    """Whether points are in a polygon and in none of its holes."""
+    """Decide which points are in a polygon and in none of its holes."""
     found = inside(points, land)
     for hole in holes:
         found &= ~inside(points, hole)

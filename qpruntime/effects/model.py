@@ -309,7 +309,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
                 objective.curvature = 0.5 * (H + H.T)
 
     def _search(self) -> tuple[Any, str]:
-        """What finds the hyper-parameters, and how they are integrated."""
+        """Return the function that finds the hyper-parameters, and how they are integrated."""
         if choice(self.estimate, "estimate", ("posterior", "ml")) == "posterior":
             return maximise, self.integrate
         if self.integrate not in ("auto", "mode"):

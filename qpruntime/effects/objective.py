@@ -41,7 +41,7 @@ _LARGE = 5e7
 
 @dataclass(frozen=True, eq=False)
 class ObjectiveValue:
-    """What is known at one theta.
+    """Evidence, slope and posterior at one theta.
 
     Attributes
     ----------

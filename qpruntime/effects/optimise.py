@@ -131,7 +131,7 @@ def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
 
 
 class Mode(NamedTuple):
-    """Where the search ended.
+    """End of the search.
 
     Attributes
     ----------

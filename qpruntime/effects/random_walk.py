@@ -78,7 +78,7 @@ class Walk(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         kind = f"season {self.season}" if self.season else f"rw{self.order}"
         return f"{kind}({self.column})"
 

@@ -79,7 +79,7 @@ class Plane(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         return f"plane({self.x}, {self.y})"
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> PlaneBlock:

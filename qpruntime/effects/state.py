@@ -1,4 +1,4 @@
-"""What a fit keeps: design, data, and EP's sites at every node of the hyper-parameters.
+"""State of a fit: design, data, and EP's sites at every node of the hyper-parameters.
 
 Posteriors follow from sites by one factorisation each; they are made when they are asked for, and
 files and pickles leave them out.
@@ -195,7 +195,7 @@ class EffectsState:
         return Mixture(self.family.unit * mean + shift, self.family.unit**2 * variance, weights)
 
     def shifts(self, block: int, rows: sparse.csr_array) -> Array:
-        """What sums of one block's effects have beside `effects` in units of y, shape (R,).
+        """Return what sums of one block's effects have beside `effects` in units of y, shape (R,).
 
         The intercept has the centre of y.
         """

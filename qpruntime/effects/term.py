@@ -40,12 +40,12 @@ LOG_DEVIATION = (np.log(1e-3), np.log(1e2))
 
 
 class Term(ABC):
-    """What a user writes for a part of the predictor."""
+    """Part of the predictor as a user writes it."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the part is called in summaries."""
+        """Name of the part in summaries."""
 
     @abstractmethod
     def bind(self, data: DataColumns, weights: Array | None = None) -> EffectBlock:
@@ -123,7 +123,7 @@ class EffectBlock(ABC):
 
     @abstractmethod
     def deviations(self, theta: Array) -> dict[str, float]:
-        """What theta stands for, in users' units: standard deviations, ranges, correlations."""
+        """Return theta in users' units: standard deviations, ranges, correlations."""
 
     def readings(self) -> tuple[Any, sparse.csr_array]:
         """Labels, shape (R,), and sums of effects that they stand for in users' units, (R, K)."""
@@ -143,7 +143,7 @@ class EffectBlock(ABC):
 
 @restorable("effects-pattern/1")
 class BlockPattern:
-    """Where a matrix (K, K) may have entries, by columns.
+    """Places where a matrix (K, K) may have entries, by columns.
 
     Parameters
     ----------

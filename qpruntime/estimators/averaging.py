@@ -145,7 +145,7 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
 
 
 def is_integrated(model: Any) -> bool:
-    """Whether the hyper-parameters of a fitted model were integrated."""
+    """Decide whether the hyper-parameters of a fitted model were integrated."""
     return getattr(model, "integrated_", None) is not None
 
 

@@ -1,4 +1,4 @@
-"""What the three estimators have in common: training processes, and predicting in blocks."""
+"""Base of the estimators: training processes, and predicting in blocks."""
 
 from __future__ import annotations
 
@@ -341,11 +341,11 @@ class GPEstimator(Parameters):
         return Components(names, unit * mean, unit**2 * variance, centre + unit * offset)
 
     def _with_likelihood(self, likelihood: Any) -> dict[str, Any]:
-        """What a fit sets for a likelihood with the parameters learnt, by names of attributes."""
+        """Return the attributes that a fit sets for a likelihood whose parameters were learnt."""
         return {}
 
     def _units(self) -> tuple[float, float]:
-        """What ``latent`` adds to the latent function of the posterior, and times what it is."""
+        """Return the shift and the unit between ``latent`` and the posterior's latent function."""
         return 0.0, 1.0
 
     @sized(_rows)

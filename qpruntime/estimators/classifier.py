@@ -66,7 +66,7 @@ __all__ = [
 
 
 class _ClassifierAttributes(GPEstimator):
-    """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
+    """Attributes that `fit` sets; a dataclass takes annotations of its own class for parameters."""
 
     classes_: NDArray[Any]
     kernel_: Kernel | tuple[Kernel, ...]
@@ -370,7 +370,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
     @property
     def parameters_(self) -> dict[str, float]:
-        """Of the likelihood, by name."""
+        """Parameters of the likelihood, by name."""
         check_is_fitted(self)
         return dict(self._likelihood_.parameters) if self._likelihood_ else {}
 
@@ -514,7 +514,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         return minus, plus
 
     def _by_numbers(self) -> bool:
-        """Whether probabilities are not those of one normal latent value."""
+        """Decide whether probabilities are not those of one normal latent value."""
         return self.correction is not None or is_integrated(self)
 
     def _table_if_needed(self) -> Table | None:

@@ -304,7 +304,7 @@ def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
 
 
 def _whole(model: Any, X: Any) -> bool:
-    """Whether rows that could be read in parts are taken at once: for the dense engine."""
+    """Decide whether rows that could be read in parts are taken at once, for the dense engine."""
     if left_open(model.inducing):
         return len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE_ROW_LIMIT
     return model.inducing is None
@@ -468,7 +468,7 @@ def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
 
 
 def _numeric(X: Any) -> bool:
-    """Whether a data frame has numbers of numpy alone, all of them finite."""
+    """Decide whether a data frame has numbers of numpy alone, all of them finite."""
     dtypes = getattr(X, "dtypes", None)
     kinds = [d.kind if isinstance(d, np.dtype) else "" for d in getattr(dtypes, "values", [""])]
     numbers = all(one and one in "biuf" for one in kinds)
@@ -476,7 +476,7 @@ def _numeric(X: Any) -> bool:
 
 
 def _has_gaps(array: Any) -> bool:
-    """Whether a matrix of objects has missing entries, and no text."""
+    """Decide whether a matrix of objects has missing entries, and no text."""
     if any(isinstance(one, (str, bytes)) for one in array.flat):
         return False
     return any(
@@ -500,7 +500,7 @@ def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
 
 
 def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
-    """What stands for numbers that are missing in rows to come."""
+    """Return what stands for numbers that are missing in rows to come."""
     try:
         some = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
         if counted is not None:

@@ -139,7 +139,7 @@ _STEP, _REACH = 0.7, 7.0
 
 
 def is_joint(model: Any) -> bool:
-    """Whether a fitted model is one of all classes."""
+    """Decide whether a fitted model is one of all classes."""
     return isinstance(getattr(model, "posterior_", None), ClassPosterior)
 
 

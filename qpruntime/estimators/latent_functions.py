@@ -175,7 +175,7 @@ class LatentPaths:
             self._parts.append(part)
 
     def __len__(self) -> int:
-        """How many functions there are."""
+        """Number of functions."""
         return self._count
 
     def __call__(self, X: ArrayLike) -> Array:
@@ -239,7 +239,7 @@ class _Draw:
 
 
 def dense_weights(process: Process, p: Array, z: Array) -> Array:
-    """What prior covariances with the rows are multiplied by, shape (N, n).
+    """Return the weights of prior covariances with the rows, shape (N, n).
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def dense_weights(process: Process, p: Array, z: Array) -> Array:
 
 
 def inducing_weights(solution: Any, p: Array, z: Array) -> Array:
-    """What features of points are multiplied by, shape (M, n).
+    """Return the weights of features of points, shape (M, n).
 
     The features have unit prior precision and posterior precision B. Along its eigenvectors of
     value b the draw of the prior is taken back by 1 - 1/b, and noise of variance

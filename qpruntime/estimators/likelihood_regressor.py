@@ -70,7 +70,7 @@ _START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
 
 
 class LikelihoodRegressor(GPEstimator):
-    """What regressors with a likelihood that learns have in common; observations are as fitted."""
+    """Base of regressors whose likelihood has parameters to learn; observations are as fitted."""
 
     kernel_: Kernel
     posterior_: Posterior

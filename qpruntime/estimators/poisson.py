@@ -511,7 +511,7 @@ def judged(
 
 
 def _begin(X: Array, units: Units, settings: Settings) -> Start:
-    """Where the judges' fits begin: with one length-scale, of the first kernel that there is."""
+    """Return the start of the judges' fits: one length-scale, of the first kernel that there is."""
     if settings.given:
         return Start(settings.kernel)
     return replace(default_start(units), by_feature=0)

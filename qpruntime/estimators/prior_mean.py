@@ -176,7 +176,7 @@ _ROWS, _SLOPES, _DEVIATION = 5000, (0.0, 5.0), 1e-3
 
 @dataclass(frozen=True)
 class Target:
-    """What the estimator learns, and how its predictions become latent values.
+    """Targets of the estimator, and the map from its predictions to latent values.
 
     Attributes
     ----------
@@ -380,7 +380,7 @@ def _fit(
 
 
 def _weights(model: Any, target: Target, rows: NDArray[np.intp]) -> dict[str, Any]:
-    """What `fit` takes the weights of some rows by."""
+    """Return the keywords by which `fit` takes the weights of some rows."""
     if target.weights is None:
         return {}
     last, name = model, "sample_weight"

@@ -155,7 +155,7 @@ def with_mean(
 
 @contextlib.contextmanager
 def _all_may_be_in_the_mean() -> Iterator[None]:
-    """Without the warning that a Gaussian process has found nothing: that is as it should be."""
+    """Silence the warning that a Gaussian process has found nothing, which is as it should be."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "nothing was found in the features", ConvergenceWarning)
         yield
@@ -167,7 +167,7 @@ def _graded(likelihood: Likelihood) -> Likelihood:
 
 
 def _different(n: int, groups: RowGroups | None) -> int:
-    """How many of n rows are no copies."""
+    """Return how many of n rows are no copies."""
     return n if groups is None or not groups.coincide else groups.count
 
 

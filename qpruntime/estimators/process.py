@@ -69,7 +69,7 @@ class Process:
         )
 
     def _several(self, points: Array) -> tuple[Any, ...]:
-        """What the posterior takes of points (T, d) for what they have in common."""
+        """Return the arguments by which the posterior takes points (T, d) jointly."""
 
         def crossed() -> tuple[Array, Array]:
             return self.crossed(points)[0], self.kernel(points)
@@ -77,7 +77,7 @@ class Process:
         return solution_of(self.posterior).inputs(points, crossed)
 
     def _asked(self, points: Array) -> tuple[Any, ...]:
-        """What the posterior takes of points (T, d)."""
+        """Return the arguments by which the posterior takes points (T, d)."""
         return solution_of(self.posterior).inputs(points, partial(self.crossed, points))
 
     def crossed(self, points: Array) -> tuple[Array, Array]:

@@ -45,7 +45,7 @@ _NODES = 1000
 
 
 class _RobustAttributes(GPEstimator):
-    """What `fit` sets; a dataclass takes annotations of its own class for parameters."""
+    """Attributes that `fit` sets; a dataclass takes annotations of its own class for parameters."""
 
     kernel_: Kernel
     posterior_: Posterior

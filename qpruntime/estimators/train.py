@@ -75,7 +75,7 @@ class with_inducing:
 
 
 def begun(model: Any) -> bool:
-    """Whether there is a posterior that rows can be added to.
+    """Decide whether there is a posterior that rows can be added to.
 
     Raises
     ------

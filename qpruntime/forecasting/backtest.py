@@ -1,4 +1,4 @@
-"""How well forecasts would have done: the end of a series is left out, again and again."""
+"""Backtests of forecasts: the end of a series is left out, again and again."""
 
 from __future__ import annotations
 

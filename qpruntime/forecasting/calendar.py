@@ -189,7 +189,7 @@ class StepClock:
 
     @property
     def _elapses(self) -> bool:
-        """Whether steps are so short that they have to be those of UTC where clocks change."""
+        """True if steps are so short that they must be those of UTC where clocks change."""
         short = self.kind == "even" and self.step <= _HOUR * _SECOND
         return short and self.zone is not None and not self.utc
 
@@ -289,7 +289,7 @@ def of_months(numbers: Array, day: int) -> NDArray[Any]:
 
 
 def are_working(values: Array) -> bool:
-    """Whether dates, rising, are days without any Saturday or Sunday, for two weeks at least."""
+    """Decide whether rising dates skip all Saturdays and Sundays, over two weeks or more."""
     if (
         np.mod(values - values[0], _DAY_LENGTH).any()
         or values[-1] - values[0] < _TWO_WEEKS * _DAY_LENGTH

@@ -59,7 +59,7 @@ class Cycle(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         return f"cycle({self.column})"
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> CycleBlock:

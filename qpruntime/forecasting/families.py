@@ -1,4 +1,4 @@
-"""Which families a forecaster has, and how their likelihoods are learnt."""
+"""Families of a forecaster, and how their likelihoods are learnt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LEARNT = {
 
 
 def is_whole(family: str | Likelihood, y: Array) -> bool:
-    """Whether observations are counts; of a likelihood of its own, whether they look so."""
+    """Decide whether observations are counts; for a likelihood that is given, by their values."""
     if isinstance(family, str) and family in REALS:
         return False
     wrong = (y < 0.0) | (y != np.round(y))

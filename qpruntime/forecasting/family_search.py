@@ -45,7 +45,7 @@ _ZEROS = 2.0
 
 
 def varies(residual: Array) -> bool:
-    """Whether squares of residuals are above 1, by their own standard error, or one is far off."""
+    """Decide whether squares of residuals exceed 1 by their standard error, or one is far off."""
     square = residual**2
     above = float(square.mean()) - 1.0 > _MORE * float(square.std()) / np.sqrt(square.size)
     return above or float(square.max()) > _FAR**2

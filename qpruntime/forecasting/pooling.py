@@ -164,7 +164,7 @@ def like(structure: Structure, known: ObservedSeries) -> Structure:
 
 
 def _voted(each: list[Structure]) -> Structure:
-    """What most of the structures have."""
+    """Return what most of the structures have."""
     n = len(each)
     seasons = Counter(p for one in each for p in one.seasons)
     noise = sum(one.noise for one in each)

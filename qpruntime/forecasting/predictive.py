@@ -118,7 +118,7 @@ class Ahead:
 
     @property
     def discrete(self) -> bool:
-        """Whether observations are counts."""
+        """True if observations are counts."""
         return Predicted.discrete(self.likelihoods[0])
 
     def _normals(self) -> Mixture:

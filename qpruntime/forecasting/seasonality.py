@@ -1,4 +1,4 @@
-"""Which periods a series of counts has: those of the calendar, and those that its values show."""
+"""Periods of a series of counts: those of the calendar, and those that its values show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forecaster's model is made of: columns of its parts, and the model of effects."""
+"""Structure of a forecaster's model: columns of its parts, and the model of effects."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Structure:
 
     @property
     def _offset(self) -> bool:
-        """Whether logarithms of exposures are added here."""
+        """True if logarithms of exposures are added here."""
         return not (isinstance(self.family, str) and self.family in _EXPOSED)
 
     def _exposure(self, steps: Array, exposure: ArrayLike | None) -> Array:
@@ -326,7 +326,7 @@ class PooledTerm(Term):
 
     @property
     def name(self) -> str:
-        """What the part is called."""
+        """Name of the part."""
         return self.term.name
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> EffectBlock:

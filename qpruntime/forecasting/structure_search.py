@@ -285,7 +285,7 @@ _PHASES, _TIMES = 60, 4.0
 def noisy(
     asked: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
-    """With noise that lasts, if it is asked for or the evidence prefers it.
+    """Add noise that lasts, if it is asked for or the evidence prefers it.
 
     A trend that drifts fast takes up what lasts a few steps, and then goes astray: residuals do not
     show it, and with noise another trend may be the better one. Long series are spared the fits
@@ -304,7 +304,7 @@ def noisy(
 
 
 def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LASTS) -> bool:
-    """Whether residuals so many steps apart are correlated by so many standard errors."""
+    """Decide whether residuals so many steps apart are correlated by so many standard errors."""
     before = np.searchsorted(steps, steps - lag)
     follows = np.flatnonzero(steps[before] == steps - lag)
     if follows.size < _PAIRS:
@@ -317,7 +317,7 @@ def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LAS
 def cycling(
     options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
-    """With a cycle whose period is not fixed, if it is asked for or the evidence prefers it.
+    """Add a cycle whose period is not fixed, if it is asked for or the evidence prefers it.
 
     It stands for periods that were found in the values: those of the calendar do not wander.
     """
@@ -374,7 +374,7 @@ def _periods(own: Any, known: ObservedSeries) -> list[float]:
 def drifting(
     options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
-    """With seasons whose pattern changes from one to the next, as `cycling`.
+    """Add seasons whose pattern changes from one to the next, as `cycling`.
 
     What else lasts is chosen again with them: noise and trends take up some of it before.
     """
@@ -407,7 +407,7 @@ def drifting(
 
 
 def _drifts(period: float, known: ObservedSeries, times: float) -> bool:
-    """Whether a season has phases that are whole steps, and occurs so often."""
+    """Decide whether a season has phases that are whole steps, and occurs so often."""
     whole = period == round(period) and bool((known.steps == np.round(known.steps)).all())
     span = float(known.steps[-1] - known.steps[0]) + 1.0
     return whole and period <= _PHASES and span >= times * period

@@ -134,7 +134,7 @@ def mode(
 
 
 def _exact_mode(mean: Array, variance: Array, link: str, dispersion: float) -> Counts:
-    """Where the pmf stops rising; for a rate with one peak it has one (Holgate 1970)."""
+    """Return where the pmf stops rising; for a rate with one peak it has one (Holgate 1970)."""
 
     def falling(rows: NDArray[np.intp], y: Counts) -> NDArray[np.bool_]:
         now, then = (
@@ -244,7 +244,7 @@ _FIT = np.linalg.inv(legendre.legvander(_X, _NODES - 1))
 
 @restorable("places/1")
 class OutcomeSupport(NamedTuple):
-    """Where y can be: some values, or an interval with the unit and centre of those observed."""
+    """Support of y: some values, or an interval with the unit and centre of those observed."""
 
     values: Array | None
     low: float
@@ -254,7 +254,7 @@ class OutcomeSupport(NamedTuple):
 
     @property
     def shape(self) -> str:
-        """How the interval ends."""
+        """Kind of each end of the interval."""
         if self.low == -np.inf and self.high == np.inf:
             return "line"
         return "span" if self.low > -np.inf and self.high < np.inf else "half"

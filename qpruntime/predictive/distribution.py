@@ -150,7 +150,7 @@ def _along_a_line(
 
 
 class RowOffsets(NamedTuple):
-    """What else rows have: what is added to their latent values, and trials, each (T,) or None."""
+    """Offsets and trials of rows: what is added to their latent values, each (T,) or None."""
 
     shift: Array | float = 0.0
     trials: Array | None = None
@@ -192,7 +192,7 @@ class Predicted:
 
     @staticmethod
     def discrete(likelihood: Likelihood) -> bool:
-        """Whether p(y|f) is a probability."""
+        """Decide whether p(y|f) is a probability."""
         if likelihood.given is None:
             return getattr(likelihood.validate, "values", None) is not None
         return discrete(likelihood)
