@@ -78,7 +78,7 @@ def left() -> tuple[float, str]:
 
 
 def fits(nbytes: float) -> bool:
-    """Whether this process may take so many more bytes."""
+    """Decide whether this process may take so many more bytes."""
     return nbytes < _SMALL or nbytes <= left()[0]
 
 

@@ -482,7 +482,7 @@ class Pointer:
         return self._address
 
     def _interpreted(self) -> Any:
-        """What stands for the address with the jit off."""
+        """Return what stands for the address with the jit off."""
         return self._kernel
 
     def _build(self) -> Any:
@@ -503,7 +503,7 @@ class Pointer:
 
 
 def address(compiled: Any, signature: Any) -> int:
-    """Where the wrapper of a compiled function begins, which is called as from C."""
+    """Return where the wrapper of a compiled function begins, which is called as from C."""
     result = compiled.overloads[signature.args]
     name = result.fndesc.llvm_cfunc_wrapper_name
     return int(result.library.get_pointer_to_function(name))

@@ -216,7 +216,7 @@ def _effects() -> None:
 
 
 def _nearest_rows() -> None:
-    """What default fits to many rows take: a tree of few features, cells of many."""
+    """Return what default fits to many rows take: a tree of few features, cells of many."""
     for columns in (2, 12):
         X = np.random.default_rng(0).standard_normal((80, columns))
         y = np.where(X[:, 0] > 0.0, 1.0, -1.0)

@@ -23,7 +23,7 @@ __all__ = ["is_users", "load"]
 
 
 def is_users(likelihood: str | Likelihood) -> bool:
-    """Whether this names code outside the registry."""
+    """Decide whether this names code outside the registry."""
     if isinstance(likelihood, str):
         return ":" in likelihood
     return not likelihoods.is_registered(likelihood)

@@ -362,7 +362,7 @@ def acquisition_of(acquisition: Any) -> Acquisition:
 
 
 def named(acquisition: Any) -> str:
-    """How a file names an acquisition: its name, or module and name of a user's own."""
+    """Return how a file names an acquisition: its name, or module and name of a user's own."""
     if isinstance(acquisition, str):
         return acquisition
     kind = acquisition if hasattr(acquisition, "__qualname__") else type(acquisition)

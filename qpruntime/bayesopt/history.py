@@ -34,7 +34,7 @@ class Record:
     failed: set[int] = field(default_factory=set)
 
     def known(self, j: int) -> bool:
-        """Whether function j was told."""
+        """Decide whether function j was told."""
         return not math.isnan(self.values[j])
 
 
@@ -119,7 +119,7 @@ class History:
         return next((r for r in here if r.failed & told), None)
 
     def begun(self) -> int:
-        """How many values are known, awaited, or failed."""
+        """Return how many values are known, awaited, or failed."""
         return sum(
             sum(r.known(j) for j in range(self.outputs)) + len(r.awaited) + len(r.failed)
             for r in self.records

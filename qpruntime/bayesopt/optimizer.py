@@ -262,7 +262,7 @@ class Optimizer:
         return x, which
 
     def _knowledge(self, prices: Array | None, rng: np.random.Generator) -> Knowledge:
-        """What an acquisition is handed."""
+        """Return what an acquisition is handed."""
         found = failing(self._history)
         data = self._known(found)
         groups = self._models.groups(data, self.hyper, rng)
@@ -331,7 +331,7 @@ class Optimizer:
     # What is known
 
     def _known(self, failing: Failing) -> list[SurrogateData]:
-        """What is known of all functions, then of their success."""
+        """Return what is known of all functions, then of their success."""
         found = []
         for j in range(self.constraints + 1):
             X, y = self._history.known(j)

@@ -85,7 +85,7 @@ class Models:
         self._fitted: dict[int, tuple[bytes, Array]] = {}
 
     def model(self, j: int, spread: float) -> Model:
-        """What is to be learnt of function j, if this is the unit of its observations."""
+        """Return what is to be learnt of function j, if this is the unit of its observations."""
         own = j < len(self.kernels)
         noise = self.noises[j] if own else None
         if noise is not None:

@@ -289,7 +289,7 @@ def _set(library: Any, threads: int) -> None:
 
 
 def _of_each_thread(library: Any) -> bool:
-    """Whether every thread of Python has a number of its own, as with OpenMP in OpenBLAS."""
+    """Decide whether every thread of Python has a number of its own, as with OpenMP in OpenBLAS."""
     return bool(
         library.internal_api == "openblas" and getattr(library, "threading_layer", None) == "openmp"
     )

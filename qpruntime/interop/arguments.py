@@ -108,7 +108,7 @@ def refuse_overflow(
 
 
 def is_own(likelihood: Likelihood) -> bool:
-    """Whether it comes with the package."""
+    """Decide whether it comes with the package."""
     known = likelihood.name in likelihoods.names() and likelihood.recipe is None
     return known and likelihoods.get(likelihood.name).split is likelihood.split
 

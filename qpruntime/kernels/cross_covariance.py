@@ -61,7 +61,7 @@ def diagonal(kernel: Any, X: Array, noise: bool = True) -> Array:
 
 
 def moves_inputs(kernel: Any) -> bool:
-    """Whether slopes in Z are known, for every part of the kernel."""
+    """Decide whether slopes in Z are known, for every part of the kernel."""
     return _moves(read(kernel))
 
 

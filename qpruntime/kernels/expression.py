@@ -48,7 +48,7 @@ class Leaf:
 
     @cached_property
     def is_free(self) -> bool:
-        """Whether it has a free parameter; ``n_dims`` takes ten times as long."""
+        """True if it has a free parameter; ``n_dims`` takes ten times as long."""
         return bool(self.free if self.parts.parameters else self.kernel.n_dims)
 
     @property
@@ -65,7 +65,7 @@ class Seen(Leaf):
 
     @cached_property
     def is_free(self) -> bool:
-        """Whether it has a free parameter."""
+        """True if it has a free parameter."""
         return self.inner.is_free
 
     def of(self, X: Array) -> Array:
@@ -83,7 +83,7 @@ class Added:
 
     @cached_property
     def is_free(self) -> bool:
-        """Whether it has a free parameter."""
+        """True if it has a free parameter."""
         return self.one.is_free or self.two.is_free
 
 
@@ -97,7 +97,7 @@ class Multiplied:
 
     @cached_property
     def is_free(self) -> bool:
-        """Whether it has a free parameter."""
+        """True if it has a free parameter."""
         return self.one.is_free or self.two.is_free
 
 

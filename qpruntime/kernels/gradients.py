@@ -266,7 +266,7 @@ def _product(node: Multiplied, X: Array, M: Array, K: Array | None) -> list[floa
 
 
 def _is_its_slope(node: Node) -> TypeGuard[Leaf]:
-    """Whether it is a squared exponential, whose value is -f'(r)/r."""
+    """Decide whether it is a squared exponential, whose value is -f'(r)/r."""
     return isinstance(node, Leaf) and node.parts.compiled == RBF
 
 

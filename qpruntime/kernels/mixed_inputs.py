@@ -114,7 +114,7 @@ class On(Kernel):
         return np.ascontiguousarray(X[:, columns])
 
     def is_stationary(self) -> bool:
-        """Whether it depends on differences of rows alone."""
+        """Decide whether it depends on differences of rows alone."""
         return bool(self.kernel.is_stationary())
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Same(Kernel):
         return np.ones(len(X))
 
     def is_stationary(self) -> bool:
-        """Whether it depends on differences of rows alone."""
+        """Decide whether it depends on differences of rows alone."""
         return True
 
     def __repr__(self) -> str:
@@ -250,7 +250,7 @@ class Categories(Kernel):
         return np.ones(len(X))
 
     def is_stationary(self) -> bool:
-        """Whether it depends on differences of rows alone."""
+        """Decide whether it depends on differences of rows alone."""
         return True
 
     @property

@@ -47,7 +47,7 @@ MOST_STATES = 64
 
 
 def approximates(kernel: Kernel) -> bool:
-    """Whether a kernel has states only where squared exponentials may be approximated."""
+    """Decide whether a kernel has states only where squared exponentials may be approximated."""
     try:
         state_space(kernel)
     except NotMarkov:
@@ -141,7 +141,7 @@ def _leaf(leaf: Leaf, reading: _Reading) -> list[Term]:
 
 
 def _registered(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
-    """What the kernel says of itself."""
+    """Return what the kernel says of itself."""
     kernel, parts = leaf.kernel, leaf.parts
     if parts.state_space is not None:
         found = parts.state_space(kernel)
@@ -239,7 +239,7 @@ class StateSpace:
 
     @property
     def has_line(self) -> bool:
-        """Whether there is a linear trend."""
+        """True if there is a linear trend."""
         return any(f.kind == LINE for t in self.terms for f in t.factors)
 
     def arrays(self, begin: float) -> tuple[Any, ...]:

@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def given(self) -> bool:
-        """Whether the user gives the kernel."""
+        """True if the user gives the kernel."""
         return isinstance(self.kernel, Kernel)
 
     @property
@@ -189,14 +189,14 @@ def search_of(given: Any) -> Search | None:
 
 
 def _solver_of(given: Any) -> tuple[str, float | None]:
-    """Which solver is asked for, and how squared exponentials may be approximated."""
+    """Return which solver is asked for, and how squared exponentials may be approximated."""
     if not isinstance(given, Series):
         return choice(given, "solver", SOLVERS), None
     return "markov" if given.required else "auto", given.approximate
 
 
 def _compound(kernel: Any) -> bool:
-    """Whether there is a `CompoundKernel` among the kernels that this one is made of."""
+    """Decide whether there is a `CompoundKernel` among the kernels that this one is made of."""
     parts = [getattr(kernel, name, None) for name in ("k1", "k2", "kernel")]
     return isinstance(kernel, CompoundKernel) or any(
         _compound(part) for part in parts if isinstance(part, Kernel)
@@ -294,6 +294,6 @@ class Slopes:
         return DerivativeRows.both(X, self.where, self.feature)
 
     def scales(self, n: int, scale: Array | float | None = None) -> Array:
-        """What values at n rows, and then slopes, are multiplied by, shape (n + M,)."""
+        """Return what values at n rows, and then slopes, are multiplied by, shape (n + M,)."""
         values = np.broadcast_to(1.0 if scale is None else scale, n)
         return np.concatenate([values, self.times])

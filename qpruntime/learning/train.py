@@ -214,7 +214,7 @@ def _refine(
 
 
 def _remedy(optimum: Optimum, learn: Iterable[str]) -> str:
-    """What to do about an optimiser that has not succeeded."""
+    """Return what to do about an optimiser that has not succeeded."""
     if optimum.message != INFERENCE_FAILS_MESSAGE:
         return "raise max_iter of optimize=Search(...) or widen the kernel's bounds"
     bounds = f"the bounds of {' and '.join(learn)}" if learn else "the kernel's bounds"

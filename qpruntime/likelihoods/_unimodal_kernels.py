@@ -80,7 +80,7 @@ _WG = np.array(
 def over(
     at: float, f: float, level: float, mu: float, sigma: float, top: float, most: float, bar: float
 ) -> bool:
-    """Whether beyond f, seen from `at`, nothing of the tilted density is higher than `bar`.
+    """Decide whether beyond f, seen from `at`, nothing of the tilted density is higher than `bar`.
 
     `level` is log p at f, `most` at its peak `top`: towards the peak it is no higher than there,
     and the cavity no higher than at f; towards mu the other way round.

@@ -351,12 +351,12 @@ class Likelihood:
 
     @property
     def has_density(self) -> bool:
-        """Whether log p(y|f) can be computed; not so if all that is known is a table."""
+        """True if log p(y|f) can be computed; not so if all that is known is a table."""
         return self.split is not ABSENT_SPLIT
 
     @property
     def moves(self) -> bool:
-        """Whether log p(y|f) may be asked for as log p(0|f - y), which narrow peaks need."""
+        """True if log p(y|f) may be asked for as log p(0|f - y), which narrow peaks need."""
         # A user's own density is asked only for outcomes it has declared.
         everywhere = self.recipe is None or getattr(self.validate, "all_reals", False)
         return bool(self.location and everywhere)

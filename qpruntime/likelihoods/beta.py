@@ -80,7 +80,7 @@ def digamma_like(x: float) -> float:
 
 @kernel
 def summit(y: float, theta: Array) -> float:
-    """Where log p is highest, within a fraction of its width.
+    """Return where log p is highest, within a fraction of its width.
 
     There digamma(a) - digamma(b) is logit y, between f = logit y and 0. By the rule of Illinois.
     """
@@ -123,7 +123,7 @@ def raised(
 
 @kernel
 def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Where a power of the likelihood is integrated."""
+    """Return where a power of the likelihood is integrated."""
     top = summit(y, theta)
     a, b = parts(top, theta[0])
     scale = min(1.0, math.sqrt(theta[0] / (a * b)))

@@ -42,7 +42,7 @@ def _raised_moments(
 
 @kernel
 def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Where a power of the likelihood is integrated."""
+    """Return where a power of the likelihood is integrated."""
     return one_peak_frame(log_label, mu, sigma, y, theta, power, y * math.inf, 1.0)
 
 

@@ -107,7 +107,7 @@ def log_between(a: float, b: float) -> float:
 
 @kernel
 def ends_top(low: float, high: float) -> float:
-    """Where f plus symmetric noise is likeliest to be between two ends."""
+    """Return where f plus symmetric noise is likeliest to be between two ends."""
     if high == math.inf:
         return math.inf
     return -math.inf if low == -math.inf else low + 0.5 * (high - low)
@@ -178,7 +178,7 @@ def _raised_moments(
 
 @kernel
 def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Where a power of the likelihood is integrated."""
+    """Return where a power of the likelihood is integrated."""
     k = _EDGES + int(y)
     top = ends_top(theta[k], theta[k + 1])
     return one_peak_frame(log_level, mu, sigma, y, theta, power, top, 1.0)

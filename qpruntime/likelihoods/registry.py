@@ -159,7 +159,7 @@ def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -
 
 
 def _reduced(likelihood: Likelihood) -> Any:
-    """How a likelihood pickles: by its recipe, by its name, or with all it holds."""
+    """Return how a likelihood pickles: by its recipe, by its name, or with all it holds."""
     if likelihood.recipe is not None:
         return restore, (likelihood.recipe,)
     if likelihood.rows is not None and _found(likelihood.name) is not None:

@@ -129,7 +129,7 @@ def _are_booleans(y: ArrayLike) -> bool:
 
 
 def _instead(values: Array) -> str:
-    """What to do with observations that are no labels."""
+    """Return what to do with observations that are no labels."""
     if np.isin(values, (0.0, 1.0)).all():
         return "of 0 and 1 make labels by 2 * y - 1, or booleans by y == 1"
     if ((values >= 0.0) & (values == np.floor(values)) & np.isfinite(values)).all():

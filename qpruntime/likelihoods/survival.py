@@ -440,7 +440,7 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 
 @kernel
 def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Where a power of the likelihood is integrated."""
+    """Return where a power of the likelihood is integrated."""
     low, high = ends_of(y, theta)
     if low == high:
         _, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))

@@ -179,7 +179,7 @@ class Outcomes:
 
     @property
     def all_reals(self) -> bool:
-        """Whether nothing finite is refused."""
+        """True if nothing finite is refused."""
         return self.values is None and self.low == -np.inf and self.high == np.inf
 
     def __contains__(self, y: float) -> bool:
@@ -351,7 +351,7 @@ def number(value: Any) -> float:
 
 
 def takes_theta(log_prob: Callable[..., Any]) -> bool:
-    """Whether the function is ``log_prob(f, y, theta)`` rather than ``log_prob(f, y)``."""
+    """Decide whether the function is ``log_prob(f, y, theta)`` rather than ``log_prob(f, y)``."""
     try:
         signature = inspect.signature(log_prob)
     except (TypeError, ValueError):  # written in C
@@ -562,7 +562,7 @@ def tell_once(text: str) -> None:
 
 
 def _uncompiled(density: LogDensity) -> str:
-    """What to say of a function that numba does not compile."""
+    """Return what to say of a function that numba does not compile."""
     given = density.log_prob
     name = getattr(given, "__qualname__", type(given).__qualname__)
     if density.wants_array:

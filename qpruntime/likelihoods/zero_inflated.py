@@ -58,7 +58,7 @@ def _raised_moments(
 
 @kernel
 def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Where a power of the likelihood is integrated."""
+    """Return where a power of the likelihood is integrated."""
     if y > 0.0:
         return bent_frame(mu, sigma, dispersed_shape(y, theta[0], theta[2]), power)
     return one_peak_frame(log_none, mu, sigma, y, theta, power, -math.inf, 1.0)
@@ -208,7 +208,7 @@ def raised(
 
 @kernel
 def raised_hurdle_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Where a power of the likelihood is integrated."""
+    """Return where a power of the likelihood is integrated."""
     if y == 0.0:
         return mu, sigma, 0.0, 0.0
     top = summit(y, theta)[0] if y > 1.0 else -math.inf

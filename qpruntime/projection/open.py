@@ -392,7 +392,7 @@ def _check_finite(path: Path, metadata: Metadata, values: NDArray[Any]) -> None:
 
 
 def _reduced(table: Table) -> tuple[Any, ...]:
-    """How a table pickles: as a reference, path, hash and likelihood, never the data."""
+    """Return how a table pickles: as a reference, path, hash and likelihood, never the data."""
     return reopen, table.reference()
 
 

@@ -130,7 +130,7 @@ def normal_scores(q: Array, piece: Piece, score: Array, hat: Array) -> None:
 
 @kernel
 def scores_resolved(room: Room, piece: Piece, degree: int) -> bool:
-    """Whether powers of Phi^-1(F) up to `degree`, which is even, are resolved in a panel.
+    """Decide whether powers of Phi^-1(F) up to `degree`, which is even, are resolved in a panel.
 
     At an end of the support they are singular where I(F) is not. And where F runs over many
     powers of ten, the node farthest out must know it to a few digits, or its score is nonsense.

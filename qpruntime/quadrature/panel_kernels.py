@@ -110,7 +110,7 @@ def sample(
 
 @kernel
 def too_short(anchor: Anchor, a: float, b: float) -> bool:
-    """Whether a panel has hardly a double inside."""
+    """Decide whether a panel has hardly a double inside."""
     return b - a <= 4.0 * EPS * max(abs(0.5 * (a + b)), 1e-9 * abs(anchor.f))
 
 

@@ -119,7 +119,7 @@ def level(raised: Raised, anchor: Anchor, d: float) -> float:
 
 @kernel
 def rounding(anchor: Anchor, e: float, d: float) -> float:
-    """What rounding may have done to `level`, roughly."""
+    """Return what rounding may have done to `level`, roughly."""
     size = abs(d) * (abs(anchor.pull) + abs(anchor.curvature * anchor.f))
     size += d * d * (anchor.curvature + anchor.inverse)
     return EPS * (4.0 + abs(anchor.rest) + abs(e) + 2.0 * size)

@@ -249,7 +249,7 @@ def _consecutive(value: Any) -> bool:
 
 
 def _ascending(value: Any) -> bool:
-    """Whether this is a list of finite numbers, each larger than the last."""
+    """Decide whether this is a list of finite numbers, each larger than the last."""
     if not isinstance(value, list) or not value:
         return False
     for v in value:
@@ -259,7 +259,7 @@ def _ascending(value: Any) -> bool:
 
 
 def _names(value: Any, expected: bool) -> bool:
-    """Whether this is a list of names, empty unless some are expected."""
+    """Decide whether this is a list of names, empty unless some are expected."""
     return (
         isinstance(value, list)
         and bool(value) == expected
@@ -268,14 +268,14 @@ def _names(value: Any, expected: bool) -> bool:
 
 
 def _numbers(value: object) -> bool:
-    """Whether this is a dict of numbers."""
+    """Decide whether this is a dict of numbers."""
     return isinstance(value, dict) and all(
         isinstance(v, (int, float)) and not isinstance(v, bool) for v in value.values()
     )
 
 
 def _projection(value: Any, allowed: bool) -> bool:
-    """Whether this is None or, where it may be, a well-formed L_p projection."""
+    """Decide whether this is None or, where it may be, a well-formed L_p projection."""
     if value is None:
         return True
     if not (allowed and isinstance(value, dict) and set(value) == {"name", "p"}):

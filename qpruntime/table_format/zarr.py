@@ -74,7 +74,7 @@ def cache_directory() -> Path:
 
 
 def is_group(path: Path) -> bool:
-    """Whether this is a directory that can be read as a table."""
+    """Decide whether this is a directory that can be read as a table."""
     return (path / ROOT).is_file()
 
 

@@ -110,7 +110,7 @@ def _file(name: str) -> str:
 
 
 def _opening(table: Table) -> str:
-    """What the file is, its certificate and its hash, and the guard."""
+    """Return what the file is, its certificate and its hash, and the guard."""
     found = table.metadata
     rows = table.values.shape[0]
     answers = KNOWN[found.likelihood]

@@ -118,7 +118,7 @@ class _Steps:
         self._add(0)
 
     def __call__(self) -> bool:
-        """Whether to stop; the second look tells that the first block is done."""
+        """Decide whether to stop; the second look tells that the first block is done."""
         begun = getattr(self._thread, "begun", 0)
         self._thread.begun = begun + 1
         if begun:

@@ -181,7 +181,7 @@ def advice(what: Domain, certificate: dict, missed: str, cells: Sequence[int]) -
 
 
 def _last_resort(worst: float) -> str:
-    """What to do if nothing else helps; a table that is nowhere right is not offered."""
+    """Return what to do if nothing else helps; a table that is nowhere right is not offered."""
     # Within a size limit, another tolerance shares the nodes out differently.
     reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(2.0 * max(worst, 1e-300))))
     if reached < _USELESS:

@@ -96,7 +96,7 @@ def coefficients(likelihood: Likelihood, document: Metadata) -> Array:
 
 
 def _narrow(likelihood: Likelihood, nu: float, x: Array) -> Array:
-    """What is stored of a cavity of width 0, the slopes of log p: shape (X, 4)."""
+    """Return what is stored of a cavity of width 0, the slopes of log p: shape (X, 4)."""
     d = interpolation.cavities(x, np.zeros(1))[0]
     share = interpolation.REACH**2 / (d * d + interpolation.REACH**2)
     tail = nu + d * d
@@ -107,7 +107,7 @@ def _narrow(likelihood: Likelihood, nu: float, x: Array) -> Array:
 
 
 def _far(likelihood: Likelihood, nu: float, e: Array) -> Array:
-    """What is stored of an observation without end: shape (E, 4)."""
+    """Return what is stored of an observation without end: shape (E, 4)."""
     s = interpolation.cavities(np.zeros(1), e)[1]
     top = float(likelihood.log_prob(0.0, 0.0))
     pull = np.full_like(e, (nu + 1.0) / interpolation.REACH**2)

@@ -118,7 +118,7 @@ class Corrected:
         return respond(found.V, found.fixed, found.tilted.hermite)
 
     def words(self) -> tuple[str, ...]:
-        """What there is to say of EP at the sites, and of the corrections."""
+        """Return what there is to say of EP at the sites, and of the corrections."""
         found, said = self.found, []
         if found.aside:
             return (_ASIDE.format(self.evidence.value), *filter(None, [disagreement(self._spread)]))
@@ -349,7 +349,7 @@ _ERRORS = 4.0
 
 
 def on_variances(response: Array, variance: Array) -> str:
-    """How far EP's variances are off, from those of linear response."""
+    """Return how far EP's variances are off, from those of linear response."""
     gap = float(np.mean(np.log(response / variance)))
     if gap > _NOTABLE:
         return (
@@ -369,7 +369,7 @@ def _size(values: Array) -> float:
 
 
 def on_means(moved: Array, fact: Array, std: Array, among: float = 0.0) -> str:
-    """How far EP's means are off, by shifts to the corrected means and to those of FACT.
+    """Return how far EP's means are off, by shifts to the corrected means and to those of FACT.
 
     FACT finds a part of the shift where many sites act together, and of two sites all of it. Where
     it goes another way, or further, the expansion that `moved` comes from does not hold. `among`
@@ -393,7 +393,7 @@ def on_means(moved: Array, fact: Array, std: Array, among: float = 0.0) -> str:
 
 
 def on_chains(moved: Array, variance: Array, chains: Chains) -> str:
-    """What short chains of the exact posterior say of corrected means and variances."""
+    """Return what short chains of the exact posterior say of corrected means and variances."""
     rhat = float(chains.rhat.max())
     if rhat > _RHAT_LIMIT:
         return (
@@ -428,7 +428,7 @@ def chained_shift(mean: Array, chains: Chains) -> float:
 
 
 def disagreement(spread: Array) -> str:
-    """Where two estimates of the variances are too far apart."""
+    """Return where two estimates of the variances are too far apart."""
     far = float(np.mean(spread)) if spread.size else 0.0
     if not far > FAR_APART:
         return ""
@@ -439,7 +439,7 @@ def disagreement(spread: Array) -> str:
 
 
 def on_evidence(shift: float, spread: float) -> str:
-    """How far EP's log evidence is off."""
+    """Return how far EP's log evidence is off."""
     if abs(shift) < _EVIDENCE:
         return ""
     way = "low" if shift > 0.0 else "high"

@@ -162,7 +162,7 @@ def normalised(points: Array, logs: Array) -> Densities:
 
 @inlined
 def same_steps(x: Array, k: int) -> bool:
-    """Whether interval k has neighbours, and both are as long as it."""
+    """Decide whether interval k has neighbours, and both are as long as it."""
     same = False
     if 0 < k < x.size - 2:
         h = x[k + 1] - x[k]

@@ -131,7 +131,7 @@ def add_tabled(table: Array, r: float, sums: Array) -> None:
 
 @kernel
 def bends_much(values: Array) -> bool:
-    """Whether there is a cliff between knots."""
+    """Decide whether there is a cliff between knots."""
     for k in range(1, values.size - 1):
         middle = max(values[k - 1], values[k], values[k + 1])
         if middle > _NEGLIGIBLE:

@@ -53,7 +53,7 @@ _ASIDE = 1.5
 
 
 def signless(observed: Observed) -> bool:
-    """Whether the sign of the whole latent function is unknown, for any observations."""
+    """Decide whether the sign of the whole latent function is unknown, for any observations."""
     return needed(observed)[1].even and not np.any(observed.prior)
 
 

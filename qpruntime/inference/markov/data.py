@@ -160,12 +160,12 @@ class SortedSeries:
 
     @property
     def plain(self) -> bool:
-        """Whether likelihoods are taken as they are."""
+        """True if likelihoods are taken as they are."""
         return self.power == 1.0 and self.weights is None
 
     @property
     def nonnegative(self) -> bool:
-        """Whether no site precision can be negative."""
+        """True if no site precision can be negative."""
         concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
         return bool(self.bounded or concave)
 

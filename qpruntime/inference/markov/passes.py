@@ -196,7 +196,7 @@ class Rows:
 
     @property
     def nonnegative(self) -> bool:
-        """Whether no site precision can be negative."""
+        """True if no site precision can be negative."""
         return self.series.nonnegative
 
     def report(self) -> Report:
@@ -209,7 +209,7 @@ class Rows:
         return Report(found)
 
     def finish(self) -> Summary:
-        """What the sites stand for; leave forward messages behind."""
+        """Return what the sites stand for; leave forward messages behind."""
         return summarise(self, self.report())
 
     def cavities(self) -> tuple[Array, Array]:
@@ -218,7 +218,7 @@ class Rows:
         return cavities(self, self.report())
 
     def negative(self, summary: Summary, least: float) -> int:
-        """How many precisions would be below -`least` marginal ones were they free."""
+        """Return how many precisions would be below -`least` marginal ones were they free."""
         tau, nu, buffer = self.tau.copy(), self.nu.copy(), self.buffer.copy()
         self.refresh()
         self.update(True, 1.0, False, Tally())
@@ -243,7 +243,7 @@ class Rows:
         return sums[:, :d, :d]
 
     def _given(self) -> tuple[Any, ...]:
-        """What every pass takes that leaves the sites as they are."""
+        """Return what every pass takes that leaves the sites as they are."""
         series = self.series
         observed, sites = (self.noise, series.scales), (self.tau, self.nu)
         return self.chain, series.steps, observed, sites, (self.buffer, self.edges)
@@ -286,7 +286,7 @@ class Summary:
 
     @property
     def proper(self) -> bool:
-        """Whether the posterior has a positive precision.
+        """True if the posterior has a positive precision.
 
         Innovations of g change sign as often as precisions do (Sylvester): only then has it.
         """
@@ -327,7 +327,7 @@ def summarise(rows: Finished, report: Report) -> Summary:
 
 
 def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
-    """Whether cavities of some rows are proper, and the balance of their innovations."""
+    """Decide whether cavities of some rows are proper, and the balance of their innovations."""
     report, tau = whole[some], rows.tau[some]
     w, h = rows.noise, rows.series.scales[some]
     wide = h * h * (report.variance + w)

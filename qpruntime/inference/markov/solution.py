@@ -116,7 +116,7 @@ def concluded(
 
 
 def ending(end: SweepResult, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
-    """What is reported of the way in which sweeps ended."""
+    """Return what is reported of the way in which sweeps ended."""
     trace = end.trace
     settled = "held" if end.held else "converged"
     status = settled if end.settled else "not converged"
@@ -190,7 +190,7 @@ class SeriesSolution:
 
     @property
     def corrects(self) -> bool:
-        """Whether the covariance matrix is small enough for corrections."""
+        """True if the covariance matrix is small enough for corrections."""
         exact = self.space.error == 0.0 and self.pieces[0].scale is None
         return exact and self.held_rows <= MOST
 
@@ -344,7 +344,7 @@ class SeriesSolution:
         return MarginalPoints(K_star, self.kernel.diag(new[:, None]), np.array(offset))
 
     def facts(self) -> dict[str, Any]:
-        """What this engine adds to a summary."""
+        """Return what this engine adds to a summary."""
         return {
             "n_negative": sum(int((piece.tau < 0.0).sum()) for piece in self.pieces),
             "state_dimension": self.space.dimension,

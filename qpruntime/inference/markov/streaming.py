@@ -320,7 +320,7 @@ def _piece(rows: Rows, found: Summary, index: Any, marks: Array) -> SeriesPiece:
 
 
 def _moved(space: StateSpace, mark: Array, old: Array, new: Array) -> float:
-    """How far two messages from behind move the state from each other, in its own units."""
+    """Return how far two messages from behind move the state from each other, in its own units."""
     m, P = read(space, mark, True)
     states = []
     for row in (old, new):
@@ -358,7 +358,7 @@ class SweptSeries(Protocol):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether no site precision can be negative."""
+        """True if no site precision can be negative."""
 
     def refresh(self) -> None:
         """Make messages those of the sites, which were set from outside."""
@@ -367,10 +367,10 @@ class SweptSeries(Protocol):
         """Update every site; the change is the largest of a pass, rms."""
 
     def finish(self) -> Summary:
-        """What the sites stand for; leave forward messages behind."""
+        """Return what the sites stand for; leave forward messages behind."""
 
     def negative(self, summary: Summary, least: float) -> int:
-        """How many precisions would be below -`least` marginal ones were they free."""
+        """Return how many precisions would be below -`least` marginal ones were they free."""
 
     def slope(self) -> Array:
         """Sums that the gradient is made of."""
@@ -447,7 +447,7 @@ class _Patience:
         self._history: list[float] = []
 
     def ends(self, swept: Swept) -> bool:
-        """Whether changes are going nowhere."""
+        """Decide whether changes are going nowhere."""
         if self._hold:
             return False
         if swept.change < self._least:

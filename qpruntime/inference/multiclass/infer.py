@@ -53,7 +53,7 @@ __all__ = [
 
 
 def _rows(K: Any, *_: Any, **__: Any) -> int:
-    """How many rows K has, if it is anything like a matrix."""
+    """Return how many rows K has, if it is anything like a matrix."""
     shape = getattr(K, "shape", (0,))
     return int(shape[-1]) if len(shape) else 0
 

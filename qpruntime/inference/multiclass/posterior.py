@@ -155,7 +155,7 @@ class ClassPosterior(InferenceReport, Savable):
 
     @property
     def converged(self) -> bool:
-        """Whether the sites settled at a fixed point."""
+        """True if the sites settled at a fixed point."""
         return self.status == "converged"
 
     @property
@@ -185,7 +185,7 @@ class ClassPosterior(InferenceReport, Savable):
 
     @property
     def knows_covariance(self) -> bool:
-        """Whether the prior covariance is at hand, which corrections take and pickles leave out."""
+        """True if the prior covariance is at hand, which corrections take and pickles leave out."""
         return self._solution.K is not None
 
     def with_covariance(self, K: ArrayLike) -> Self:
@@ -343,7 +343,7 @@ class ClassPosterior(InferenceReport, Savable):
         return InferenceReport(**reported | changes)
 
     def summary(self) -> dict[str, str | int | float | bool]:
-        """What `print` shows, as plain values; see `Posterior.summary`."""
+        """Return what `print` shows, as plain values; see `Posterior.summary`."""
         log_z = self._solution.loo()
         row = int(np.argmin(log_z))
         return {

@@ -391,7 +391,7 @@ def settle_means(
 
 
 def _lacking(asked: SiteProblem, here: Marginals, sites: Sites) -> Array:
-    """What each site for itself would add to nu to have its projected mean."""
+    """Return what each site for itself would add to nu to have its projected mean."""
     rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
     changes = propose_all(asked, rules, here, sites, ignored)
     nu = sites.nu.copy()

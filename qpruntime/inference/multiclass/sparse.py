@@ -288,7 +288,7 @@ class PointKept:
     classes: int
 
     def features(self, X: Array) -> ClassFeatures:
-        """What the inducing points make of rows."""
+        """Return what the inducing points make of rows."""
         found = [one.features(X) for one in self.inducing]
         return features_of([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)
 

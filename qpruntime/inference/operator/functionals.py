@@ -246,7 +246,7 @@ class FunctionalFeatures:
 
     @cached_property
     def many(self) -> bool:
-        """Whether sparse rows are so many, and of so few entries, that Phi costs most."""
+        """True if sparse rows are so many, and of so few entries, that Phi costs most."""
         if not self._sparse or self.n * self.width < _LARGE:
             return False
         entries = np.diff(self.functionals.rows.indptr).astype(float)

@@ -187,7 +187,7 @@ class OperatorSolution:
 
     @property
     def knows_covariance(self) -> bool:
-        """Whether the covariance is at hand."""
+        """True if the covariance is at hand."""
         return self.K is not None
 
     def _covariance(self) -> Array:
@@ -212,7 +212,7 @@ class OperatorSolution:
         return replace(self, K=own)
 
     def facts(self) -> dict[str, Any]:
-        """What this engine adds to a summary."""
+        """Return what this engine adds to a summary."""
         return {"n_negative": int((self.own.tau < 0.0).sum()), "latent": self.functionals.latent}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
@@ -245,7 +245,7 @@ _MANY = 2
 
 
 def takes_latent_side(functionals: Functionals, method: str) -> bool:
-    """Whether n^3 + N n^2 operations are fewer than N^3, for n latent values and N rows."""
+    """Decide whether n^3 + N n^2 operations are fewer than N^3, for n latent values and N rows."""
     # The bound of "vb" takes the covariance of what is observed.
     return method != "vb" and functionals.n >= _MANY * functionals.latent
 

@@ -393,7 +393,7 @@ class Collapsed:
 
     @cached_property
     def trivial(self) -> bool:
-        """Whether every row is a site of its own, in the order of the rows."""
+        """True if every row is a site of its own, in the order of the rows."""
         first = self.rows.first
         in_order = bool((first[1:] > first[:-1]).all())
         return in_order and first.size == self.rows.site.size
@@ -453,7 +453,7 @@ def collapse(
 
 
 def _labels(site: NDArray[np.intp], y: Array, size: int) -> tuple[Array, Array]:
-    """How many labels every site has, and how many of them are +1."""
+    """Return how many labels every site has, and how many of them are +1."""
     ups = np.bincount(site, y > 0.0, size).astype(float)
     return ups, np.bincount(site, minlength=size).astype(float)
 

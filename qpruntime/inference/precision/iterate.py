@@ -278,7 +278,7 @@ class Approach:
 
     @property
     def far(self) -> bool:
-        """Whether P was too far from its diagonal."""
+        """True if P was too far from its diagonal."""
         return bool(self.prior.pattern.held.get("far"))
 
     def at(self, sites: Sites, near: float) -> _Sketch:

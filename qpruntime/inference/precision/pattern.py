@@ -163,7 +163,7 @@ class Pattern:
         return found
 
     def fits(self, A: sparse.csr_array, Q: sparse.csr_array) -> bool:
-        """Whether this is the pattern of these."""
+        """Decide whether this is the pattern of these."""
         return _same(self._a, A) and _same(self._q, Q) and (self.n, self.k) == A.shape
 
     def rows(self, A: sparse.csr_array, chosen: NDArray[np.intp] | None = None) -> SparseRows:
@@ -190,7 +190,7 @@ class Pattern:
         return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
 
     def placed(self, rows: SparseRows) -> NDArray[np.bool_]:
-        """Which rows have places in the factor for all their pairs, shape (N,)."""
+        """Return which rows have places in the factor for all their pairs, shape (N,)."""
         found = np.empty(rows.indptr.size - 1, dtype=np.bool_)
         placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, found)
         return found
@@ -244,7 +244,7 @@ def _same(known: tuple[Any, Any], given: sparse.csr_array) -> bool:
 
 
 def _alike(known: NDArray[np.intp] | None, given: NDArray[np.intp] | None) -> bool:
-    """Whether two choices of rows are the same."""
+    """Decide whether two choices of rows are the same."""
     if known is None or given is None:
         return known is given
     return known is given or np.array_equal(known, given)

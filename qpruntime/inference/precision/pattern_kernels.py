@@ -142,7 +142,7 @@ def all_equal(
     extra: NDArray[np.uint64],
     other: IntArray,
 ) -> bool:
-    """Whether every row equals another one."""
+    """Decide whether every row equals another one."""
     for n in range(other.size):
         m = other[n]
         if m == n:

@@ -330,11 +330,11 @@ class PrecisionSolution:
 
     @property
     def knows_covariance(self) -> bool:
-        """Whether covariances of the rows can be had."""
+        """True if covariances of the rows can be had."""
         return self.here.mean.size <= _FEW
 
     def facts(self) -> dict[str, Any]:
-        """What this engine adds to a summary."""
+        """Return what this engine adds to a summary."""
         size = self.solved.prior.pattern.symbolic.size
         negative = int((self.sites_held.tau < 0.0).sum())
         return {"n_negative": negative, "latent": self.latent_size, "factor": size}

@@ -94,7 +94,7 @@ class FitFile:
 
     @property
     def due(self) -> bool:
-        """Whether the last checkpoint is old enough for a new one."""
+        """True if the last checkpoint is old enough for a new one."""
         return self._file.due
 
     def hint(self) -> str:
