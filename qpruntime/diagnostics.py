@@ -1,4 +1,4 @@
-"""What a report of a problem should say: versions, the machine, threads, kernels kept, tables."""
+"""Report for bug reports: versions, the machine, threads, kernels kept, tables."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What an acquisition is handed: all that is known when a point is asked for.
+    """Arguments of an acquisition: all that is known when a point is asked for.
 
     Attributes
     ----------

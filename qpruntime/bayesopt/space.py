@@ -1,4 +1,4 @@
-"""What is searched: rows of numbers, one a variable, and the points of the unit cube they are.
+"""Space of a search: rows of numbers, one a variable, and their points in the unit cube.
 
 A real is a length of the cube, an integer the middle of a cell of it, both by logarithms if so
 wished. A category is one coordinate a choice, of which one is 1, or a single 0 or 1 if there are

@@ -56,7 +56,7 @@ def units(y: Array, constraint: bool) -> tuple[float, float]:
 
 
 class SurrogateData(NamedTuple):
-    """What is known of one function: its number, points (n, d) of the unit cube, values (n,)."""
+    """Data of one function: its number, points (n, d) of the unit cube, values (n,)."""
 
     j: int
     U: Array
@@ -188,7 +188,7 @@ _NOISE_BOUNDS = np.log([1e-8, 1.0])
 
 
 class Model(NamedTuple):
-    """What is learnt: a kernel, whose theta has a normal prior or none, and perhaps the noise.
+    """Unknowns of a fit: a kernel, whose theta has a normal prior or none, and perhaps the noise.
 
     centre, spread: of theta, and of the log noise last if it is learnt; infinite spread is flat.
     shape: "rbf" or "matern" of the default kernel, whose slopes are at hand; "" of any other.

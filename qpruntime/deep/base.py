@@ -1,4 +1,4 @@
-"""What the deep estimators have in common: parameters, checked data, passes in blocks of rows."""
+"""Base of the deep estimators: parameters, checked data, passes in blocks of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where batches come from: rows of this process, or inputs that are read in windows.
+"""Sources of batches: rows of this process, or inputs that are read in windows.
 
 Inputs that stay where they are (zarr, HDF5, memory maps, dask arrays and data frames) are read in
 windows of `WINDOW` rows: blocks of `BLOCK` rows that lie together, drawn from everywhere without

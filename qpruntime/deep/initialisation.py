@@ -1,4 +1,4 @@
-"""Where training begins: hidden layers hand principal scores of their inputs upwards."""
+"""Start of training: hidden layers hand principal scores of their inputs upwards."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Layer(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What no row changes, of the cavity or of q.
+    """Parts of the cavity, or of q, that no row changes.
 
     inverse is L^-1, white (Q, M) the mean of w, spread (Q, M, M) a W with covariance W^T W of w,
     inner (Q, M, M) the second moment of w less that of the prior.

@@ -47,7 +47,7 @@ Report = Callable[[int, float], Any]
 
 
 class TrainingPlan(NamedTuple):
-    """How to train; see `qpruntime.deep.base.DeepGP` for what is said of each."""
+    """Settings of training; see `qpruntime.deep.base.DeepGP` for each."""
 
     likelihood: Likelihood | None
     power: float

@@ -243,7 +243,7 @@ def probabilities_of(mean: Array, covariance: Array) -> Array:
 
 @dataclass(frozen=True)
 class Items:
-    """What is compared.
+    """Items that are compared.
 
     Attributes
     ----------

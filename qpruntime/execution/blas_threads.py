@@ -1,4 +1,4 @@
-"""How many threads are at work for us: one of BLAS, and `hands` for pieces of large matrices.
+"""Numbers of threads: one of BLAS, and `hands` for pieces of large matrices.
 
 Threads of BLAS spin while they wait for each other: where other processes are busy that is ten
 times the work and more, and products have other bits with another number of them. So BLAS has one,
@@ -208,7 +208,7 @@ def alone(function: Function) -> Function:
 
 
 class BlasThreads:
-    """At most so many threads of BLAS in this process, while a ``with`` block runs.
+    """Limit of the threads of BLAS in this process, while a ``with`` block runs.
 
     And at most so many hands of this thread, no more than BLAS would have threads without us.
     """

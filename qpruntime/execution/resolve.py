@@ -1,4 +1,4 @@
-"""Which executor carries out calls: threads of this machine, or the workers of a scheduler."""
+"""Choice of the executor of calls: threads of this machine, or the workers of a scheduler."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Form:
-    """What one likelihood computes of N(mu, sigma^2) and y, arrays of one shape and type.
+    """Formulas of one likelihood for N(mu, sigma^2) and y, arrays of one shape and type.
 
     An observation of several numbers is a tuple of arrays.
 

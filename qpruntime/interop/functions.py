@@ -56,7 +56,7 @@ class Moments(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """What a function returns without derivatives, and its derivatives, which look alike.
+    """Values of a function, and its derivatives, which look alike.
 
     `d_mu` is that by the mean of the normal, `d_sigma` that by its standard deviation.
     """

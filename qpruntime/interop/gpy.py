@@ -25,7 +25,7 @@ __all__ = ["QuantileBernoulli", "QuantileLikelihood"]
 
 
 class _Matched:
-    """What both have: moments of one site, and log predictive densities."""
+    """Base of both: moments of one site, and log predictive densities."""
 
     def _prepare(self, likelihood: Any, method: str) -> None:
         self.functions = functions(likelihood)

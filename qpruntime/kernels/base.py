@@ -245,7 +245,7 @@ def one_length(kernel: Any) -> float:
 
 @dataclass(frozen=True, eq=False)
 class KernelParts:
-    """What is known of a class of kernels; everything may be left out.
+    """Facts about a class of kernels; everything may be left out.
 
     With r the distance of two points in length-scales, a radial kernel is k = f(r), f(0) = 1.
     Functions take a kernel of the class first.

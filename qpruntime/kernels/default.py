@@ -43,7 +43,7 @@ class LogNormal:
 
 
 class Belief(NamedTuple):
-    """What is believed of one parameter: where it begins, its bounds, and a log-normal prior.
+    """Belief about one parameter: its start, its bounds, and a log-normal prior.
 
     Attributes
     ----------

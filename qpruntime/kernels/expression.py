@@ -1,4 +1,4 @@
-"""What scikit-learn builds of kernels, read: sums and products of leaves of which parts are known.
+"""Kernels of scikit-learn as expressions: sums and products of leaves whose parts are known.
 
 Everybody who has to know what a kernel is made of asks `read`, and walks what it returns.
 """

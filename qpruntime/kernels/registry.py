@@ -1,4 +1,4 @@
-"""Which classes of kernels are known, and what is known of them; a user's own among them."""
+"""Registry of the classes of kernels that are known, a user's own among them."""
 
 from __future__ import annotations
 

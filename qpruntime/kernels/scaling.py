@@ -32,7 +32,7 @@ _ROUNDING = 16.0 * np.finfo(float).eps
 
 @dataclass(frozen=True)
 class Units:
-    """Where each feature is, and how far it spreads; 0 for a feature that is ignored.
+    """Centre and spread of each feature; the spread is 0 for a feature that is ignored.
 
     A feature is ignored that is the same in every row: it tells rows apart nowhere, and what it is
     in new rows changes nothing. Columns of levels stay as they are; ignored are those of one level,
@@ -54,7 +54,7 @@ class Units:
 
     @property
     def count(self) -> int:
-        """How many features are not ignored."""
+        """Number of features that are not ignored."""
         return int(np.count_nonzero(self.spread))
 
     @property

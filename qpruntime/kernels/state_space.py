@@ -1,4 +1,4 @@
-"""From a scikit-learn kernel to a state space: sums of products of Markov factors.
+"""State spaces of scikit-learn kernels: sums of products of Markov factors.
 
 A term is a variance times factors; sums of kernels are sums of terms, products are multiplied out.
 White noise is no state: it widens observations.
@@ -92,7 +92,7 @@ def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:
 
 @dataclass
 class _Reading:
-    """What is found on the way: free parameters so far, the greatest error, what is not told."""
+    """Results on the way: free parameters so far, the greatest error, what is not told."""
 
     approximate: float | None
     count: int = 0

@@ -1,4 +1,4 @@
-"""How to fit: the parameters that all estimators have, checked, and their defaults resolved."""
+"""Settings of a fit: the parameters that all estimators have, checked, with their defaults."""
 
 from __future__ import annotations
 

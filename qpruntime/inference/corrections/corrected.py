@@ -94,7 +94,7 @@ class MarginalPoints(NamedTuple):
 
 
 class Corrected:
-    """What can be said truer of a posterior, from EP's fixed point.
+    """Corrections of a posterior, from EP's fixed point.
 
     Parameters
     ----------

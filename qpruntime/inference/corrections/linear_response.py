@@ -73,14 +73,14 @@ _THIRD, _FOURTH = 1.0, 0.5
 
 
 class Evidence(NamedTuple):
-    """What is added to EP's log evidence, and the size of all fourth-order terms."""
+    """Correction of EP's log evidence, and the size of all fourth-order terms."""
 
     shift: float
     spread: float
 
 
 class Response(NamedTuple):
-    """How EP's fixed point answers a push on the latent function.
+    """Answer of EP's fixed point to a push on the latent function.
 
     variance : (N,), the diagonal of S = V + V A B, the derivatives of the means
     push : (N,), u: corrected means are m + V u

@@ -34,7 +34,7 @@ __all__ = [
 @restorable("dense-solution/1")
 @dataclass(frozen=True, eq=False)
 class DenseSolution:
-    """As `qpruntime.inference.posterior.Solution` has it.
+    """Solution of the dense engine; see `qpruntime.inference.solution_protocol.Solution`.
 
     Attributes
     ----------

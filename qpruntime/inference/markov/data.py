@@ -28,7 +28,7 @@ __all__ = [
 @restorable("series-clock/1")
 @dataclass(frozen=True)
 class Clock:
-    """Where times are counted from, and whether they are dates: then in seconds."""
+    """Origin of times, and whether they are dates, which are counted in seconds."""
 
     origin: Any
     dates: bool

@@ -55,7 +55,7 @@ _OUTWEIGHED = 1e6
 
 
 def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What passes take of a kernel, and those of its state: a pass, a sweep and the gradient's."""
+    """Parts of a kernel for passes, and those of its state: a pass, a sweep and the gradient's."""
     if space.pair is not None:
         return space.pair, (pair_pass, pair_sweep, pair_slope)
     if space.trio is not None:
@@ -259,7 +259,7 @@ _BLOCK = 1 << 16
 
 
 class Finished(Protocol):
-    """What the functions below take of a `Rows`."""
+    """Parts of a `Rows` for the functions below."""
 
     series: SortedSeries
     noise: float

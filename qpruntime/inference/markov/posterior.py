@@ -63,13 +63,13 @@ class SeriesPosterior(Posterior):
 
     @property
     def rows(self) -> NDArray[np.intp]:
-        """Which of the rows given were observed."""
+        """Numbers of the given rows that were observed."""
         found: NDArray[np.intp] = self._solution.rows
         return found
 
     @property
     def given(self) -> int:
-        """How many rows were given, observed or not."""
+        """Number of given rows, observed or not."""
         return int(self._solution.given)
 
     def _predict_once(self) -> tuple[Array, ...]:

@@ -1,4 +1,4 @@
-"""What a series leaves behind: its rows in pieces, in order of time, and how they are observed."""
+"""Solution of a series: its rows in pieces, in order of time, and how they are observed."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ _DENSE = "the dense engine has corrections of any kernel, infer(kernel(t[:, None
 @restorable("series-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SeriesSolution:
-    """As `qpruntime.inference.posterior.Solution` has it.
+    """Solution of a series; see `qpruntime.inference.solution_protocol.Solution`.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class SeriesSolution:
 
     @property
     def words(self) -> str:
-        """What a line says of the engine."""
+        """Words about the engine for a line on the posterior."""
         return f", {self.space.dimension} states"
 
     @property
@@ -201,7 +201,7 @@ class SeriesSolution:
 
     @cached_property
     def rows(self) -> NDArray[np.intp]:
-        """Which of the rows given were observed."""
+        """Numbers of the given rows that were observed."""
         return np.concatenate(self.seen)
 
     @cached_property

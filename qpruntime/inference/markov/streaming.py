@@ -351,7 +351,7 @@ _PATIENCE = 20
 
 
 class SweptSeries(Protocol):
-    """What is swept: the rows of a series, `Rows`."""
+    """Rows of a series that are swept, `Rows`."""
 
     tau: Array
     nu: Array
@@ -381,7 +381,7 @@ class SweptSeries(Protocol):
 
 @dataclass(kw_only=True)
 class SweepResult(Ended):
-    """Where the sweeps ended; the sites are those of the rows."""
+    """End of the sweeps; the sites are those of the rows."""
 
     summary: Summary = NO_SUMMARY
 

@@ -205,7 +205,7 @@ _TOGETHER = 1_500_000
 
 
 class ClassFeatures:
-    """What inducing points make of N rows.
+    """Features of N rows by inducing points.
 
     Parameters
     ----------

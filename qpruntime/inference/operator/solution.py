@@ -1,4 +1,4 @@
-"""What inference along an operator leaves behind: functionals settled, and f to be asked of."""
+"""Solution of inference along an operator: settled functionals, and predictions of f."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SAME = 1e-6
 @restorable("operator-solution/1")
 @dataclass(frozen=True, eq=False)
 class OperatorSolution:
-    """As `qpruntime.inference.posterior.Solution` has it; rows are those of the operator.
+    """Solution along an operator; see `qpruntime.inference.solution_protocol.Solution`.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class OperatorSolution:
 
     @property
     def words(self) -> str:
-        """What a line about the posterior says."""
+        """Words about the engine for a line on the posterior."""
         return f" along an operator of {self.functionals.latent} latent values"
 
     @property

@@ -236,7 +236,7 @@ class LatentSolved(Solved):
 
 
 class LatentAlgebra(solver_protocol.PredictiveState, ABC):
-    """What predictions and the gradient take, whichever side it is computed on.
+    """Arguments of predictions and of the gradient, whichever side it is computed on.
 
     Attributes
     ----------

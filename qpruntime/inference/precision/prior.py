@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Entries(NamedTuple):
-    """Where A' diag(tau) A has entries: pairs of rows, in the order of the panels.
+    """Places of the entries of A' diag(tau) A: pairs of rows, in the order of the panels.
 
     entry : (pairs,), the entry of every pair
     rows, begins : of the entries below the diagonal, as of a `csc_array`
@@ -194,7 +194,7 @@ def prior_entries(prior: SparseLatent) -> Array:
 
 @restorable("conditioned/1")
 class ConstraintCorrection:
-    """What a constraint takes from the inverse of a factorised matrix.
+    """Correction of the inverse of a factorised matrix by a constraint.
 
     Parameters
     ----------

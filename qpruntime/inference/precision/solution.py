@@ -1,4 +1,4 @@
-"""What inference on a sparse precision leaves behind: the contract's `Solution`."""
+"""Solution of inference on a sparse precision."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ _FEW = 3000
 @restorable("precision-solution/1")
 @dataclass(frozen=True, eq=False)
 class PrecisionSolution:
-    """As `qpruntime.inference.posterior.Solution` has it.
+    """Solution of a sparse precision; see `qpruntime.inference.solution_protocol.Solution`.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class PrecisionSolution:
 
     @property
     def words(self) -> str:
-        """What a line about the posterior says."""
+        """Words about the engine for a line on the posterior."""
         return f" of {self.latent_size} latent values with a sparse precision"
 
     @property
@@ -363,7 +363,7 @@ class PrecisionSolution:
 
 
 class Slope(NamedTuple):
-    """What a change of the precision is multiplied by.
+    """Slope of the log evidence by the precision.
 
     Attributes
     ----------

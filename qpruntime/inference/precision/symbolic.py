@@ -1,4 +1,4 @@
-"""Where the Cholesky factor of a sparse matrix has numbers: supernodes, their rows and their room.
+"""Places of numbers in a sparse Cholesky factor: supernodes, their rows and their room.
 
 A supernode is a run of columns with the same rows below them. Its panel has these columns with its
 own rows first, then the `rows` below; panels are column-major in one array. Columns are numbered in

@@ -1,4 +1,4 @@
-"""How far a staged fit is, on the disk: to go on from when this process, or its cluster, went away.
+"""Checkpoints of a staged fit, to go on from when this process, or its cluster, went away.
 
 A stage on a sample is written when it has ended, with the posterior it leaves; the one of all rows
 after evaluations, at the best place so far and with the sites there.
@@ -43,7 +43,7 @@ _SEARCHED = ("objective", "max_iter", "ftol")
 
 @dataclass(frozen=True, eq=False)
 class FitState:
-    """Where a fit stands.
+    """State of a fit.
 
     Attributes
     ----------
