@@ -103,7 +103,7 @@ class History:
         if told:
             lost = record.awaited - told - left_out
         else:
-            # Of what nobody asked for nothing is known but that it failed.
+            # If nobody asked for a point, only its failure is known.
             every = set(range(self.outputs))
             lost = (every - left_out or every) if new else set(record.awaited)
         record.failed = (record.failed | lost) - told

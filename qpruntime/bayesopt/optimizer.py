@@ -245,7 +245,7 @@ class Optimizer:
         outputs = self.constraints + 1
         rng = np.random.default_rng([self.seed, 1 + self._asked])
         self.infeasible_draws = self.unsettled = 0
-        # What was told unasked takes the place of points of the design.
+        # Points that were told unasked take the place of points of the design.
         begun = self._history.begun() if decoupled else outputs * len(self._history.records)
         if begun < outputs * self.n_initial:
             first = design(self._space, self.n_initial, np.random.default_rng([self.seed, 0]))

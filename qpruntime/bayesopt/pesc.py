@@ -424,7 +424,7 @@ def log_heights(alpha: Array) -> Array:
 #
 # Posterior means and covariances, their roots continued by x*; no sites yet.
 
-#: What is left of a variance is dropped below this part of the prior variance, as rounding.
+#: A variance below this part of the prior variance is rounding, and is dropped.
 _RANK = 1e-14
 #: Var(f_n - f(x*)) below this part of the variances says that the points are one, so does this
 #: part of the prior variance, to which posterior variances are rounded.

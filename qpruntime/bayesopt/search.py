@@ -163,7 +163,7 @@ def recommended(
         space,
     )
     if log_feasible(surrogates, u[None])[0] < wanted - 1e-6:
-        # Where all is known to be infeasible, the least violation and not the least certainty.
+        # If all is known to be infeasible, the least violation counts, not the least certainty.
         u, _ = maximise(
             lambda U: log_feasible(surrogates, U, 1e-6)[None], known, known.shape[1], rng, space
         )

@@ -14,7 +14,7 @@ from qpruntime.errors import InputError, NumericalError
 
 __all__ = ["Surrogate", "points"]
 
-#: What noise-free data have of noise, relative to the prior variance: 1e-16 times the condition
+#: Noise of noise-free data, relative to the prior variance: 1e-16 times the condition
 #: number of K is what is lost.
 _LEAST_NOISE = 1e-10
 

@@ -352,7 +352,7 @@ def columns_of(X: Any) -> list[Column]:
     """
     library = _library(X)
     if library == "pandas":
-        # By position, for names may stand twice.
+        # Columns are taken by position, because names may stand twice.
         return [_of_pandas(shown(name), X.iloc[:, k]) for k, name in enumerate(X.columns)]
     if library == "polars":
         return [_of_polars(shown(name), X[name]) for name in X.columns]
@@ -381,7 +381,7 @@ def _library(X: Any) -> str | None:
 def _of_pandas(name: str, column: Any) -> Column:
     kind, words = getattr(column.dtype, "kind", "O"), str(column.dtype)
     if words == "category":
-        # By codes: as objects categories in single precision become doubles of other values.
+        # Codes are compared: as objects, categories in single precision become other doubles.
         categories = np.asarray(column.dtype.categories)
         codes = column.cat.codes.tolist()
         return _of_categories(name, column, [categories[k] if k >= 0 else None for k in codes])

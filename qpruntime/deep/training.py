@@ -85,7 +85,7 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
         value, slope = jax.value_and_grad(of)(flat)
         change, after = adam.update(slope, moved)
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(slope))
-        # What is not finite moves nothing: the state stays the last good one.
+        # A step that is not finite moves nothing: the state stays the last good one.
         kept = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old), (flat + rate * change, after), state
         )

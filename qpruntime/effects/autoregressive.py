@@ -94,7 +94,7 @@ class SeriesBlock(EffectBlock):
                 f"gaps of column {shown(term.column)} reach from {gaps.min():g} to {gaps.max():g}: "
                 "give times in another unit, or step="
             )
-        # What rounding of the times may do to a gap, in steps.
+        # Error of a gap, in steps, that rounding of the times may cause.
         rounding = 4.0 * float(np.spacing(np.abs(self.times).max())) / self.step
         slack = np.maximum(1e-6, rounding * (1.0 + self.gaps))
         self.whole = bool((np.abs(self.gaps - np.round(self.gaps)) < slack).all())

@@ -254,7 +254,7 @@ def _scale_of(y: Array, centred: bool, weights: Array | None) -> tuple[float, fl
     reach = (high - low) / _CENTRAL if centred else max(abs(low), abs(high)) / (0.5 * _CENTRAL)
     spread = max(_MAD * _weighted_quantile(np.abs(y - centre), 0.5, weights), reach)
     spread = spread or float(np.sqrt(np.average((y - centre) ** 2, weights=weights)))
-    # Of rows that are all equal only rounding is left.
+    # If all rows are equal, the spread is rounding alone.
     least = 1e-14 * float(np.abs(y).max())
     return centre, spread if spread > least else abs(centre) or 1.0
 
@@ -348,7 +348,7 @@ def below(
         return below_given(family, likelihood, f, y[rows], own)
 
     if family.kind == "labels":
-        # In closed form, or by one integral.
+        # The distribution function has a closed form, or takes one integral.
         low = np.exp(log_density(likelihood, mean, wide(variance), np.full(mean.shape, -1.0)))
         return np.where(y >= 1.0, 1.0, np.where(y >= -1.0, low, 0.0))
     with np.errstate(all="ignore"):

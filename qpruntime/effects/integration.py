@@ -122,7 +122,7 @@ def integrate(
         z, found, logs, base = stretched_composite(at, p, centre)
     weights = base * np.exp(logs - logs.max())
     weights = weights / weights.sum()
-    # What weighs nothing would cost a factorisation in every prediction.
+    # A node without weight would cost a factorisation in every prediction.
     kept = weights > _LIGHT
     weights = weights[kept] / weights[kept].sum()
     theta = np.array([one.theta for one, k in zip(found, kept, strict=True) if k])

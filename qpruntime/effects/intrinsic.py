@@ -29,7 +29,7 @@ __all__ = [
     "stiffened",
 ]
 
-#: Of the mean diagonal of R: makes Q definite, whose constraint takes what it adds.
+#: Share of the mean diagonal of R that makes Q definite; the constraint takes what it adds.
 EPSILON = 1e-9
 #: Rows up to which eigenvalues are taken.
 MOST_DENSE = 3000

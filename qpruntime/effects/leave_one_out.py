@@ -205,7 +205,7 @@ class LeftOut:
         state = self.state_
         generator = generator_of(random_state)
         each = np.array([_ends(state, k) for k in range(state.count)])
-        # Of a row's own nodes: how likely they are without it.
+        # Nodes are weighted by how likely they are without the row.
         logs = np.log(state.nodes.weights)[:, None] - np.array(state.log_z)
         shares = softmax(logs, axis=0)
         low, high = (shares[:, None] * each).sum(axis=0)
@@ -228,7 +228,7 @@ def _ends(state: EffectsState, k: int) -> Array:
     before = y - (2.0 if family.kind == "labels" else 1.0)
     mean, variance = state.node(k).moments()
     tau, nu = state.sites[k]
-    # Of rows that are one site each has its share of it.
+    # Rows that share a site have equal parts of it.
     kept = 1.0 - tau * variance
     if not (kept > 0.0).all():
         row = int(np.argmin(kept))

@@ -27,7 +27,7 @@ __all__ = [
 
 # Triangles whose centres are nearest are looked at first.
 _NEAREST = 16
-# Of a triangle: points this far outside count as inside, for the sake of rounding.
+# Points this far outside a triangle count as inside, because of rounding.
 _SLACK = 1e-9
 # Products of points and triangles at a time, where the nearest did not do.
 _PRODUCTS = 2_000_000
@@ -166,7 +166,7 @@ class Mesh:
 
 # Nodes across the larger extent of the points, by default.
 _ACROSS = 30
-# How far the mesh reaches beyond the points, as a share of their extent, by default; the effect's
+# Default reach of the mesh beyond the points, as a share of their extent; the effect's
 # variance is too large within a range of the edge.
 _EXTENSION = 0.3
 # Spacing outside over spacing inside.

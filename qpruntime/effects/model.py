@@ -44,7 +44,7 @@ __all__ = ["EffectsModel"]
 
 #: Evidences are corrected by default up to so many rows, or so many pairs of rows within groups.
 _FEW, _FEW_PAIRS = 2000, 20_000
-#: To which sites settle where only a start is wanted.
+#: Tolerance of the sites where only a start is wanted.
 _NEAR = 1e-4
 
 

@@ -109,7 +109,7 @@ class EffectsObjective:
         self.weights, self.family, self.tol, self.max_sweeps = weights, family, tol, max_sweeps
         self.bounds = np.vstack([assembly.bounds, np.log([*family.learn.values()]).reshape(-1, 2)])
         self.start = np.clip(np.concatenate([assembly.start, family.start]), *self.bounds.T)
-        #: What is known of the curvature, (p, p), where a search starts from something near.
+        #: Estimate of the curvature, (p, p), for a search that starts near the mode.
         self.curvature: Array | None = None
         self.operations = operations
         Q = assembly.precision(assembly.start)[0]

@@ -53,7 +53,7 @@ def window(
     fields = [one for one in blocks if isinstance(one, PlaneBlock)]
     most = max((one.mesh.size for one in fields), default=0)
     known = {one.name: one for one in fields}
-    # Of products blocks have meshes of their own.
+    # The blocks of products have meshes of their own.
     whole = all(isinstance(one, Plane) or not hasattr(one, "place") for one in terms)
     count = int(np.clip(data.rows * _NODES / max(most, 1), *_ROWS))
     if most <= _MANY or not whole or 2 * count > data.rows:

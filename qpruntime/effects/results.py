@@ -127,7 +127,7 @@ class Predictions:
         found = {}
         for block, part in zip(state.assembly.blocks, state.assembly.parts, strict=True):
             for name, value in block.deviations(own[part]).items():
-                # Of ranges and correlations y has no part.
+                # The unit of y does not enter ranges and correlations.
                 unit = state.family.unit if name.split(" ")[0] == "sd" else 1.0
                 found[f"{block.name}: {name}"] = unit * value
         likelihood = state.family.outside(state.family.at(logs))
@@ -524,7 +524,7 @@ def correct_rates(
     designs, unknown = zip(*state.assembly.ahead(data, thetas), strict=True)
     variance = mixture.variance - np.array(unknown)
     cells = np.argwhere(variance > _wide_variance(state))
-    # Those that add most to the mean over nodes come first, in case there are too many.
+    # The rates that add most to the mean over nodes come first, in case there are too many.
     share = np.log(state.nodes.weights)[:, None] + mixture.mean + 0.5 * variance
     cells = cells[np.argsort(-share[tuple(cells.T)], kind="stable")]
     level = float(np.log((1.0 + state.y.sum()) / np.exp(state.offset).sum()))

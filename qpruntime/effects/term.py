@@ -222,7 +222,7 @@ def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
 
 # --- Covariances S = D R D of the d random effects of a group ------------------------------------
 
-# Of complex steps, whose derivatives have no cancellation.
+# Length of complex steps, whose derivatives have no cancellation.
 _STEP = 1e-30
 
 

@@ -156,7 +156,7 @@ class LatentPaths:
     """
 
     def __init__(self, model: Any, n: int, rng: np.random.Generator) -> None:
-        # As it is now: a later fit sets other attributes.
+        # The model is kept as it is now: a later fit sets other attributes.
         self._model = copy.copy(model)
         self._count = n
         #: For each process models, which of the functions they have, and these.

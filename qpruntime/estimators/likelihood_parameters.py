@@ -283,5 +283,5 @@ def _between(
                 f"{name} begins with {value * unit:g}, outside its parameter_bounds "
                 f"{low * unit:g} to {high * unit:g}"
             )
-    # With room for the differences that slopes are made of.
+    # The limits leave room for the differences that slopes are made of.
     return max(low, least), min(high, most)

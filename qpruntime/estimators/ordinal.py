@@ -285,7 +285,7 @@ def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood,
     seen = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
     lower = np.cumsum(seen)[:-1] / seen.sum()
     upper = np.cumsum(seen[::-1])[-2::-1] / seen.sum()
-    # Of whichever tail is smaller, so that levels in the opposite order have opposite edges.
+    # The smaller tail is taken, so that levels in the opposite order have opposite edges.
     edges = np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper))
     gaps = np.maximum(np.diff(edges), _LEAST)
     names = gap_names(MOST_LEVELS)

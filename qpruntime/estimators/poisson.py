@@ -533,7 +533,7 @@ def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> fl
         return None
     rows = rng.permutation(n)[:_ROWS]
     distance = cdist(X[rows], X)
-    # Of equally near rows any.
+    # Any of several equally near rows will do.
     distance += 1e-9 * (distance.max() or 1.0) * rng.random(distance.shape)
     distance[np.arange(len(rows)), rows] = np.inf
     near = distance.argmin(axis=1)

@@ -166,7 +166,7 @@ FEWEST = 20
 _FOLDS = 5
 # One part of so many judges where boosting ends, as in scikit-learn.
 _JUDGED = 10
-# From so many rows on an estimator may have all threads.
+# Number of rows from which an estimator may have all threads.
 _MANY = 50_000
 # The process that has loaded this; a forked one has another number.
 _PROCESS = os.getpid()

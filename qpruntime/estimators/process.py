@@ -53,7 +53,7 @@ class Process:
         self, points: Array, prior: ArrayLike, correction: Correction
     ) -> CorrectedMarginals:
         """Corrected marginals at points (T, d), of these prior means (T,)."""
-        # Of the same seed, so that blocks of points have the same chains.
+        # A fixed seed gives all blocks of points the same chains.
         return self.posterior.marginals(
             *self._asked(points), mean=prior, correction=correction, random_state=0
         )

@@ -171,7 +171,7 @@ class StepClock:
         own = pd.DatetimeIndex(found)
         if self.utc:
             return own.tz_localize("UTC").tz_convert(self.zone)
-        # Of an hour that comes twice in autumn this is the first, in summer time.
+        # If an hour comes twice in autumn, this is the first one, in summer time.
         return own.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
 
     def wall_steps(self, steps: Array) -> Array:

@@ -30,7 +30,7 @@ __all__ = [
 
 #: Counts with a log link, whose exposures shift it.
 COUNTS = ("poisson", "negative-binomial", "zero-inflated", "hurdle")
-#: Of real numbers; the last is "gaussian" of logarithms.
+#: Families of real numbers; the last is "gaussian" for logarithms.
 REALS = ("gaussian", "student-t", "log-normal")
 _NAMES = {"poisson": "poisson-exp", "log-normal": "gaussian"}
 # What is learnt, from where, and between what: scales in units of the spread of all observations.

@@ -91,7 +91,7 @@ def _fitted(
         own.integrate = "mode"  # of thousands of series, nodes would take hours
     known = own._read(**series, clock=clock)
     found = fitted(like(structure, known), known, own.integrate)
-    # What was learnt from the others stays with the panel.
+    # The parameters learnt from the other series stay with the panel.
     return own._taken(replace(found, structure=replace(found.structure, learnt=None)))
 
 

@@ -14,7 +14,7 @@ __all__ = ["common_seasons", "find_seasons"]
 
 #: Periods that are looked for end here, and at so many repetitions; so many are taken at most.
 _LONGEST, _REPEATED, _MOST = 1000, 3, 3
-#: Of the calendar a period is taken from so many repetitions on.
+#: Repetitions from which a period of the calendar is taken.
 _CALENDAR = 2.0
 #: Harmonics of a period; what its pattern gains has to be so many nats above its price.
 _HARMONICS, _SURE = (1, 3, 6), 4.0
@@ -142,7 +142,7 @@ def _gain(phase: Any, left: Array, p: int, follows: Any) -> tuple[float, Array]:
     waves[0] = 0.0
     total = _innovations(left, follows)
     found, pattern = -math.inf, np.zeros(p)
-    # Of long series six harmonics cost nothing beside what they say.
+    # In long series six harmonics cost little beside what they say.
     for most in _HARMONICS if n <= _LONG else _HARMONICS[-1:]:
         coefficients = min(2 * most, p - 1)
         own = waves.copy()

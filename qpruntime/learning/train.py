@@ -120,13 +120,13 @@ def train(
         check_powers(1.0, data.weights, projector, len(data.y))
         solver_of = solvers(data, kernel, settings)
         solver = solver_of(kernel)
-        # Where N is large no kernel is tried that takes another solver.
+        # If N is large, no kernel is tried that takes another solver.
         others = tuple(other for other in others if solver_of(other.kernel) is solver)
     optima: tuple[Optimum, ...] = ()
     sites: Sites | None = None
     advice: list[str] = []
     learns = bool(settings.optimize and (kernel.n_dims or data.learn))
-    # With slopes there are more observations than rows of X.
+    # Slopes add observations to those of the rows of X.
     solver.require(len(data.y if rows else data.X), kernel, learns)
     if learns:
         solver.expect(data, kernel)

@@ -143,7 +143,7 @@ class DispersedRate(LogNormalRate):
 def dispersed_tail(rate: DispersedRate, y: Array, upper: bool) -> Array:
     """P(Y <= y), or P(Y > y), for T rates and as many counts y >= 0, shape (T,)."""
     shape, r = y + 1.0, rate.dispersion
-    # Of log(rate), as the distribution function has it.
+    # Width of the distribution function in log(rate).
     width = np.sqrt(1.0 / shape + 1.0 / r)
     step = np.minimum(STEP, np.minimum(_WIDE, _SHARP * width) / rate.std)
     reach, out = np.sqrt(2.0 * CUT), np.empty(y.size)
@@ -155,7 +155,7 @@ def dispersed_tail(rate: DispersedRate, y: Array, upper: bool) -> Array:
         z = np.linspace(-reach, reach, 2 * half + 1)
         weights = np.exp(-0.5 * z * z)
         f = rate.mean[some, None] + rate.std[some, None] * z
-        # Of e^f in e^f + r, without overflow.
+        # Share of e^f in e^f + r, without overflow.
         t = np.exp(np.clip(np.log(r[some, None]) - f, -_MOST, _MOST))
         a, b = shape[some, None], r[some, None]
         p = betainc(a, b, 1.0 / (1.0 + t)) if upper else betainc(b, a, t / (1.0 + t))

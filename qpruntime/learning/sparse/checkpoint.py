@@ -192,7 +192,7 @@ def remove_checkpoints(ended: Iterable[Settings]) -> None:
     """Remove the files of fits that have ended: all processes of one model."""
     for settings in ended:
         if (path := settings.checkpoint) is not None:
-            # What could not be written, a folder among them, has been warned of.
+            # A warning has named what could not be written, a folder among them.
             with contextlib.suppress(OSError):
                 path.unlink()
             remove_parts(path.absolute())
