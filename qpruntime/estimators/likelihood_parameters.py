@@ -18,11 +18,13 @@ from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
 
 __all__ = [
+    "NOISE_START",
     "bounds_of",
     "learnt_between",
     "learnt_by_name",
     "mean_and_spread",
     "median",
+    "noise_bounds",
     "noise_of",
     "robust_std",
 ]
@@ -31,8 +33,16 @@ __all__ = [
 
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826022185056018
-# Where the scale starts and how far it may go, in robust standard deviations of y.
-_START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
+#: Where the scale of noise starts, and how far it may go, in robust standard deviations of y. Sites
+#: of Gaussian noise are exact. Others are differences, of which double precision leaves nothing
+#: where noise is narrower: noise-free y then have no fixed point.
+NOISE_START, _NARROWEST, _NARROWEST_GAUSSIAN, _WIDEST = 0.3, 2e-3, 1e-5, 1e2
+
+
+def noise_bounds(likelihood: str, spread: float) -> tuple[float, float]:
+    """Return the default bounds of a scale of noise, for observations of this spread."""
+    narrowest = _NARROWEST_GAUSSIAN if likelihood == "gaussian" else _NARROWEST
+    return narrowest * spread, _WIDEST * spread
 
 
 def noise_of(
@@ -44,10 +54,10 @@ def noise_of(
     """
     given = bounds_of(model.noise_bounds)
     start = given.get("start")
-    scale = _START * spread if start is None else start
+    scale = NOISE_START * spread if start is None else start
     scale_bounds = given.get("scale")
     if scale_bounds is None:
-        scale_bounds = (_NARROWEST * spread, _WIDEST * spread)
+        scale_bounds = noise_bounds("student-t", spread)
     learn = _bounds("nu", model.nu, given.get("nu", "fixed"), 1.0)
     learn |= _bounds("scale", scale, scale_bounds, unit)
     for name, bounds in given.items():

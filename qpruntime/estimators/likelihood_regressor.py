@@ -32,9 +32,11 @@ from qpruntime.estimators.averaging import (
 )
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.likelihood_parameters import (
+    NOISE_START,
     learnt_between,
     mean_and_spread,
     median,
+    noise_bounds,
     robust_std,
 )
 from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
@@ -65,8 +67,6 @@ Bounds = tuple[float, float] | str
 
 #: Nodes over f of a prediction, about.
 NODES = 64
-# Noise begins with this share of the spread of y; between so many spreads it is learnt.
-_START, _NARROWEST, _WIDEST = 0.3, 1e-5, 1e2
 
 
 class LikelihoodRegressor(GPEstimator):
@@ -112,7 +112,7 @@ class LikelihoodRegressor(GPEstimator):
             if getattr(self, "normalize_y", True):
                 centre, unit, spread = median(targets, weights), spread, 1.0
             default = own.parameters["scale"] == get(own.name).parameters["scale"]
-            first = _START * spread if default else own.parameters["scale"] / unit
+            first = NOISE_START * spread if default else own.parameters["scale"] / unit
             own, units, prior = own.with_parameters(scale=first), {"scale": unit}, 0.0
         elif given_mean(self.prior_mean) is not None:
             raise InputError(
@@ -120,9 +120,10 @@ class LikelihoodRegressor(GPEstimator):
                 f"{own.name!r} the latent function has no units of y; leave it out"
             )
         learn = draft._learnt(own, units)
-        if scaled and "scale" in learn and "scale" not in (self.parameter_bounds or {}):
-            low, high = own.limits["scale"]
-            learn["scale"] = max(_NARROWEST * spread, low), min(_WIDEST * spread, high)
+        bounded = "scale" not in learn or "scale" in (self.parameter_bounds or {})
+        if scaled and not bounded:
+            (low, high), (narrow, wide) = own.limits["scale"], noise_bounds(own.name, spread)
+            learn["scale"] = max(narrow, low), min(wide, high)
         table = table_to_fit(self)
         projector = Projector(own, self.method, table)
         holding, seen = projector.observing((targets - centre) / unit if scaled else targets)
@@ -131,7 +132,13 @@ class LikelihoodRegressor(GPEstimator):
         elif prior is None:
             judge, again = projector.for_evidence().observing(targets)
             prior, spread = mean_and_spread(judge, again, weights, shift)
-        elif unit == 1.0:
+        if own.scale_family and not bounded:
+            times = np.where(targets[:, 0] > 0.0, targets[:, 0], targets[:, 1])
+            known = np.isfinite(times)
+            logs = robust_std(np.log(times[known]), None if weights is None else weights[known])
+            narrow, (low, high) = noise_bounds(own.name, logs)[0], learn["scale"]
+            learn["scale"] = min(max(narrow, low), own.parameters["scale"]), high
+        if scaled and unit == 1.0:
             spread = max(spread, abs(median(targets, weights)))
         data = Data(
             points,

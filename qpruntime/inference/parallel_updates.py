@@ -154,23 +154,26 @@ def match(
 
 
 @kernel
-def sizes(d_tau: Array, d_nu: Array, nu: Array, variance: Array, step: Array) -> float:
+def sizes(
+    d_tau: Array, d_nu: Array, nu: Array, variance: Array, rounding: Array, step: Array
+) -> float:
     """Fill the changes in posterior units, and return the largest root mean square.
 
-    The maximum is over tau and nu, plain and in posterior units. It is inf if not finite.
+    The maximum is over tau and nu, plain and in posterior units. It is inf if not finite. Changes
+    of tau in posterior units, and of nu by its size or in posterior units, count if they are above
+    `rounding`, shape (N,): smaller ones are none, because tau and nu are differences.
     """
     n = d_tau.size
     tau_sum, nu_sum, scaled_tau_sum, scaled_nu_sum = 0.0, 0.0, 0.0, 0.0
     for i in range(n):
         scaled_tau, scaled_nu = d_tau[i] * variance[i], d_nu[i] * math.sqrt(abs(variance[i]))
         step[i], step[n + i] = scaled_tau, scaled_nu
-        # tau and nu are differences: smaller changes than their rounding are none.
-        if not abs(scaled_tau) < 1e-14:
+        if not abs(scaled_tau) < rounding[i]:
             tau_sum += d_tau[i] * d_tau[i]
-        if not abs(d_nu[i]) < 1e-14 * abs(nu[i]):
+            scaled_tau_sum += scaled_tau * scaled_tau
+        if not (abs(d_nu[i]) < rounding[i] * abs(nu[i]) or abs(scaled_nu) < rounding[i]):
             nu_sum += d_nu[i] * d_nu[i]
-        scaled_tau_sum += scaled_tau * scaled_tau
-        scaled_nu_sum += scaled_nu * scaled_nu
+            scaled_nu_sum += scaled_nu * scaled_nu
     if not math.isfinite(tau_sum + nu_sum + scaled_tau_sum + scaled_nu_sum):
         return math.inf
     return math.sqrt(max(tau_sum, nu_sum, scaled_tau_sum, scaled_nu_sum) / n)

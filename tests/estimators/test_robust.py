@@ -14,8 +14,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, Search, infer
+from qpruntime import (
+    ConvergenceWarning,
+    GPRobustRegressor,
+    InputError,
+    Search,
+    infer,
+)
 from qpruntime.estimators.likelihood_parameters import robust_std
+from qpruntime.learning import optimise
 from qpruntime.learning.objective import KernelFamily, LeaveOneOutObjective, Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
@@ -256,21 +263,34 @@ def test_running_out_warns():
 def test_targets_without_noise_are_followed_as_far_as_the_kernel_matrix_goes():
     X = np.random.default_rng(5).uniform(-3.0, 3.0, (30, 2))
     y = np.sin(X[:, 0]) + 0.2 * X[:, 1]
-    model = GPRobustRegressor(ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")).fit(X, y)
+    narrow = {"scale": (1e-7, 1.0)}
+    kernel = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
+    model = GPRobustRegressor(kernel, noise_bounds=narrow).fit(X, y)
     assert model.scale_ < 1e-4
     assert np.abs(model.predict(X) - y).max() < 1e-6
-    # Smoother kernels' matrices are singular to rounding: where smaller scales have no posterior
-    # depends on it.
-    named = []
-    for length in (1.9, 1.95):
-        kernel = ConstantKernel(1.0, "fixed") * RBF(length, "fixed")
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            model = GPRobustRegressor(kernel).fit(X, y)
-        assert np.abs(model.predict(X) - y).max() < 1e-3
-        named += [str(w.message) for w in seen if "inference fails further on" in str(w.message)]
-    assert 1 <= len(named) <= 2
-    assert all("narrow the bounds of scale" in words for words in named)
+    # The matrix of a smoother kernel is singular to rounding, which limits the change of the sites.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel = ConstantKernel(1.0, "fixed") * RBF(1.95, "fixed")
+        model = GPRobustRegressor(kernel, noise_bounds=narrow).fit(X, y)
+    assert np.abs(model.predict(X) - y).max() < 1e-6
+
+
+def test_a_search_that_ends_where_inference_fails_says_so(monkeypatch):
+    minimize = optimise.minimize
+
+    def ends_far_out(function, theta, **options):
+        found = minimize(function, theta, **options)
+        found.x, found.fun = theta - 5.0, found.fun + 2.0
+        return found
+
+    monkeypatch.setattr(optimise, "minimize", ends_far_out)
+    message = "inference fails further on; .* narrow the bounds of scale"
+    with pytest.warns(ConvergenceWarning, match=message):
+        model = GPRobustRegressor(FIXED).fit(X, Y)
+    # The best scale before that is kept.
+    assert 0.05 < model.scale_ < 0.3
+    assert not model.converged_
 
 
 def test_clone_and_pickle():

@@ -190,7 +190,7 @@ def settle_visiting(
         visits, counts = rng.permutation(n) if rng is not None else None, no_counts()
         variance, *changes = factor.sweep(problem, sites, share, visits, counts)
         proposed = Sites(*changes)
-        change, step = measure_change(*proposed, sites.nu, variance)
+        change, step = measure_change(*proposed, sites.nu, variance, problem.prior.variance)
         steering.turn(step)
         return Swept(change, farthest(step), counts, shortened)
 
@@ -239,7 +239,7 @@ def settle_parallel(
         steps = 2 if change > _FAR_CHANGE else int(not is_first or sites.tau.any())
         sites, *changes = factor.propose(problem, (variance, kept), sites, steps, counts)
         proposed = Sites(*changes)
-        change, step = measure_change(*proposed, sites.nu, variance)
+        change, step = measure_change(*proposed, sites.nu, variance, problem.prior.variance)
         return Swept(change, farthest(step), counts)
 
     def move(ends: bool) -> int:
@@ -374,14 +374,28 @@ def advance(
     )
 
 
-def measure_change(d_tau: Array, d_nu: Array, nu: Array, variance: Array) -> tuple[float, Array]:
+#: Relative rounding of a site that is far from others; of a posterior variance that is a difference
+#: of prior variances, in units of those; and the most that passes for rounding.
+_LEAST_ROUNDING, _ROUNDING, _MOST_ROUNDING = 1e-14, 4.0 * np.finfo(float).eps, 1e-4
+
+
+def measure_change(
+    d_tau: Array, d_nu: Array, nu: Array, variance: Array, prior_variance: Array | None = None
+) -> tuple[float, Array]:
     """Return the root mean squared change of the sites, plain or in posterior units if larger.
 
-    The second result has the changes in posterior units, those of tau before those of nu.
+    The second result has the changes in posterior units, those of tau before those of nu. Changes
+    within the rounding of the posterior variances, which are differences of prior variances, count
+    as none.
     """
     n = d_tau.size
     step = np.empty(2 * n)
-    change = sizes(d_tau, d_nu, nu, variance, step)
+    rounding = np.full(n, _LEAST_ROUNDING)
+    if prior_variance is not None:
+        with np.errstate(all="ignore"):
+            rounding = np.fmax(rounding, _ROUNDING * prior_variance / variance)
+        rounding = np.minimum(rounding, _MOST_ROUNDING)
+    change = sizes(d_tau, d_nu, nu, variance, rounding, step)
     if not np.isfinite(change):
         site = int(np.argmax(np.where(np.isfinite(step[:n] + step[n:]), 0.0, 1.0)))
         raise NumericalError(

@@ -1,0 +1,53 @@
+"""Observations without noise: default fits follow them, settle, and do not warn."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from qpruntime import GPRegressor, GPRobustRegressor, GPSurvival
+from qpruntime.estimators.likelihood_parameters import noise_bounds
+
+MODELS = {
+    "gaussian": GPRegressor(),
+    "laplace": GPRegressor(likelihood="laplace"),
+    "student-t": GPRobustRegressor(),
+    "weibull": GPSurvival(),
+    "log-logistic": GPSurvival(likelihood="log-logistic"),
+    "log-normal": GPSurvival(likelihood="log-normal"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("seed", [2, 3])
+def test_default_fits_of_smooth_functions_settle(name, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 2))
+    f = np.sin(X[:, 0]) + 0.3 * X[:, 1]
+    is_survival = isinstance(MODELS[name], GPSurvival)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = MODELS[name].fit(X, np.exp(f) if is_survival else f)
+    assert model.converged_
+    found = np.log(model.predict(X)) if is_survival else model.predict(X)
+    # A scale of noise is at most at its lower bound, .002 of the spread, where nothing is noise.
+    np.testing.assert_allclose(found, f, rtol=0.0, atol=5e-3)
+
+
+def test_censored_times_without_noise_settle():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 2))
+    f = np.sin(X[:, 0]) + 0.3 * X[:, 1]
+    event = rng.random(60) < 0.7
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = GPSurvival().fit(X, np.exp(f), event=event)
+    assert model.converged_
+    np.testing.assert_allclose(np.log(model.predict(X[event])), f[event], rtol=0.0, atol=5e-3)
+
+
+def test_default_bounds_of_noise():
+    assert noise_bounds("gaussian", 3.0) == pytest.approx((3e-5, 3e2))
+    assert noise_bounds("student-t", 3.0) == pytest.approx((6e-3, 3e2))
