@@ -158,10 +158,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # What is loaded of the package, as of any other; not what this file imports for itself.
-    here = f"{__name__}."
+    package_prefix = f"{__name__}."
     loaded = {
         name
         for name, value in globals().items()
-        if name.startswith("__") or getattr(value, "__name__", "") == here + name
+        if name.startswith("__") or getattr(value, "__name__", "") == package_prefix + name
     }
     return sorted({*loaded, *__all__, "__version__"})

@@ -37,24 +37,24 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if what was compiled could not be kept."""
-    asked = parser()
-    given = asked.parse_args(arguments)
-    if given.command is None:
-        return _about(given.json)
-    for name in given.groups:
+    command_parser = parser()
+    options = command_parser.parse_args(arguments)
+    if options.command is None:
+        return _about(options.json)
+    for name in options.groups:
         if name not in _NAMES:
-            asked.error(f"no group {name!r}: there are {', '.join(_NAMES)}")
-    if given.load:
-        return _load(given.load, given.quiet)
-    status = _warmup(given.groups, given.quiet)
-    return status or (_save(given.save, given.quiet) if given.save else 0)
+            command_parser.error(f"no group {name!r}: there are {', '.join(_NAMES)}")
+    if options.load:
+        return _load(options.load, options.quiet)
+    status = _warmup(options.groups, options.quiet)
+    return status or (_save(options.save, options.quiet) if options.save else 0)
 
 
 def _about(as_json: bool) -> int:
     from qpruntime import diagnostics as about
 
-    found = about.facts()
-    print(json.dumps(found, indent=2) if as_json else about.text(found))
+    facts = about.facts()
+    print(json.dumps(facts, indent=2) if as_json else about.text(facts))
     return 0
 
 
@@ -69,10 +69,10 @@ def _warmup(groups: Sequence[str], quiet: bool) -> int:
             f"qpruntime: no folder for compiled kernels can be written: {_REMEDY}", file=sys.stderr
         )
         return 1
-    asked = os.environ.get("NUMBA_CACHE_DIR")
-    if asked and not os.path.realpath(folder).startswith(os.path.realpath(asked)):
+    wanted_folder = os.environ.get("NUMBA_CACHE_DIR")
+    if wanted_folder and not os.path.realpath(folder).startswith(os.path.realpath(wanted_folder)):
         print(
-            f"qpruntime: NUMBA_CACHE_DIR={asked} cannot be written; {folder} is taken",
+            f"qpruntime: NUMBA_CACHE_DIR={wanted_folder} cannot be written; {folder} is taken",
             file=sys.stderr,
         )
     kernels, seconds = 0, 0.0
@@ -84,7 +84,7 @@ def _warmup(groups: Sequence[str], quiet: bool) -> int:
             )
             print(line, flush=True)
     if not quiet:
-        print(f"{kernels} kernels in {seconds:.0f} s, kept in {asked or folder}")
+        print(f"{kernels} kernels in {seconds:.0f} s, kept in {wanted_folder or folder}")
     return 0
 
 

@@ -68,8 +68,8 @@ def build(wanted: Wanted, **options: Any) -> str:
     if wanted.p is not None:
         options = {"projection": "wp", "p": wanted.p} | options
     if not wanted.name:
-        given = "".join(f", {name}={value!r}" for name, value in options.items())
-        return f"tablegen.build(likelihood, preset='surfaces'{given}) in Python"
+        arguments = "".join(f", {name}={value!r}" for name, value in options.items())
+        return f"tablegen.build(likelihood, preset='surfaces'{arguments}) in Python"
     words: list[object] = ["build", "--likelihood", wanted.name]
     if wanted.possible != "grid":
         words += ["--preset", wanted.possible]
@@ -130,15 +130,15 @@ def output(command: str, path: str | os.PathLike[str], *, force: bool = False) -
 
 def observations(metadata: Metadata) -> dict[str, Any]:
     """Return the option that names the observations of a table of surfaces."""
-    mode, held = metadata.traits.get("mode"), metadata.outcomes
+    mode, outcomes = metadata.traits.get("mode"), metadata.outcomes
     if mode == "volume":
-        return {"y_range": (held[0], held[-1])}
+        return {"y_range": (outcomes[0], outcomes[-1])}
     if mode != "rows":
         return {}
-    counts = {after - before for before, after in pairwise(held)} == {1.0}
-    if counts and held[0] >= 0.0 and held[0] == int(held[0]):
-        return {"outcomes": range(int(held[0]), int(held[-1]) + 1)}
-    return {"outcomes": list(held)}
+    counts = {after - before for before, after in pairwise(outcomes)} == {1.0}
+    if counts and outcomes[0] >= 0.0 and outcomes[0] == int(outcomes[0]):
+        return {"outcomes": range(int(outcomes[0]), int(outcomes[-1]) + 1)}
+    return {"outcomes": list(outcomes)}
 
 
 def verify(path: str | os.PathLike[str]) -> str:

@@ -68,8 +68,8 @@ def _busy() -> float:
         return 1.0
     cpu = clock = 0.0
     while cpu < _LOOK and clock < 10.0 * _LOOK:
-        one = _factorise()
-        cpu, clock = cpu + one[0], clock + one[1]
+        times = _factorise()
+        cpu, clock = cpu + times[0], clock + times[1]
     return max(clock / max(cpu, 1e-9), 1.0)
 
 

@@ -74,7 +74,7 @@ def read(text: str) -> tuple[str, dict[str, Any]]:
     for part in match[2].split(",") if match[2].strip() else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
         try:
-            found = float(value)
+            parsed = float(value)
         except ValueError:
             equals = ""
         if not equals or key in parameters:
@@ -82,7 +82,7 @@ def read(text: str) -> tuple[str, dict[str, Any]]:
                 f"cannot read {part.strip()!r} in {text!r}; write a likelihood with parameters "
                 "as 'student-t(nu=4, scale=0.3)'"
             )
-        parameters[key] = found
+        parameters[key] = parsed
     return match[1], parameters
 
 
@@ -153,8 +153,8 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 def meant(word: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'probit'?)"`` if a known word is close to this one, else nothing."""
-    found = nearest(word, known)
-    return f" (did you mean {found!r}?)" if found else ""
+    suggestion = nearest(word, known)
+    return f" (did you mean {suggestion!r}?)" if suggestion else ""
 
 
 def install_hint(extra: str) -> str:

@@ -95,11 +95,11 @@ def require(nbytes: float, what: str, remedy: str) -> None:
     """
     if nbytes < _SMALL:
         return
-    there, by = left()
-    if nbytes > there:
+    available, by = left()
+    if nbytes > available:
         raise InputError(
             f"{what} takes {size(nbytes)} of memory at least, and this process is left "
-            f"{size(there)} {by}: {remedy}"
+            f"{size(available)} {by}: {remedy}"
         )
 
 
@@ -140,17 +140,17 @@ def memory_left(swap: float = 0.0) -> float:
     """
     least = math.inf
     for group in _groups("memory"):
-        own = swap
+        room = swap
         if limit := _read(group / "memory.max"):
             used = _read(group / "memory.current")
             if more := _read(group / "memory.swap.max"):
                 swapped = _read(group / "memory.swap.current")
-                own = min(own, max(_number(more) - _number(swapped or "0"), 0.0))
+                room = min(room, max(_number(more) - _number(swapped or "0"), 0.0))
         else:
             limit = _read(group / "memory.limit_in_bytes")
             used = _read(group / "memory.usage_in_bytes")
         if _number(limit) < math.inf and used:
-            least = min(least, _number(limit) - _number(used) + _cached(group) + own)
+            least = min(least, _number(limit) - _number(used) + _cached(group) + room)
     return max(least, 0.0)
 
 
@@ -165,9 +165,9 @@ def _groups(controller: str) -> Iterator[Path]:
             top = top if top.exists() else _MOUNT / controller
         else:
             continue
-        own = top / path.lstrip("/")
+        group = top / path.lstrip("/")
         # In a container the path may be that of the host: its folder is not seen, the root is.
-        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 
 def _cached(group: Path) -> float:
@@ -175,10 +175,10 @@ def _cached(group: Path) -> float:
 
     Version 1 tells both its own and totals.
     """
-    found = dict(line.split(" ", 1) for line in _read(group / "memory.stat").splitlines())
-    totals = [name for name in _CACHES if name.startswith("total") and name in found]
-    names = totals or [name for name in _CACHES if name in found]
-    return sum(_number(found[name]) for name in names)
+    counts = dict(line.split(" ", 1) for line in _read(group / "memory.stat").splitlines())
+    totals = [name for name in _CACHES if name.startswith("total") and name in counts]
+    names = totals or [name for name in _CACHES if name in counts]
+    return sum(_number(counts[name]) for name in names)
 
 
 def _read(path: Path) -> str:

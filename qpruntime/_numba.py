@@ -166,13 +166,13 @@ def announcement(module: str, more: bool, folder: str | None) -> str:
 
 def _called() -> str:
     """Module of ours whose function was called from outside of us, empty if none was."""
-    frame, found = sys._getframe(1), ""
+    frame, name = sys._getframe(1), ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.split(".")[0] in _OWN and not module.startswith(_BETWEEN):
-            found = module
+            name = module
         frame = frame.f_back  # type: ignore[assignment]
-    return found
+    return name
 
 
 # Modules that are on the way to those that are called, or compile.
@@ -528,17 +528,17 @@ def _lower_late_call(context: Any, builder: Any, signature: Any, args: Any) -> A
             builder.inttoptr(compiler, ir.FunctionType(ir.VoidType(), []).as_pointer()), []
         )
         builder.store(builder.load(cell), target)
-    found = context.get_constant_null(signature.return_type)
+    result = context.get_constant_null(signature.return_type)
     if isinstance(signature.return_type, types.BaseTuple):
         code = context.get_constant(types.float64, LateStatus.CODE)
-        found = builder.insert_value(found, code, 0)
+        result = builder.insert_value(result, code, 0)
     else:
-        found = context.get_constant(signature.return_type, LateStatus.CODE)
-    found = cgutils.alloca_once_value(builder, found)
+        result = context.get_constant(signature.return_type, LateStatus.CODE)
+    result = cgutils.alloca_once_value(builder, result)
     with builder.if_then(cgutils.is_not_null(builder, builder.load(target)), likely=True):
         called = _lower_call(context, builder, signature, [builder.load(target), *args[1:]])
-        builder.store(called, found)
-    return builder.load(found)
+        builder.store(called, result)
+    return builder.load(result)
 
 
 def _lower_exact(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -628,8 +628,10 @@ else:
         typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, values: Any, axes: Any
     ) -> Any:
         """Call the lookup of `qpruntime.projection.interpolation`; never with values in float32."""
-        own = types.int64, _float, _float, _float, values, axes
-        return SURFACES.return_type(*own), _lower_call if values.dtype == _float else _lower_zeros
+        arguments = types.int64, _float, _float, _float, values, axes
+        return SURFACES.return_type(
+            *arguments
+        ), _lower_call if values.dtype == _float else _lower_zeros
 
     @intrinsic
     def call_wp_rule(

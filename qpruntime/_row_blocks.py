@@ -49,18 +49,18 @@ def in_blocks(function: Callable[[slice], Any], rows: int, width: int) -> Any:
     whole: tuple[Any, ...] = ()
     single = False
     for start in range(0, max(rows, 1), step):
-        some = slice(start, min(start + step, rows))
+        block = slice(start, min(start + step, rows))
         try:
-            found = function(some)
+            results = function(block)
         except PointError as error:
             raise PointError(start + error.args[0], error.args[1]) from error.__cause__
-        if some == slice(0, rows):
-            return found
+        if block == slice(0, rows):
+            return results
         if not whole:
-            single = not isinstance(found, tuple)
-        parts = (found,) if single else found
+            single = not isinstance(results, tuple)
+        parts = (results,) if single else results
         if not whole:
             whole = tuple(np.empty((rows, *part.shape[1:]), part.dtype) for part in parts)
         for array, part in zip(whole, parts, strict=True):
-            array[some] = part
+            array[block] = part
     return whole[0] if single else whole

@@ -179,9 +179,9 @@ def array_from(content: bytes) -> NDArray[Any]:
         shape, _, dtype = read_head(file)
         if dtype.hasobject or min(shape, default=1) < 0:
             raise DamagedFile("it has an array of objects")
-        there = len(content) - file.tell()
-        if math.prod(shape) * dtype.itemsize != there:
-            raise DamagedFile(f"it has an array of shape {shape} in {there} bytes")
+        available = len(content) - file.tell()
+        if math.prod(shape) * dtype.itemsize != available:
+            raise DamagedFile(f"it has an array of shape {shape} in {available} bytes")
         file.seek(0)
         return np.lib.format.read_array(file, allow_pickle=False)
     except DamagedFile:
@@ -222,7 +222,7 @@ def _constant(name: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a repeated key")
-    return found
+    return members

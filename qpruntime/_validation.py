@@ -124,9 +124,9 @@ def _with_missing(array: np.ma.MaskedArray[Any, Any], mask: NDArray[np.bool_]) -
     if kind in "mM":
         gap = np.array("NaT", dtype=array.dtype)
     keeps = kind in "fmM"
-    found = array.data.astype(array.dtype if keeps else np.float64 if kind in "iu" else object)
-    found[mask] = gap
-    return found
+    filled = array.data.astype(array.dtype if keeps else np.float64 if kind in "iu" else object)
+    filled[mask] = gap
+    return filled
 
 
 def broadcast(**arrays: Array) -> list[Array]:
@@ -145,10 +145,10 @@ def number(value: object, name: str, *, above: float = -math.inf, most: float = 
     try:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
             raise TypeError
-        found = float(value)
-        if not (above < found <= most and math.isfinite(found)):
+        result = float(value)
+        if not (above < result <= most and math.isfinite(result)):
             raise ValueError
-        return found
+        return result
     except (TypeError, ValueError, OverflowError) as error:
         limits = f"in ({above:g}, {most:g}]" if most < math.inf else f"finite and above {above:g}"
         if most == math.inf and above <= 0.0:

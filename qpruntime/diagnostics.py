@@ -34,14 +34,16 @@ def facts() -> dict[str, Any]:
     import scipy.linalg  # noqa: F401
 
     folder = _numba.cache_folder()
-    left, where = _memory.left()
+    remaining, where = _memory.left()
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
         "cores": thread_count(None),
-        "memory left": f"{size(left)} ({where})" if math.isfinite(left) else "no limit known",
+        "memory left": f"{size(remaining)} ({where})"
+        if math.isfinite(remaining)
+        else "no limit known",
         "threads": [
             {key: pool.get(key) for key in ("user_api", "internal_api", "version", "num_threads")}
             for pool in threadpool_info()
@@ -67,7 +69,10 @@ def text(found: dict[str, Any]) -> str:
                 for pool in value
             ]
         elif name == "environment":
-            lines += [f"{variable:<16} {given}" for variable, given in value.items()]
+            lines += [
+                f"{variable:<16} {value_of_variable}"
+                for variable, value_of_variable in value.items()
+            ]
         elif name == "tables":
             lines += [f"{'table':<16} {line}" for line in value] or [
                 "table            none installed"
@@ -86,12 +91,12 @@ def _version(name: str) -> str | None:
 
 def _tables() -> list[str]:
     """Name, kind, likelihood and hash of installed tables; what is wrong with those that are."""
-    found = []
+    lines = []
     paths = sorted(path for end in ENDS for path in table_directory().glob(f"*{end}"))
     for path in paths:
         try:
             known = stated(path)[1]
-            found.append(f"{path.name}: {known.kind} of {known.spelt}, {known.sha256[:16]}")
+            lines.append(f"{path.name}: {known.kind} of {known.spelt}, {known.sha256[:16]}")
         except QPError as error:
-            found.append(f"{path.name}: {error}")
-    return found
+            lines.append(f"{path.name}: {error}")
+    return lines

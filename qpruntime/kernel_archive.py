@@ -131,15 +131,15 @@ def _load(archive: zipfile.ZipFile, path: str | Path) -> int:
     if sum(member.file_size for member in archive.infolist()) > _SIZE_LIMIT:
         raise ValueError(f"its files take more than {_SIZE_LIMIT} bytes")
     manifest = json.loads(archive.read(_MANIFEST))
-    here = machine()
-    other = [name for name, value in here.items() if manifest["machine"].get(name) != value]
-    if other:
+    current = machine()
+    different = [name for name, value in current.items() if manifest["machine"].get(name) != value]
+    if different:
         _LOG.warning(
             "qpruntime: %s is ignored: its kernels were compiled for %s %s, and this is %s",
             path,
-            other[0],
-            manifest["machine"].get(other[0]),
-            here[other[0]],
+            different[0],
+            manifest["machine"].get(different[0]),
+            current[different[0]],
         )
         return 0
     data = {}

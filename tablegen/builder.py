@@ -130,7 +130,7 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
     workspace = request.workspace
     if recipe.space is not None:
         workspace.check_space(recipe.space)
-    taken = workspace.target.exists() and not request.force
+    already_built = workspace.target.exists() and not request.force
     report = progress or (lambda stage, done, total: None)
     job = finish.TableJob(workspace, executor, local, request.tolerance, report)
 
@@ -139,7 +139,7 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
             report("connect", 0, 1)
         with threadpool_limits(1, "blas"), executor, workspace.locked():
             try:
-                return recipe.made(workspace) if taken else recipe.make(job)
+                return recipe.made(workspace) if already_built else recipe.make(job)
             except NumericalError:
                 # The same command would fail again: there is nothing to resume.
                 workspace.remove()

@@ -48,12 +48,12 @@ def load(likelihood: str | Likelihood) -> Likelihood:
     if not MODULE_NAME.fullmatch(likelihood):
         raise InputError(f"likelihood must be NAME or package.module:name, got {shown(likelihood)}")
     module, _, name = likelihood.partition(":")
-    found = _attribute(module, name, likelihood)
-    if isinstance(found, Likelihood):
-        return found
-    if not _is_factory(found):
-        raise InputError(_refusal(found, likelihood, name))
-    made = _called(likelihood, found)
+    attribute = _attribute(module, name, likelihood)
+    if isinstance(attribute, Likelihood):
+        return attribute
+    if not _is_factory(attribute):
+        raise InputError(_refusal(attribute, likelihood, name))
+    made = _called(likelihood, attribute)
     if not isinstance(made, Likelihood):
         raise InputError(f"{likelihood} returned a {type(made).__name__}, not a Likelihood")
     return made
@@ -101,8 +101,8 @@ def _called(spec: str, factory: Any) -> Any:
 
 
 def _attribute(module: str, name: str, spec: str) -> Any:
-    here = "" in sys.path
-    if not here:
+    had_folder = "" in sys.path
+    if not had_folder:
         sys.path.insert(0, "")
     try:
         # What it prints is no result of ours; nor is its exit, if it is a script.
@@ -117,7 +117,7 @@ def _attribute(module: str, name: str, spec: str) -> Any:
     except (Exception, SystemExit) as error:
         raise InputError(f"cannot import {module}: {type(error).__name__}: {error}") from error
     finally:
-        if not here:
+        if not had_folder:
             with suppress(ValueError):
                 sys.path.remove("")
     try:

@@ -82,11 +82,11 @@ def gains(surrogates: Sequence[Surrogate], posts: Sequence[Conditioned], X: Arra
     wrong = {len(post.tau) for post in posts} - {len(known)}
     if wrong:
         raise InputError(f"posts are of {wrong.pop()} functions, surrogates of {len(known)}")
-    found = points(X, "X", known[0].X.shape[1])
-    _, variance = zip(*(s.predict(found) for s in known), strict=True)
+    X_checked = points(X, "X", known[0].X.shape[1])
+    _, variance = zip(*(s.predict(X_checked) for s in known), strict=True)
     noise = _noise(known)
     before = 0.5 * np.log(np.array(variance) + noise)
-    bases = {id(post.frame): post.frame.base(found) for post in posts}
+    bases = {id(post.frame): post.frame.base(X_checked) for post in posts}
     after = [np.log(post.at(bases[id(post.frame)])[1] + noise) for post in posts]
     return before - 0.5 * np.mean(after, axis=0)
 
@@ -180,20 +180,20 @@ class Awaited(NamedTuple):
         self, surrogates: Sequence[Surrogate], values: Array, rng: np.random.Generator
     ) -> list[Surrogate]:
         """Surrogates that were told these values (K + 1, P), with noise, where they are awaited."""
-        found = []
+        models = []
         for j, s in enumerate(surrogates):
-            some = self._of(j)
-            told = values[j][some] + np.sqrt(s.noise) * rng.standard_normal(len(some))
-            found.append(s.joined(self.points[some], told) if some else s)
-        return found
+            rows = self._of(j)
+            outcomes = values[j][rows] + np.sqrt(s.noise) * rng.standard_normal(len(rows))
+            models.append(s.joined(self.points[rows], outcomes) if rows else s)
+        return models
 
     def believed(self, surrogates: Sequence[Surrogate]) -> list[Surrogate]:
         """Surrogates that were told their own means where values are awaited."""
-        found = []
+        models = []
         for j, s in enumerate(surrogates):
             at = self.points[self._of(j)]
-            found.append(s.joined(at, s.posterior_mean(at)) if len(at) else s)
-        return found
+            models.append(s.joined(at, s.posterior_mean(at)) if len(at) else s)
+        return models
 
     def _of(self, j: int) -> list[int]:
         """Numbers of the evaluations that will tell function j."""
@@ -256,7 +256,7 @@ class Knowledge:
         groups, awaited, rng, count = self.groups, self.awaited, self.rng, self.n_samples
         cube = Box(np.zeros(self.space.d), np.ones(self.space.d))
         at = None if awaited is None else awaited.points
-        drawn, values = draw(groups, *cube, count, rng, at=at, space=self.space)
+        sample, values = draw(groups, *cube, count, rng, at=at, space=self.space)
         if awaited is None:
             frames = [ObservedFunctions(group) for group in groups]
             # All samples share the one frame there is.
@@ -269,9 +269,9 @@ class Knowledge:
             ]
         # One sample that has not settled is still a sample, and 60 iterations take 0.1 s.
         posts = condition_all(
-            frames, drawn.X_star, self.method, max_sweeps=_ITERATIONS, complain=False
+            frames, sample.X_star, self.method, max_sweeps=_ITERATIONS, complain=False
         )
-        return Given(posts, int((~drawn.feasible).sum()))
+        return Given(posts, int((~sample.feasible).sum()))
 
     @property
     def sampled(self) -> Given | None:
@@ -321,8 +321,8 @@ def pesc(known: Knowledge) -> Aim:
     posts, prices = known.given.posts, known.prices
 
     def worths(U: Array) -> Array:
-        each = known.failing.expected(known.groups, gains_of(posts, U), U, prices is not None)
-        return each if prices is None else each / prices[:, None]
+        expected = known.failing.expected(known.groups, gains_of(posts, U), U, prices is not None)
+        return expected if prices is None else expected / prices[:, None]
 
     return Aim(worths, np.array([post.x_star for post in posts]))
 
@@ -332,16 +332,16 @@ def expected_improvement(known: Knowledge) -> Worths:
 
     Pending evaluations are taken to give their means; draws of hyper-parameters are averaged.
     """
-    each = [log_improvement(group) for group in known.believed]
-    return lambda U: log_mean([one(U) for one in each])
+    improvements = [log_improvement(group) for group in known.believed]
+    return lambda U: log_mean([improvement(U) for improvement in improvements])
 
 
 def thompson(known: Knowledge) -> Aim:
     """The constrained minimiser of one draw of all functions."""
     group = known.groups[int(known.rng.integers(len(known.groups)))]
     d = known.space.d
-    drawn, _ = draw([group], np.zeros(d), np.ones(d), 1, known.rng, space=known.space)
-    return Aim(lambda U: -((U - drawn.X_star) ** 2).sum(axis=1), drawn.X_star)
+    sample, _ = draw([group], np.zeros(d), np.ones(d), 1, known.rng, space=known.space)
+    return Aim(lambda U: -((U - sample.X_star) ** 2).sum(axis=1), sample.X_star)
 
 
 NAMED: dict[str, Acquisition] = {"pesc": pesc, "ei": expected_improvement, "thompson": thompson}
@@ -386,8 +386,8 @@ def best_point(acquisition: Acquisition, known: Knowledge) -> tuple[Array, int]:
     InputError
         If an acquisition of a user does not give what it should.
     """
-    found = acquisition(known)
-    aim = found if isinstance(found, Aim) else Aim(found, _likely(known))
+    criterion = acquisition(known)
+    aim = criterion if isinstance(criterion, Aim) else Aim(criterion, _likely(known))
     if not callable(aim.worths):
         raise InputError(
             f"an acquisition must return a function of points (T, d), got {shown(aim.worths)}"

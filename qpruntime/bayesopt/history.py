@@ -81,8 +81,8 @@ class History:
         What is awaited, and is neither told nor left out, has failed: everything, if nothing is
         told at all. A value takes the place of a failure.
         """
-        told = {j for j in range(self.outputs) if not math.isnan(values[j])}
-        record = self._by_id.get(id) if id is not None else self._matching(x, told)
+        observed = {j for j in range(self.outputs) if not math.isnan(values[j])}
+        record = self._by_id.get(id) if id is not None else self._matching(x, observed)
         new = record is None
         if record is None:
             record = self.add(x, (), id)
@@ -91,32 +91,32 @@ class History:
                 f"id {record.id!r} belongs to the point {self._shown(record.x)}, got "
                 f"{self._shown(x)}: use another id"
             )
-        for j in sorted(told):
+        for j in sorted(observed):
             known = record.values[j]
             if record.known(j) and known != values[j]:
                 raise InputError(
                     f"evaluation {record.id!r} was told {known:g} for function {j}, now "
                     f"{values[j]:g}: a repeated measurement needs an id of its own"
                 )
-        for j in told:
+        for j in observed:
             record.values[j] = float(values[j])
-        if told:
-            lost = record.awaited - told - left_out
+        if observed:
+            lost = record.awaited - observed - left_out
         else:
             # If nobody asked for a point, only its failure is known.
             every = set(range(self.outputs))
             lost = (every - left_out or every) if new else set(record.awaited)
-        record.failed = (record.failed | lost) - told
-        record.awaited -= told | lost
+        record.failed = (record.failed | lost) - observed
+        record.awaited -= observed | lost
 
     def _matching(self, x: Array, told: set[int]) -> Record | None:
         """The oldest record of this point that awaits one of the values told, or else lost it."""
         place = tuple(float(v) for v in x)
-        here = [r for r in self.records if r.x == place]
-        for record in here:
+        same_place = [r for r in self.records if r.x == place]
+        for record in same_place:
             if record.awaited & told if told else record.awaited:
                 return record
-        return next((r for r in here if r.failed & told), None)
+        return next((r for r in same_place if r.failed & told), None)
 
     def begun(self) -> int:
         """Return how many values are known, awaited, or failed."""
@@ -195,9 +195,9 @@ class Failing(NamedTuple):
 
     def rows(self, functions: set[int]) -> set[int]:
         """Functions that an evaluation tells: these, and which of them succeed."""
-        own = len(self.of)
+        n_functions = len(self.of)
         more = {self.of[j] for j in functions} - {None}
-        return functions | {own + i for i in more if i is not None}
+        return functions | {n_functions + i for i in more if i is not None}
 
     def expected(
         self, groups: Sequence[Sequence[Surrogate]], gains: Array, U: Array, apart: bool
@@ -213,21 +213,25 @@ class Failing(NamedTuple):
         apart : bool
             Each function's own, not all together.
         """
-        own = len(self.of)
+        n_functions = len(self.of)
         chances = []
         for i in range(len(self.data)):
-            each = []
+            sampled = []
             for group in groups:
-                mean, variance = group[own + i].predict(U)
-                each.append(ndtr(mean / np.sqrt(np.maximum(variance, 1e-14))))
-            chances.append(np.mean(each, axis=0))
-        told = gains[:own].copy()
+                mean, variance = group[n_functions + i].predict(U)
+                sampled.append(ndtr(mean / np.sqrt(np.maximum(variance, 1e-14))))
+            chances.append(np.mean(sampled, axis=0))
+        expected_gains = gains[:n_functions].copy()
         for j, place in enumerate(self.of):
             if place is not None:
-                told[j] *= chances[place]
+                expected_gains[j] *= chances[place]
                 if apart:
-                    told[j] += gains[own + place]
-        return told if apart else told.sum(axis=0, keepdims=True) + gains[own:].sum(axis=0)
+                    expected_gains[j] += gains[n_functions + place]
+        return (
+            expected_gains
+            if apart
+            else expected_gains.sum(axis=0, keepdims=True) + gains[n_functions:].sum(axis=0)
+        )
 
 
 def failing(history: History) -> Failing:

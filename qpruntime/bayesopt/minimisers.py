@@ -72,12 +72,12 @@ class Paths:
     def coarse(self, X: Array) -> Array:
         """The same to about five digits, in an eighth of the time."""
         s = self.surrogate
-        W, both = self._single
+        W, weights = self._single
         phase = X.astype(np.float32) @ W
         waves = np.empty((len(X), 2 * phase.shape[1]), dtype=np.float32)
         np.cos(phase, out=waves[:, : phase.shape[1]])
         np.sin(phase, out=waves[:, phase.shape[1] :])
-        return s.mean + self._constant + waves @ both + s.covariance(X, s.X) @ self.weights
+        return s.mean + self._constant + waves @ weights + s.covariance(X, s.X) @ self.weights
 
     def slope(self, x: Array, m: int) -> tuple[float, Array]:
         """Value and gradient (d,) of function m at one point x (d,)."""
@@ -162,14 +162,16 @@ def sample_minimisers(
     InputError
         If the box is empty, shapes do not fit, or a kernel has no known spectrum.
     """
-    found = checked(surrogates)
+    models = checked(surrogates)
     low, high = box(bounds)
-    if len(low) != found[0].X.shape[1]:
-        raise InputError(f"bounds are of {len(low)} variables, surrogates of {found[0].X.shape[1]}")
+    if len(low) != models[0].X.shape[1]:
+        raise InputError(
+            f"bounds are of {len(low)} variables, surrogates of {models[0].X.shape[1]}"
+        )
     whole(n_samples, "n_samples", 1)
     whole(features, "features", 1)
     rng = generator(random_state)
-    return draw([found], low, high, n_samples, rng, features)[0]
+    return draw([models], low, high, n_samples, rng, features)[0]
 
 
 def draw(
@@ -249,12 +251,14 @@ def _minimise(
             continue
         if rounded is not None:
             end = rounded.snap(end[None])[0]
-        found = [p.slope(end, m)[0] for p in paths]
-        there = min((v / s for v, s in zip(found[1:], scales[1:], strict=True)), default=np.inf)
-        if -1e-6 <= there < 0.0:
-            there = 0.0
-        if found[0] < best if there >= 0.0 and slack >= 0.0 else there > slack:
-            x, slack, best = end, float(there), found[0]
+        path_values = [p.slope(end, m)[0] for p in paths]
+        least_slack = min(
+            (v / s for v, s in zip(path_values[1:], scales[1:], strict=True)), default=np.inf
+        )
+        if -1e-6 <= least_slack < 0.0:
+            least_slack = 0.0
+        if path_values[0] < best if least_slack >= 0.0 and slack >= 0.0 else least_slack > slack:
+            x, slack, best = end, float(least_slack), path_values[0]
     return x, slack
 
 
@@ -269,19 +273,19 @@ def _polish(
 ) -> Array | None:
     """Sequential quadratic programming in the unit cube from x; None if it gets nowhere."""
     width = high - low
-    held: dict[bytes, tuple[Array, Array]] = {}
+    cache: dict[bytes, tuple[Array, Array]] = {}
 
     def look(u: Array) -> tuple[Array, Array]:
         key = u.tobytes()
-        if key not in held:
-            held.clear()
+        if key not in cache:
+            cache.clear()
             at = low + width * u
             pairs = [p.slope(at, m) for p in paths]
-            held[key] = (
+            cache[key] = (
                 np.array([v for v, _ in pairs]) / scales,
                 np.array([g for _, g in pairs]) * width / scales[:, None],
             )
-        return held[key]
+        return cache[key]
 
     constraints = []
     if len(paths) > 1:

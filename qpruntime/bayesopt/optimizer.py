@@ -156,10 +156,10 @@ class Optimizer:
         outputs = self.constraints + 1
         self._models = Models(self._space.d, kernels_of(kernel, outputs), noises_of(noise, outputs))
         self._history = History(outputs, self._space.give)
-        taken = {*self._history.columns({})} & {*(self._space.names or ())}
-        if taken:
+        clashes = {*self._history.columns({})} & {*(self._space.names or ())}
+        if clashes:
             raise InputError(
-                f"space has the names {sorted(taken)}, which are those of results: rename them"
+                f"space has the names {sorted(clashes)}, which are those of results: rename them"
             )
         self._asked = 0
         self.infeasible_draws = self.unsettled = 0
@@ -181,10 +181,10 @@ class Optimizer:
             f"{len(self._history.pending())} pending",
             f"{sum(bool(r.failed) for r in records)} failed",
         ]
-        own = "" if self.acquisition == "pesc" else f"acquisition={named(self.acquisition)!r}, "
+        setting = "" if self.acquisition == "pesc" else f"acquisition={named(self.acquisition)!r}, "
         return (
-            f"<Optimizer: {what} over {over}; {', '.join(counts)}; {own}method={self.method!r}, "
-            f"random_state={self.seed}>"
+            f"<Optimizer: {what} over {over}; {', '.join(counts)}; {setting}"
+            f"method={self.method!r}, random_state={self.seed}>"
         )
 
     # Asking
@@ -228,14 +228,14 @@ class Optimizer:
         prices = prices_of(cost, self.constraints + 1)
         if decoupled:
             check_apart(self.acquisition)
-        found: list[tuple[Array, int]] = []
+        proposals: list[tuple[Array, int]] = []
         most = 0
         with self._change():
             for _ in range(count):
-                found.append(self._ask(bool(decoupled), prices))
+                proposals.append(self._ask(bool(decoupled), prices))
                 most = max(most, self.unsettled)
             complain(most, self.n_samples)
-        X, which = [self._space.give(x) for x, _ in found], [j for _, j in found]
+        X, which = [self._space.give(x) for x, _ in proposals], [j for _, j in proposals]
         if n is None:
             return (X[0], which[0]) if decoupled else X[0]
         several = np.array(X) if self._space.names is None else X
@@ -263,16 +263,16 @@ class Optimizer:
 
     def _knowledge(self, prices: Array | None, rng: np.random.Generator) -> Knowledge:
         """Return what an acquisition is handed."""
-        found = failing(self._history)
-        data = self._known(found)
+        failing_model = failing(self._history)
+        data = self._known(failing_model)
         groups = self._models.groups(data, self.hyper, rng)
         self._models.remember(data)
         waiting, awaited = self._history.pending(), None
         if waiting:
             at = self._space.to_unit(np.array([r.x for r in waiting]))
-            awaited = Awaited(at, [found.rows(r.awaited) for r in waiting])
+            awaited = Awaited(at, [failing_model.rows(r.awaited) for r in waiting])
         return Knowledge(
-            groups, found, prices, awaited, self._space, self.n_samples, self.method, rng
+            groups, failing_model, prices, awaited, self._space, self.n_samples, self.method, rng
         )
 
     # Telling
@@ -332,14 +332,14 @@ class Optimizer:
 
     def _known(self, failing: Failing) -> list[SurrogateData]:
         """Return what is known of all functions, then of their success."""
-        found = []
+        models = []
         for j in range(self.constraints + 1):
             X, y = self._history.known(j)
             U = self._space.to_unit(X.reshape(len(y), self.d))
-            found.append(SurrogateData(j, U, -y if self.maximise and j == 0 else y))
+            models.append(SurrogateData(j, U, -y if self.maximise and j == 0 else y))
         for j, X, y in failing.data:
-            found.append(SurrogateData(self.constraints + 1 + j, self._space.to_unit(X), y))
-        return found
+            models.append(SurrogateData(self.constraints + 1 + j, self._space.to_unit(X), y))
+        return models
 
     def _modelled(self) -> tuple[list[SurrogateData], list[Surrogate]]:
         """What is known of all functions and their success, and the most probable models of it."""
@@ -526,7 +526,7 @@ class Optimizer:
     @contextmanager
     def _change(self) -> Iterator[None]:
         """What changes inside is written to the file, if there is one; all of it or nothing."""
-        records, asked, last = self._history.state(), self._asked, list(self._models.last)
+        records, n_asked, last = self._history.state(), self._asked, list(self._models.last)
         counts = self.infeasible_draws, self.unsettled
         try:
             yield
@@ -534,6 +534,6 @@ class Optimizer:
                 self.save(self.path)
         except BaseException:
             self._history.restore(records)
-            self._asked, self._models.last = asked, last
+            self._asked, self._models.last = n_asked, last
             self.infeasible_draws, self.unsettled = counts
             raise

@@ -76,8 +76,10 @@ class PESCSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """Variables that all trials so far have."""
-        found = self._space.calculate(study)
-        return {name: each for name, each in found.items() if not each.single()}
+        space = self._space.calculate(study)
+        return {
+            name: distribution for name, distribution in space.items() if not distribution.single()
+        }
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -119,8 +121,8 @@ class PESCSampler(BaseSampler):
             elif t.state != TrialState.RUNNING:
                 opt.tell(x, id=t.number)
         opt._asked = trial.number
-        found = opt.ask()
-        return {n: _back(search_space[n], found[f"x {n}"]) for n in names}
+        proposal = opt.ask()
+        return {n: _back(search_space[n], proposal[f"x {n}"]) for n in names}
 
     def sample_independent(
         self,
@@ -141,10 +143,12 @@ class PESCSampler(BaseSampler):
     ) -> None:
         """Keep a trial's constraints with it."""
         if self._constraints_func is not None and state == TrialState.COMPLETE:
-            found = [float(v) for v in self._constraints_func(trial)]
-            if not all(math.isfinite(v) for v in found):
-                raise InputError(f"constraints of trial {trial.number} are {found}, not finite")
-            study._storage.set_trial_system_attr(trial._trial_id, _KEY, found)
+            constraints = [float(v) for v in self._constraints_func(trial)]
+            if not all(math.isfinite(v) for v in constraints):
+                raise InputError(
+                    f"constraints of trial {trial.number} are {constraints}, not finite"
+                )
+            study._storage.set_trial_system_attr(trial._trial_id, _KEY, constraints)
         self._independent.after_trial(study, trial, state, values)
 
 

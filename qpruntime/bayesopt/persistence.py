@@ -73,12 +73,12 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     """Read a file and check it, or raise `InputError`, which names it."""
     state = read_json(path)
     with damage(path):
-        found = _saved(state)
+        saved = _saved(state)
         if "seal" in state and state["seal"] != _seal(state):
             raise ValueError(
                 "its seal is of other contents; if they were meant to be edited, take out 'seal'"
             )
-    return found
+    return saved
 
 
 def damage(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
@@ -87,8 +87,8 @@ def damage(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
 
 
 def _seal(state: dict[str, Any]) -> str:
-    rest = {name: value for name, value in state.items() if name != "seal"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    unsealed = {name: value for name, value in state.items() if name != "seal"}
+    text = json.dumps(unsealed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -102,7 +102,7 @@ def _saved(state: dict[str, Any]) -> Saved:
     if not isinstance(seed, str) or not (seed.isascii() and seed.isdigit()):
         raise ValueError(f"seed must be digits, got {shown(seed)}")
     rows = _listed(state["evaluations"], "evaluations")
-    seen: set[str] = set()
+    ids: set[str] = set()
     return Saved(
         space,
         constraints,
@@ -118,7 +118,7 @@ def _saved(state: dict[str, Any]) -> Saved:
         whole(state["infeasible_draws"], "infeasible_draws", 0),
         whole(state["unsettled"], "unsettled", 0),
         _object(state["models"]),
-        [_evaluation(_object(row), space, outputs, seen) for row in rows],
+        [_evaluation(_object(row), space, outputs, ids) for row in rows],
         _text(state["acquisition"], "acquisition"),
     )
 
@@ -129,21 +129,21 @@ def _evaluation(row: dict[str, Any], space: Space, outputs: int, seen: set[str])
     if id in seen:
         raise ValueError(f"the id {shown(id)} is there twice")
     seen.add(id)
-    here = f"of evaluation {shown(id)}"
-    x = [number(v, f"x {here}") for v in _listed(row["x"], f"x {here}", len(space.variables))]
+    label = f"of evaluation {shown(id)}"
+    x = [number(v, f"x {label}") for v in _listed(row["x"], f"x {label}", len(space.variables))]
     for v, variable in zip(x, space.variables, strict=True):
         if not variable.low <= v <= variable.high or (variable.whole and v != math.floor(v)):
-            raise ValueError(f"x {here} is {x}, which is outside the box or not whole")
+            raise ValueError(f"x {label} is {x}, which is outside the box or not whole")
     values = [
-        None if v is None else number(v, f"a value {here}")
-        for v in _listed(row["values"], f"values {here}", outputs)
+        None if v is None else number(v, f"a value {label}")
+        for v in _listed(row["values"], f"values {label}", outputs)
     ]
     if any(v is not None and abs(v) > LARGEST for v in values):
-        raise ValueError(f"values {here} are beyond 1e100")
-    awaited, failed = (_functions(row[name], f"{name} {here}", outputs) for name in _STATES)
-    told = {j for j, v in enumerate(values) if v is not None}
-    if awaited & told or failed & told or awaited & failed:
-        raise ValueError(f"a function {here} is told, awaited or failed at once")
+        raise ValueError(f"values {label} are beyond 1e100")
+    awaited, failed = (_functions(row[name], f"{name} {label}", outputs) for name in _STATES)
+    observed = {j for j, v in enumerate(values) if v is not None}
+    if awaited & observed or failed & observed or awaited & failed:
+        raise ValueError(f"a function {label} is told, awaited or failed at once")
     return {"id": id, "x": x, "values": values, "awaited": awaited, "failed": failed}
 
 
@@ -151,10 +151,12 @@ _STATES = ("awaited", "failed")
 
 
 def _functions(value: Any, name: str, outputs: int) -> set[int]:
-    found = [whole(j, name, 0) for j in _listed(value, name)]
-    if len(set(found)) < len(found) or max(found, default=0) >= outputs:
-        raise ValueError(f"{name} must be different functions below {outputs}, got {shown(found)}")
-    return set(found)
+    functions = [whole(j, name, 0) for j in _listed(value, name)]
+    if len(set(functions)) < len(functions) or max(functions, default=0) >= outputs:
+        raise ValueError(
+            f"{name} must be different functions below {outputs}, got {shown(functions)}"
+        )
+    return set(functions)
 
 
 def _object(value: Any) -> dict[str, Any]:

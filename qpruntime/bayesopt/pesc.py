@@ -75,14 +75,14 @@ class Conditioned:
         self.x_star = base.X[place]
         self.tau, self.nu = parts.tau[place], parts.nu[place]
         self.n_iterations, self.converged, self.held = end
-        one = IndependentPosteriors(
+        star = IndependentPosteriors(
             base.X[place : place + 1],
             base.mean[:, place : place + 1],
             base.variance[:, place : place + 1],
             base.cross[:, place : place + 1],
             [w[:, place : place + 1] for w in base.white],
         )
-        self._star = one
+        self._star = star
         root = parts.root[place]
         A = root @ root.transpose(0, 2, 1)
         n = A.shape[-1]
@@ -99,8 +99,8 @@ class Conditioned:
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
         """Latent mean and variance of all functions, the objective first, both (K + 1, T)."""
-        found = points(X, "X", self.points.shape[1])
-        return self.at(self.frame.base(found))
+        X_checked = points(X, "X", self.points.shape[1])
+        return self.at(self.frame.base(X_checked))
 
     def at(self, base: IndependentPosteriors) -> tuple[Array, Array]:
         """`predict` at the points of a base of the same frame."""
@@ -114,10 +114,10 @@ class Conditioned:
         mean = base.mean + np.einsum("ktn,kn->kt", cross, self._shift)
         variance = base.variance - np.einsum("ktn,ktn->kt", inner, cross)
         # f(x*), and its covariance with f(x).
-        own = np.concatenate([np.zeros(1), star.cross[0, 0] - star.variance[0, 0]])
-        mean_star = star.mean[0, 0] + own @ self._shift[0]
-        variance_star = star.variance[0, 0] - own @ self._inner[0] @ own
-        between = to_star[0] - inner[0] @ own
+        weights = np.concatenate([np.zeros(1), star.cross[0, 0] - star.variance[0, 0]])
+        mean_star = star.mean[0, 0] + weights @ self._shift[0]
+        variance_star = star.variance[0, 0] - weights @ self._inner[0] @ weights
+        between = to_star[0] - inner[0] @ weights
         least = 1e-13 * np.array([[s.scale] for s in self.frame.surrogates]) + 1e-300
         variance = np.maximum(variance, np.minimum(least, base.variance + 1e-300))
         gap = variance[0] + variance_star - 2.0 * between
@@ -143,9 +143,9 @@ class Conditioned:
         new_variance = new_sd**2
         slope = np.where(open_, (variance[0] - between) / gap, 0.0)
         first = mean[0] + slope * (new_mean[0] - lead)
-        own = variance[0] - slope**2 * (gap - new_variance[0])
+        cavity_variance = variance[0] - slope**2 * (gap - new_variance[0])
         new_mean[0] = first
-        new_variance[0] = np.maximum(own, 1e-12 * variance[0])
+        new_variance[0] = np.maximum(cavity_variance, 1e-12 * variance[0])
         return new_mean, new_variance
 
 
@@ -213,21 +213,21 @@ def condition_all(
         groups = [(frame, np.array([m])) for m, frame in enumerate(frames)]
     bases = [frame.base(X_star[which]) for frame, which in groups]
     starts = [begin(frame, base) for (frame, _), base in zip(groups, bases, strict=True)]
-    parts, iterations, settled, held = settle(stacked(starts), steps, tol, max_sweeps)
+    parts, iterations, settled, damped = settle(stacked(starts), steps, tol, max_sweeps)
     if complain and not settled.all():
         warn(
             f"not converged after {max_sweeps} iterations at {int((~settled).sum())} of "
             f"{len(settled)} minimisers: raise max_sweeps, or give the observations some noise",
             ConvergenceWarning,
         )
-    found: list[Conditioned] = []
+    conditioned: list[Conditioned] = []
     for (frame, which), base in zip(groups, bases, strict=True):
-        n = len(found)
-        own = Parts(*[a[n : n + len(which)] for a in parts])  # type: ignore[arg-type]
+        n = len(conditioned)
+        parts_of_post = Parts(*[a[n : n + len(which)] for a in parts])  # type: ignore[arg-type]
         for i in range(len(which)):
-            end = int(iterations[n + i]), bool(settled[n + i]), bool(held[n + i])
-            found.append(Conditioned(frame, base, own, i, steps, end))
-    return found
+            end = int(iterations[n + i]), bool(settled[n + i]), bool(damped[n + i])
+            conditioned.append(Conditioned(frame, base, parts_of_post, i, steps, end))
+    return conditioned
 
 
 # --- The fixed point of NFCPD: sites of all functions move in parallel until they have settled.
@@ -266,8 +266,10 @@ class Steps:
 
     def __call__(self, mean: Array, sd: Array, y: Array) -> tuple[Array, Array]:
         cavities, heights = (mean.reshape(-1), sd.reshape(-1)), y.reshape(-1)
-        ones = np.ones(mean.size)
-        _, means, std, _ = project_rows(self._likelihood, self._rules, ones, cavities, heights)
+        unit_outcomes = np.ones(mean.size)
+        _, means, std, _ = project_rows(
+            self._likelihood, self._rules, unit_outcomes, cavities, heights
+        )
         return means.reshape(mean.shape), std.reshape(mean.shape)
 
 
@@ -318,10 +320,10 @@ def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> SettledPart
     iterations, settled = np.zeros(M, dtype=np.int64), np.zeros(M, dtype=bool)
     active = np.arange(M)
     state = _marginals(root, prior, tau, nu)
-    step, held = np.ones(M), np.zeros(M, dtype=bool)
+    step, is_damped = np.ones(M), np.zeros(M, dtype=bool)
     for n in range(1, max_iter + 1):
-        own = _SiteMarginals(*[a[active] for a in state])  # type: ignore[arg-type]
-        new_tau, new_nu, change = _propose(own, silent[active], held[active], steps)
+        active_state = _SiteMarginals(*[a[active] for a in state])  # type: ignore[arg-type]
+        new_tau, new_nu, change = _propose(active_state, silent[active], is_damped[active], steps)
         d_tau, d_nu = new_tau - tau[active], new_nu - nu[active]
         iterations[active] += 1
         done = change < tol
@@ -347,7 +349,7 @@ def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> SettledPart
         stuck = active[step[active] < _STUCK]
         if stuck.size:
             # Negative precisions leave no way to a fixed point: they are held at zero.
-            held[stuck] = True
+            is_damped[stuck] = True
             negative = tau[stuck] < 0.0
             tau[stuck], nu[stuck] = np.where(negative, 0.0, (tau[stuck], nu[stuck]))
             for kept, new in zip(
@@ -356,33 +358,33 @@ def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> SettledPart
                 kept[stuck] = new
             step[stuck] = 1.0
         step = np.minimum(2.0 * step, _SLOWER**n)
-    return SettledParts(Parts(root, prior, silent, tau, nu), iterations, settled, held)
+    return SettledParts(Parts(root, prior, silent, tau, nu), iterations, settled, is_damped)
 
 
 def _propose(
     state: _SiteMarginals, silent: NDArray[np.bool_], held: NDArray[np.bool_], steps: Steps
 ) -> tuple[Array, Array, Array]:
     """New sites, and by how much they would move the marginals, (M,); held ones stay positive."""
-    seen = state.spread > 1e-250
-    seen[:, 0] &= ~silent
-    centre = np.where(seen, state.centre, 0.0)
-    spread = np.where(seen, state.spread, 1.0)
+    informative = state.spread > 1e-250
+    informative[:, 0] &= ~silent
+    centre = np.where(informative, state.centre, 0.0)
+    spread = np.where(informative, state.spread, 1.0)
     sd = np.sqrt(spread)
     y = log_heights(centre / sd)
     y[:, 1:, 0] = np.inf
     y[:, 1:, 1:][np.broadcast_to(silent[:, None, 1:], y[:, 1:, 1:].shape)] = 0.0
-    y[~seen] = 0.0
-    seen &= y != 0.0
+    y[~informative] = 0.0
+    informative &= y != 0.0
     mean, std = steps(centre, sd, y)
     std = np.maximum(std, _NARROWEST * sd)
     # As wide as the cavity at most, with the same mean, where no precision may be negative.
     wide = (std**2 > spread) & held[:, None, None]
     std = np.where(wide, sd, std)
-    tau = np.where(seen & ~wide, 1.0 / std**2 - 1.0 / spread, 0.0)
-    nu = np.where(seen, mean / std**2 - centre / spread, 0.0)
-    marginal = np.where(seen, state.variance, 1.0)
-    moved = np.abs(mean - np.where(seen, state.mean, mean)) / np.sqrt(marginal)
-    widened = np.abs(np.where(seen, std**2, 1.0) / marginal - 1.0)
+    tau = np.where(informative & ~wide, 1.0 / std**2 - 1.0 / spread, 0.0)
+    nu = np.where(informative, mean / std**2 - centre / spread, 0.0)
+    marginal = np.where(informative, state.variance, 1.0)
+    moved = np.abs(mean - np.where(informative, state.mean, mean)) / np.sqrt(marginal)
+    widened = np.abs(np.where(informative, std**2, 1.0) / marginal - 1.0)
     return tau, nu, np.maximum(moved, widened).max(axis=(1, 2))
 
 
@@ -447,15 +449,15 @@ class IndependentPosteriors(NamedTuple):
 
 def checked(surrogates: Sequence[Surrogate]) -> list[Surrogate]:
     """Return functions, the objective first, that agree about d; or raise `InputError`."""
-    found = list(surrogates)
-    if not found or not all(isinstance(s, Surrogate) for s in found):
+    models = list(surrogates)
+    if not models or not all(isinstance(s, Surrogate) for s in models):
         raise InputError(
             "surrogates must be a list of Surrogate, the objective first, then the constraints"
         )
-    widths = [s.X.shape[1] for s in found]
+    widths = [s.X.shape[1] for s in models]
     if len(set(widths)) > 1:
         raise InputError(f"surrogates must have points of one width, got {widths}")
-    return found
+    return models
 
 
 class ObservedFunctions:
@@ -509,12 +511,12 @@ class ObservedFunctions:
 
         A point's covariance is root = [row, sqrt(left)], of which the last is its own.
         """
-        rows, left = [], np.empty(base.variance.shape)
+        rows, residual = [], np.empty(base.variance.shape)
         for j, (pivots, leading) in enumerate(self._leading):
             row = solve_triangular(leading, base.cross[j][:, pivots].T, lower=True).T
             rows.append(row)
-            left[j] = np.maximum(base.variance[j] - np.einsum("tr,tr->t", row, row), 0.0)
-        return rows, left
+            residual[j] = np.maximum(base.variance[j] - np.einsum("tr,tr->t", row, row), 0.0)
+        return rows, residual
 
 
 def _root(V: Array, least: float) -> tuple[Array, NDArray[np.intp], Array]:
@@ -551,15 +553,15 @@ def least_gap(frame: ObservedFunctions, variances: Array) -> Any:
 
 def begin(frame: ObservedFunctions, base: IndependentPosteriors) -> Parts:
     """Roots and means of g and c at x* and the observed points, for every x* of the base."""
-    rows, left = frame.rows(base)
+    rows, residual = frame.rows(base)
     M, n = len(base.X), len(frame.points) + 1
     widest = max(r.shape[1] for r in frame.roots) + 1
     root = np.zeros((M, len(frame.roots), n, widest))
     mean = np.empty((M, len(frame.roots), n))
-    for j, own in enumerate(frame.roots):
-        r = own.shape[1]
-        root[:, j, 0, :r], root[:, j, 0, r] = rows[j], np.sqrt(left[j])
-        root[:, j, 1:, :r] = own
+    for j, new_rows in enumerate(frame.roots):
+        r = new_rows.shape[1]
+        root[:, j, 0, :r], root[:, j, 0, r] = rows[j], np.sqrt(residual[j])
+        root[:, j, 1:, :r] = new_rows
         mean[:, j, 0], mean[:, j, 1:] = base.mean[j], frame.mean[j]
     variance = np.einsum("mnr,mnr->mn", root[:, 0], root[:, 0])
     root[:, 0] -= root[:, 0, :1].copy()
@@ -578,5 +580,5 @@ def stacked(starts: list[Parts]) -> Parts:
     padded = [
         np.pad(s.root, ((0, 0), (0, 0), (0, 0), (0, widest - s.root.shape[-1]))) for s in starts
     ]
-    rest = [np.concatenate(arrays) for arrays in zip(*(s[1:] for s in starts), strict=True)]
-    return Parts(np.concatenate(padded), *rest)
+    others = [np.concatenate(arrays) for arrays in zip(*(s[1:] for s in starts), strict=True)]
+    return Parts(np.concatenate(padded), *others)

@@ -72,16 +72,16 @@ def noises_of(noise: Any, outputs: int) -> list[float | None]:
             f"noise must be one variance or a list of {outputs}, the objective's first; "
             f"got {len(noises)}"
         )
-    found: list[float | None] = []
+    variances: list[float | None] = []
     for value in noises:
         if value is None:
-            found.append(None)
+            variances.append(None)
             continue
-        given = number(value, "noise")
-        if given < 0.0:
-            raise InputError(f"noise is a variance: it must not be negative, got {given:g}")
-        found.append(given)
-    return found
+        variance = number(value, "noise")
+        if variance < 0.0:
+            raise InputError(f"noise is a variance: it must not be negative, got {variance:g}")
+        variances.append(variance)
+    return variances
 
 
 def prices_of(cost: Any, outputs: int) -> Array:
@@ -141,17 +141,17 @@ def name_of(id: Any) -> str | None:
 
 def outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
     """Return values of functions, NaN where not evaluated; infinities are refused."""
-    found = real(value, name)
-    if found.shape != shape:
+    values = real(value, name)
+    if values.shape != shape:
         wanted = f"of shape {shape}, one value a constraint" if shape else "one number"
         if shape == (0,):
             wanted = "left out, as there are no constraints"
-        raise InputError(f"{name} must be {wanted}, got shape {found.shape}")
-    if np.isinf(found).any() or (np.abs(found[np.isfinite(found)]) > LARGEST).any():
+        raise InputError(f"{name} must be {wanted}, got shape {values.shape}")
+    if np.isinf(values).any() or (np.abs(values[np.isfinite(values)]) > LARGEST).any():
         raise InputError(
-            f"{name} is {found}: values must be within 1e100; tell NaN for what failed"
+            f"{name} is {values}: values must be within 1e100; tell NaN for what failed"
         )
-    return found
+    return values
 
 
 # --- What is searched: rows of numbers, one a variable, and the points of the unit cube they are.
@@ -230,8 +230,8 @@ class Space:
             values = np.where(self._whole, np.rint(values), values)
         P[:, self._scalars] = np.clip(values, self._low, self._high)
         for i, where in self._categories:
-            one = where.stop - where.start == 1
-            P[:, i] = U[:, where.start] >= 0.5 if one else np.argmax(U[:, where], axis=1)
+            is_binary = where.stop - where.start == 1
+            P[:, i] = U[:, where.start] >= 0.5 if is_binary else np.argmax(U[:, where], axis=1)
         return P
 
     def snap(self, U: Array) -> Array:
@@ -271,9 +271,9 @@ class Space:
             raise InputError(
                 f"x must have the names {shown(list(self.names))}: "
                 + " and ".join(
-                    f"{shown(some)} {words}"
-                    for some, words in ((missing, "missing"), (wrong, "unknown"))
-                    if some
+                    f"{shown(names)} {words}"
+                    for names, words in ((missing, "missing"), (wrong, "unknown"))
+                    if names
                 )
             )
         pairs = zip(self.variables, self.names, strict=True)
@@ -311,14 +311,14 @@ class Space:
 
     def state(self) -> dict[str, Any]:
         """Plain values that JSON holds; `from_state` reads them."""
-        found: list[dict[str, Any]] = []
+        variables: list[dict[str, Any]] = []
         for v in self.variables:
             if isinstance(v, Category):
-                found.append({"choices": list(v.choices)})
+                variables.append({"choices": list(v.choices)})
             else:
                 kind = "integer" if isinstance(v, Integer) else "real"
-                found.append({"kind": kind, "low": v.low, "high": v.high, "log": v.log})
-        return {"names": None if self.names is None else list(self.names), "variables": found}
+                variables.append({"kind": kind, "low": v.low, "high": v.high, "log": v.log})
+        return {"names": None if self.names is None else list(self.names), "variables": variables}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Space:
@@ -354,7 +354,7 @@ def space_of(bounds: Any, space: Any) -> Space:
         return Space([Real(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)], None)
     if not isinstance(space, Mapping) or not space:
         raise InputError(f"space must be a dict of named variables, got {shown(space)}")
-    found = []
+    variables = []
     for name, v in space.items():
         if not isinstance(name, str) or not name:
             raise InputError(f"names in space must be text, got {shown(name)}")
@@ -365,8 +365,8 @@ def space_of(bounds: Any, space: Any) -> Space:
                 f"space[{name!r}] must be a Real, an Integer, a Category or a pair (low, high) of "
                 f"a real, got {shown(v)}"
             )
-        found.append(v)
-    return Space(found, list(space))
+        variables.append(v)
+    return Space(variables, list(space))
 
 
 def _real(pair: tuple[Any, Any], name: str) -> Real:
@@ -408,16 +408,16 @@ class Box(NamedTuple):
 
 def box(bounds: ArrayLike) -> Box:
     """Return the box that is given as d pairs, or raise `InputError`."""
-    found = real(bounds, "bounds")
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
-        raise InputError(f"bounds must be pairs (low, high), one a variable, got {found.shape}")
-    for i, (low, high) in enumerate(found):
+    ends = real(bounds, "bounds")
+    if ends.ndim != 2 or ends.shape[1] != 2 or not len(ends):
+        raise InputError(f"bounds must be pairs (low, high), one a variable, got {ends.shape}")
+    for i, (low, high) in enumerate(ends):
         if not (np.isfinite([low, high]).all() and low < high and np.isfinite(high - low)):
             raise InputError(
                 f"bounds[{i}] is ({low:g}, {high:g}): the low end must be below the high one, and "
                 "both finite; leave out variables that are fixed"
             )
-    return Box(found[:, 0].copy(), found[:, 1].copy())
+    return Box(ends[:, 0].copy(), ends[:, 1].copy())
 
 
 # --- Variables in a user's terms: reals, integers and categories, and the numbers kept for them.
@@ -487,10 +487,10 @@ class Integer:
 
     def take(self, value: Any, name: str) -> float:
         """Return a user's value as the number that is kept, or raise `InputError`."""
-        found = number(value, name)
-        if found != math.floor(found):
+        checked = number(value, name)
+        if checked != math.floor(checked):
             raise InputError(f"{name} must be a whole number, got {shown(value)}: round it")
-        return _within(found, self, name)
+        return _within(checked, self, name)
 
     def give(self, value: float) -> int:
         """The value in its user's terms."""
@@ -510,25 +510,25 @@ class Category:
     choices: Sequence[str | int | float | bool | None]
 
     def __post_init__(self) -> None:
-        given = self.choices
-        if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
-            raise InputError(f"choices must be a list, got {shown(given)}")
-        found = tuple(c.item() if isinstance(c, np.generic) else c for c in given)
-        for choice in found:
+        declared = self.choices
+        if isinstance(declared, (str, bytes)) or not isinstance(declared, (Sequence, np.ndarray)):
+            raise InputError(f"choices must be a list, got {shown(declared)}")
+        choices = tuple(c.item() if isinstance(c, np.generic) else c for c in declared)
+        for choice in choices:
             plain = choice is None or isinstance(choice, (str, int, float))
             if not plain or (isinstance(choice, float) and not math.isfinite(choice)):
                 raise InputError(
                     f"choices must be text, finite numbers, True, False or None, which a file can "
                     f"keep; got {shown(choice)}: name it by a text"
                 )
-        if len(found) < 2:
-            raise InputError(f"choices must be two at least, got {shown(found)}: leave it out")
-        seen: set[Any] = set()
-        for choice in found:
-            if choice in seen:  # 1 is True, and 1.0
+        if len(choices) < 2:
+            raise InputError(f"choices must be two at least, got {shown(choices)}: leave it out")
+        known: set[Any] = set()
+        for choice in choices:
+            if choice in known:  # 1 is True, and 1.0
                 raise InputError(f"choices must differ, got {shown(choice)} twice")
-            seen.add(choice)
-        _set(self, choices=found)
+            known.add(choice)
+        _set(self, choices=choices)
 
     whole = True
 
@@ -560,8 +560,8 @@ Variable = Real | Integer | Category
 
 
 def _same(one: Any, other: Any) -> bool:
-    found = one == other
-    return isinstance(found, bool) and found
+    is_equal = one == other
+    return isinstance(is_equal, bool) and is_equal
 
 
 def _set(variable: Any, **fields: Any) -> None:

@@ -21,13 +21,13 @@ _LEAST_NOISE = 1e-10
 
 def points(X: ArrayLike, name: str, d: int | None = None) -> Array:
     """Return finite points as an array of shape (T, d), or raise `InputError`."""
-    found = real(X, name)
-    if found.ndim != 2 or (d is not None and found.shape[1] != d):
+    values = real(X, name)
+    if values.ndim != 2 or (d is not None and values.shape[1] != d):
         wanted = f"(T, {d})" if d is not None else "(T, d), one row a point"
-        raise InputError(f"{name} must have shape {wanted}, got {found.shape}")
-    if not np.isfinite(found).all():
+        raise InputError(f"{name} must have shape {wanted}, got {values.shape}")
+    if not np.isfinite(values).all():
         raise InputError(f"{name} must be finite; leave out what is missing")
-    return found
+    return values
 
 
 class Surrogate:
@@ -69,16 +69,16 @@ class Surrogate:
         self.kernel = kernel
         self.X = points(X, "X")
         self.y = finite(y, "y", (len(self.X),))
-        given = number(noise, "noise")
-        if given < 0.0:
-            raise InputError(f"noise is a variance: it must not be negative, got {given:g}")
+        variance = number(noise, "noise")
+        if variance < 0.0:
+            raise InputError(f"noise is a variance: it must not be negative, got {variance:g}")
         self.mean = number(mean, "mean")
         somewhere = self.X[:1] if len(self.X) else np.zeros((1, self.X.shape[1]))
         # A WhiteKernel is on the diagonal of k(X), and not in k(X, Y).
         prior = float(self.covariance(somewhere, somewhere)[0, 0])
-        self.noise = given + max(float(kernel.diag(somewhere)[0]) - prior, 0.0)
+        self.noise = variance + max(float(kernel.diag(somewhere)[0]) - prior, 0.0)
         self.scale = max(
-            prior, float(np.max(kernel.diag(self.X), initial=0.0)) - self.noise + given
+            prior, float(np.max(kernel.diag(self.X), initial=0.0)) - self.noise + variance
         )
         self._factorise()
 
@@ -109,10 +109,10 @@ class Surrogate:
         return np.asarray(self.kernel.diag(X), float) - self._white(X)
 
     def _white(self, X: Array) -> float:
-        some = X[:1]
-        if not len(some):
+        first_row = X[:1]
+        if not len(first_row):
             return 0.0
-        return float(self.kernel.diag(some)[0] - self.covariance(some, some)[0, 0])
+        return float(self.kernel.diag(first_row)[0] - self.covariance(first_row, first_row)[0, 0])
 
     def solve(self, values: Array) -> Array:
         """(K + noise)^-1 times values."""
@@ -131,10 +131,10 @@ class Surrogate:
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function, without noise, both of shape (T,)."""
-        found = points(X, "X", self.X.shape[1])
-        Z = self.whiten(found)
-        variance = self.prior_variance(found) - np.einsum("nt,nt->t", Z, Z)
-        return self.posterior_mean(found), np.maximum(variance, 0.0)
+        X_checked = points(X, "X", self.X.shape[1])
+        Z = self.whiten(X_checked)
+        variance = self.prior_variance(X_checked) - np.einsum("nt,nt->t", Z, Z)
+        return self.posterior_mean(X_checked), np.maximum(variance, 0.0)
 
     def joined(self, X: Array, y: Array) -> Surrogate:
         """The same function with more observations."""

@@ -86,11 +86,11 @@ class Models:
 
     def model(self, j: int, spread: float) -> Model:
         """Return what is to be learnt of function j, if this is the unit of its observations."""
-        own = j < len(self.kernels)
-        noise = self.noises[j] if own else None
+        has_own_settings = j < len(self.kernels)
+        noise = self.noises[j] if has_own_settings else None
         if noise is not None:
             noise = min(noise / spread / spread, _MOST_NOISE)
-        kernel = self.kernels[j] if own else None
+        kernel = self.kernels[j] if has_own_settings else None
         if kernel is None or isinstance(kernel, str):
             return default_kernel(self.d, noise, kernel or "rbf")
         return given_kernel(kernel, noise)
@@ -110,9 +110,9 @@ class Models:
         starts = [model.centre] if last is None else [last, model.centre]
         # A fit of hundreds of points goes on where the last one ended.
         few = len(U) > 100 and last is not None
-        found = most_probable(model, U, z, starts[:1] if few else starts, 10 if few else 60)
-        self._fitted[j] = known.key, found
-        return found
+        theta = most_probable(model, U, z, starts[:1] if few else starts, 10 if few else 60)
+        self._fitted[j] = known.key, theta
+        return theta
 
     def surrogate(self, known: SurrogateData, parameters: Array) -> Surrogate:
         """A function with these parameters, in units of the spread of its observations."""
@@ -169,11 +169,11 @@ class Models:
         if parameters is None:
             return None
         bounds = self.model(j, 1.0).bounds
-        found = finite(parameters, name, (len(bounds),))
+        values = finite(parameters, name, (len(bounds),))
         # Optimisers keep to bounds but for rounding.
-        if (found < bounds[:, 0] - 1e-9).any() or (found > bounds[:, 1] + 1e-9).any():
-            raise ValueError(f"{name} of function {j} is outside its bounds: {found.tolist()}")
-        return found
+        if (values < bounds[:, 0] - 1e-9).any() or (values > bounds[:, 1] + 1e-9).any():
+            raise ValueError(f"{name} of function {j} is outside its bounds: {values.tolist()}")
+        return values
 
 
 # --- Hyper-parameters of one function: the most probable ones, or draws by slice sampling.
@@ -283,8 +283,8 @@ class _Loss:
         K, before = value.copy(), value
 
         def slopes(inner: Array) -> Array:
-            each = np.tensordot(inner * steep, self._squares, axes=2) * scales
-            return np.concatenate([[np.sum(inner * before)], each])
+            by_length = np.tensordot(inner * steep, self._squares, axes=2) * scales
+            return np.concatenate([[np.sum(inner * before)], by_length])
 
         return K, slopes
 
@@ -327,17 +327,17 @@ def slice_samples(
         level = value + np.log(1.0 - rng.random())
         direction = rng.standard_normal(len(p))
         direction /= np.linalg.norm(direction)
-        left = -2.0 * rng.random()
-        right = left + 2.0
+        lower = -2.0 * rng.random()
+        upper = lower + 2.0
         for _ in range(60):
-            t = rng.uniform(left, right)
+            t = rng.uniform(lower, upper)
             q = p + t * direction
             if (q >= low).all() and (q <= high).all():
-                there = -loss(q)[0]
-                if there > level:
-                    p, value = q, there
+                candidate = -loss(q)[0]
+                if candidate > level:
+                    p, value = q, candidate
                     break
-            left, right = (t, right) if t < 0.0 else (left, t)
+            lower, upper = (t, upper) if t < 0.0 else (lower, t)
         if step >= 5 and (step - 5) % 5 == 4:
             draws.append(p.copy())
     return draws

@@ -69,13 +69,13 @@ def to_arviz(
     if len(posts) > 1 or (isinstance(model, GPClassifier) and model.classes_.size > 2):
         raise InputError("draws are of models of one latent function, not of several classes")
     (post,), rng, rows = posts, generator(random_state), rows_of(model, None)
-    seen = outcomes_of(model, post, y)[rows]
+    outcomes = outcomes_of(model, post, y)[rows]
     f = _draws(model, X, count, rng)[:, rows]
     centre, unit = model._units()
     likelihood = model._likelihood_ if isinstance(model, GPClassifier) else model.likelihood_
     if likelihood is None:
         raise InputError("the likelihood of this model is known from a table alone: no densities")
-    dense = log_density(likelihood, f, np.zeros_like(f), np.broadcast_to(seen, f.shape))
+    dense = log_density(likelihood, f, np.zeros_like(f), np.broadcast_to(outcomes, f.shape))
 
     def raw(values: Array) -> Array:
         return 0.5 * (1.0 + values) if isinstance(model, GPClassifier) else centre + unit * values
@@ -87,14 +87,14 @@ def to_arviz(
     def single(**values: Array) -> Any:
         return xarray.Dataset({k: (("row",), v) for k, v in values.items()}, {"row": rows})
 
-    predicted = np.array([observed(model, one, rng) for one in f])
-    left = leave_one_out(model)
+    predicted = np.array([observed(model, latent, rng) for latent in f])
+    held_out = leave_one_out(model)
     groups = {
         "posterior": drawn(f=centre + unit * f),
         "posterior_predictive": drawn(y=raw(predicted)),
         "log_likelihood": drawn(y=dense - np.log(unit)),
-        "observed_data": single(y=raw(seen)),
-        "loo": single(log_density=left.log_density),
+        "observed_data": single(y=raw(outcomes)),
+        "loo": single(log_density=held_out.log_density),
     }
     return _joined(groups)
 

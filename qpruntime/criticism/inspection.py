@@ -140,17 +140,17 @@ def partial_dependence(
     count, wanted = len(X), whole(n_rows, "n_rows", 1)
     if count > wanted:
         X = rows_of(X, np.sort(rng.choice(count, wanted, replace=False)))
-    found = []
+    curves = []
     for value in places:
         rows = held(X, k, value)
         if kind == "latent":
             mean, covariance = model.latent(rows, full_covariance=True)
             reach = ndtri(tails[1]) * np.sqrt(covariance.mean())
-            found.append((mean.mean(), mean.mean() - reach, mean.mean() + reach))
+            curves.append((mean.mean(), mean.mean() - reach, mean.mean() + reach))
         else:
             draws = _given(model, model.sample_latent(rows, n_draws, rng)).mean(axis=1)
-            found.append((_means(model, rows).mean(), *np.quantile(draws, tails)))
-    middle, low, high = np.array(found).T
+            curves.append((_means(model, rows).mean(), *np.quantile(draws, tails)))
+    middle, low, high = np.array(curves).T
     name = names_of(X)[k]
     return PartialDependence(name, places, categorical, middle, low, high, kind, float(level))
 
@@ -158,39 +158,43 @@ def partial_dependence(
 def _places(X: Any, k: int, values: Any, count: int) -> tuple[np.ndarray, bool]:
     """Values of a column, and whether they are levels."""
     if is_frame(X):
-        own = columns_of(X)[k]
+        column = columns_of(X)[k]
     else:
         plain = np.asarray(X)
-        own = of_array(plain[:, [k]], [str(k)])[0]
-    if own.levels is not None:
-        present = sorted({one for one in own.levels if one is not None}, key=str)
-        gaps = [None] if None in own.levels else []
+        column = of_array(plain[:, [k]], [str(k)])[0]
+    if column.levels is not None:
+        present = sorted({level for level in column.levels if level is not None}, key=str)
+        gaps = [None] if None in column.levels else []
         levels = [*present, *gaps] if values is None else list(values)
-        found = np.empty(len(levels), dtype=object)
-        found[:] = levels
-        return found, True
+        level_array = np.empty(len(levels), dtype=object)
+        level_array[:] = levels
+        return level_array, True
     if values is not None:
         return np.asarray(values, dtype=float), False
-    assert own.numbers is not None
-    known = np.unique(own.numbers[~np.isnan(own.numbers)])
+    assert column.numbers is not None
+    known = np.unique(column.numbers[~np.isnan(column.numbers)])
     if known.size <= _FEW:
         return known, False
-    ends = np.quantile(own.numbers[~np.isnan(own.numbers)], _TAILS)
+    ends = np.quantile(column.numbers[~np.isnan(column.numbers)], _TAILS)
     return np.linspace(ends[0], ends[1], count), False
 
 
 def _given(model: Any, f: Array) -> Array:
     """Mean of an observation given latent values, in their shape."""
     if isinstance(model, GPClassifier):
-        own, flat = model._likelihood_, f.ravel()
-        if own is not None:
-            logs = log_density(own, flat, np.zeros(flat.size), np.ones(flat.size))
+        likelihood, flat = model._likelihood_, f.ravel()
+        if likelihood is not None:
+            logs = log_density(likelihood, flat, np.zeros(flat.size), np.ones(flat.size))
             return np.exp(logs).reshape(f.shape)
     else:
-        own = getattr(model, "likelihood_", None)
-        if own is not None and own.given is not None and not hasattr(model, "thresholds_"):
+        likelihood = getattr(model, "likelihood_", None)
+        if (
+            likelihood is not None
+            and likelihood.given is not None
+            and not hasattr(model, "thresholds_")
+        ):
             centre, unit = model._units()
-            mean = own.given((f - centre) / unit, own.theta).mean()
+            mean = likelihood.given((f - centre) / unit, likelihood.theta).mean()
             return np.asarray(centre + unit * mean)
     raise InputError(
         f"the mean of an observation given f is not known of {type(model).__name__}: use "
@@ -327,8 +331,8 @@ def _chosen(X: Any, columns: Sequence[int | str] | None) -> list[int]:
     names = names_of(X)
     if columns is None:
         return list(range(len(names)))
-    found = column_numbers(X, columns)
-    for one, k in zip(columns, found, strict=True):
+    numbers = column_numbers(X, columns)
+    for name, k in zip(columns, numbers, strict=True):
         if k < 0:
-            raise InputError(f"X has no column {shown(one)}: it has {shown(names)}")
-    return found
+            raise InputError(f"X has no column {shown(name)}: it has {shown(names)}")
+    return numbers

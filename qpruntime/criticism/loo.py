@@ -91,17 +91,19 @@ def compare(
     wanted = flag(evidence, "evidence")
     named = _named(models)
     _same_data(named)
-    found = {name: leave_one_out(model, y, rows=rows).log_density for name, model in named.items()}
-    sizes = {name: one.size for name, one in found.items()}
+    by_name = {
+        name: leave_one_out(model, y, rows=rows).log_density for name, model in named.items()
+    }
+    sizes = {name: densities.size for name, densities in by_name.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"the models are of other rows, and cannot be compared: {sizes}")
-    order = sorted(found, key=lambda name: -found[name].sum())
+    order = sorted(by_name, key=lambda name: -by_name[name].sum())
     table = []
     for name in order:
-        own, short = found[name], found[name] - found[order[0]]
+        density, short = by_name[name], by_name[name] - by_name[order[0]]
         line = {
-            "elpd": float(own.sum()),
-            "se": standard_error(own),
+            "elpd": float(density.sum()),
+            "se": standard_error(density),
             "difference": float(short.sum()),
             "difference_se": standard_error(short) if name != order[0] else 0.0,
         }
@@ -143,13 +145,13 @@ def _same_data(named: Mapping[str, Any]) -> None:
         if isinstance(model, ClassPosterior | Posterior):
             continue
         posts = processes_of(model)
-        own = getattr(model, "likelihood_", None)
-        numbers = own is not None and not Predicted.discrete(own)
+        likelihood = getattr(model, "likelihood_", None)
+        numbers = likelihood is not None and not Predicted.discrete(likelihood)
         kinds[name] = "densities" if numbers else "probabilities"
-        one = solution_of(posts[0])
-        if isinstance(posts[0], Posterior) and len(posts) == 1 and one.name == "dense":
+        solution = solution_of(posts[0])
+        if isinstance(posts[0], Posterior) and len(posts) == 1 and solution.name == "dense":
             centre, unit = model._units()
-            outcomes[name] = (centre + unit * one.observed().y)[: len(model.X_train_)]
+            outcomes[name] = (centre + unit * solution.observed().y)[: len(model.X_train_)]
     if len(set(kinds.values())) > 1:
         raise InputError(
             f"densities of numbers do not compare with probabilities of counts or labels: {kinds}"
@@ -171,16 +173,16 @@ def _evidences(model: Any) -> dict[str, float]:
         return nothing
     post = posts[0]
     scaled = 0.0 if bare else post.n * math.log(model._units()[1])
-    found = {**nothing, "log_evidence": post.log_evidence - scaled}
+    evidences = {**nothing, "log_evidence": post.log_evidence - scaled}
     if not solution_of(post).corrects:
-        return found
+        return evidences
     if not bare and not post.knows_covariance:
-        return found
+        return evidences
     try:
         corrected = post.corrected_evidence()
     except InputError:
-        return found
-    return {**found, "corrected": corrected.value - scaled, "spread": corrected.spread}
+        return evidences
+    return {**evidences, "corrected": corrected.value - scaled, "spread": corrected.spread}
 
 
 # --- Probability integral transforms -------------------------------------------------------------
@@ -220,8 +222,8 @@ def pit(
     InputError
         If the model is another, or `y` is needed.
     """
-    own = getattr(model, "likelihood_", None)
-    if own is None or own.given is None:
+    likelihood = getattr(model, "likelihood_", None)
+    if likelihood is None or likelihood.given is None:
         raise InputError(
             f"pit takes a model whose observations have a distribution function, got "
             f"{type(model).__name__}; of a classifier draw "
@@ -230,13 +232,15 @@ def pit(
     one_number(model)
     (post,) = processes_of(model)
     chosen = rows_of(model, rows)
-    seen = outcomes_of(model, post, y)[chosen]
+    outcomes = outcomes_of(model, post, y)[chosen]
     mean, variance = left_out_moments(post, chosen)
-    upto: Array = cdf(own, mean, variance, seen)
-    if not Predicted.discrete(own):
+    upto: Array = cdf(likelihood, mean, variance, outcomes)
+    if not Predicted.discrete(likelihood):
         return upto
-    below = np.where(seen >= 1.0, cdf(own, mean, variance, np.maximum(seen - 1.0, 0.0)), 0.0)
-    return below + generator(random_state).uniform(size=seen.size) * (upto - below)
+    below = np.where(
+        outcomes >= 1.0, cdf(likelihood, mean, variance, np.maximum(outcomes - 1.0, 0.0)), 0.0
+    )
+    return below + generator(random_state).uniform(size=outcomes.size) * (upto - below)
 
 
 def left_out_moments(post: Any, rows: NDArray[np.intp]) -> tuple[Array, Array]:
@@ -275,12 +279,12 @@ def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:
         labels = np.asarray(y)
         if not np.isin(labels, model.classes_).all():
             raise InputError(f"y has labels beside the classes {list(model.classes_)} of the fit")
-        seen = np.where(labels == model.classes_[-1], 1.0, -1.0)
+        outcomes = np.where(labels == model.classes_[-1], 1.0, -1.0)
     else:
-        seen = np.asarray(y, dtype=float)
-    if seen.shape != (solution.held_rows,):
-        raise InputError(f"y must have shape {(solution.held_rows,)}, got {seen.shape}")
-    return (seen - centre) / unit
+        outcomes = np.asarray(y, dtype=float)
+    if outcomes.shape != (solution.held_rows,):
+        raise InputError(f"y must have shape {(solution.held_rows,)}, got {outcomes.shape}")
+    return (outcomes - centre) / unit
 
 
 # --- Leave-one-out densities ---------------------------------------------------------------------
@@ -343,8 +347,10 @@ def leave_one_out(
         If `y` or `rows` do not fit the model, or it is of a kind that is not known here.
     """
     if isinstance(model, ClassPosterior | Posterior):
-        found = model.loo()
-        return LeaveOneOut(found if rows is None else found[row_numbers(rows, found.size)])
+        log_density = model.loo()
+        return LeaveOneOut(
+            log_density if rows is None else log_density[row_numbers(rows, log_density.size)]
+        )
     posts = processes_of(model)
     if isinstance(posts[0], ClassPosterior):
         return leave_one_out(posts[0], rows=rows)
@@ -373,20 +379,20 @@ def processes_of(model: Any) -> tuple[Any, ...]:
 
 def one_number(model: Any) -> None:
     """Raise `InputError` if an observation of this model is several numbers."""
-    own = getattr(model, "likelihood_", None)
-    if own is not None and own.columns > 1:
+    likelihood = getattr(model, "likelihood_", None)
+    if likelihood is not None and likelihood.columns > 1:
         raise InputError(
-            f"an observation of {own.name!r} is {own.columns} numbers, which have no rank and are "
-            "not drawn: leave_one_out and compare take such models"
+            f"an observation of {likelihood.name!r} is {likelihood.columns} numbers, which have no "
+            "rank and are not drawn: leave_one_out and compare take such models"
         )
 
 
 def rows_of(model: Any, rows: ArrayLike | None) -> NDArray[np.intp]:
     """Numbers of rows of the data, by default all: statements about slopes come after them."""
-    held = solution_of(all_of(model.posterior_)[0]).held_rows
-    n = len(model.X_train_) or held
-    if n > held:
-        raise InputError(f"the posterior has {held} of {n} rows: say which, rows=...")
+    n_held = solution_of(all_of(model.posterior_)[0]).held_rows
+    n = len(model.X_train_) or n_held
+    if n > n_held:
+        raise InputError(f"the posterior has {n_held} of {n} rows: say which, rows=...")
     return np.arange(n) if rows is None else row_numbers(rows, n)
 
 
@@ -401,8 +407,8 @@ def _left_out(model: Any, chosen: NDArray[np.intp]) -> list[Array]:
     if not is_integrated(model):
         return [post.loo(chosen) for post in processes_of(model)]
     return [
-        left_out(one.weights, [post.loo(chosen) for post in one.posteriors])
-        for one in all_of(model.integrated_)
+        left_out(integrated.weights, [post.loo(chosen) for post in integrated.posteriors])
+        for integrated in all_of(model.integrated_)
     ]
 
 
@@ -416,9 +422,9 @@ def _codes(model: GPClassifier, posts: tuple[Any, ...], y: ArrayLike | None) -> 
         signs = np.array([solution_of(post).observed().y for post in posts])
         return np.argmax(signs, axis=0).astype(np.intp)
     labels = np.asarray(y)
-    held = solution_of(posts[0]).held_rows
-    if labels.shape != (held,):
-        raise InputError(f"y must have shape {(held,)}, the rows of the fit, got {labels.shape}")
+    n_held = solution_of(posts[0]).held_rows
+    if labels.shape != (n_held,):
+        raise InputError(f"y must have shape {(n_held,)}, the rows of the fit, got {labels.shape}")
     if not np.isin(labels, model.classes_).all():
         wrong = shown(labels[~np.isin(labels, model.classes_)][0].item())
         known = shown(model.classes_.tolist())

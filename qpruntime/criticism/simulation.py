@@ -141,26 +141,30 @@ def check_calibration(
     rng = generator(random_state)
     points = _points(model, X)
     exposure = getattr(model, "exposure_", None)
-    some = np.arange(len(points))
-    if some.size > _ROWS:
-        some = np.sort(rng.choice(some, _ROWS, replace=False))
+    row_indices = np.arange(len(points))
+    if row_indices.size > _ROWS:
+        row_indices = np.sort(rng.choice(row_indices, _ROWS, replace=False))
     if exposure is not None:
-        exposure = exposure[some] if X is None and exposure.size else np.ones(some.size)
-    points = points[some]
+        exposure = (
+            exposure[row_indices] if X is None and exposure.size else np.ones(row_indices.size)
+        )
+    points = points[row_indices]
     (prior,) = model._prior_at(points)
-    drawn = Drawn(model, np.broadcast_to(prior, some.size), model._warped(points), exposure)
-    kept = rng.permutation(some.size)[:_KEPT]
+    simulated = Drawn(
+        model, np.broadcast_to(prior, row_indices.size), model._warped(points), exposure
+    )
+    kept = rng.permutation(row_indices.size)[:_KEPT]
     z = np.empty((count, kept.size))
     for i in range(count):
-        f, y = drawn.once(rng)
+        f, y = simulated.once(rng)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             if anew:
-                again = clone(model).fit(points, drawn.outcomes(y), *drawn.exposures)
+                again = clone(model).fit(points, simulated.outcomes(y), *simulated.exposures)
                 mean, variance = again.latent(points)
-                f = drawn.raw(f)
+                f = simulated.raw(f)
             else:
-                mean, variance = drawn.inferred(y)
+                mean, variance = simulated.inferred(y)
         z[i] = ((f - mean) / np.sqrt(variance))[kept]
     return _summed(z, anew)
 
@@ -180,7 +184,7 @@ def _summed(z: Array, learnt: bool) -> Calibration:
     bias, square = z.mean(axis=1), (z * z).mean(axis=1)
     inside = (np.abs(z) <= ndtri(0.5 + 0.5 * _LEVEL)).mean(axis=1)
     spread = math.sqrt(square.mean())
-    errors = [float(one.std(ddof=1)) / math.sqrt(n) for one in (bias, square, inside)]
+    errors = [float(values.std(ddof=1)) / math.sqrt(n) for values in (bias, square, inside)]
     return Calibration(
         ndtr(z), float(bias.mean()), errors[0], spread, errors[1] / (2.0 * spread),
         float(inside.mean()), errors[2], learnt,
@@ -260,14 +264,16 @@ class Drawn:
 def observed(model: Any, f: Array, rng: np.random.Generator) -> Array:
     """Draw encoded observations of latent values (N,) that have taken in the exposure."""
     if isinstance(model, GPClassifier):
-        own = model._likelihood_
-        if own is None:
+        likelihood = model._likelihood_
+        if likelihood is None:
             raise InputError("the likelihood of this model is known from a table alone: no draws")
         # Not every likelihood of labels has a link; p(+1|f) is its normaliser where f is certain.
-        p = np.exp(log_density(own, f, np.zeros(f.size), np.ones(f.size)))
+        p = np.exp(log_density(likelihood, f, np.zeros(f.size), np.ones(f.size)))
         return np.where(rng.uniform(size=f.size) < p, 1.0, -1.0)
-    own = model.likelihood_
-    if own.given is None:
-        raise InputError(f"likelihood {own.name!r} has no draws: it is known by its density alone")
-    given = own.given(f, own.theta)
-    return np.asarray(given.rvs(size=f.shape, random_state=rng), dtype=float)
+    likelihood = model.likelihood_
+    if likelihood.given is None:
+        raise InputError(
+            f"likelihood {likelihood.name!r} has no draws: it is known by its density alone"
+        )
+    response = likelihood.given(f, likelihood.theta)
+    return np.asarray(response.rvs(size=f.shape, random_state=rng), dtype=float)

@@ -72,20 +72,22 @@ class Coding:
         """Name of every level, shape (K,): as in the data, joined by ":" for several columns."""
         if len(self.each) == 1:
             return self.each[0][self.combined]
-        parts, rest = [], self.combined.copy()
+        parts, remaining = [], self.combined.copy()
         for levels in reversed(self.each):
-            parts.append(levels[rest % len(levels)])
-            rest //= len(levels)
-        return np.array([":".join(map(str, one)) for one in zip(*reversed(parts), strict=True)])
+            parts.append(levels[remaining % len(levels)])
+            remaining //= len(levels)
+        return np.array(
+            [":".join(map(str, labels)) for labels in zip(*reversed(parts), strict=True)]
+        )
 
     def _combine(self, data: DataColumns) -> Codes:
-        found = np.zeros(data.rows, dtype=np.int64)
+        codes = np.zeros(data.rows, dtype=np.int64)
         unknown = np.zeros(data.rows, dtype=bool)
         for name, levels in zip(self.names, self.each, strict=True):
-            own = numbers_of(data.levels(name), levels, f"column {shown(name)}")
-            unknown |= own < 0
-            found = found * len(levels) + own
-        return np.where(unknown, -1, found)
+            column_codes = numbers_of(data.levels(name), levels, f"column {shown(name)}")
+            unknown |= column_codes < 0
+            codes = codes * len(levels) + column_codes
+        return np.where(unknown, -1, codes)
 
     def codes(self, data: DataColumns) -> Codes:
         """Number of the level of every row, -1 for levels that are not known, shape (N,)."""
@@ -113,14 +115,14 @@ def names_of(X: Any) -> list[str]:
 def column_numbers(X: Any, wanted: Any) -> list[int]:
     """Numbers of columns that are given by name or number, -1 for those that there are not."""
     names = names_of(X)
-    found = []
-    for one in wanted:
-        if isinstance(one, str):
-            found.append(names.index(one) if one in names else -1)
+    numbers = []
+    for name in wanted:
+        if isinstance(name, str):
+            numbers.append(names.index(name) if name in names else -1)
         else:
-            whole = isinstance(one, (int, np.integer)) and not isinstance(one, bool)
-            found.append(int(one) if whole and 0 <= one < len(names) else -1)
-    return found
+            whole = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
+            numbers.append(int(name) if whole and 0 <= name < len(names) else -1)
+    return numbers
 
 
 def rows_of(X: Any, some: NDArray[np.intp]) -> Any:
@@ -135,33 +137,33 @@ def rows_of(X: Any, some: NDArray[np.intp]) -> Any:
 def permuted(X: Any, k: int, order: NDArray[np.intp]) -> Any:
     """Return a table whose k-th column is in another order."""
     if hasattr(X, "iloc"):
-        found = X.copy()
-        found.isetitem(k, X.iloc[:, k].iloc[order].array)
-        return found
+        shuffled = X.copy()
+        shuffled.isetitem(k, X.iloc[:, k].iloc[order].array)
+        return shuffled
     if hasattr(X, "column_names"):
         return X.set_column(k, X.column_names[k], X.column(k).take(order))
     if is_frame(X):
         return X.with_columns(X[:, k][order].alias(X.columns[k]))
-    found = np.array(X, copy=True)
-    found[:, k] = found[order, k]
-    return found
+    shuffled = np.array(X, copy=True)
+    shuffled[:, k] = shuffled[order, k]
+    return shuffled
 
 
 def held(X: Any, k: int, value: Any) -> Any:
     """Return a table whose k-th column has this value in every row; None is missing."""
     if hasattr(X, "iloc"):
-        found = X.copy()
-        found.isetitem(k, [value] * len(X))
-        return found
+        replaced = X.copy()
+        replaced.isetitem(k, [value] * len(X))
+        return replaced
     if hasattr(X, "column_names"):
         return X.set_column(k, X.column_names[k], [[value] * len(X)])
     if is_frame(X):
-        own = copy.copy(X[:, k])
-        return X.with_columns(type(own)(X.columns[k], [value] * len(X)))
+        original = copy.copy(X[:, k])
+        return X.with_columns(type(original)(X.columns[k], [value] * len(X)))
     plain = np.asarray(X)
-    found = plain.astype(object if plain.dtype.kind == "O" else float)
-    found[:, k] = np.nan if value is None and found.dtype.kind == "f" else value
-    return found
+    replaced = plain.astype(object if plain.dtype.kind == "O" else float)
+    replaced[:, k] = np.nan if value is None and replaced.dtype.kind == "f" else value
+    return replaced
 
 
 # --- What a fit has seen of the columns of a table, and rows as numbers of it.
@@ -216,13 +218,15 @@ class EncodedTable:
     @property
     def plain(self) -> bool:
         """True if all columns are numbers and none of them is missing."""
-        return not self.gaps and all(one is None for one in self.levels)
+        return not self.gaps and all(column_levels is None for column_levels in self.levels)
 
     @property
     def categorical(self) -> tuple[int, ...]:
         """Columns of the matrix that are codes of levels."""
-        own = [k for k, one in enumerate(self.levels) if one is not None]
-        return (*own, *range(len(self.names), len(self.names) + len(self.gaps)))
+        with_levels = [
+            k for k, column_levels in enumerate(self.levels) if column_levels is not None
+        ]
+        return (*with_levels, *range(len(self.names), len(self.names) + len(self.gaps)))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -254,20 +258,20 @@ class EncodedTable:
         """
         import pandas
 
-        found = {}
+        columns = {}
         for k, name in enumerate(names):
-            own, levels = matrix[:, k], self.levels[k]
+            codes, levels = matrix[:, k], self.levels[k]
             if levels is not None:
                 values = np.empty(len(levels) + 1, dtype=object)
                 values[:-1] = levels
                 values[-1] = _UNSEEN if isinstance(_first(levels), str) else None
-                found[name] = values[np.minimum(own, len(levels)).astype(int)]
+                columns[name] = values[np.minimum(codes, len(levels)).astype(int)]
             elif k in self.gaps:
-                there = matrix[:, len(self.names) + self.gaps.index(k)] == 0.0
-                found[name] = np.where(there, own, np.nan)
+                present = matrix[:, len(self.names) + self.gaps.index(k)] == 0.0
+                columns[name] = np.where(present, codes, np.nan)
             else:
-                found[name] = own
-        return pandas.DataFrame(found)
+                columns[name] = codes
+        return pandas.DataFrame(columns)
 
     def _part(self, k: int, column: Column, silent: bool) -> Array:
         levels = self.levels[k]
@@ -294,21 +298,21 @@ class EncodedTable:
         if values is None:
             numbers = column.numbers
             assert numbers is not None
-            values = [None if np.isnan(one) else float(one) for one in numbers]
+            values = [None if np.isnan(number) else float(number) for number in numbers]
         check_kinds(values, known, f"column {self.names[k]}")
         codes = {level: float(number) for number, level in enumerate(known)}
-        for one in values:
-            codes.setdefault(one, float(len(codes)))
-        return np.array([codes[one] for one in values])
+        for value in values:
+            codes.setdefault(value, float(len(codes)))
+        return np.array([codes[value] for value in values])
 
 
 def _ordered(column: Column) -> tuple[Any, ...]:
     """Levels in their order, a missing one last."""
     values = column.levels or []
-    present = [one for one in values if one is not None]
-    found = tuple(sorted_levels(present, column.declared))
-    return (*found, None) if len(present) < len(values) else found
+    present = [value for value in values if value is not None]
+    levels = tuple(sorted_levels(present, column.declared))
+    return (*levels, None) if len(present) < len(values) else levels
 
 
 def _first(values: Sequence[Any] | None) -> Any:
-    return next((one for one in values or () if one is not None), None)
+    return next((value for value in values or () if value is not None), None)

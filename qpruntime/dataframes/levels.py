@@ -161,20 +161,20 @@ def level_values(values: Any, name: str) -> NDArray[Any]:
         return plain
     if array.dtype.kind in "biufUcmM":
         return array
-    found = object_array(None if is_missing(value) else value for value in array)
-    present = [value for value in found if value is not None]
-    if len(present) < len(found) or not present:
-        return found
+    levels = object_array(None if is_missing(value) else value for value in array)
+    present = [value for value in levels if value is not None]
+    if len(present) < len(levels) or not present:
+        return levels
     keys: list[Any] = [level_key(value) for value in present]
     kinds = kinds_of(keys)
     if kinds == {"text"}:
         return np.array(keys, dtype=str)
     if kinds == {"numbers"} and len({isinstance(key, bool) for key in keys}) == 1:
         numbers = np.array(keys)
-        return numbers if numbers.dtype.kind in "bif" else found
+        return numbers if numbers.dtype.kind in "bif" else levels
     if kinds == {"times"}:
         return _times([key.nanoseconds for key in keys])
-    return found
+    return levels
 
 
 def sorted_levels(values: Any, declared: Any = None) -> NDArray[Any]:
@@ -215,17 +215,17 @@ def numbers_of(values: NDArray[Any], levels: NDArray[Any], name: str = "") -> Co
     if name:
         check_kinds(keys, known, name)
     codes = {key: k for k, key in enumerate(known)}
-    found = np.array([codes.get(key, -1) for key in keys], dtype=np.int64)
-    return found[repeated]
+    key_codes = np.array([codes.get(key, -1) for key in keys], dtype=np.int64)
+    return key_codes[repeated]
 
 
 def check_kinds(keys: Iterable[Any], known: Iterable[Any], name: str) -> None:
     """Raise `InputError` for keys of a kind that no known level has; None is of every kind."""
     had = kinds_of(known)
-    other = sorted(kinds_of(keys) - had)
-    if had and other:
+    new_kinds = sorted(kinds_of(keys) - had)
+    if had and new_kinds:
         raise InputError(
-            f"{name} has levels that are {' and '.join(sorted(had))} in the fit and {other[0]} "
+            f"{name} has levels that are {' and '.join(sorted(had))} in the fit and {new_kinds[0]} "
             "now: give them as in the fit"
         )
 
@@ -276,7 +276,7 @@ def _is_long(value: Any) -> bool:
 
 def object_array(values: Iterable[Any]) -> NDArray[Any]:
     """Return values in an array of objects, also where they are sequences."""
-    each = list(values)
-    found = np.empty(len(each), dtype=object)
-    found[:] = each
-    return found
+    items = list(values)
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array

@@ -91,8 +91,8 @@ class DataColumns:
 
     def column(self, name: Any) -> NDArray[Any]:
         """Return one column as an array of the type that it has, shape (N,)."""
-        found = self._raw(name)
-        array = array_of(found, f"column {shown(name)}")
+        raw = self._raw(name)
+        array = array_of(raw, f"column {shown(name)}")
         if array.ndim != 1:
             raise InputError(
                 f"column {shown(name)} must have one value a row, got shape {array.shape}"
@@ -101,13 +101,13 @@ class DataColumns:
 
     def first_row(self) -> dict[Any, NDArray[Any]]:
         """Return the columns of the first row that hold numbers, text or times."""
-        row, found = self.take(np.array([0])), {}
+        row, values = self.take(np.array([0])), {}
         for name in row.names:
             with contextlib.suppress(InputError):
                 column = row.column(name)
                 if column.dtype.kind in "biufUMm" or isinstance(column[0], str):
-                    found[name] = column
-        return found
+                    values[name] = column
+        return values
 
     def _raw(self, name: Any) -> Any:
         number = int(name) if isinstance(name, np.integer) else name
@@ -141,7 +141,7 @@ class DataColumns:
         """
         column = self.column(name)
         if not times and (
-            column.dtype.kind in "mM" or any(isinstance(one, (date, timedelta)) for one in column)
+            column.dtype.kind in "mM" or any(isinstance(cell, (date, timedelta)) for cell in column)
         ):
             raise InputError(
                 f"column {shown(name)} holds times, and must be a column of numbers: give these, "
@@ -152,21 +152,21 @@ class DataColumns:
         if column.dtype.kind == "M":
             missing = np.isnat(column)
             days = column.astype("datetime64[us]").astype(np.int64) / 86_400e6
-            found = np.where(missing, np.nan, days)
+            values = np.where(missing, np.nan, days)
         else:
             try:
-                found = floats(column)
+                values = floats(column)
             except TypeError as error:
                 raise InputError(
                     f"column {shown(name)} must be a column of numbers, and has {error}"
                 ) from error
-        bad = ~(np.isfinite(found) | (infinite & np.isneginf(found)))
+        bad = ~(np.isfinite(values) | (infinite & np.isneginf(values)))
         if bad.any():
             raise InputError(
-                f"column {shown(name)} has {found[bad][0]} in row {int(np.argmax(bad))}: leave "
+                f"column {shown(name)} has {values[bad][0]} in row {int(np.argmax(bad))}: leave "
                 "such rows out, or fill in a value"
             )
-        return np.array(found, dtype=float)
+        return np.array(values, dtype=float)
 
     def is_numeric(self, name: Any) -> bool:
         """Tell whether a column holds numbers or times, and is not declared to hold levels."""
@@ -174,9 +174,9 @@ class DataColumns:
         if categories_of(self._raw(name)).is_categorical:
             return False
         if column.dtype.kind == "O":
-            present = (one for one in column if not is_missing(one))
+            present = (cell for cell in column if not is_missing(cell))
             return all(
-                isinstance(one, (Real, Decimal, date)) and not _is_bool(one) for one in present
+                isinstance(cell, (Real, Decimal, date)) and not _is_bool(cell) for cell in present
             )
         return column.dtype.kind in "fiuM"
 
@@ -188,7 +188,7 @@ class DataColumns:
         elif column.dtype.kind in "mM":
             missing = np.isnat(column)
         elif column.dtype.kind == "O":
-            missing = np.array([one is None for one in column], dtype=bool)
+            missing = np.array([cell is None for cell in column], dtype=bool)
         else:
             missing = np.zeros(len(column), dtype=bool)
         if missing.any():
@@ -283,7 +283,7 @@ def categories_of(column: Any) -> DeclaredLevels:
         return DeclaredLevels(True)
     whole = column.array.__arrow_array__() if hasattr(column, "array") else column
     chunks = getattr(whole, "chunks", None) or [whole]
-    declared = dict.fromkeys(one for chunk in chunks for one in chunk.dictionary.to_pylist())
+    declared = dict.fromkeys(level for chunk in chunks for level in chunk.dictionary.to_pylist())
     return DeclaredLevels(True, tuple(declared), True)
 
 
@@ -301,7 +301,7 @@ def array_of(column: Any, name: str) -> NDArray[Any]:
     array = np.asarray(plain)
     if array.dtype.kind in "US" and isinstance(plain, (list, tuple)):
         # NumPy turns whatever stands beside text into text, a missing value into "nan".
-        texts = all(isinstance(one, (str, bytes)) for one in plain)
+        texts = all(isinstance(cell, (str, bytes)) for cell in plain)
         return array if texts or array.ndim != 1 else object_array(plain)
     return array
 
@@ -317,8 +317,8 @@ def _rows_of(column: Any, rows: Any) -> Any:
 
 def _with_gaps(column: NDArray[Any]) -> NDArray[Any]:
     """Return a column of objects with NaN where one is missing; dates as days since 1970."""
-    values: list[Any] = [math.nan if is_missing(one) else one for one in column]
-    keys = [level_key(one) if isinstance(one, (date, np.datetime64)) else one for one in values]
+    values: list[Any] = [math.nan if is_missing(cell) else cell for cell in column]
+    keys = [level_key(cell) if isinstance(cell, (date, np.datetime64)) else cell for cell in values]
     return object_array(
         key.nanoseconds / 86_400e9 if isinstance(key, Instant) else key for key in keys
     )
@@ -357,17 +357,17 @@ def columns_of(X: Any) -> list[Column]:
     if library == "polars":
         return [_of_polars(shown(name), X[name]) for name in X.columns]
     pairs = zip(X.column_names, X.columns, strict=True)
-    return [_of_arrow(shown(name), one) for name, one in pairs]
+    return [_of_arrow(shown(name), column) for name, column in pairs]
 
 
 def of_array(X: Any, names: Sequence[str]) -> list[Column]:
     """Read the columns of a two-dimensional array, of numbers or of objects."""
     if X.dtype.kind in "biuf":
         return [
-            Column(name, _checked(name, np.asarray(one, dtype=float)))
-            for name, one in zip(names, X.T, strict=True)
+            Column(name, _checked(name, np.asarray(column, dtype=float)))
+            for name, column in zip(names, X.T, strict=True)
         ]
-    return [_of_objects(name, list(one)) for name, one in zip(names, X.T, strict=True)]
+    return [_of_objects(name, list(column)) for name, column in zip(names, X.T, strict=True)]
 
 
 def _library(X: Any) -> str | None:
@@ -392,7 +392,7 @@ def _of_pandas(name: str, column: Any) -> Column:
     if kind == "c" or words.startswith("interval"):
         raise _foreign(name, words)
     missing = np.asarray(column.isna())
-    values = [None if gone else one for one, gone in zip(column.tolist(), missing, strict=True)]
+    values = [None if gone else cell for cell, gone in zip(column.tolist(), missing, strict=True)]
     return _of_objects(name, values)
 
 
@@ -413,30 +413,30 @@ def _of_polars(name: str, column: Any) -> Column:
 
 def _of_objects(name: str, values: list[Any]) -> Column:
     """A column of Python objects: all numbers, or all text."""
-    values = [None if is_missing(one) else one for one in values]
-    present = [one for one in values if one is not None]
+    values = [None if is_missing(cell) else cell for cell in values]
+    present = [cell for cell in values if cell is not None]
     number = text = 0
-    for one in present:
-        if isinstance(one, _DATES):
-            raise _dates(name, type(one).__name__)
-        if isinstance(one, (enum.Enum, str)):
+    for value in present:
+        if isinstance(value, _DATES):
+            raise _dates(name, type(value).__name__)
+        if isinstance(value, (enum.Enum, str)):
             text += 1
-        elif isinstance(one, (Real, Decimal, np.bool_)):
+        elif isinstance(value, (Real, Decimal, np.bool_)):
             number += 1
         else:
-            raise _foreign(name, type(one).__name__)
+            raise _foreign(name, type(value).__name__)
     if number and text:
-        odd = next(one for one in present if isinstance(one, str) == (text < number))
+        odd = next(cell for cell in present if isinstance(cell, str) == (text < number))
         raise InputError(
             f"column {name} has numbers and text, such as {shown(odd)}: make all numbers, "
             "pandas.to_numeric(..., errors='coerce'), or all levels, .astype('category')"
         )
     if not text:
-        numbers = [math.nan if one is None else float(one) for one in values]
+        numbers = [math.nan if cell is None else float(cell) for cell in values]
         return Column(name, _checked(name, np.array(numbers, dtype=float)))
-    levels = [one.name if isinstance(one, enum.Enum) else one for one in values]
-    _refuse_numbers(name, {one for one in levels if one is not None})
-    return Column(name, levels=[None if one is None else str(one) for one in levels])
+    levels = [level.name if isinstance(level, enum.Enum) else level for level in values]
+    _refuse_numbers(name, {level for level in levels if level is not None})
+    return Column(name, levels=[None if level is None else str(level) for level in levels])
 
 
 def _of_arrow(name: str, column: Any) -> Column:
@@ -448,9 +448,9 @@ def _of_arrow(name: str, column: Any) -> Column:
 
 def _of_categories(name: str, column: Any, values: list[Any]) -> Column:
     """Read a column that declares levels: text and numbers as they are, others as text."""
-    levels = [None if one is None else _plain(one) for one in values]
+    levels = [None if level is None else _plain(level) for level in values]
     declared = categories_of(column).declared
-    ordered = None if declared is None else tuple(_plain(one) for one in declared)
+    ordered = None if declared is None else tuple(_plain(level) for level in declared)
     return Column(name, levels=levels, declared=ordered)
 
 
@@ -472,7 +472,7 @@ def _checked(name: str, numbers: Array) -> Array:
 
 def _refuse_numbers(name: str, levels: set[str]) -> None:
     """Raise `InputError` for numbers that were read as text."""
-    others = [one for one in levels if not _is_number(one)]
+    others = [level for level in levels if not _is_number(level)]
     if len(levels) - len(others) <= _AS_TEXT * len(levels):
         return
     but = f", but for {shown(min(others))}" if others else ""

@@ -84,23 +84,25 @@ class DeepGP(BaseEstimator):
             raise InputError("polish takes rows in memory, not those read in parts: leave it at 0")
         units = self._units_ = standard_units(X, weight)
         rng = generator(self.random_state)
-        some = units.scaled(rows_at(X, sample(len(weight), SAMPLE, rng)))
+        sample_rows = units.scaled(rows_at(X, sample(len(weight), SAMPLE, rng)))
         steps = plan.max_iter + plan.polish
         with jax.enable_x64(True), reporting(self.verbose, steps, len(targets)) as shown:
-            found, count = [], _count(self.inducing)
+            outputs, count = [], _count(self.inducing)
             for y in targets:
-                layers = first_layers(some, self.hidden, count, self.linear_mean, rng)
+                layers = first_layers(sample_rows, self.hidden, count, self.linear_mean, rng)
                 report = call_both(shown, self.callback)
                 feed = feed_of(X, y, weight, units)
-                one = train(layers, feed, plan, rng, report)
-                if plan.polish and one.converged:
-                    one = polished(one, feed.data, plan, report)
-                found.append(one)
-        self.layers_ = tuple(one.layers for one in found)
-        self.history_ = found[0].history if len(found) == 1 else [one.history for one in found]
-        self.n_iter_ = max(len(one.history) for one in found)
-        self.converged_ = all(one.converged for one in found)
-        return found
+                trained = train(layers, feed, plan, rng, report)
+                if plan.polish and trained.converged:
+                    trained = polished(trained, feed.data, plan, report)
+                outputs.append(trained)
+        self.layers_ = tuple(output.layers for output in outputs)
+        self.history_ = (
+            outputs[0].history if len(outputs) == 1 else [output.history for output in outputs]
+        )
+        self.n_iter_ = max(len(output.history) for output in outputs)
+        self.converged_ = all(output.converged for output in outputs)
+        return outputs
 
     def hidden_layers(self, X: ArrayLike, process: int = 0) -> list[tuple[Array, Array]]:
         """Means and variances (T, Q) of every layer's outputs at `X`, without their noise.

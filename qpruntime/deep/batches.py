@@ -35,12 +35,12 @@ def standard_units(X: Any, weight: Array) -> Units:
     width = int(X.shape[1])
     total, centre, squares, largest = 0.0, np.zeros(width), np.zeros(width), np.zeros(width)
     for number in range(rows.chunks):
-        part, here, *_ = rows.read(number)
-        mean = np.average(part, axis=0, weights=here)
+        part, weights, *_ = rows.read(number)
+        mean = np.average(part, axis=0, weights=weights)
         # Chan, Golub & LeVeque (1983): sums of squares about means of parts.
-        before, share = total, float(here.sum())
+        before, share = total, float(weights.sum())
         total += share
-        squares += (here[:, None] * (part - mean) ** 2).sum(axis=0)
+        squares += (weights[:, None] * (part - mean) ** 2).sum(axis=0)
         squares += (mean - centre) ** 2 * (before * share / total)
         centre = centre + (mean - centre) * (share / total)
         largest = np.maximum(largest, np.abs(part).max(axis=0))
@@ -60,16 +60,18 @@ class Feed:
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[Batch]:
         """Yield batches: every row once before any row a second time, in turns."""
-        left: list[Array] = []
+        pending: list[Array] = []
         while True:
             for window in self._windows(rng):
-                if left:
-                    window = [np.concatenate(both) for both in zip(left, window, strict=True)]
-                left, start = window, 0
-                while start + size <= len(left[1]):
-                    yield Batch(*(part[start : start + size] for part in left))
+                if pending:
+                    window = [
+                        np.concatenate(pieces) for pieces in zip(pending, window, strict=True)
+                    ]
+                pending, start = window, 0
+                while start + size <= len(pending[1]):
+                    yield Batch(*(part[start : start + size] for part in pending))
                     start += size
-                left = [part[start:] for part in left]
+                pending = [part[start:] for part in pending]
 
     def _windows(self, rng: np.random.Generator) -> Iterator[list[Array]]:
         """All rows once, in an order of their own every time."""
@@ -93,11 +95,11 @@ class Streamed(Feed):
             yield self._window(np.sort(blocks[start : start + count]), rng)
 
     def _window(self, blocks: NDArray[np.int64], rng: np.random.Generator) -> list[Array]:
-        some = [slice(BLOCK * k, min(BLOCK * (k + 1), self.n)) for k in blocks.tolist()]
+        ranges = [slice(BLOCK * k, min(BLOCK * (k + 1), self.n)) for k in blocks.tolist()]
         X, *others = self.data
         parts = [
-            self.units.scaled(np.concatenate([read(X, each) for each in some])),
-            *(np.concatenate([other[each] for each in some]) for other in others),
+            self.units.scaled(np.concatenate([read(X, block) for block in ranges])),
+            *(np.concatenate([array[block] for block in ranges]) for array in others),
         ]
         order = rng.permutation(len(parts[0]))
         return [part[order] for part in parts]

@@ -89,9 +89,9 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`, (T,) for two classes, else (T, K)."""
-        found = self._last(self._new_data(X))
-        mean, variance = (np.hstack([one[i] for one in found]) for i in (0, 1))
-        return (mean[:, 0], variance[:, 0]) if len(found) == 1 else (mean, variance)
+        moments = self._last(self._new_data(X))
+        mean, variance = (np.hstack([output[i] for output in moments]) for i in (0, 1))
+        return (mean[:, 0], variance[:, 0]) if len(moments) == 1 else (mean, variance)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Score whose normal CDF is p(class), shape (T,) for two classes, else (T, K)."""
@@ -114,14 +114,14 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
         `n_samples` draws through the hidden layers replace the one pass of normals. For K > 2
         those of each class against the rest, scaled to sum to 1.
         """
-        found = self._last(self._new_data(X), n_samples)
+        moments = self._last(self._new_data(X), n_samples)
         columns = []
-        for mean, variance in found:
+        for mean, variance in moments:
             score = mean / np.sqrt(1.0 + variance)
-            for sign in (-1.0, 1.0) if len(found) == 1 else (1.0,):
-                each = log_ndtr(sign * score)
-                columns.append(logsumexp(each, axis=1) - np.log(score.shape[1]))
+            for sign in (-1.0, 1.0) if len(moments) == 1 else (1.0,):
+                log_p = log_ndtr(sign * score)
+                columns.append(logsumexp(log_p, axis=1) - np.log(score.shape[1]))
         joined = np.column_stack(columns)
-        if len(found) > 1:
+        if len(moments) > 1:
             joined -= logsumexp(joined, axis=1, keepdims=True)
         return joined

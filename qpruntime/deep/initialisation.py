@@ -50,7 +50,7 @@ def first_layers(
             f"inducing is {inducing}, but X has {different} different rows: "
             f"take inducing={different} or fewer"
         )
-    found, inputs = [], X
+    layers, inputs = [], X
     for width in hidden:
         Z = _centres(inputs, inducing, rng)
         directions = _scores(inputs, width, rng)
@@ -62,16 +62,16 @@ def first_layers(
             inverse = np.linalg.inv(np.linalg.cholesky(_covariance(layer)))
             layer = layer._replace(eta=(1.0 + _SURE) * (inverse @ (Z @ directions)).T)
         noise = _SMALL * rng.standard_normal(layer.eta.shape)
-        found.append(layer._replace(eta=layer.eta + noise))
+        layers.append(layer._replace(eta=layer.eta + noise))
         inputs = inputs @ directions
     last = _layer(inputs, _centres(inputs, inducing, rng), 1, _UNSURE)
-    found.append(last._replace(eta=_SMALL * rng.standard_normal(last.eta.shape)))
-    return tuple(found)
+    layers.append(last._replace(eta=_SMALL * rng.standard_normal(last.eta.shape)))
+    return tuple(layers)
 
 
 def _layer(inputs: Array, Z: Array, width: int, precision: float) -> Layer:
-    some = inputs[:: -(-len(inputs) // _PAIRED)]
-    gaps = np.sqrt(((some[:, None] - some) ** 2).sum(axis=2))[np.triu_indices(len(some), 1)]
+    sample = inputs[:: -(-len(inputs) // _PAIRED)]
+    gaps = np.sqrt(((sample[:, None] - sample) ** 2).sum(axis=2))[np.triu_indices(len(sample), 1)]
     middle = float(np.median(gaps)) or 1.0
     return Layer(
         Z=Z,
@@ -109,8 +109,8 @@ def _centres(inputs: Array, count: int, rng: np.random.Generator) -> Array:
     # Threads would add in the order in which they end.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different scores than centres
-        found = KMeans(count, n_init=1, max_iter=50, random_state=seed).fit(inputs)
-    centres = np.asarray(found.cluster_centers_)
+        clusters = KMeans(count, n_init=1, max_iter=50, random_state=seed).fit(inputs)
+    centres = np.asarray(clusters.cluster_centers_)
     if len(np.unique(centres, axis=0)) < count:
         centres = centres + _SMALL * rng.standard_normal(centres.shape)
     return centres

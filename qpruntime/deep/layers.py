@@ -48,7 +48,9 @@ def whitener(A: jax.Array) -> jax.Array:
     """
     eye = np.eye(A.shape[-1])
     # One by one they are LAPACK's.
-    return jnp.stack([solve_triangular(one, eye, lower=True) for one in jnp.linalg.cholesky(A)])
+    return jnp.stack(
+        [solve_triangular(factor, eye, lower=True) for factor in jnp.linalg.cholesky(A)]
+    )
 
 
 def _whiten(A: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -190,9 +192,9 @@ def shared(layers: Sequence[Layer], epsilon: Any) -> tuple[list[Shared], jax.Arr
     inner = gram(spread.mT) - eye + white[:, :, None] * white[:, None, :]
     known, end = [], 0
     for layer, inverse in zip(layers, inverses, strict=True):
-        own = slice(end, end + layer.eta.shape[0])
-        end = own.stop
-        known.append(Shared(inverse, white[own], spread[own], inner[own]))
+        columns = slice(end, end + layer.eta.shape[0])
+        end = columns.stop
+        known.append(Shared(inverse, white[columns], spread[columns], inner[columns]))
     return known, energy
 
 
@@ -205,8 +207,8 @@ def at_points(layer: Layer, known: Shared, x: jax.Array) -> tuple[jax.Array, jax
     if layer.slope is not None:
         mean = mean + x @ layer.slope.T
     spread = known.spread @ phi.T  # (Q, M, rows)
-    left = variance - jnp.sum(phi * phi, axis=1) + jnp.sum(spread**2, axis=1)
-    return mean, jnp.maximum(left, FLOOR * variance).T
+    residual = variance - jnp.sum(phi * phi, axis=1) + jnp.sum(spread**2, axis=1)
+    return mean, jnp.maximum(residual, FLOOR * variance).T
 
 
 def at_normals(
@@ -227,15 +229,15 @@ def at_normals(
     log_psi2, factor = log_pairs(layer, m, s)
     psi2 = jnp.exp(log_psi2 if dtype is None else log_psi2.astype(dtype))
     second = variance + factor[:, None] * (psi2.astype(mean.dtype) @ coefficients.T)
-    left = jnp.maximum(second - mean * mean, FLOOR * variance)
+    residual = jnp.maximum(second - mean * mean, FLOOR * variance)
     if layer.slope is None:
-        return mean, left
+        return mean, residual
     # Linear means add to the function; their covariance with it is Stein's.
     lever = s / (jnp.exp(2.0 * layer.log_scale) + s)
-    both = (m * lever) @ layer.slope.T * mean - jnp.einsum(
+    covariance = (m * lever) @ layer.slope.T * mean - jnp.einsum(
         "nz,qz,zd,nd,qd->nq", psi1, weights, layer.Z, lever, layer.slope
     )
-    return mean + m @ layer.slope.T, left + s @ (layer.slope**2).T - 2.0 * both
+    return mean + m @ layer.slope.T, residual + s @ (layer.slope**2).T - 2.0 * covariance
 
 
 def expected(layer: Layer, m: jax.Array, s: jax.Array) -> jax.Array:
@@ -254,13 +256,12 @@ def log_pairs(layer: Layer, m: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.
     """
     square = jnp.exp(2.0 * layer.log_scale)
     omega = 1.0 / (square + 2.0 * s)
-    both = paired(layer.Z)
-    middle = 0.5 * (both[0] + both[1])
-    apart = -0.25 * jnp.sum((both[0] - both[1]) ** 2 / square, axis=1, keepdims=True)
-    one = jnp.ones_like
+    pairs = paired(layer.Z)
+    middle = 0.5 * (pairs[0] + pairs[1])
+    apart = -0.25 * jnp.sum((pairs[0] - pairs[1]) ** 2 / square, axis=1, keepdims=True)
     alone = -jnp.sum(m * m * omega, axis=1, keepdims=True)
-    of_rows = jnp.concatenate([2.0 * m * omega, -omega, one(alone), alone], axis=1)
-    of_pairs = jnp.concatenate([middle, middle**2, apart, one(apart)], axis=1)
+    of_rows = jnp.concatenate([2.0 * m * omega, -omega, jnp.ones_like(alone), alone], axis=1)
+    of_pairs = jnp.concatenate([middle, middle**2, apart, jnp.ones_like(apart)], axis=1)
     factor = jnp.exp(2.0 * layer.log_variance - 0.5 * jnp.sum(jnp.log1p(2.0 * s / square), axis=1))
     return of_rows @ of_pairs.T, factor
 
@@ -309,12 +310,12 @@ def forward(
     layers: Layers, known: list[Shared], X: jax.Array, dtype: Any = None
 ) -> list[tuple[jax.Array, jax.Array]]:
     """Means and variances (n, Q) of every layer's outputs, without their noise."""
-    found = [at_points(layers[0], known[0], X)]
-    for below, layer, one in zip(layers[:-1], layers[1:], known[1:], strict=True):
-        mean, variance = found[-1]
+    by_layer = [at_points(layers[0], known[0], X)]
+    for below, layer, shared_terms in zip(layers[:-1], layers[1:], known[1:], strict=True):
+        mean, variance = by_layer[-1]
         variance = variance + jnp.exp(below.log_noise)
-        found.append(at_normals(layer, one, mean, variance, dtype))
-    return found
+        by_layer.append(at_normals(layer, shared_terms, mean, variance, dtype))
+    return by_layer
 
 
 def moments(layers: Layers, X: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
@@ -352,7 +353,7 @@ def energy(
     epsilon = power / rows
     known, of_layers = shared(layers, epsilon)
     mean, variance = forward(layers, known, batch.X, dtype)[-1]
-    each = log_z(mean[:, 0], variance[:, 0], batch.y, layers[-1].log_noise)
+    log_densities = log_z(mean[:, 0], variance[:, 0], batch.y, layers[-1].log_noise)
     if scale is None:
         scale = rows / jnp.sum(batch.weight)
-    return of_layers + scale / power * jnp.sum(batch.weight * each)
+    return of_layers + scale / power * jnp.sum(batch.weight * log_densities)

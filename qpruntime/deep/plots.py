@@ -51,21 +51,21 @@ def draw_layers(moments: Moments, low: Array, high: Array) -> Any:
         for a, b in zip(low, high, strict=True)
     ]
     points = np.stack(np.meshgrid(*grid, indexing="ij"), axis=-1).reshape(-1, len(low))
-    found = moments(points)
-    widest = max(mean.shape[1] for mean, _ in found)
+    layer_moments = moments(points)
+    widest = max(mean.shape[1] for mean, _ in layer_moments)
     figure, rows = plt.subplots(
-        len(found),
+        len(layer_moments),
         widest,
         squeeze=False,
         layout="constrained",
-        figsize=(3.2 * widest, 2.4 * len(found)),
+        figsize=(3.2 * widest, 2.4 * len(layer_moments)),
     )
-    for number, ((mean, variance), row) in enumerate(zip(found, rows, strict=True)):
+    for number, ((mean, variance), row) in enumerate(zip(layer_moments, rows, strict=True)):
         for k, axes in enumerate(row):
             if k >= mean.shape[1]:
                 axes.set_visible(False)
                 continue
-            last = number == len(found) - 1
+            last = number == len(layer_moments) - 1
             axes.set_title("function" if last else f"layer {number + 1}, output {k + 1}")
             if len(low) == 1:
                 std = np.sqrt(variance[:, k])

@@ -49,8 +49,8 @@ def gaussian(
     """Log of the mean of N(y; f, noise)^power."""
     total = variance + jnp.exp(log_noise) / power
     log_normal = -0.5 * (math.log(2.0 * math.pi) + jnp.log(total) + (y - mean) ** 2 / total)
-    left = 0.5 * (1.0 - power) * (math.log(2.0 * math.pi) + log_noise) - 0.5 * math.log(power)
-    return log_normal + left
+    constant = 0.5 * (1.0 - power) * (math.log(2.0 * math.pi) + log_noise) - 0.5 * math.log(power)
+    return log_normal + constant
 
 
 def probit(mean: jax.Array, variance: jax.Array, y: jax.Array, log_noise: jax.Array) -> jax.Array:
@@ -79,8 +79,8 @@ class ByKernel:
     def _called(self, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         halves = [jax.lax.bitcast_convert_type(part, jnp.uint32) for part in given]
         shape = jax.ShapeDtypeStruct((3, *halves[0].shape), jnp.uint32)
-        found = jax.pure_callback(self._tilted, shape, *halves)
-        return tuple(jax.lax.bitcast_convert_type(found, jnp.float64))
+        halves_out = jax.pure_callback(self._tilted, shape, *halves)
+        return tuple(jax.lax.bitcast_convert_type(halves_out, jnp.float64))
 
     def _moved(self, given: Any, moved: Any) -> tuple[jax.Array, jax.Array]:
         value, of_mean, of_variance = self._called(given)
@@ -91,15 +91,15 @@ class ByKernel:
         mean, variance, y = (np.array(half).view(np.float64)[:, 0] for half in halves)
         out = np.full((3, mean.size), np.nan)
         powers = None if self._power == 1.0 else np.full(mean.shape, self._power)
-        own = self._projector
+        projector = self._projector
         if np.isfinite(mean).all() and (variance > 0.0).all() and np.isfinite(variance).all():
             try:
-                found = project_many(
-                    own.likelihood, own.source, mean, np.sqrt(variance), y, None, powers
+                projected = project_many(
+                    projector.likelihood, projector.source, mean, np.sqrt(variance), y, None, powers
                 )
-                first = (found.mean - mean) / variance
-                second = (variance - found.std**2) / variance**2
-                out[:] = found.log_z, first, 0.5 * (first**2 - second)
+                first = (projected.mean - mean) / variance
+                second = (variance - projected.std**2) / variance**2
+                out[:] = projected.log_z, first, 0.5 * (first**2 - second)
             except QPError as error:
                 self.failure = error
         return np.ascontiguousarray(out)[:, :, None].view(np.uint32)
@@ -148,8 +148,8 @@ _moments = jax.jit(moments)
 def _drawn(layers: Layers, X: jax.Array, noise: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Moments of the last layer where every layer's inputs are draws of those below."""
     known, _ = shared(layers, 0.0)
-    for layer, one, normal in zip(layers[:-1], known[:-1], noise, strict=True):
-        mean, variance = at_points(layer, one, X)
+    for layer, shared_terms, normal in zip(layers[:-1], known[:-1], noise, strict=True):
+        mean, variance = at_points(layer, shared_terms, X)
         X = mean + jnp.sqrt(variance + jnp.exp(layer.log_noise)) * normal
     return at_points(layers[-1], known[-1], X)
 

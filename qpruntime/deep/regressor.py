@@ -169,23 +169,23 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         rng = np.random.default_rng(random_state)
         points = self._new_data(X)
         means, variances = self._draws(points, n_samples, rng)[0]
-        drawn = means + np.sqrt(variances) * rng.standard_normal(means.shape)
-        return self._centre_ + self._unit_ * drawn
+        draws = means + np.sqrt(variances) * rng.standard_normal(means.shape)
+        return self._centre_ + self._unit_ * draws
 
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, n_samples: int | None = None
     ) -> Array:
         """Log predictive density of observations `y`, shape (T,), one for each row of `X`."""
         points = self._new_data(X)
-        seen = finite(y, "y", (len(points),))
+        outcomes = finite(y, "y", (len(points),))
         means, variances = self._last(points, n_samples)[0]
         if self._likelihood_ is not None:
-            each = log_density(self._likelihood_, means, variances, seen[:, None])
+            log_densities = log_density(self._likelihood_, means, variances, outcomes[:, None])
         else:
             total = variances * self._unit_**2 + self.noise_**2
-            gaps = seen[:, None] - self._centre_ - self._unit_ * means
-            each = -0.5 * (np.log(2.0 * np.pi * total) + gaps**2 / total)
-        return np.asarray(logsumexp(each, axis=1) - np.log(means.shape[1]))
+            gaps = outcomes[:, None] - self._centre_ - self._unit_ * means
+            log_densities = -0.5 * (np.log(2.0 * np.pi * total) + gaps**2 / total)
+        return np.asarray(logsumexp(log_densities, axis=1) - np.log(means.shape[1]))
 
     def predict_quantiles(
         self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95), n_samples: int | None = None
@@ -209,21 +209,21 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         at = levels(q, "q")
         flat = at.reshape(-1)
         points = self._new_data(X)
-        own = self._likelihood_
-        if own is None:
+        likelihood = self._likelihood_
+        if likelihood is None:
             means, variances = self._last(points, n_samples)[0]
             totals = variances + (self.noise_ / self._unit_) ** 2
             draws = Mixture(means.T, totals.T, np.full(means.shape[1], 1.0 / means.shape[1]))
-            found = self._centre_ + self._unit_ * draws.quantiles(flat)
+            quantiles = self._centre_ + self._unit_ * draws.quantiles(flat)
         elif n_samples is None:
             mean, variance = self._last(points)[0]
-            found = quantiles_of(own, mean[:, 0], variance[:, 0], flat)
+            quantiles = quantiles_of(likelihood, mean[:, 0], variance[:, 0], flat)
         else:
             raise InputError(
                 "quantiles of draws are those of Gaussian noise; with likelihood "
-                f"{own.name!r} leave n_samples out"
+                f"{likelihood.name!r} leave n_samples out"
             )
-        return np.asarray(found.reshape(len(points), *at.shape))
+        return np.asarray(quantiles.reshape(len(points), *at.shape))
 
     def _resolved(self) -> Likelihood | None:
         """Return the likelihood, None for Gaussian noise; `InputError` if it cannot be used."""
@@ -235,13 +235,13 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
             if not str(error).startswith("unknown"):
                 raise
             raise InputError(f'{error}, and here "gaussian"') from error
-        found = Projector(known, "ep").likelihood
-        if found.columns > 1:
+        likelihood = Projector(known, "ep").likelihood
+        if likelihood.columns > 1:
             raise InputError(
-                f"an observation of {found.name!r} is {found.columns} numbers; "
+                f"an observation of {likelihood.name!r} is {likelihood.columns} numbers; "
                 "deep models take one number an observation"
             )
-        return found
+        return likelihood
 
 
 def _units(y: Array, weights: Array | None) -> tuple[float, float]:

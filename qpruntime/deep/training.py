@@ -104,21 +104,21 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
 
 def flattened(layers: Layers) -> Array:
     """All that is learnt in one vector: one Adam step instead of one for every array."""
-    return np.concatenate([np.ravel(part) for one in layers for part in one[:-1]])
+    return np.concatenate([np.ravel(part) for layer in layers for part in layer[:-1]])
 
 
 def restoring(like: Layers) -> Callable[[Any], Layers]:
     """Return what makes layers again of a vector, linear means being those of `like`."""
 
     def restored(flat: Any) -> Layers:
-        found, end = [], 0
-        for one in like:
+        layers, end = [], 0
+        for layer in like:
             parts = []
-            for part in one[:-1]:
+            for part in layer[:-1]:
                 start, end = end, end + math.prod(part.shape)
                 parts.append(flat[start:end].reshape(part.shape))
-            found.append(Layer._make([*parts, one.slope]))
-        return tuple(found)
+            layers.append(Layer._make([*parts, layer.slope]))
+        return tuple(layers)
 
     return restored
 
@@ -161,13 +161,13 @@ def train(
         batches = Batch(*map(np.stack, zip(*(next(chosen) for _ in at), strict=True)))
         batches = jax.device_put(batches, shared)
         state, values = advance(state, batches, _rates(plan, at), rows, feed.n / size, layers)
-        found = np.asarray(values)[: plan.max_iter - done]
-        finite = np.isfinite(found)
+        energies = np.asarray(values)[: plan.max_iter - done]
+        finite = np.isfinite(energies)
         if not finite.all():
             raise_failure(log_z)
             diverged = True
-            found = found[: int(np.argmin(finite))]
-        history.extend(found.tolist())
+            energies = energies[: int(np.argmin(finite))]
+        history.extend(energies.tolist())
         if not history:
             break
         average = float(np.mean(history[-WINDOW:]))
@@ -209,15 +209,15 @@ def _shares(devices: int, size: int) -> tuple[Any, Any]:
     """
     if devices == 1:
         return None, None
-    here = jax.devices()
-    if devices > len(here):
-        raise InputError(f"devices is {devices}, and JAX has {len(here)} here: {here}")
+    available = jax.devices()
+    if devices > len(available):
+        raise InputError(f"devices is {devices}, and JAX has {len(available)} here: {available}")
     if size % devices:
         raise InputError(
             f"{devices} devices cannot have equal shares of batches of {size} rows: "
             f"take batch_size={max(size // devices, 1) * devices}"
         )
-    mesh = jax.sharding.Mesh(np.array(here[:devices]), ("rows",))
+    mesh = jax.sharding.Mesh(np.array(available[:devices]), ("rows",))
     parts = (jax.sharding.PartitionSpec(None, "rows"), jax.sharding.PartitionSpec())
     by_rows, everywhere = (jax.sharding.NamedSharding(mesh, part) for part in parts)
     return by_rows, everywhere
@@ -256,8 +256,8 @@ def reporting(verbose: int, steps: int, processes: int) -> Iterator[Report | Non
             before += steps
         last = done
         whole = before + done
-        left = (time.perf_counter() - begun) / whole * (total - whole)
-        return whole, f"step {whole} of {total}, energy {energy:.6g}{time_left(left)}"
+        remaining = (time.perf_counter() - begun) / whole * (total - whole)
+        return whole, f"step {whole} of {total}, energy {energy:.6g}{time_left(remaining)}"
 
     with progress_bar(total) if verbose == 1 else contextlib.nullcontext(None) as update:
         printed = 0
@@ -289,8 +289,8 @@ def _sloped(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
     narrow = None if dtype == "float64" else jnp.dtype(dtype)
 
     def of(flat: jax.Array, batch: Batch, rows: Any, like: Layers) -> jax.Array:
-        found = energy(restoring(like)(flat), batch, rows, power, log_z, narrow)
-        return found * (jnp.sum(batch.weight) / rows)
+        value = energy(restoring(like)(flat), batch, rows, power, log_z, narrow)
+        return value * (jnp.sum(batch.weight) / rows)
 
     return jax.jit(jax.value_and_grad(of)), log_z
 
@@ -327,7 +327,7 @@ def polished(
         if report is not None:
             report(len(history), history[-1])
 
-    found = minimize(
+    optimum = minimize(
         falling,
         flattened(like),
         jac=True,
@@ -335,7 +335,7 @@ def polished(
         callback=note,
         options={"maxiter": plan.polish, "maxfun": 2 * plan.polish, "maxcor": _MEMORY},
     )
-    return Trained(restoring(like)(found.x), np.array(history), trained.converged)
+    return Trained(restoring(like)(optimum.x), np.array(history), trained.converged)
 
 
 def _blocks(data: Batch) -> list[Batch]:

@@ -104,11 +104,11 @@ class AreasBlock(EffectBlock):
             R = scaled(R, 1)[0]
             self.parts.append(ScaledStructure(R, 1))
             size = R.shape[0]
-            own = sparse.coo_array(stiffened(R, np.full((1, size), 1.0 / np.sqrt(size))))
+            entries = sparse.coo_array(stiffened(R, np.full((1, size), 1.0 / np.sqrt(size))))
             at = self.place[where]
-            rows.append(at[own.row])
-            columns.append(at[own.col])
-            values.append(own.data)
+            rows.append(at[entries.row])
+            columns.append(at[entries.col])
+            values.append(entries.data)
             constraint[k, at] = 1.0 / np.sqrt(len(at))
         m = len(connected)
         size = m + (n if self.mixed else 0)
@@ -120,8 +120,8 @@ class AreasBlock(EffectBlock):
         zeros, none = np.zeros(size), np.zeros(len(R))
         self.R = self.pattern.added(np.concatenate([R, zeros]))
         epsilon = np.zeros(size)
-        for k, one in enumerate(self.parts):
-            epsilon[np.flatnonzero(constraint[k])] = one.epsilon
+        for k, part in enumerate(self.parts):
+            epsilon[np.flatnonzero(constraint[k])] = part.epsilon
         self.epsilon = self.pattern.added(np.concatenate([none, epsilon]))
         own_part, lone = zeros.copy(), zeros.copy()
         if self.mixed:
@@ -139,12 +139,12 @@ class AreasBlock(EffectBlock):
         self._codes(data)
 
     def _codes(self, data: DataColumns) -> Any:
-        found = data.levels(self.column)
-        codes = numbers_of(found, self.levels, f"column {shown(self.column)}")
+        levels = data.levels(self.column)
+        codes = numbers_of(levels, self.levels, f"column {shown(self.column)}")
         if (codes < 0).any():
             raise InputError(
-                f"area {shown(found[int(np.argmin(codes))])} of column {shown(self.column)} is not "
-                f"in the graph, which has {len(self.levels)} areas such as "
+                f"area {shown(levels[int(np.argmin(codes))])} of column {shown(self.column)} is "
+                f"not in the graph, which has {len(self.levels)} areas such as "
                 f"{shown(self.levels[0])}: add it, with its neighbours or as an island"
             )
         return codes
@@ -176,39 +176,43 @@ class AreasBlock(EffectBlock):
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """R/(sd^2 phi), and 1/(sd^2 (1 - phi)) of the areas' own."""
-        near, rest = self._shares(theta)
+        near, unstructured = self._shares(theta)
         scale = np.exp(-2.0 * theta[0])
         spatial = self.R * (scale / near)
-        own = self.own * (scale / rest) if self.mixed else self.own
+        lone_precision = self.own * (scale / unstructured) if self.mixed else self.own
         lone = self.lone * scale
-        slopes = [-2.0 * (spatial + own + lone)]
+        slopes = [-2.0 * (spatial + lone_precision + lone)]
         if self.mixed:
-            slopes.append(-rest * spatial + near * own)
-        return spatial + own + lone + self.epsilon, np.array(slopes)
+            slopes.append(-unstructured * spatial + near * lone_precision)
+        return spatial + lone_precision + lone + self.epsilon, np.array(slopes)
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """Log determinant of all parts and of the areas' own effects, and its slope."""
-        near, rest = self._shares(theta)
-        found = [one.log_det(float(theta[0] + 0.5 * np.log(near))) for one in self.parts]
-        value, slope = sum(v for v, _ in found), sum(s for _, s in found)
+        near, unstructured = self._shares(theta)
+        values_and_slopes = [
+            part.log_det(float(theta[0] + 0.5 * np.log(near))) for part in self.parts
+        ]
+        value, slope = sum(v for v, _ in values_and_slopes), sum(s for _, s in values_and_slopes)
         if not self.mixed:
             return value, np.array([slope])
         n, k = len(self.levels), int(self.island.sum())
-        value += -2.0 * n * theta[0] - (n - k) * np.log(rest)
-        return float(value), np.array([slope - 2.0 * n, 0.5 * rest * slope + (n - k) * near])
+        value += -2.0 * n * theta[0] - (n - k) * np.log(unstructured)
+        return float(value), np.array(
+            [slope - 2.0 * n, 0.5 * unstructured * slope + (n - k) * near]
+        )
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Log prior: an exponential deviation and a uniform share."""
         value, slope = self.prior(float(theta[0]))
         if not self.mixed:
             return value, np.array([slope])
-        more, other = log_density_of_share(float(theta[1]))
-        return value + more, np.array([slope, other])
+        more, share_slope = log_density_of_share(float(theta[1]))
+        return value + more, np.array([slope, share_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Standard deviation, and the share that resembles neighbours."""
-        found = {"sd": float(np.exp(theta[0]))}
-        return found | ({"phi": float(self._shares(theta)[0])} if self.mixed else {})
+        deviations = {"sd": float(np.exp(theta[0]))}
+        return deviations | ({"phi": float(self._shares(theta)[0])} if self.mixed else {})
 
 
 # --- Adjacency graphs ----------------------------------------------------------------------------
@@ -290,36 +294,36 @@ def _read(graph: Any, levels: Any) -> tuple[NDArray[Any], sparse.csr_array]:
         names = list(graph)
         known = set(names)
         for area, neighbours in graph.items():
-            for one in neighbours:
-                if one not in known:
+            for neighbour in neighbours:
+                if neighbour not in known:
                     raise InputError(
-                        f"{shown(area)} has the neighbour {shown(one)}, which the graph lacks"
+                        f"{shown(area)} has the neighbour {shown(neighbour)}, which the graph lacks"
                     )
-        found = sorted_levels(np.array(names))
-        pairs = [(a, b) for a, own in graph.items() for b in own]
-        return found, _of_pairs(pairs, found, both=False)
+        labels = sorted_levels(np.array(names))
+        pairs = [(a, b) for a, others in graph.items() for b in others]
+        return labels, _of_pairs(pairs, labels, both=False)
     if sparse.issparse(graph) or _is_square(graph):
         W = sparse.csr_array(
             graph if sparse.issparse(graph) else np.asarray(graph, dtype=float), dtype=float
         )
         if W.shape[0] != W.shape[1]:
             raise InputError(f"a graph's matrix must be square, got {W.shape}")
-        found = np.arange(W.shape[0]) if levels is None else np.asarray(levels)
-        if found.shape != (W.shape[0],) or len(sorted_levels(found)) != len(found):
+        labels = np.arange(W.shape[0]) if levels is None else np.asarray(levels)
+        if labels.shape != (W.shape[0],) or len(sorted_levels(labels)) != len(labels):
             raise InputError(
                 f"levels must name each of the graph's {W.shape[0]} rows once, got shape "
-                f"{found.shape} with {len(sorted_levels(found))} different ones"
+                f"{labels.shape} with {len(sorted_levels(labels))} different ones"
             )
-        return found, W
+        return labels, W
     try:
         pairs = [(a, b) for a, b in graph]
     except (TypeError, ValueError) as error:
         raise InputError(
             "graph must be a square matrix, a mapping of areas to their neighbours, or pairs"
         ) from error
-    flat = [one for pair in pairs for one in pair]
-    found = sorted_levels(np.array(flat + ([] if levels is None else list(levels))))
-    return found, _of_pairs(pairs, found, both=True)
+    flat = [area for pair in pairs for area in pair]
+    labels = sorted_levels(np.array(flat + ([] if levels is None else list(levels))))
+    return labels, _of_pairs(pairs, labels, both=True)
 
 
 def _is_square(graph: Any) -> bool:

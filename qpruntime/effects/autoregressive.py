@@ -101,10 +101,12 @@ class SeriesBlock(EffectBlock):
         if self.whole:
             self.gaps = np.round(self.gaps)
         self.labels = self.times
-        own = np.arange(K)
+        indices = np.arange(K)
         # Diagonal, then what stands beside it, twice.
         self.pattern = BlockPattern(
-            np.concatenate([own, own[1:], own[:-1]]), np.concatenate([own, own[:-1], own[1:]]), K
+            np.concatenate([indices, indices[1:], indices[:-1]]),
+            np.concatenate([indices, indices[:-1], indices[1:]]),
+            K,
         )
         self.prior = deviation_prior(term.prior)
         self.prior_of_rho = NormalPrior(_CORRELATION)
@@ -118,9 +120,9 @@ class SeriesBlock(EffectBlock):
         place = np.minimum(np.searchsorted(self.times, times), len(self.times) - 1)
         if (wrong := self.times[place] != times).any():
             raise InputError(f"{self.name} has no time {times[wrong][0]:g}")
-        ones = np.ones(data.rows)
+        unit_entries = np.ones(data.rows)
         shape = (data.rows, self.size)
-        return sparse.csr_array((ones, (np.arange(data.rows), place)), shape=shape)
+        return sparse.csr_array((unit_entries, (np.arange(data.rows), place)), shape=shape)
 
     def _power(self, gap: Array, t: float) -> Array:
         """rho to the power of gaps in steps."""
@@ -145,12 +147,17 @@ class SeriesBlock(EffectBlock):
         r1 = np.where(before >= 0, self._power(np.abs(times - self.times[low]) / self.step, t), 0.0)
         r2 = np.where(right < K, self._power(np.abs(self.times[high] - times) / self.step, t), 0.0)
         r1, r2 = np.where(known, 1.0, r1), np.where(known, 0.0, r2)
-        both = 1.0 - (r1 * r2) ** 2
-        left, rest = r1 * (1.0 - r2**2) / both, r2 * (1.0 - r1**2) / both
-        variance = np.exp(2.0 * theta[0]) * (1.0 - r1**2) * (1.0 - r2**2) / both
+        determinant = 1.0 - (r1 * r2) ** 2
+        left_weight, right_weight = (
+            r1 * (1.0 - r2**2) / determinant,
+            r2 * (1.0 - r1**2) / determinant,
+        )
+        variance = np.exp(2.0 * theta[0]) * (1.0 - r1**2) * (1.0 - r2**2) / determinant
         rows = np.arange(T)
         places = (np.concatenate([rows, rows]), np.concatenate([low, high]))
-        design = sparse.coo_array((np.concatenate([left, rest]), places), shape=(T, self.size))
+        design = sparse.coo_array(
+            (np.concatenate([left_weight, right_weight]), places), shape=(T, self.size)
+        )
         return sparse.csr_array(design), np.maximum(variance, 0.0)
 
     def _steps(self, t: float) -> tuple[Array, Array, Array]:
@@ -160,21 +167,21 @@ class SeriesBlock(EffectBlock):
         slope = (
             self.gaps * (1.0 - rho**2) * (r / rho if t else np.where(self.gaps == 1.0, 1.0, 0.0))
         )
-        rest = -np.expm1(2.0 * self.gaps * np.log(abs(rho))) if t else np.ones(len(r))
-        return r, slope, rest
+        innovation = -np.expm1(2.0 * self.gaps * np.log(abs(rho))) if t else np.ones(len(r))
+        return r, slope, innovation
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """Entries of the precision, which is tridiagonal."""
-        r, slope, rest = self._steps(float(theta[1]))
+        r, slope, innovation = self._steps(float(theta[1]))
         diagonal = np.ones(self.size)
-        diagonal[1:] += r**2 / rest
-        diagonal[:-1] += r**2 / rest
-        beside = -r / rest
-        by_r = 2.0 * r / rest**2 * slope
+        diagonal[1:] += r**2 / innovation
+        diagonal[:-1] += r**2 / innovation
+        beside = -r / innovation
+        by_r = 2.0 * r / innovation**2 * slope
         moved = np.zeros(self.size)
         moved[1:] += by_r
         moved[:-1] += by_r
-        beside_moved = -(1.0 + r**2) / rest**2 * slope
+        beside_moved = -(1.0 + r**2) / innovation**2 * slope
         scale = np.exp(-2.0 * theta[0])
         entries = scale * self.pattern.added(np.concatenate([diagonal, beside, beside]))
         by_rho = scale * self.pattern.added(np.concatenate([moved, beside_moved, beside_moved]))
@@ -182,15 +189,17 @@ class SeriesBlock(EffectBlock):
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """Closed: the product of the innovations' precisions."""
-        r, slope, rest = self._steps(float(theta[1]))
-        value = -2.0 * self.size * theta[0] - np.log(rest).sum()
-        return float(value), np.array([-2.0 * self.size, float((2.0 * r * slope / rest).sum())])
+        r, slope, innovation = self._steps(float(theta[1]))
+        value = -2.0 * self.size * theta[0] - np.log(innovation).sum()
+        return float(value), np.array(
+            [-2.0 * self.size, float((2.0 * r * slope / innovation).sum())]
+        )
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviation; atanh(rho) normal with standard deviation 1.5."""
-        first, one = self.prior(float(theta[0]))
-        second, two = self.prior_of_rho(float(theta[1]))
-        return first + second, np.array([one, two])
+        first, first_slope = self.prior(float(theta[0]))
+        second, second_slope = self.prior_of_rho(float(theta[1]))
+        return first + second, np.array([first_slope, second_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Standard deviation, and the correlation over one step."""

@@ -118,11 +118,13 @@ class ObservationFamily:
         """Observations as the likelihood takes them."""
         if self.classes is None:
             return self.likelihood.validate(y)
-        given = level_values(y, "y")
-        unknown = ~np.isin(given, self.classes)
+        labels = level_values(y, "y")
+        unknown = ~np.isin(labels, self.classes)
         if unknown.any():
-            raise InputError(f"label {shown(given[unknown][0])} is none of {self.classes.tolist()}")
-        return np.where(given == self.classes[1], 1.0, -1.0)
+            raise InputError(
+                f"label {shown(labels[unknown][0])} is none of {self.classes.tolist()}"
+            )
+        return np.where(labels == self.classes[1], 1.0, -1.0)
 
     def mean(self, likelihood: Likelihood, centre: Array, variance: Array) -> Array:
         """Expected observation for latent values N(centre, variance).
@@ -135,8 +137,8 @@ class ObservationFamily:
         if self.kind == "labels":
             return np.exp(log_density(likelihood, centre, wide(variance), np.ones(centre.shape)))
         if self.kind == "pairs":
-            one = likelihoods.get("logistic")
-            return np.exp(log_density(one, centre, wide(variance), np.ones(centre.shape)))
+            logistic = likelihoods.get("logistic")
+            return np.exp(log_density(logistic, centre, wide(variance), np.ones(centre.shape)))
         if self.kind == "reals":
             return centre
         raise self._unknown("an expected observation")
@@ -187,39 +189,39 @@ def family_of(
         Positive weights of the observations, by which centre and spread are taken.
     """
     name = ALIASES.get(family, family) if isinstance(family, str) else family
-    own = likelihoods.get(name)
+    chosen = likelihoods.get(name)
     kinds = {"labels": _LABELS, "counts": _COUNTS, "reals": _REALS, "pairs": ("binomial",)}
-    kind = next((kind for kind, names in kinds.items() if own.name in names), "other")
-    if own.recipe is not None:
+    kind = next((kind for kind, names in kinds.items() if chosen.name in names), "other")
+    if chosen.recipe is not None:
         kind = "other"
     if kind == "labels":
         classes = _classes(y)
-        found = ObservationFamily(own, kind, classes)
-        return found, found.encoded(y)
-    seen = own.validate(y)
-    if seen.ndim != (2 if kind == "pairs" else 1):
+        fitted = ObservationFamily(chosen, kind, classes)
+        return fitted, fitted.encoded(y)
+    outcomes = chosen.validate(y)
+    if outcomes.ndim != (2 if kind == "pairs" else 1):
         raise InputError(f"y must have one observation a row, got shape {np.shape(y)}")
-    spread, found = 1.0, ObservationFamily(own, kind)
+    spread, fitted = 1.0, ObservationFamily(chosen, kind)
     if kind == "reals":
-        centre, spread = _scale_of(seen - offset, centred, weights)
+        centre, spread = _scale_of(outcomes - offset, centred, weights)
         if standardise:
-            found = replace(found, centre=centre, unit=spread)
-    elif own.name in _POSITIVE and own.recipe is None and standardise and centred:
+            fitted = replace(fitted, centre=centre, unit=spread)
+    elif chosen.name in _POSITIVE and chosen.recipe is None and standardise and centred:
         # The predictor is a logarithm, which the unit of y shifts.
-        middle = _weighted_quantile(np.log(seen) - offset, 0.5, weights)
-        found = replace(found, centre=middle, log=True)
-    unit = {"scale": found.unit}
-    if found.unit != 1.0 and "scale" in own.parameters:
+        middle = _weighted_quantile(np.log(outcomes) - offset, 0.5, weights)
+        fitted = replace(fitted, centre=middle, log=True)
+    unit = {"scale": fitted.unit}
+    if fitted.unit != 1.0 and "scale" in chosen.parameters:
         # A given scale is in the units of y.
-        given = own
-        own = own.with_parameters(scale=own.parameters["scale"] / found.unit)
-        found = replace(found, likelihood=own)
+        declared = chosen
+        chosen = chosen.with_parameters(scale=chosen.parameters["scale"] / fitted.unit)
+        fitted = replace(fitted, likelihood=chosen)
     else:
-        given = own
-    for parameter in own.parameters:
+        declared = chosen
+    for parameter in chosen.parameters:
         limits = (bounds or {}).get(parameter)
-        start = own.parameters[parameter]
-        if limits is None and parameter in _LEARNT and given is likelihoods.get(own.name):
+        start = chosen.parameters[parameter]
+        if limits is None and parameter in _LEARNT and declared is likelihoods.get(chosen.name):
             by = spread if parameter == "scale" else 1.0
             start = _LEARNT[parameter] * by / unit.get(parameter, 1.0)
             limits = tuple(by * v for v in (_SCALE if parameter == "scale" else _DISPERSION))
@@ -234,13 +236,15 @@ def family_of(
             ) from error
         low, high = (v / unit.get(parameter, 1.0) for v in (low, high))
         inside = float(np.clip(start, low, high))
-        own = own.with_parameters(**{parameter: inside})
-        found = replace(found, likelihood=own, learn=found.learn | {parameter: (low, high)})
-    unknown = sorted(set(bounds or {}) - set(own.parameters))
+        chosen = chosen.with_parameters(**{parameter: inside})
+        fitted = replace(fitted, likelihood=chosen, learn=fitted.learn | {parameter: (low, high)})
+    unknown = sorted(set(bounds or {}) - set(chosen.parameters))
     if unknown:
-        known = ", ".join(own.parameters) or "it has none"
-        raise InputError(f"{own.name!r} has no parameter {unknown[0]!r}; its parameters: {known}")
-    return found, found.inside(seen)
+        known = ", ".join(chosen.parameters) or "it has none"
+        raise InputError(
+            f"{chosen.name!r} has no parameter {unknown[0]!r}; its parameters: {known}"
+        )
+    return fitted, fitted.inside(outcomes)
 
 
 def _scale_of(y: Array, centred: bool, weights: Array | None) -> tuple[float, float]:
@@ -277,23 +281,23 @@ def _weighted_quantile(values: Array, q: float, weights: Array | None) -> float:
 
 def _classes(y: ArrayLike) -> NDArray[Any]:
     """The two classes of labels, also where only one of a known pair occurs."""
-    given = np.asarray(y)
-    if given.ndim != 1:
-        raise InputError(f"y must have one label a row, got shape {given.shape}")
-    if any(map(is_missing, given)):
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise InputError(f"y must have one label a row, got shape {labels.shape}")
+    if any(map(is_missing, labels)):
         raise InputError("y has labels that are nan: leave these rows out")
-    given = level_values(given, "y")
-    found = sorted_levels(given)
+    labels = level_values(labels, "y")
+    levels = sorted_levels(labels)
     for pair in ([-1, 1], [0, 1], [False, True]):
-        same_kind = (given.dtype.kind == "b") == isinstance(pair[0], bool)
-        if same_kind and given.dtype.kind in "biuf" and set(found.tolist()) <= set(pair):
+        same_kind = (labels.dtype.kind == "b") == isinstance(pair[0], bool)
+        if same_kind and labels.dtype.kind in "biuf" and set(levels.tolist()) <= set(pair):
             return np.array(pair)
-    if len(found) != 2:
+    if len(levels) != 2:
         raise InputError(
-            f"labels must be of two kinds, got {len(found)}: {shown(found.tolist()[:5])}; for "
+            f"labels must be of two kinds, got {len(levels)}: {shown(levels.tolist()[:5])}; for "
             "counts name a family of counts, 'poisson' or 'negative-binomial'"
         )
-    return found
+    return levels
 
 
 # --- Distribution functions and quantiles of new observations ------------------------------------
@@ -329,8 +333,8 @@ def below_given(
             "use loo() or predict_log_density(X, y)"
         )
     more = () if trials is None else (trials[:, None],)
-    given: Any = likelihood.given
-    return np.asarray(given(f, likelihood.theta, *more).cdf(y[:, None]))
+    response: Any = likelihood.given
+    return np.asarray(response(f, likelihood.theta, *more).cdf(y[:, None]))
 
 
 def below(
@@ -344,8 +348,8 @@ def below(
     """P(Y <= y) for latent values N(mean, variance), each of shape (n,)."""
 
     def given(rows: NDArray[np.intp], f: Array) -> Array:
-        own = None if trials is None else trials[rows]
-        return below_given(family, likelihood, f, y[rows], own)
+        row_trials = None if trials is None else trials[rows]
+        return below_given(family, likelihood, f, y[rows], row_trials)
 
     if family.kind == "labels":
         # The distribution function has a closed form, or takes one integral.
@@ -389,17 +393,19 @@ def observation_quantiles(
     nodes = list(zip(likelihoods, mixture.mean, mixture.variance, strict=True))
     if family.kind == "labels":
         assert family.classes is not None
-        first = [below(family, one, m, v, np.full(m.size, -1.0)) for one, m, v in nodes]
+        first = [
+            below(family, likelihood, m, v, np.full(m.size, -1.0)) for likelihood, m, v in nodes
+        ]
         return family.classes[((mixture.weights @ np.array(first))[:, None] < q).astype(int)]
     if family.kind == "counts":
-        shapes = [one.parameters.get("dispersion", inf) for one in likelihoods]
+        shapes = [likelihood.parameters.get("dispersion", inf) for likelihood in likelihoods]
         parts = [
             count_distribution(m, v, q, link="exp", dispersion=shape)
             for (_, m, v), shape in zip(nodes, shapes, strict=True)
         ]
-        found = mixture_quantiles(parts, mixture.weights, q, True)
-        return whole_counts(found, *mixture.moments()).astype(float)
-    parts = [component(one, m, wide(v), q, trials) for one, m, v in nodes]
+        quantiles = mixture_quantiles(parts, mixture.weights, q, True)
+        return whole_counts(quantiles, *mixture.moments()).astype(float)
+    parts = [component(node_likelihood, m, wide(v), q, trials) for node_likelihood, m, v in nodes]
     return mixture_quantiles(parts, mixture.weights, q, *kind_of(likelihoods[0]))
 
 
@@ -409,12 +415,12 @@ def trials_of(given: ArrayLike | None, family: ObservationFamily, rows: int) -> 
         if given is not None:
             raise InputError(f'trials are for family "binomial", not {family.kind}')
         return None
-    found = np.asarray(1 if given is None else given, dtype=float)
-    if found.shape not in ((), (rows,)):
-        raise InputError(f"trials must be a number or have shape ({rows},), got {found.shape}")
-    found = np.broadcast_to(found, (rows,))
-    wrong = ~((found >= 0.0) & (found == np.floor(found)))
+    counts = np.asarray(1 if given is None else given, dtype=float)
+    if counts.shape not in ((), (rows,)):
+        raise InputError(f"trials must be a number or have shape ({rows},), got {counts.shape}")
+    counts = np.broadcast_to(counts, (rows,))
+    wrong = ~((counts >= 0.0) & (counts == np.floor(counts)))
     if wrong.any():
         i = int(np.argmax(wrong))
-        raise InputError(f"trials must be whole numbers from 0 on, got {found[i]:g} in row {i}")
-    return found
+        raise InputError(f"trials must be whole numbers from 0 on, got {counts[i]:g} in row {i}")
+    return counts

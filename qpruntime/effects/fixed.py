@@ -93,7 +93,7 @@ class FixedBlock(EffectBlock):
         labels = ["intercept"] if self.intercept else []
         standardised: list[bool] = []
         for term in terms:
-            own = number(term.std, "std of Fixed", above=0.0)
+            prior_std = number(term.std, "std of Fixed", above=0.0)
             wanted = flag(term.standardise, "standardise")
             for column in term.columns:
                 if not data.is_numeric(column):
@@ -105,7 +105,7 @@ class FixedBlock(EffectBlock):
                         )
                     labels.append(label)
                     self.sources.append((column, level))
-                    std.append(own)
+                    std.append(prior_std)
                     standardised.append(wanted)
         if not labels:
             raise InputError("a model without fixed effects needs intercept=True")
@@ -131,13 +131,13 @@ class FixedBlock(EffectBlock):
         self.condition, self.dependent = self._rank(data)
 
     def _values(self, data: DataColumns) -> Array:
-        found = np.empty((data.rows, len(self.sources)))
+        values = np.empty((data.rows, len(self.sources)))
         for j, (column, level) in enumerate(self.sources):
             if level is None:
-                found[:, j] = data.numbers(column)
+                values[:, j] = data.numbers(column)
             else:
-                found[:, j] = numbers_of(data.levels(column), object_array([level])) == 0
-        return found
+                values[:, j] = numbers_of(data.levels(column), object_array([level])) == 0
+        return values
 
     def _rank(self, data: DataColumns) -> tuple[float, tuple[str, ...]]:
         """Condition number of the columns at unit length, and those that others explain."""
@@ -175,10 +175,10 @@ class FixedBlock(EffectBlock):
     def raw(self) -> Array:
         """Matrix that turns effects into coefficients in the columns' own units, (K, K)."""
         K = self.size
-        found = np.diag(np.concatenate([np.ones(K - len(self.scale)), 1.0 / self.scale]))
+        transform = np.diag(np.concatenate([np.ones(K - len(self.scale)), 1.0 / self.scale]))
         if self.intercept:
-            found[0, 1:] = -self.centre / self.scale
-        return found
+            transform[0, 1:] = -self.centre / self.scale
+        return transform
 
     def readings(self) -> tuple[Any, sparse.csr_array]:
         """Coefficients in the columns' own units."""

@@ -115,9 +115,9 @@ class GroupsBlock(EffectBlock):
         self.coding = Coding(term.columns, data)
         self.over = term.slopes
         self.intercept = bool(term.intercept)
-        parts = (["intercept"] if self.intercept else []) + [str(one) for one in self.over]
+        parts = (["intercept"] if self.intercept else []) + [str(name) for name in self.over]
         self.parts = tuple(parts)
-        units = [_units(data.numbers(one), one, self.intercept, weights) for one in self.over]
+        units = [_units(data.numbers(name), name, self.intercept, weights) for name in self.over]
         self.centre, self.scale = np.array(units).reshape(-1, 2).T
         d, n = len(parts), self.coding.size
         self.correlated = flag(term.correlated, "correlated") and d > 1
@@ -126,7 +126,7 @@ class GroupsBlock(EffectBlock):
         if d > 1:
             self.labels = np.array([f"{level}.{part}" for level in levels for part in parts])
         within = np.arange(d)
-        rows, columns = (one.ravel() for one in np.meshgrid(within, within, indexing="ij"))
+        rows, columns = (index.ravel() for index in np.meshgrid(within, within, indexing="ij"))
         if not self.correlated:
             rows, columns = within, within
         starts = d * np.arange(n)[:, None]
@@ -149,7 +149,7 @@ class GroupsBlock(EffectBlock):
     def _numbers(self, data: DataColumns) -> Array:
         """Return the numbers by which each row multiplies those of its level, (N, d)."""
         units = zip(self.over, self.centre, self.scale, strict=True)
-        slopes = [(data.numbers(one) - c) / s for one, c, s in units]
+        slopes = [(data.numbers(name) - c) / s for name, c, s in units]
         return np.column_stack(([np.ones(data.rows)] if self.intercept else []) + slopes)
 
     def columns(self, data: DataColumns) -> sparse.csr_array:
@@ -159,8 +159,8 @@ class GroupsBlock(EffectBlock):
         places = d * codes[:, None] + np.arange(d)
         shape = (data.rows, self.size)
         entries = values[rows].ravel()
-        found = sparse.coo_array((entries, (np.repeat(rows, d), places.ravel())), shape=shape)
-        return sparse.csr_array(found)
+        design = sparse.coo_array((entries, (np.repeat(rows, d), places.ravel())), shape=shape)
+        return sparse.csr_array(design)
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """The same; rows of unknown levels vary as the prior has it."""
@@ -173,16 +173,16 @@ class GroupsBlock(EffectBlock):
 
     def readings(self) -> tuple[Any, sparse.csr_array]:
         """Intercepts where the columns are 0, and slopes in units of their columns."""
-        each = sparse.eye_array(self.coding.size)
-        return self.labels, sparse.csr_array(sparse.kron(each, sparse.csr_array(self.raw)))
+        identity = sparse.eye_array(self.coding.size)
+        return self.labels, sparse.csr_array(sparse.kron(identity, sparse.csr_array(self.raw)))
 
     @property
     def raw(self) -> Array:
         """Matrix (d, d) that turns a level's numbers into those of the columns as they are."""
-        found = np.diag(np.concatenate([np.ones(int(self.intercept)), 1.0 / self.scale]))
+        transform = np.diag(np.concatenate([np.ones(int(self.intercept)), 1.0 / self.scale]))
         if self.intercept:
-            found[0, 1:] = -self.centre / self.scale
-        return found
+            transform[0, 1:] = -self.centre / self.scale
+        return transform
 
     def _full(self, theta: Array) -> Array:
         d = self.width
@@ -193,8 +193,10 @@ class GroupsBlock(EffectBlock):
         d = self.width
         inverse, slopes = precision_of(self._full(theta), d)
         entries = self.pattern.added(inverse.ravel()[self.cells])
-        own = slopes[: len(theta)].reshape(len(theta), -1)
-        return entries, np.array([self.pattern.added(one[self.cells]) for one in own])
+        block_slopes = slopes[: len(theta)].reshape(len(theta), -1)
+        return entries, np.array(
+            [self.pattern.added(entry_slopes[self.cells]) for entry_slopes in block_slopes]
+        )
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """-G log |S| for G levels."""
@@ -205,8 +207,11 @@ class GroupsBlock(EffectBlock):
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviations, and correlation matrices that are uniform."""
         d = self.width
-        each = [self.prior(t) for t in theta[:d]]
-        value, slope = sum(v for v, _ in each), np.array([s for _, s in each])
+        values_and_slopes = [self.prior(t) for t in theta[:d]]
+        value, slope = (
+            sum(v for v, _ in values_and_slopes),
+            np.array([s for _, s in values_and_slopes]),
+        )
         if not self.correlated:
             return value, slope
         more, partial = log_prior_of_partials(theta[d:], d)
@@ -218,13 +223,13 @@ class GroupsBlock(EffectBlock):
         S = self.raw @ covariance_of(self._full(theta), d) @ self.raw.T
         std = np.sqrt(S.diagonal())
         marks = [""] if d == 1 else [f" {part}" for part in self.parts]
-        found = {f"sd{m}": float(s) for m, s in zip(marks, std, strict=True)}
+        deviations = {f"sd{m}": float(s) for m, s in zip(marks, std, strict=True)}
         if self.correlated:
             for i in range(d):
                 for j in range(i):
                     where = f"correlation {self.parts[i]}, {self.parts[j]}"
-                    found[where] = float(S[i, j] / (std[i] * std[j]))
-        return found
+                    deviations[where] = float(S[i, j] / (std[i] * std[j]))
+        return deviations
 
 
 def _units(values: Array, name: Any, centred: bool, weights: Array | None) -> tuple[float, float]:

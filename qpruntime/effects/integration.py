@@ -110,25 +110,27 @@ def integrate(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                one = objective(theta)
+                evaluation = objective(theta)
         except NumericalError:
             return None
-        return one, value(one) - top
+        return evaluation, value(evaluation) - top
 
     objective.nearby.add(centre.theta, centre.posterior.sites)
     if how == "grid":
-        z, found, logs, base = lattice(at, p, centre, _SPACING[p], _DROP)
+        z, evaluations, logs, base = lattice(at, p, centre, _SPACING[p], _DROP)
     else:
-        z, found, logs, base = stretched_composite(at, p, centre)
+        z, evaluations, logs, base = stretched_composite(at, p, centre)
     weights = base * np.exp(logs - logs.max())
     weights = weights / weights.sum()
     # A node without weight would cost a factorisation in every prediction.
     kept = weights > _LIGHT
     weights = weights[kept] / weights[kept].sum()
-    theta = np.array([one.theta for one, k in zip(found, kept, strict=True) if k])
-    found = [one for one, k in zip(found, kept, strict=True) if k]
+    theta = np.array(
+        [evaluation.theta for evaluation, k in zip(evaluations, kept, strict=True) if k]
+    )
+    evaluations = [evaluation for evaluation, k in zip(evaluations, kept, strict=True) if k]
     draws, draw_weights = _between(z, logs, centre.theta, V, objective.bounds)
-    return HyperNodes(theta, weights, draws, draw_weights), found
+    return HyperNodes(theta, weights, draws, draw_weights), evaluations
 
 
 def _between(z: Array, logs: Array, centre: Array, V: Array, bounds: Array) -> tuple[Array, Array]:
@@ -142,10 +144,10 @@ def _between(z: Array, logs: Array, centre: Array, V: Array, bounds: Array) -> t
     reach = max(np.abs(z[kept]).max() + 1.0, _FAR if p < 6 else 0.0)
     if p == 1:
         at = reach * (2.0 * ((np.arange(_DRAWS) + 0.5) / _DRAWS)[:, None] - 1.0)
-        drawn = np.zeros(_DRAWS)
+        log_normal = np.zeros(_DRAWS)
     else:
         normal = ndtri(qmc.Sobol(p, seed=0).random(_DRAWS))
-        at, drawn = _WIDER * normal, -0.5 * (normal**2).sum(axis=1)
+        at, log_normal = _WIDER * normal, -0.5 * (normal**2).sum(axis=1)
     if kept.sum() > least:
         inner = RBFInterpolator(z[kept], logs[kept], kernel="cubic", degree=2 if p < 6 else 1)(at)
     else:
@@ -154,7 +156,7 @@ def _between(z: Array, logs: Array, centre: Array, V: Array, bounds: Array) -> t
     inside = ((theta >= bounds[:, 0]) & (theta <= bounds[:, 1])).all(axis=1)
     inside &= np.abs(at).max(axis=1) <= reach
     # Not above the mode, and not where nothing is known.
-    inner = np.where(inside, np.minimum(inner, 0.5) - drawn, -np.inf)
+    inner = np.where(inside, np.minimum(inner, 0.5) - log_normal, -np.inf)
     weights = np.exp(inner - inner.max())
     used = weights > 1e-9
     return theta[used], weights[used] / weights[used].sum()

@@ -63,10 +63,10 @@ class ProductBlock(EffectBlock):
 
     def __init__(self, name: str, time: Any, place: Any) -> None:
         self.name, self.time, self.place = name, time, place
-        one, two = time.pattern, place.pattern
-        rows = one.indices.astype(np.int64)[:, None] * two.size + two.indices
-        columns = one.columns[:, None] * two.size + two.columns
-        self.pattern = BlockPattern(rows.ravel(), columns.ravel(), one.size * two.size)
+        first, second = time.pattern, place.pattern
+        rows = first.indices.astype(np.int64)[:, None] * second.size + second.indices
+        columns = first.columns[:, None] * second.size + second.columns
+        self.pattern = BlockPattern(rows.ravel(), columns.ravel(), first.size * second.size)
         self.labels = np.arange(self.size)
         self.parameters = ("atanh rho", *place.parameters)
         self.start = np.concatenate([time.start[1:], place.start])
@@ -99,40 +99,40 @@ class ProductBlock(EffectBlock):
         What is new of a time varies as the field at the row's point: a'Q^-1 a of the plane, to
         which sd^2 comes near inside the mesh.
         """
-        design, rest = self.time.ahead(data, self._of_time(theta))
+        design, variances = self.time.ahead(data, self._of_time(theta))
         place = self.place.columns(data)
         variance = np.zeros(data.rows)
-        new = np.flatnonzero(rest > 0.0)
+        new = np.flatnonzero(variances > 0.0)
         if new.size:
             Q = self.place.precision(theta[1:])
             rows = sparse.csc_array(place[new].T)
             solved = sparse.linalg.splu(Q, permc_spec="MMD_AT_PLUS_A").solve(rows.toarray())
-            variance[new] = rest[new] * (rows.toarray() * solved).sum(axis=0)
+            variance[new] = variances[new] * (rows.toarray() * solved).sum(axis=0)
         return self._joined(design, place), variance
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """Products of the entries of both."""
-        one, by_one = self.time.entries(self._of_time(theta))
-        two, by_two = self.place.entries(theta[1:])
+        first, by_one = self.time.entries(self._of_time(theta))
+        second, by_two = self.place.entries(theta[1:])
 
         def joined(a: Array, b: Array) -> Array:
             return self.pattern.added(np.outer(a, b).ravel())
 
-        slopes = [joined(by_one[1], two)] + [joined(one, own) for own in by_two]
-        return joined(one, two), np.array(slopes)
+        slopes = [joined(by_one[1], second)] + [joined(first, slope) for slope in by_two]
+        return joined(first, second), np.array(slopes)
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """log |Q1| |Q2| by the sizes of each other."""
-        one, by_one = self.time.log_det(self._of_time(theta))
-        two, by_two = self.place.log_det(theta[1:])
+        first, by_one = self.time.log_det(self._of_time(theta))
+        second, by_two = self.place.log_det(theta[1:])
         m, n = self.time.size, self.place.size
-        return n * one + m * two, np.concatenate([[n * by_one[1]], m * by_two])
+        return n * first + m * second, np.concatenate([[n * by_one[1]], m * by_two])
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Log prior of the correlation and of the plane."""
-        one, by_one = self.time.prior_of_rho(float(theta[0]))
-        two, by_two = self.place.log_prior(theta[1:])
-        return one + two, np.concatenate([[by_one], by_two])
+        first, by_one = self.time.prior_of_rho(float(theta[0]))
+        second, by_two = self.place.log_prior(theta[1:])
+        return first + second, np.concatenate([[by_one], by_two])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Correlation over a step, standard deviation and range."""

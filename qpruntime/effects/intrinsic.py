@@ -79,8 +79,8 @@ class ScaledStructure:
         self.eigenvalues: Array | None = None
         self.log_det_scaled = 0.0
         if self.size <= MOST_DENSE:
-            found = np.linalg.eigvalsh(R.toarray())
-            self.eigenvalues = np.maximum(found[deficiency:], 0.0)
+            eigenvalues = np.linalg.eigvalsh(R.toarray())
+            self.eigenvalues = np.maximum(eigenvalues[deficiency:], 0.0)
         else:
             self.log_det_scaled = laplacian_log_det(R)
 
@@ -92,11 +92,11 @@ class ScaledStructure:
         rank = self.size - self.deficiency
         if self.eigenvalues is None:
             return self.log_det_scaled - 2.0 * rank * log_sd, -2.0 * rank
-        own = self.eigenvalues * np.exp(-2.0 * log_sd)
-        value = float(np.log(own + self.epsilon).sum())
+        precisions = self.eigenvalues * np.exp(-2.0 * log_sd)
+        value = float(np.log(precisions + self.epsilon).sum())
         if self.proper:
             value += self.deficiency * np.log(self.epsilon)
-        return value, float(-2.0 * (own / (own + self.epsilon)).sum())
+        return value, float(-2.0 * (precisions / (precisions + self.epsilon)).sum())
 
 
 def scaled(R: sparse.csc_array, deficiency: int) -> tuple[sparse.csc_array, float]:
@@ -118,15 +118,15 @@ def laplacian_variances(R: sparse.csc_array) -> Array:
     """
     size = int(R.shape[0])
     factor = splu(sparse.csc_array(R[:-1, :-1]), permc_spec="MMD_AT_PLUS_A")
-    own, sums = np.zeros(size), np.zeros(size)
+    diagonal, sums = np.zeros(size), np.zeros(size)
     for start in range(0, size - 1, _BATCH):
-        some = np.arange(start, min(start + _BATCH, size - 1))
-        right = np.zeros((size - 1, len(some)))
-        right[some, np.arange(len(some))] = 1.0
-        found = factor.solve(right)
-        own[some] = found[some, np.arange(len(some))]
-        sums[some] = found.sum(axis=0)
-    return own - 2.0 * sums / size + sums.sum() / size**2
+        batch = np.arange(start, min(start + _BATCH, size - 1))
+        right = np.zeros((size - 1, len(batch)))
+        right[batch, np.arange(len(batch))] = 1.0
+        columns = factor.solve(right)
+        diagonal[batch] = columns[batch, np.arange(len(batch))]
+        sums[batch] = columns.sum(axis=0)
+    return diagonal - 2.0 * sums / size + sums.sum() / size**2
 
 
 def laplacian_log_det(R: sparse.csc_array) -> float:
@@ -152,20 +152,24 @@ class ShiftedDeterminant:
         self.log_mass = float(np.log(C).sum())
         self.values: Array | None = None
         root = sparse.diags_array(1.0 / np.sqrt(C))
-        own = sparse.coo_array(root @ G @ root)
+        normalised = sparse.coo_array(root @ G @ root)
         self.size = len(C)
-        self._entries: tuple[Any, Any, Any] | None = (own.data, own.row, own.col)
+        self._entries: tuple[Any, Any, Any] | None = (
+            normalised.data,
+            normalised.row,
+            normalised.col,
+        )
         self._places: tuple[Any, Any, Any] | None = None
         self._last: tuple[float, tuple[float, float]] | None = None
         if len(C) <= _MOST_DENSE:
-            self.values = np.maximum(eigvalsh(own.toarray()), 0.0)
+            self.values = np.maximum(eigvalsh(normalised.toarray()), 0.0)
             self._entries = None
 
     def __call__(self, k: float) -> tuple[float, float]:
         """The value at k and its slope by log k."""
         if self.values is not None:
-            own = self.values + k
-            return float(np.log(own).sum()) + self.log_mass, float((k / own).sum())
+            shifted = self.values + k
+            return float(np.log(shifted).sum()) + self.log_mass, float((k / shifted).sum())
         assert self._entries is not None
         if self._last is not None and self._last[0] == k:
             return self._last[1]
@@ -174,25 +178,25 @@ class ShiftedDeterminant:
         panels[diagonal] += k
         factor = Factorised(symbolic, panels)
         value = factor.log_det + self.log_mass
-        found = value, float(k * factor.inverse()[diagonal].sum())
-        self._last = k, found
-        return found
+        value_and_slope = value, float(k * factor.inverse()[diagonal].sum())
+        self._last = k, value_and_slope
+        return value_and_slope
 
     def _analysed(self) -> tuple[Any, Any, Any]:
         """The factor's shape, places of the lower triangle's entries, and of the diagonal."""
         if self._places is None:
             assert self._entries is not None
             values, row, column = self._entries
-            ones = np.ones(len(values))
-            pattern = sparse.csr_array((ones, (row, column)), shape=(self.size, self.size))
+            entries = np.ones(len(values))
+            pattern = sparse.csr_array((entries, (row, column)), shape=(self.size, self.size))
             symbolic = analyse(sparse.csr_array(pattern + sparse.eye_array(self.size)))
             i, j = symbolic.place[row], symbolic.place[column]
             lower = np.flatnonzero(i >= j)
-            found = np.empty(len(lower), dtype=np.int64)
-            places(tuple(symbolic.shape), i[lower], j[lower], found)
+            positions = np.empty(len(lower), dtype=np.int64)
+            places(tuple(symbolic.shape), i[lower], j[lower], positions)
             diagonal = np.empty(self.size, dtype=np.int64)
             places(tuple(symbolic.shape), symbolic.place, symbolic.place, diagonal)
-            self._places = symbolic, (found, lower), diagonal
+            self._places = symbolic, (positions, lower), diagonal
         return self._places
 
     def __getstate__(self) -> dict[str, object]:

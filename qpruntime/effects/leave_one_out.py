@@ -50,7 +50,7 @@ def single_rows(block: Any, A: sparse.csr_array, family: ObservationFamily) -> b
 
 def collapsed(objective: EffectsObjective, mode: ObjectiveValue) -> list[tuple[str, float]]:
     """Deviations that the data do not ask for, with what the evidence gains by them."""
-    assembly, found = objective.assembly, []
+    assembly, gains = objective.assembly, []
     for block, part in zip(assembly.blocks, assembly.parts, strict=True):
         for k, name in enumerate(block.parameters):
             if not name.startswith("log sd"):
@@ -60,8 +60,8 @@ def collapsed(objective: EffectsObjective, mode: ObjectiveValue) -> list[tuple[s
             objective.nearby.add(mode.theta, mode.posterior.sites)
             gain = mode.evidence - objective(theta).evidence
             if gain < _GAIN:
-                found.append((f"{block.name}{name[6:]}", float(gain)))
-    return found
+                gains.append((f"{block.name}{name[6:]}", float(gain)))
+    return gains
 
 
 def bounds_reached(
@@ -72,7 +72,10 @@ def bounds_reached(
     With `upper` those alone that a deviation or a scale cannot exceed: a deviation of 0 and noise
     of counts that are Poisson are no faults of a fit.
     """
-    names = [*objective.assembly.names, *(f"log {one}" for one in objective.family.learn)]
+    names = [
+        *objective.assembly.names,
+        *(f"log {parameter}" for parameter in objective.family.learn),
+    ]
     inside = "" if objective.family.unit == 1.0 else f" times {objective.family.unit:.4g}"
     said = []
     for name, theta, (low, high) in zip(names, mode.theta, objective.bounds, strict=True):
@@ -170,12 +173,12 @@ class LeftOut:
         """
         check_is_fitted(self, "state_")
         state = self.state_
-        objective, each, names = state.objective(), [], None
+        objective, densities, names = state.objective(), [], None
         for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
-            names, found = objective.posterior(theta, sites=sites).loo_groups(groups)
+            names, group_densities = objective.posterior(theta, sites=sites).loo_groups(groups)
             rows = np.unique(np.asarray(groups), return_counts=True)[1]
-            each.append(found - rows * state.family.log_unit)
-        return names, _harmonic(np.array(each), state.nodes.weights)
+            densities.append(group_densities - rows * state.family.log_unit)
+        return names, _harmonic(np.array(densities), state.nodes.weights)
 
     @alone
     def pit(self, random_state: int | np.random.Generator | None = None) -> Array:
@@ -204,11 +207,11 @@ class LeftOut:
         check_is_fitted(self, "state_")
         state = self.state_
         generator = generator_of(random_state)
-        each = np.array([_ends(state, k) for k in range(state.count)])
+        ends = np.array([_ends(state, k) for k in range(state.count)])
         # Nodes are weighted by how likely they are without the row.
         logs = np.log(state.nodes.weights)[:, None] - np.array(state.log_z)
         shares = softmax(logs, axis=0)
-        low, high = (shares[:, None] * each).sum(axis=0)
+        low, high = (shares[:, None] * ends).sum(axis=0)
         if not discrete(state.family, state.likelihood(0)):
             return np.asarray(high)
         return np.asarray(low + generator.uniform(size=high.size) * (high - low))
@@ -221,7 +224,7 @@ def _harmonic(logs: Array, weights: Array) -> Array:
 
 def _ends(state: EffectsState, k: int) -> Array:
     """P(Y < y) and P(Y <= y) of every row at a node, (2, N); of densities both are the latter."""
-    family, own = state.family, state.inner_likelihood(k)
+    family, likelihood = state.family, state.inner_likelihood(k)
     y, trials = state.y, None
     if family.kind == "pairs":
         y, trials = state.y[:, 0], state.y[:, 1]
@@ -234,8 +237,8 @@ def _ends(state: EffectsState, k: int) -> Array:
         row = int(np.argmin(kept))
         raise InputError(f"row {row} has no cavity: it alone tells a part of the effects")
     centre, spread = mean - variance * (nu - tau * mean) / kept, variance / kept
-    values = (before, y) if discrete(family, own) else (y,)
-    found = np.array([below(family, own, centre, spread, at, trials) for at in values])
+    values = (before, y) if discrete(family, likelihood) else (y,)
+    ends = np.array([below(family, likelihood, centre, spread, at, trials) for at in values])
     site = state.site
     if site is not None:
         several = np.flatnonzero(np.bincount(site)[site] > 1)
@@ -243,11 +246,11 @@ def _ends(state: EffectsState, k: int) -> Array:
             moments = centre, spread, mean, variance
             weights = _weights_of_rows(state, k, several, moments)
             f = _points(site, several, centre, spread)
-            for end, at in zip(found, values, strict=True):
+            for end, at in zip(ends, values, strict=True):
                 own_trials = None if trials is None else trials[several]
-                own_below = below_given(family, own, f, at[several], own_trials)
+                own_below = below_given(family, likelihood, f, at[several], own_trials)
                 end[several] = (weights * own_below).sum(axis=1)
-    return np.concatenate([found, found])[:2] if len(found) == 1 else found
+    return np.concatenate([ends, ends])[:2] if len(ends) == 1 else ends
 
 
 def _points(site: Any, rows: Any, centre: Array, spread: Array) -> Array:
@@ -263,20 +266,20 @@ def _weights_of_rows(
 ) -> Array:
     """Weights (n, M) of the points: the site's cavity times all its rows but the own one."""
     centre, spread, mean, variance = moments
-    own, (tau, nu) = state.inner_likelihood(k), state.sites[k]
+    fitted, (tau, nu) = state.inner_likelihood(k), state.sites[k]
     site: Any = state.site
     f = _points(site, rows, centre, spread)
-    likelihood, numbers = own.observing(state.y)
+    likelihood, numbers = fitted.observing(state.y)
     powers = np.ones(len(site)) if state.weights is None else state.weights
-    each = powers[rows, None] * log_density(
+    log_likelihood = powers[rows, None] * log_density(
         likelihood, f, wide(np.zeros(f.shape)), np.broadcast_to(numbers[rows, None], f.shape)
     )
     codes = np.unique(site[rows], return_inverse=True)[1]
     sums = np.zeros((int(codes.max()) + 1, f.shape[1]))
-    np.add.at(sums, codes, each)
+    np.add.at(sums, codes, log_likelihood)
     whole_tau, whole_nu = (np.bincount(site, part)[site][rows] for part in (tau, nu))
     kept = 1.0 - whole_tau * variance[rows]
     pull = whole_nu - whole_tau * mean[rows]
     m, v = mean[rows] - variance[rows] * pull / kept, variance[rows] / kept
-    logs = sums[codes] - each - 0.5 * (f - m[:, None]) ** 2 / v[:, None]
+    logs = sums[codes] - log_likelihood - 0.5 * (f - m[:, None]) ** 2 / v[:, None]
     return np.asarray(softmax(logs + 0.5 * _X**2 + _LOG_W, axis=1))

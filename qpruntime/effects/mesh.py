@@ -86,13 +86,13 @@ class Mesh:
     def angles(self) -> Array:
         """Least angle of every triangle in degrees, shape (T,)."""
         corners = self.nodes[self.triangles]
-        found = []
+        angles = []
         for k in range(3):
             u = corners[:, (k + 1) % 3] - corners[:, k]
             v = corners[:, (k + 2) % 3] - corners[:, k]
             cosine = (u * v).sum(axis=1) / (np.hypot(*u.T) * np.hypot(*v.T))
-            found.append(np.arccos(np.clip(cosine, -1.0, 1.0)))
-        return np.degrees(np.min(found, axis=0))
+            angles.append(np.arccos(np.clip(cosine, -1.0, 1.0)))
+        return np.degrees(np.min(angles, axis=0))
 
     def mass(self) -> Array:
         """Lumped mass: a third of the area of a node's triangles, shape (K,)."""
@@ -115,39 +115,39 @@ class Mesh:
         centres = self.nodes[self.triangles].mean(axis=1)
         k = min(_NEAREST, len(centres))
         nearest = cKDTree(centres).query(points, k)[1].reshape(len(points), k)
-        found = np.full(len(points), -1, dtype=np.int64)
+        triangle = np.full(len(points), -1, dtype=np.int64)
         inside = np.zeros((len(points), 3))
         for column in nearest.T:
-            left = np.flatnonzero(found < 0)
-            if not left.size:
+            unlocated = np.flatnonzero(triangle < 0)
+            if not unlocated.size:
                 break
-            self._try(points, left, column[left], found, inside)
-        self._everywhere(points, found, inside)
-        return found, inside
+            self._try(points, unlocated, column[unlocated], triangle, inside)
+        self._everywhere(points, triangle, inside)
+        return triangle, inside
 
     def _try(self, points: Array, rows: Any, triangles: Any, found: Any, inside: Array) -> None:
-        own = self._coordinates(points[rows], triangles)
-        good = own.min(axis=1) >= -_SLACK
-        kept = np.clip(own[good], 0.0, None)
+        coordinates = self._coordinates(points[rows], triangles)
+        good = coordinates.min(axis=1) >= -_SLACK
+        kept = np.clip(coordinates[good], 0.0, None)
         found[rows[good]] = triangles[good]
         inside[rows[good]] = kept / kept.sum(axis=1, keepdims=True)
 
     def _everywhere(self, points: Array, found: Any, inside: Array) -> None:
         """Look in all triangles, for long ones have centres far away."""
-        left = np.flatnonzero(found < 0)
+        unlocated = np.flatnonzero(found < 0)
         low, high = self.nodes.min(axis=0), self.nodes.max(axis=0)
-        near = ((points[left] >= low) & (points[left] <= high)).all(axis=1)
-        left = left[near]
+        near = ((points[unlocated] >= low) & (points[unlocated] <= high)).all(axis=1)
+        unlocated = unlocated[near]
         count = len(self.triangles)
         batch = max(1, _PRODUCTS // count)
         every = np.arange(count)
-        for start in range(0, len(left), batch):
-            some = left[start : start + batch]
-            pairs = np.repeat(some, count)
-            own = self._coordinates(points[pairs], np.tile(every, len(some)))
-            worst = own.min(axis=1).reshape(len(some), count)
+        for start in range(0, len(unlocated), batch):
+            batch_points = unlocated[start : start + batch]
+            pairs = np.repeat(batch_points, count)
+            coordinates = self._coordinates(points[pairs], np.tile(every, len(batch_points)))
+            worst = coordinates.min(axis=1).reshape(len(batch_points), count)
             best = worst.argmax(axis=1)
-            self._try(points, some, best, found, inside)
+            self._try(points, batch_points, best, found, inside)
 
     def _coordinates(self, points: Array, triangles: Any) -> Array:
         a, b, c = (self.nodes[self.triangles[triangles, k]] for k in range(3))
@@ -226,12 +226,12 @@ def mesh_over(
     >>> bool(mesh.angles.min() > 10.0)
     True
     """
-    seen = finite(points, "points")
-    if seen.ndim != 2 or seen.shape[1] != 2:
-        raise InputError(f"points must have shape (N, 2), got {seen.shape}")
-    coasts = [corners_of(one, f"holes[{k}]") for k, one in enumerate(holes)]
+    places = finite(points, "points")
+    if places.ndim != 2 or places.shape[1] != 2:
+        raise InputError(f"points must have shape (N, 2), got {places.shape}")
+    coasts = [corners_of(hole, f"holes[{k}]") for k, hole in enumerate(holes)]
     outer = None if boundary is None else corners_of(boundary, "boundary")
-    reach = seen if outer is None else outer
+    reach = places if outer is None else outer
     low, high = reach.min(axis=0), reach.max(axis=0)
     extent = float((high - low).max())
     if not extent > 0.0:
@@ -262,7 +262,7 @@ def mesh_over(
         land = frame
     else:
         rims, land = [spaced(outer, step)], outer
-    rims += [spaced(one, step) for one in coasts]
+    rims += [spaced(coast, step) for coast in coasts]
     return _triangulated(lattice, rims, land, coasts, step)
 
 
@@ -271,10 +271,10 @@ def _lattice(low: Array, high: Array, step: float) -> Array:
     height = step * np.sqrt(0.75)
     rows = np.arange(low[1], high[1] + height, height)
     x = np.arange(low[0], high[0] + step, step)
-    found = [
+    rows_of_points = [
         np.column_stack([x + 0.5 * step * (k % 2), np.full(len(x), y)]) for k, y in enumerate(rows)
     ]
-    return np.vstack(found)
+    return np.vstack(rows_of_points)
 
 
 def _triangulated(
@@ -291,8 +291,10 @@ def _triangulated(
     for _ in range(_ROUNDS + near):
         nodes = np.vstack([border, lattice])
         if near:
-            some = cKDTree(border).query(lattice, distance_upper_bound=_NEAR * step)[0] < np.inf
-            triangles = _joined(np.vstack([border, lattice[some]]))
+            near_border = (
+                cKDTree(border).query(lattice, distance_upper_bound=_NEAR * step)[0] < np.inf
+            )
+            triangles = _joined(np.vstack([border, lattice[near_border]]))
         else:
             triangles = _joined(nodes)
         missing = _missing(edges, triangles, len(nodes))
@@ -350,12 +352,12 @@ def _require_apart(border: Array, gap: float, most: int | None = None) -> None:
 
 def _missing(edges: Any, triangles: Any, count: int) -> Any:
     """Return the edges that no triangle has."""
-    own = np.sort(
+    sides = np.sort(
         np.vstack([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]]), axis=1
     )
-    there = np.unique(own[:, 0].astype(np.int64) * count + own[:, 1])
+    side_keys = np.unique(sides[:, 0].astype(np.int64) * count + sides[:, 1])
     wanted = np.sort(edges, axis=1)
-    return ~np.isin(wanted[:, 0].astype(np.int64) * count + wanted[:, 1], there)
+    return ~np.isin(wanted[:, 0].astype(np.int64) * count + wanted[:, 1], side_keys)
 
 
 def _poor(nodes: Array, triangles: Any, land: Array, coasts: list[Array], border: Array) -> Array:
@@ -383,11 +385,11 @@ def _poor(nodes: Array, triangles: Any, land: Array, coasts: list[Array], border
     # One of several that fall together.
     kept_rows: list[int] = []
     tree = cKDTree(centre) if len(centre) else None
-    taken = np.zeros(len(centre), dtype=bool)
+    covered = np.zeros(len(centre), dtype=bool)
     for k in range(len(centre)):
-        if not taken[k] and tree is not None:
+        if not covered[k] and tree is not None:
             kept_rows.append(k)
-            taken[tree.query_ball_point(centre[k], r[k])] = True
+            covered[tree.query_ball_point(centre[k], r[k])] = True
     return centre[kept_rows]
 
 
@@ -396,17 +398,17 @@ def _poor(nodes: Array, triangles: Any, land: Array, coasts: list[Array], border
 
 def corners_of(polygon: ArrayLike, name: str) -> Array:
     """Corners (B, 2) of a polygon, the first not repeated at the end."""
-    found = finite(polygon, name)
-    if found.ndim != 2 or found.shape[1] != 2:
-        raise InputError(f"{name} must be corners of shape (B, 2), got {found.shape}")
-    if len(found) > 1 and (found[0] == found[-1]).all():
-        found = found[:-1]
-    if len(found) < 3:
-        raise InputError(f"{name} must have 3 corners or more, got {len(found)}")
-    following = np.roll(found, -1, axis=0)
-    if (found == following).all(axis=1).any():
+    corners = finite(polygon, name)
+    if corners.ndim != 2 or corners.shape[1] != 2:
+        raise InputError(f"{name} must be corners of shape (B, 2), got {corners.shape}")
+    if len(corners) > 1 and (corners[0] == corners[-1]).all():
+        corners = corners[:-1]
+    if len(corners) < 3:
+        raise InputError(f"{name} must have 3 corners or more, got {len(corners)}")
+    following = np.roll(corners, -1, axis=0)
+    if (corners == following).all(axis=1).any():
         raise InputError(f"{name} has the same corner twice in a row: leave one out")
-    return found
+    return corners
 
 
 def spaced(corners: Array, step: float) -> Array:
@@ -422,8 +424,8 @@ def edges_of(rings: list[Array]) -> NDArray[np.int64]:
     """Pairs of neighbours in rings whose points are numbered one ring after the other."""
     parts, start = [], 0
     for ring in rings:
-        own = start + np.arange(len(ring))
-        parts.append(np.column_stack([own, np.roll(own, -1)]))
+        numbers = start + np.arange(len(ring))
+        parts.append(np.column_stack([numbers, np.roll(numbers, -1)]))
         start += len(ring)
     return np.vstack(parts)
 
@@ -431,18 +433,18 @@ def edges_of(rings: list[Array]) -> NDArray[np.int64]:
 def inside(points: Array, corners: Array) -> NDArray[np.bool_]:
     """Decide which points are in a polygon, by the number of edges that a ray crosses."""
     x, y = points.T
-    found = np.zeros(len(points), dtype=bool)
+    is_inside = np.zeros(len(points), dtype=bool)
     for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
         if ay == by:
             continue
         crosses = (ay > y) != (by > y)
-        found ^= crosses & (x < ax + (y - ay) * (bx - ax) / (by - ay))
-    return found
+        is_inside ^= crosses & (x < ax + (y - ay) * (bx - ax) / (by - ay))
+    return is_inside
 
 
 def inside_of(points: Array, land: Array, holes: list[Array]) -> Any:
     """Decide which points are in a polygon and in none of its holes."""
-    found = inside(points, land)
+    is_inside = inside(points, land)
     for hole in holes:
-        found &= ~inside(points, hole)
-    return found
+        is_inside &= ~inside(points, hole)
+    return is_inside

@@ -175,24 +175,29 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         whole(self.max_sweeps, "max_sweeps", 1)
         data, observed, offset, weights = self._rows(X, y, sample_weight)
         known = self.offset is None or np.isfinite(offset)
-        family, seen = family_of(
+        family, outcomes = family_of(
             self.family, observed, self.family_bounds, offset=np.where(known, offset, 0.0),
             centred=self.intercept is not False, standardise=flag(self.standardise, "standardise"),
             weights=weights,
         )  # fmt: skip
         offset = offset / family.unit + self._exposed(data, family)
-        kept = np.flatnonzero(_possible(offset, seen, family))
+        kept = np.flatnonzero(_possible(offset, outcomes, family))
         if len(kept) < data.rows:
             if not kept.size:
                 raise InputError("no row is left: all have weight 0 or exposure 0")
-            data, observed, seen, offset = data.take(kept), observed[kept], seen[kept], offset[kept]
+            data, observed, outcomes, offset = (
+                data.take(kept),
+                observed[kept],
+                outcomes[kept],
+                offset[kept],
+            )
             weights = None if weights is None else weights[kept]
         # Scales, knots, meshes and levels come from rows that count.
         assembly = Assembly(self._blocks(data, weights))
         A = assembly.columns(data)
         most = number(self.operations, "operations", above=0.0)
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
-        objective = EffectsObjective(assembly, A, seen, offset, weights, family, *limits)
+        objective = EffectsObjective(assembly, A, outcomes, offset, weights, family, *limits)
         self._start(objective, data, observed, weights)
         steps = whole(self.max_iterations, "max_iterations", 1)
         find, how = self._search()
@@ -203,7 +208,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         draft.theta_ = mode.evaluation.theta
         draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
         draft.state_ = EffectsState(objective, nodes, evaluations)
-        count = len(seen) if weights is None else float(weights.sum())
+        count = len(outcomes) if weights is None else float(weights.sum())
         draft.log_evidence_ = float(mode.evaluation.evidence) - count * family.log_unit
         draft.converged_ = mode.converged and mode.evaluation.posterior.converged
         draft.n_iter_ = max(1, mode.iterations)
@@ -242,27 +247,28 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         """Logarithms of exposures."""
         if self.exposure is None:
             return np.zeros(data.rows)
-        found = data.numbers(self.exposure, times=False)
-        if (found < 0.0).any():
-            i = int(np.argmax(found < 0.0))
+        exposure = data.numbers(self.exposure, times=False)
+        if (exposure < 0.0).any():
+            i = int(np.argmax(exposure < 0.0))
             raise InputError(
-                f"exposure {shown(self.exposure)} is {found[i]:g} in row {i}: it must be at least 0"
+                f"exposure {shown(self.exposure)} is {exposure[i]:g} in row {i}: "
+                "it must be at least 0"
             )
-        return family.shift(found)
+        return family.shift(exposure)
 
     def _blocks(self, data: DataColumns, weights: Array | None) -> list[EffectBlock]:
         """Blocks of all terms; fixed effects are one."""
         wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
         if wanted is None:
-            taken = (self.exposure, self.offset)
-            wanted = [Fixed(*(name for name in data.names if name not in taken))]
-        for one in wanted:
-            if not isinstance(one, Term):
+            used = (self.exposure, self.offset)
+            wanted = [Fixed(*(name for name in data.names if name not in used))]
+        for term in wanted:
+            if not isinstance(term, Term):
                 raise InputError(
-                    f'terms must be of qpruntime.effects, such as Fixed("dose"), got {shown(one)}'
+                    f'terms must be of qpruntime.effects, such as Fixed("dose"), got {shown(term)}'
                 )
-        fixed = [one for one in wanted if isinstance(one, Fixed)]
-        others = [one for one in wanted if not isinstance(one, Fixed)]
+        fixed = [term for term in wanted if isinstance(term, Fixed)]
+        others = [term for term in wanted if not isinstance(term, Fixed)]
         intercept = None
         if self.intercept is not False:
             intercept = (
@@ -271,8 +277,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         blocks: list[EffectBlock] = []
         if fixed or intercept is not None:
             blocks.append(FixedBlock(fixed, data, intercept, weights))
-        blocks += [one.bind(data, weights) for one in others]
-        names = [one.name for one in blocks]
+        blocks += [term.bind(data, weights) for term in others]
+        names = [block.name for block in blocks]
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"two terms are {shown(name)}: leave one out")
@@ -290,20 +296,20 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             terms=part.terms, integrate="mode", correction=None, tol=max(self.tol, _NEAR)
         )
         columns = data.take(part.rows)
-        own = None if weights is None else np.asarray(weights)[part.rows]
+        part_weights = None if weights is None else np.asarray(weights)[part.rows]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                found: EffectsState = small.fit(columns, y[part.rows], own).state_
-                units = np.log(found.family.unit / objective.family.unit)
-                inner = found.objective()
+                state: EffectsState = small.fit(columns, y[part.rows], part_weights).state_
+                units = np.log(state.family.unit / objective.family.unit)
+                inner = state.objective()
                 H = curvature(inner, inner(small.theta_)) * (data.rows / len(part.rows))
             except (InputError, NumericalError):  # the rows of a window need not have all levels
                 return
         if len(H) == objective.size:
             # Deviations of the window are in units of its own observations.
             words = [name.split(": ")[-1].split(" ") for name in small.names_]
-            moved = small.theta_ + [units if one[1] in ("sd", "scale") else 0.0 for one in words]
+            moved = small.theta_ + [units if name[1] in ("sd", "scale") else 0.0 for name in words]
             objective.start = np.clip(moved, *objective.bounds.T)
             if np.linalg.eigvalsh(H + H.T)[0] > 2.0:
                 objective.curvature = 0.5 * (H + H.T)

@@ -138,8 +138,8 @@ class EffectsObjective:
         tol: float | None = None,
     ) -> PrecisionPosterior:
         """Infer at theta, from these sites or Newton's."""
-        own, logs = np.split(theta, [len(self.assembly.start)])
-        Q, _ = self.assembly.precision(own)
+        block_theta, logs = np.split(theta, [len(self.assembly.start)])
+        Q, _ = self.assembly.precision(block_theta)
         return infer_precision(
             self.A,
             Q,
@@ -150,7 +150,7 @@ class EffectsObjective:
             constraint=self.assembly.constraint,
             weights=self.weights,
             pattern=self.pattern,
-            log_det=self.assembly.log_det(own)[0],
+            log_det=self.assembly.log_det(block_theta)[0],
             tol=self.tol if tol is None else tol,
             max_sweeps=self.max_sweeps,
             sites=sites,
@@ -169,34 +169,34 @@ class EffectsObjective:
     ) -> ObjectiveValue:
         """Evaluate at theta, from the sites of near ones, by theta or another key."""
         self.evaluations += 1
-        own, logs = np.split(theta, [len(self.assembly.start)])
+        block_theta, logs = np.split(theta, [len(self.assembly.start)])
         tol = self.tol if tol is None else tol
         key = theta if key is None else key
         start = self.nearby.at(key)
         try:
-            found = self.posterior(theta, sites=start, tol=tol)
+            evaluation = self.posterior(theta, sites=start, tol=tol)
         except NumericalError:
             if start is None:
                 raise
             # Sites of a theta too far away.
             self.nearby.clear()
-            found = self.posterior(theta, tol=tol)
-        if found.converged:
-            self.nearby.add(key, found.sites)
-        slope = self._by_blocks(own, found)
-        prior, prior_slope = self.assembly.log_prior(own)
+            evaluation = self.posterior(theta, tol=tol)
+        if evaluation.converged:
+            self.nearby.add(key, evaluation.sites)
+        slope = self._by_blocks(block_theta, evaluation)
+        prior, prior_slope = self.assembly.log_prior(block_theta)
         if self.family.learn:
-            slope = np.concatenate([slope, self._by_family(found)])
+            slope = np.concatenate([slope, self._by_family(evaluation)])
             more, more_slope = self.family.log_prior(logs)
             prior, prior_slope = prior + more, np.concatenate([prior_slope, more_slope])
         if self.pattern.symbolic.size > _LARGE:
-            solution_of(found).solved.discard()
+            solution_of(evaluation).solved.discard()
         # Often far less than what was asked for: the search then need not come here again.
-        reached = found.history[-1] if found.converged else tol
+        reached = evaluation.history[-1] if evaluation.converged else tol
         return ObjectiveValue(
             np.array(theta),
-            found,
-            found.log_evidence,
+            evaluation,
+            evaluation.log_evidence,
             slope,
             prior,
             np.asarray(prior_slope),
@@ -216,11 +216,11 @@ class EffectsObjective:
 
     def _by_family(self, found: PrecisionPosterior) -> Array:
         """Slopes of log Z at the cavities."""
-        own = solution_of(found)
-        here = own.here
-        variance = here.variance / here.kept
-        centre, names = here.mean - here.pull * variance, tuple(self.family.learn)
-        log_z, _ = parameter_slopes(own.problem, names, centre, np.sqrt(variance))
+        solution = solution_of(found)
+        marginals = solution.here
+        variance = marginals.variance / marginals.kept
+        centre, names = marginals.mean - marginals.pull * variance, tuple(self.family.learn)
+        log_z, _ = parameter_slopes(solution.problem, names, centre, np.sqrt(variance))
         return log_z.sum(axis=1)
 
 
@@ -248,20 +248,20 @@ class Assembly:
 
     def __init__(self, blocks: list[EffectBlock]) -> None:
         self.blocks = list(blocks)
-        self.pattern = block_pattern([one.pattern for one in blocks])
-        self.places = _slices([one.size for one in blocks])
-        self.parts = _slices([len(one.start) for one in blocks])
+        self.pattern = block_pattern([block.pattern for block in blocks])
+        self.places = _slices([block.size for block in blocks])
+        self.parts = _slices([len(block.start) for block in blocks])
         # Which of the blocks' entries, one after the other, each entry is.
         self._order = np.argsort(self.pattern.place)
-        self._entries = _slices([one.pattern.count for one in blocks])
-        self.start = np.concatenate([one.start for one in blocks])
-        self.bounds = np.vstack([one.bounds for one in blocks])
+        self._entries = _slices([block.pattern.count for block in blocks])
+        self.start = np.concatenate([block.start for block in blocks])
+        self.bounds = np.vstack([block.bounds for block in blocks])
         rows = []
-        for one, place in zip(blocks, self.places, strict=True):
-            if one.constraint is not None:
-                own = np.zeros((len(one.constraint), self.size))
-                own[:, place] = one.constraint
-                rows.append(own)
+        for block, place in zip(blocks, self.places, strict=True):
+            if block.constraint is not None:
+                block_rows = np.zeros((len(block.constraint), self.size))
+                block_rows[:, place] = block.constraint
+                rows.append(block_rows)
         self.constraint = np.vstack(rows) if rows else None
         self._determined: tuple[Array, float, Array] | None = None
 
@@ -273,11 +273,11 @@ class Assembly:
     @property
     def names(self) -> list[str]:
         """Names of theta's entries, with their blocks."""
-        return [f"{one.name}: {name}" for one in self.blocks for name in one.parameters]
+        return [f"{block.name}: {name}" for block in self.blocks for name in block.parameters]
 
     def columns(self, data: DataColumns) -> sparse.csr_array:
         """Design of the rows that the blocks were bound to."""
-        return _joined([one.columns(data) for one in self.blocks])
+        return _joined([block.columns(data) for block in self.blocks])
 
     def ahead(
         self, data: DataColumns, thetas: Sequence[Array]
@@ -287,48 +287,52 @@ class Assembly:
         Blocks are asked again only for what follows theta.
         """
         pairs = list(zip(self.blocks, self.parts, strict=True))
-        first = [one.ahead(data, thetas[0][part]) for one, part in pairs]
-        again = [one.moves or v.any() for (one, _), (_, v) in zip(pairs, first, strict=True)]
+        first = [block.ahead(data, thetas[0][part]) for block, part in pairs]
+        again = [block.moves or v.any() for (block, _), (_, v) in zip(pairs, first, strict=True)]
         joined = _joined([design for design, _ in first])
         for theta in thetas:
-            found = [
-                one.ahead(data, theta[part]) if asked else known
-                for (one, part), asked, known in zip(pairs, again, first, strict=True)
+            parts = [
+                block.ahead(data, theta[part]) if again_needed else known
+                for (block, part), again_needed, known in zip(pairs, again, first, strict=True)
             ]
-            moves = any(one.moves for one in self.blocks)
-            design = _joined([own for own, _ in found]) if moves else joined
-            yield design, np.sum([v for _, v in found], axis=0)
+            moves = any(block.moves for block in self.blocks)
+            design = _joined([block_design for block_design, _ in parts]) if moves else joined
+            yield design, np.sum([v for _, v in parts], axis=0)
 
     def precision(self, theta: Array) -> tuple[sparse.csr_array, list[Array]]:
         """The precision (K, K), and slopes of its entries by theta, block by block."""
-        found = [
-            one.entries(theta[part]) for one, part in zip(self.blocks, self.parts, strict=True)
+        entries_and_slopes = [
+            block.entries(theta[part]) for block, part in zip(self.blocks, self.parts, strict=True)
         ]
-        own = np.concatenate([entries for entries, _ in found])[self._order]
+        sorted_entries = np.concatenate([entries for entries, _ in entries_and_slopes])[self._order]
         # A symmetric matrix by columns is one by rows.
-        arrays = (own, self.pattern.indices, self.pattern.indptr)
-        return sparse.csr_array(arrays, shape=(self.size, self.size)), [s for _, s in found]
+        arrays = (sorted_entries, self.pattern.indices, self.pattern.indptr)
+        return sparse.csr_array(arrays, shape=(self.size, self.size)), [
+            s for _, s in entries_and_slopes
+        ]
 
     def slopes(self, slopes: list[Array], products: Array) -> Array:
         """Sums over the entries of dQ/dtheta times `products` on the pattern, shape (p,)."""
-        own = products[self.pattern.place]
+        block_products = products[self.pattern.place]
         pairs = zip(slopes, self._entries, strict=True)
-        return np.concatenate([by_theta @ own[at] for by_theta, at in pairs])
+        return np.concatenate([by_theta @ block_products[at] for by_theta, at in pairs])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """Log determinant off the constraints, and its slopes; the last one is kept."""
         if self._determined is None or not np.array_equal(self._determined[0], theta):
             pairs = zip(self.blocks, self.parts, strict=True)
-            found = [one.log_det(theta[part]) for one, part in pairs]
-            slope = np.concatenate([s for _, s in found])
-            self._determined = np.array(theta), float(sum(v for v, _ in found)), slope
+            values_and_slopes = [block.log_det(theta[part]) for block, part in pairs]
+            slope = np.concatenate([s for _, s in values_and_slopes])
+            self._determined = np.array(theta), float(sum(v for v, _ in values_and_slopes)), slope
         return self._determined[1:]
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Log prior density of theta and its slopes."""
         pairs = zip(self.blocks, self.parts, strict=True)
-        found = [one.log_prior(theta[part]) for one, part in pairs]
-        return sum(v for v, _ in found), np.concatenate([s for _, s in found])
+        values_and_slopes = [block.log_prior(theta[part]) for block, part in pairs]
+        return sum(v for v, _ in values_and_slopes), np.concatenate(
+            [s for _, s in values_and_slopes]
+        )
 
 
 def _slices(sizes: list[int]) -> tuple[slice, ...]:
@@ -337,6 +341,6 @@ def _slices(sizes: list[int]) -> tuple[slice, ...]:
 
 
 def _joined(designs: list[Any]) -> sparse.csr_array:
-    found = sparse.csr_array(sparse.hstack(designs, format="csr"))
-    found.sort_indices()
-    return found
+    joined = sparse.csr_array(sparse.hstack(designs, format="csr"))
+    joined.sort_indices()
+    return joined

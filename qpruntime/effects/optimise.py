@@ -50,19 +50,19 @@ def window(
 
     Coasts and holes are left out of it. Fields within products have none.
     """
-    fields = [one for one in blocks if isinstance(one, PlaneBlock)]
-    most = max((one.mesh.size for one in fields), default=0)
-    known = {one.name: one for one in fields}
+    fields = [block for block in blocks if isinstance(block, PlaneBlock)]
+    most = max((block.mesh.size for block in fields), default=0)
+    known = {field.name: field for field in fields}
     # The blocks of products have meshes of their own.
-    whole = all(isinstance(one, Plane) or not hasattr(one, "place") for one in terms)
+    whole = all(isinstance(term, Plane) or not hasattr(term, "place") for term in terms)
     count = int(np.clip(data.rows * _NODES / max(most, 1), *_ROWS))
     if most <= _MANY or not whole or 2 * count > data.rows:
         return None
     largest = max(fields, key=lambda one: one.mesh.size)
-    points = np.column_stack([data.numbers(one) for one in largest.over])
+    points = np.column_stack([data.numbers(name) for name in largest.over])
     far = np.square(points - np.median(points, axis=0)).sum(axis=1)
     rows = np.sort(np.argpartition(far, count)[:count])
-    return Window(rows, [_within(one, known) for one in terms])
+    return Window(rows, [_within(term, known) for term in terms])
 
 
 def _within(term: Term, known: dict[str, Any]) -> Term:
@@ -100,10 +100,11 @@ def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
         )
     place = assembly.places[0]
     A = sparse.csr_array(objective.A)
-    X, rest = A[:, place].toarray(), sparse.csr_array(A[:, place.stop :])
+    X, other_columns = A[:, place].toarray(), sparse.csr_array(A[:, place.stop :])
     inner = EffectsObjective(
-        Assembly(assembly.blocks[1:]), rest, objective.y, objective.offset, objective.weights,
-        objective.family, objective.tol, objective.max_sweeps, objective.operations,
+        Assembly(assembly.blocks[1:]), other_columns, objective.y, objective.offset,
+        objective.weights, objective.family, objective.tol, objective.max_sweeps,
+        objective.operations,
     )  # fmt: skip
     first = objective.loosely(objective.start)
     mean, variance = first.posterior.latent()
@@ -114,11 +115,11 @@ def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
 
     def function(at: Array) -> tuple[float, Array]:
         inner.offset = offset + X @ at[p:]
-        one = inner(at[:p], key=at)
-        if one.evidence > best[0][0]:
-            best[0] = one.evidence, at.copy()
-        slope = np.concatenate([one.evidence_slope, X.T @ one.posterior.weights])
-        return one.evidence, slope
+        optimum = inner(at[:p], key=at)
+        if optimum.evidence > best[0][0]:
+            best[0] = optimum.evidence, at.copy()
+        slope = np.concatenate([optimum.evidence_slope, X.T @ optimum.posterior.weights])
+        return optimum.evidence, slope
 
     free = np.tile([-np.inf, np.inf], (len(mean[place]), 1))
     bounds = np.vstack([objective.bounds, free])
@@ -163,14 +164,14 @@ def maximise(objective: EffectsObjective, prior: bool = True, max_iterations: in
     best = [first]
 
     def function(theta: Array) -> tuple[float, Array]:
-        one = objective.loosely(theta)
-        if best[0].posterior.converged and not one.posterior.converged:
+        evaluation = objective.loosely(theta)
+        if best[0].posterior.converged and not evaluation.posterior.converged:
             # Its evidence may be anything, and its slope leads anywhere.
             raise NumericalError(f"sites have not settled at {theta}")
-        found = of(one)
-        if found[0] > of(best[0])[0]:
-            best[0] = one
-        return found
+        value_and_slope = of(evaluation)
+        if value_and_slope[0] > of(best[0])[0]:
+            best[0] = evaluation
+        return value_and_slope
 
     known = objective.curvature
     if known is None:
@@ -216,23 +217,25 @@ def curvatures(objective: EffectsObjective, one: ObjectiveValue) -> Array:
     than 1.
     """
     assembly = objective.assembly
-    found = np.maximum(np.abs(one.slope), 1.0)
-    own = one.theta[: len(assembly.start)]
+    scales = np.maximum(np.abs(one.slope), 1.0)
+    block_theta = one.theta[: len(assembly.start)]
     covariance = one.posterior.slope()[0]
     covariance.sort_indices()
     entries = covariance.data[assembly.pattern.place]
-    slopes, traces = assembly.precision(own)[1], assembly.log_det(own)[1]
+    slopes, traces = assembly.precision(block_theta)[1], assembly.log_det(block_theta)[1]
     begin = k = 0
     for block, of_block in zip(assembly.blocks, slopes, strict=True):
         pattern = block.pattern
         S = entries[begin : begin + pattern.count]
         begin += pattern.count
         for dQ in of_block:
-            seen = np.bincount(pattern.columns, S * dQ, pattern.size)
-            told = 0.5 * float(np.square(traces[k] / max(pattern.size, 1) - seen).sum())
-            found[k] = max(found[k], told)
+            expected = np.bincount(pattern.columns, S * dQ, pattern.size)
+            block_curvature = 0.5 * float(
+                np.square(traces[k] / max(pattern.size, 1) - expected).sum()
+            )
+            scales[k] = max(scales[k], block_curvature)
             k += 1
-    return found
+    return scales
 
 
 # A slope below this for each posterior standard deviation is none, and a gain of the log density:
@@ -285,21 +288,21 @@ def climb(
     known = [first]
 
     def scaled(u: Array) -> tuple[float, Array]:
-        found = known.pop() if known and not u.any() else None
-        if found is None:
+        value_and_slope = known.pop() if known and not u.any() else None
+        if value_and_slope is None:
             at = np.clip(start + units @ u, *bounds.T)
             try:
                 if (np.abs(at - best[0][1]) > far_off).any():
                     raise NumericalError("a step too far from what is known")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                    found = function(at)
+                    value_and_slope = function(at)
             except NumericalError:
                 # A plateau below all that was seen: the line search comes back.
                 return share * (abs(least[0]) + 1e6), np.zeros(len(at))
-            least[0] = max(least[0], found[0])
-            best[0] = max(best[0], (found[0], at), key=lambda one: one[0])
-        return -share * found[0], -share * (units.T @ found[1])
+            least[0] = max(least[0], value_and_slope[0])
+            best[0] = max(best[0], (value_and_slope[0], at), key=lambda one: one[0])
+        return -share * value_and_slope[0], -share * (units.T @ value_and_slope[1])
 
     limits = None
     if curvature.ndim == 1:

@@ -131,15 +131,15 @@ class WalkBlock(EffectBlock):
                 free.append(centred / np.linalg.norm(centred))
             R = stiffened(R, np.array(free))
             self.constraint = np.pad(np.array(free), ((0, 0), (0, int(self.line))))
-        own = sparse.coo_array(R)
+        entries = sparse.coo_array(R)
         diagonal = np.arange(size)
         self.pattern = BlockPattern(
-            np.concatenate([own.row, diagonal]), np.concatenate([own.col, diagonal]), size
+            np.concatenate([entries.row, diagonal]), np.concatenate([entries.col, diagonal]), size
         )
-        self.R = self.pattern.added(np.concatenate([own.data, np.zeros(size)]))
-        rest = np.full(size, self.structure.epsilon)
-        rest[count:] = _FREE**-2.0
-        self.rest = self.pattern.added(np.concatenate([np.zeros(own.nnz), rest]))
+        self.R = self.pattern.added(np.concatenate([entries.data, np.zeros(size)]))
+        ridge = np.full(size, self.structure.epsilon)
+        ridge[count:] = _FREE**-2.0
+        self.rest = self.pattern.added(np.concatenate([np.zeros(entries.nnz), ridge]))
         self.prior = deviation_prior(term.prior)
         self.parameters, self.start = ("log sd",), np.array([np.log(0.5)])
         self.bounds = np.array([LOG_DEVIATION])
@@ -176,7 +176,7 @@ class WalkBlock(EffectBlock):
         if self.line:
             spread = (values - self.knots.mean()) / self.knots.std()
             parts.append((rows, np.full(data.rows, count), spread))
-        i, j, entries = (np.concatenate(one) for one in zip(*parts, strict=True))
+        i, j, entries = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         design = sparse.coo_array((entries, (i, j)), shape=(data.rows, self.size))
         return sparse.csr_array(design), variance
 
@@ -191,15 +191,15 @@ class WalkBlock(EffectBlock):
 
     def readings(self) -> tuple[Any, sparse.csr_array]:
         """The function at its knots, with its line."""
-        found = sparse.eye_array(len(self.knots), self.size, format="lil")
+        design = sparse.eye_array(len(self.knots), self.size, format="lil")
         if self.line:
-            found[:, -1] = (self.knots - self.knots.mean()) / self.knots.std()
-        return self.knots, sparse.csr_array(found)
+            design[:, -1] = (self.knots - self.knots.mean()) / self.knots.std()
+        return self.knots, sparse.csr_array(design)
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """R/sd^2 and what makes it definite."""
-        own = self.R * np.exp(-2.0 * theta[0])
-        return own + self.rest, -2.0 * own[None]
+        structure_entries = self.R * np.exp(-2.0 * theta[0])
+        return structure_entries + self.rest, -2.0 * structure_entries[None]
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """Log determinant of the walk and its line, and its slope."""

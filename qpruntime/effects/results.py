@@ -97,12 +97,12 @@ class Predictions:
             if _wanted(profile, state):
                 self._profile(values[0], at)
         nodes = state.nodes
-        found: dict[str, list[float]] = {}
+        draws_by_name: dict[str, list[float]] = {}
         for theta in nodes.draws:
             for name, value in self._natural(theta).items():
-                found.setdefault(name, []).append(value)
-        for name, each in found.items():
-            draws, w = np.array(each), nodes.draw_weights
+                draws_by_name.setdefault(name, []).append(value)
+        for name, drawn_values in draws_by_name.items():
+            draws, w = np.array(drawn_values), nodes.draw_weights
             mean = float(w @ draws)
             sd = float(np.sqrt(w @ (draws - mean) ** 2))
             names.append(name)
@@ -115,25 +115,25 @@ class Predictions:
         _, rows = state.assembly.blocks[0].readings()
         posterior = state.objective()(self.theta_).posterior
         for r in range(rows.shape[0]):
-            own = sparse.csr_array(rows[[r]])
-            if np.count_nonzero(own.data) == 1:
-                column = int(own.indices[np.flatnonzero(own.data)[0]])
-                values[r] = profiled_numbers(posterior, column, state.effects(0, own), q)
+            row = sparse.csr_array(rows[[r]])
+            if np.count_nonzero(row.data) == 1:
+                column = int(row.indices[np.flatnonzero(row.data)[0]])
+                values[r] = profiled_numbers(posterior, column, state.effects(0, row), q)
 
     def _natural(self, theta: Array) -> dict[str, float]:
         """Hyper-parameters in users' units, by name."""
         state = self.state_
-        own, logs = state.split(theta)
-        found = {}
+        block_theta, logs = state.split(theta)
+        deviations = {}
         for block, part in zip(state.assembly.blocks, state.assembly.parts, strict=True):
-            for name, value in block.deviations(own[part]).items():
+            for name, value in block.deviations(block_theta[part]).items():
                 # The unit of y does not enter ranges and correlations.
                 unit = state.family.unit if name.split(" ")[0] == "sd" else 1.0
-                found[f"{block.name}: {name}"] = unit * value
+                deviations[f"{block.name}: {name}"] = unit * value
         likelihood = state.family.outside(state.family.at(logs))
         for name in state.family.learn:
-            found[name] = likelihood.parameters[name]
-        return found
+            deviations[name] = likelihood.parameters[name]
+        return deviations
 
     @alone
     def effects(
@@ -183,11 +183,13 @@ class Predictions:
         return self._fitted().assembly.blocks[self._block(name)]
 
     def _block(self, name: str) -> int:
-        names = [one.name for one in self.state_.assembly.blocks]
+        names = [block.name for block in self.state_.assembly.blocks]
         if name in names:
             return names.index(name)
         near = [
-            k for k, own in enumerate(names) if f"({name})" in own or own.startswith(f"{name}(")
+            k
+            for k, block_name in enumerate(names)
+            if f"({name})" in block_name or block_name.startswith(f"{name}(")
         ]
         if len(near) != 1:
             raise InputError(f"there is no term {shown(name)}; the model has {', '.join(names)}")
@@ -233,18 +235,20 @@ class Predictions:
         mixture, offset = self._ahead(X)
         state = self.state_
         pairs = zip(mixture.mean, mixture.variance, strict=True)
-        each = [
+        means = [
             state.family.mean(state.likelihood(k), mean + offset, variance)
             for k, (mean, variance) in enumerate(pairs)
         ]
-        expected = np.array(each)
+        expected = np.array(means)
         if state.family.kind != "counts":
             return np.asarray(mixture.weights @ expected)
         rows = np.flatnonzero((mixture.variance > _wide_variance(state)).any(axis=0))
         if rows.size:
-            some = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
+            subset = mixture._replace(
+                mean=mixture.mean[:, rows], variance=mixture.variance[:, rows]
+            )
             rates = expected[:, rows]
-            correct_rates(state, DataColumns(X).take(rows), offset[rows], some, rates)
+            correct_rates(state, DataColumns(X).take(rows), offset[rows], subset, rates)
             expected[:, rows] = rates
         mean = np.asarray(mixture.weights @ expected)
         _warn_of_tails(mixture, offset, mean)
@@ -288,11 +292,11 @@ class Predictions:
             return observation_quantiles(ahead, likelihoods, state.family, state.y, at, tried)
         if trials is not None:
             raise InputError('trials are for kind="observation"')
-        found = mixture.quantiles(at) + offset[:, None]
+        quantiles = mixture.quantiles(at) + offset[:, None]
         if kind == "latent":
-            return found
+            return quantiles
         # The expected observation rises with eta.
-        return state.family.given(found.ravel()).reshape(found.shape)
+        return state.family.given(quantiles.ravel()).reshape(quantiles.shape)
 
     def predict_interval(
         self,
@@ -313,15 +317,15 @@ class Predictions:
         """
         mixture, offset = self._ahead(X)
         state = self.state_
-        seen = state.family.encoded(y)
-        if len(seen) != mixture.mean.shape[1]:
+        outcomes = state.family.encoded(y)
+        if len(outcomes) != mixture.mean.shape[1]:
             rows = mixture.mean.shape[1]
             raise InputError(f"y must have {rows} rows like X, got shape {np.shape(y)}")
-        each = []
+        log_densities = []
         for k, (mean, variance) in enumerate(zip(mixture.mean, mixture.variance, strict=True)):
-            own, numbers = state.likelihood(k).observing(seen)
-            each.append(log_density(own, mean + offset, wide(variance), numbers))
-        return logsumexp(np.array(each), axis=0, b=mixture.weights[:, None])
+            likelihood, numbers = state.likelihood(k).observing(outcomes)
+            log_densities.append(log_density(likelihood, mean + offset, wide(variance), numbers))
+        return logsumexp(np.array(log_densities), axis=0, b=mixture.weights[:, None])
 
     @alone
     def exceedance(self, X: Any, limit: float) -> Array:
@@ -335,14 +339,14 @@ class Predictions:
     ) -> dict[str, Array]:
         """Draw all effects jointly: by term an array (count, R), in users' units."""
         state = self._fitted()
-        drawn = state.draws(generator_of(random_state), whole(count, "count", 1))
-        found = {}
+        effects = state.draws(generator_of(random_state), whole(count, "count", 1))
+        samples = {}
         places = state.assembly.places
         for k, (block, place) in enumerate(zip(state.assembly.blocks, places, strict=True)):
             rows = block.readings()[1]
-            values = state.family.unit * np.asarray((rows @ drawn[:, place].T).T)
-            found[block.name] = values + state.shifts(k, rows)
-        return found
+            values = state.family.unit * np.asarray((rows @ effects[:, place].T).T)
+            samples[block.name] = values + state.shifts(k, rows)
+        return samples
 
 
 def _warn_of_tails(mixture: Mixture, offset: Array, mean: Array) -> None:
@@ -350,9 +354,9 @@ def _warn_of_tails(mixture: Mixture, offset: Array, mean: Array) -> None:
     rows = np.flatnonzero((mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
     if not rows.size:
         return
-    some = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
+    subset = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
     with np.errstate(over="ignore"):
-        high = np.exp(some.quantiles(np.array([0.99]))[:, 0] + offset[rows])
+        high = np.exp(subset.quantiles(np.array([0.99]))[:, 0] + offset[rows])
     remedy = "give effects smaller prior standard deviations"
     warn_of_far_tails(mean, rows, high, "the distribution of its rate", remedy)
 
@@ -457,19 +461,19 @@ class MarginalMixture(NamedTuple):
 
     def moments(self) -> tuple[Array, Array]:
         """Means and variances, each (R,)."""
-        mean = np.array([one.mean for one in self.parts])
-        variance = np.array([one.variance for one in self.parts])
+        mean = np.array([part.mean for part in self.parts])
+        variance = np.array([part.variance for part in self.parts])
         centre = self.weights @ mean
         return centre, self.weights @ (variance + (mean - centre) ** 2)
 
     def below(self, limit: Array) -> Array:
         """P(x < limit) for limits (R,)."""
-        return self.weights @ np.array([one.cdf(limit) for one in self.parts])
+        return self.weights @ np.array([part.cdf(limit) for part in self.parts])
 
     def quantiles(self, q: Array) -> Array:
         """Quantiles of levels (Q,), shape (R, Q), by bisection between those of the parts."""
-        each = np.array([one.quantile(q).reshape(-1, len(q)) for one in self.parts])
-        low, high = each.min(axis=0), each.max(axis=0)
+        part_quantiles = np.array([part.quantile(q).reshape(-1, len(q)) for part in self.parts])
+        low, high = part_quantiles.min(axis=0), part_quantiles.max(axis=0)
         for _ in range(_HALVINGS if len(self.parts) > 1 else 0):
             middle = 0.5 * (low + high)
             short = np.column_stack([self.below(column) for column in middle.T]) < q
@@ -482,9 +486,11 @@ def corrected_effects(
 ) -> MarginalMixture:
     """Sums of one block's effects, shape (R, K of the block), with corrected densities."""
     place = state.assembly.places[block]
-    own = sparse.coo_array(rows)
+    entries = sparse.coo_array(rows)
     shape = (rows.shape[0], state.assembly.size)
-    A = sparse.csr_array(sparse.coo_array((own.data, (own.row, own.col + place.start)), shape))
+    A = sparse.csr_array(
+        sparse.coo_array((entries.data, (entries.row, entries.col + place.start)), shape)
+    )
     objective = state.objective()
     parts = []
     for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
@@ -531,13 +537,13 @@ def correct_rates(
     evidences: dict[int, float] = {}
     logs: dict[tuple[Any, ...], float] = {}
     most = int(np.clip(_RATES_TIMES_ROWS // state.rows, *_RATES))
-    left = np.zeros(data.rows, dtype=bool)
+    unreliable = np.zeros(data.rows, dtype=bool)
     for k, t in cells.tolist():
         row = designs[k][[t]]
         key = (k, row.indices.tobytes(), row.data.tobytes())
         if key not in logs:
             if len(logs) >= most:
-                left[t] |= variance[k, t] > FAR_TAIL_VARIANCE
+                unreliable[t] |= variance[k, t] > FAR_TAIL_VARIANCE
                 continue
             # An event is rare in it even at the rate that makes the mean of a normal density.
             far = float(mixture.mean[k, t] + mixture.variance[k, t])
@@ -555,11 +561,11 @@ def correct_rates(
             rate = np.exp(logs[key] + offset[t] + 0.5 * unknown[k][t])
         if not np.isnan(rate):
             rates[k, t] = rate
-    if left.any():
+    if unreliable.any():
         warn(
-            f"expected counts of {left.sum()} rows are those of a normal log rate with a variance "
-            f"above {FAR_TAIL_VARIANCE:g}, whose far tail the counts may rule out: of {state.rows} "
-            f"rows a call corrects at most {most} pairs of a row and a node of the "
+            f"expected counts of {unreliable.sum()} rows are those of a normal log rate with "
+            f"a variance above {FAR_TAIL_VARIANCE:g}, whose far tail the counts may rule out: "
+            f"of {state.rows} rows a call corrects at most {most} pairs of a row and a node of the "
             "hyper-parameters, the largest first; predict fewer different rows at a time",
             CorrectionWarning,
         )
@@ -596,23 +602,23 @@ def profiled_numbers(
         The effect (J, 1) at all nodes, in users' units.
     q : ndarray, shape (Q,)
     """
-    found: Profile = posterior.coefficient(column)
+    profile: Profile = posterior.coefficient(column)
     latent, variance = posterior.latent()
-    own, std = float(latent[column]), float(np.sqrt(variance[column]))
+    mode, std = float(latent[column]), float(np.sqrt(variance[column]))
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
-    z = (found.quantile(levels) - own) / std
+    z = (profile.quantile(levels) - mode) / std
     # In users' units, in which an effect may only be of another scale and origin.
     centre = mixture.mean[:, 0]
-    each = np.sqrt(mixture.variance[:, 0])
-    means = centre + each * (found.mean - own) / std
+    spreads = np.sqrt(mixture.variance[:, 0])
+    means = centre + spreads * (profile.mean - mode) / std
     mean = float(mixture.weights @ means)
-    within = (each * found.std / std) ** 2
+    within = (spreads * profile.std / std) ** 2
     sd = float(np.sqrt(mixture.weights @ (within + (means - mean) ** 2)))
-    low = np.full(len(q), (centre + each * z[0]).min())
-    high = np.full(len(q), (centre + each * z[-1]).max())
+    low = np.full(len(q), (centre + spreads * z[0]).min())
+    high = np.full(len(q), (centre + spreads * z[-1]).max())
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        at = (middle[:, None] - centre) / each
+        at = (middle[:, None] - centre) / spreads
         below = np.interp(at, z, levels, left=0.0, right=1.0) @ mixture.weights
         low, high = np.where(below < q, middle, low), np.where(below < q, high, middle)
     return np.concatenate([[mean, sd], 0.5 * (low + high)])

@@ -112,19 +112,19 @@ class PlaneBlock(EffectBlock):
             raise InputError(f"all rows of {self.name} are at one place: leave it out")
         C, G = mesh.mass(), mesh.stiffness()
         third = sparse.coo_array(G @ sparse.diags_array(1.0 / C) @ G)
-        own = np.arange(mesh.size)
-        two = sparse.coo_array(G)
+        diagonal = np.arange(mesh.size)
+        stiffness = sparse.coo_array(G)
         self.pattern = BlockPattern(
-            np.concatenate([own, two.row, third.row]),
-            np.concatenate([own, two.col, third.col]),
+            np.concatenate([diagonal, stiffness.row, third.row]),
+            np.concatenate([diagonal, stiffness.col, third.col]),
             mesh.size,
         )
-        parts = [C, np.zeros(two.nnz), np.zeros(third.nnz)]
+        parts = [C, np.zeros(stiffness.nnz), np.zeros(third.nnz)]
         self.first = self.pattern.added(np.concatenate(parts))
-        self.second = self.pattern.added(np.concatenate([0.0 * C, two.data, parts[2]]))
+        self.second = self.pattern.added(np.concatenate([0.0 * C, stiffness.data, parts[2]]))
         self.third = self.pattern.added(np.concatenate([0.0 * C, parts[1], third.data]))
         self.shifted = ShiftedDeterminant(C, G)
-        self.labels = own
+        self.labels = diagonal
         self.prior = deviation_prior(term.prior)
         limit, probability = (
             (0.1 * extent, _RANGE[1]) if term.prior_range is None else term.prior_range
@@ -138,14 +138,14 @@ class PlaneBlock(EffectBlock):
         self.bounds = np.array([LOG_DEVIATION, (np.log(least), np.log(10.0 * extent))])
 
     def _points(self, data: DataColumns) -> Array:
-        return np.column_stack([data.numbers(one) for one in self.over])
+        return np.column_stack([data.numbers(name) for name in self.over])
 
     def columns(self, data: DataColumns) -> sparse.csr_array:
         """Barycentric coordinates of every row's point in its triangle."""
         points = self._points(data)
-        found, inside = self.mesh.located(points)
-        corners = self.mesh.triangles[found]
-        lost = found < 0
+        triangles, inside = self.mesh.located(points)
+        corners = self.mesh.triangles[triangles]
+        lost = triangles < 0
         if lost.any():
             if self.outside == "refuse":
                 i = int(np.argmax(lost))
@@ -182,8 +182,11 @@ class PlaneBlock(EffectBlock):
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviation; the range's inverse is exponential."""
-        (first, one), (second, two) = self.prior(float(theta[0])), self.prior_range(float(theta[1]))
-        return first + second, np.array([one, two])
+        (first, first_slope), (second, second_slope) = (
+            self.prior(float(theta[0])),
+            self.prior_range(float(theta[1])),
+        )
+        return first + second, np.array([first_slope, second_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Standard deviation, and range in units of the coordinates."""

@@ -110,9 +110,11 @@ class EffectsState:
         self.limits = objective.tol, objective.max_sweeps, objective.operations
         self.nodes = nodes
         self.site = _sites_of_rows(evaluations[0])
-        self.sites = [one.posterior.sites for one in evaluations]
+        self.sites = [evaluation.posterior.sites for evaluation in evaluations]
         log_unit = self.family.log_unit
-        self.log_z = [np.asarray(one.posterior.loo()) - log_unit for one in evaluations]
+        self.log_z = [
+            np.asarray(evaluation.posterior.loo()) - log_unit for evaluation in evaluations
+        ]
         self._nodes: dict[int, Node] = {}
         self._pattern: Pattern | None = objective.pattern
 
@@ -133,8 +135,8 @@ class EffectsState:
 
     def split(self, theta: Array) -> tuple[Array, Array]:
         """Hyper-parameters of the blocks, and logarithms of those of the likelihood."""
-        own, logs = np.split(theta, [len(self.assembly.start)])
-        return own, logs
+        block_theta, logs = np.split(theta, [len(self.assembly.start)])
+        return block_theta, logs
 
     def inner_likelihood(self, k: int) -> Likelihood:
         """The likelihood at a node, of observations in the units inside."""
@@ -151,20 +153,20 @@ class EffectsState:
 
     def node(self, k: int) -> Node:
         """The posterior at a node, from its sites."""
-        found = self._nodes.get(k)
-        if found is not None:
-            return found
-        own, _ = self.split(self.nodes.theta[k])
-        A, Q = self.A, self.assembly.precision(own)[0]
+        node = self._nodes.get(k)
+        if node is not None:
+            return node
+        block_theta, _ = self.split(self.nodes.theta[k])
+        A, Q = self.A, self.assembly.precision(block_theta)[0]
         if self._pattern is None:
             self._pattern = Pattern(A, Q, operations=_ANY)
-        constraint, log_det = self.assembly.constraint, self.assembly.log_det(own)[0]
+        constraint, log_det = self.assembly.constraint, self.assembly.log_det(block_theta)[0]
         sites = Sites(*self.sites[k])
-        found = Node(self._pattern, A, Q, self.offset, constraint, log_det, sites)
+        node = Node(self._pattern, A, Q, self.offset, constraint, log_det, sites)
         # Factors of a few nodes only: of many rows each is large.
         if len(self._nodes) * self._pattern.symbolic.size < 2e7:
-            self._nodes[k] = found
-        return found
+            self._nodes[k] = node
+        return node
 
     def _mixed(self, ask: Any) -> Mixture:
         pairs = [ask(k) for k in range(self.count)]
@@ -199,17 +201,19 @@ class EffectsState:
 
         The intercept has the centre of y.
         """
-        own = self.assembly.blocks[block]
-        if not (isinstance(own, FixedBlock) and own.intercept):
+        fixed = self.assembly.blocks[block]
+        if not (isinstance(fixed, FixedBlock) and fixed.intercept):
             return np.zeros(rows.shape[0])
         return self.family.centre * sparse.csr_array(rows)[:, [0]].toarray()[:, 0]
 
     def effects(self, block: int, rows: sparse.csr_array) -> Mixture:
         """Sums of one block's effects, in the units of y."""
         place = self.assembly.places[block]
-        own = sparse.coo_array(rows)
+        entries = sparse.coo_array(rows)
         shape = (rows.shape[0], self.assembly.size)
-        A = sparse.csr_array(sparse.coo_array((own.data, (own.row, own.col + place.start)), shape))
+        A = sparse.csr_array(
+            sparse.coo_array((entries.data, (entries.row, entries.col + place.start)), shape)
+        )
         mixture = self._mixed(lambda k: self.node(k).predict(A))
         return self._outside(mixture, self.shifts(block, rows))
 
@@ -230,14 +234,14 @@ class EffectsState:
 
 def _sites_of_rows(one: ObjectiveValue) -> NDArray[np.int32] | None:
     """Number of the site of every row: equal rows share one. None where none do."""
-    seen = solution_of(one.posterior).seen
-    own = seen.collapsed.rows.site
-    if seen.collapsed.rows.first.size == own.size:
+    problem = solution_of(one.posterior).seen
+    site = problem.collapsed.rows.site
+    if problem.collapsed.rows.first.size == site.size:
         return None
     # Rows that see nothing have no site.
-    found = own.size + np.arange(seen.n)
-    found[slice(None) if seen.kept is None else seen.kept] = own
-    return np.asarray(found, dtype=np.int32)
+    sites = site.size + np.arange(problem.n)
+    sites[slice(None) if problem.kept is None else problem.kept] = site
+    return np.asarray(sites, dtype=np.int32)
 
 
 class Node:

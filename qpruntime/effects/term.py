@@ -135,7 +135,7 @@ class EffectBlock(ABC):
 
     def slopes(self, theta: Array) -> list[sparse.csc_array]:
         """Derivatives of the precision by theta, on the pattern."""
-        return [self.pattern.matrix(one) for one in self.entries(theta)[1]]
+        return [self.pattern.matrix(slope) for slope in self.entries(theta)[1]]
 
 
 # --- Sparsity patterns of precisions -------------------------------------------------------------
@@ -162,10 +162,10 @@ class BlockPattern:
 
     def __init__(self, rows: ArrayLike, columns: ArrayLike, size: int) -> None:
         r, c = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
-        found, self.place = np.unique(c * size + r, return_inverse=True)
+        keys, self.place = np.unique(c * size + r, return_inverse=True)
         self.size = int(size)
-        self.indices = (found % size).astype(np.int32)
-        per_column = np.bincount(found // size, minlength=size)
+        self.indices = (keys % size).astype(np.int32)
+        per_column = np.bincount(keys // size, minlength=size)
         self.indptr = np.concatenate([[0], np.cumsum(per_column)]).astype(np.int32)
 
     @property
@@ -180,10 +180,10 @@ class BlockPattern:
 
     def of(self, matrix: sparse.sparray | sparse.spmatrix) -> Array:
         """Entries of a matrix that has none outside the pattern."""
-        own = sparse.coo_array(matrix)
-        keys = own.col.astype(np.int64) * self.size + own.row
+        entries = sparse.coo_array(matrix)
+        keys = entries.col.astype(np.int64) * self.size + entries.row
         places = np.searchsorted(self.keys, keys)
-        return np.bincount(places, own.data, self.count).astype(float, copy=False)
+        return np.bincount(places, entries.data, self.count).astype(float, copy=False)
 
     @property
     def keys(self) -> NDArray[np.int64]:
@@ -197,11 +197,11 @@ class BlockPattern:
 
     def matrix(self, entries: Array) -> sparse.csc_array:
         """The matrix of these entries; zeros among them stay."""
-        found = sparse.csc_array(
+        matrix = sparse.csc_array(
             (entries, self.indices, self.indptr), shape=(self.size, self.size), copy=False
         )
-        found.has_sorted_indices = True
-        return found
+        matrix.has_sorted_indices = True
+        return matrix
 
 
 def diagonal_pattern(size: int) -> BlockPattern:
@@ -211,12 +211,12 @@ def diagonal_pattern(size: int) -> BlockPattern:
 
 def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
     """The pattern of the matrix with these on its diagonal; its entries are theirs, in order."""
-    starts = np.cumsum([0] + [one.size for one in patterns])
+    starts = np.cumsum([0] + [pattern.size for pattern in patterns])
     pairs = zip(patterns, starts, strict=False)
     rows, columns = [], []
-    for one, start in pairs:
-        rows.append(one.indices + start)
-        columns.append(one.columns + start)
+    for pattern, start in pairs:
+        rows.append(pattern.indices + start)
+        columns.append(pattern.columns + start)
     return BlockPattern(np.concatenate(rows), np.concatenate(columns), int(starts[-1]))
 
 
@@ -232,12 +232,12 @@ def _factor(theta: Array, d: int) -> Array:
     L = np.zeros((d, d), dtype=theta.dtype)
     k = 0
     for i in range(d):
-        left = theta.dtype.type(1.0)
+        remaining = theta.dtype.type(1.0)
         for j in range(i):
-            L[i, j] = partial[k] * np.sqrt(left)
-            left = left * (1.0 - partial[k] ** 2)
+            L[i, j] = partial[k] * np.sqrt(remaining)
+            remaining = remaining * (1.0 - partial[k] ** 2)
             k += 1
-        L[i, i] = np.sqrt(left)
+        L[i, i] = np.sqrt(remaining)
     return std[:, None] * L
 
 

@@ -76,15 +76,15 @@ def share(pieces: Sequence[Piece]) -> None:
     A thread that has not found a core when the last piece is begun is not waited for.
     """
     others = min(hands(), len(pieces)) - 1
-    left = iter(pieces)
+    remaining = iter(pieces)
 
     def work() -> None:
         try:
-            for function, arguments in left:
+            for function, arguments in remaining:
                 function(*arguments)
         finally:
             # After an error or an interrupt nothing further is begun.
-            for _ in left:
+            for _ in remaining:
                 pass
 
     if others < 1:
@@ -92,16 +92,16 @@ def share(pieces: Sequence[Piece]) -> None:
         return
     begun: list[Future[None]] = [Future() for _ in range(others)]
     try:
-        for one in begun:
-            _pool().submit(_run, one, work)
+        for future in begun:
+            _pool().submit(_run, future, work)
     except RuntimeError:
         pass  # no thread can be started, at the end of Python or of a limit: there is this one
     try:
         work()
     finally:
         # Nobody writes into what the caller holds once this has returned or raised.
-        running = [one for one in begun if not one.cancel()]
-        errors = [error for one in running if (error := one.exception()) is not None]
+        running = [future for future in begun if not future.cancel()]
+        errors = [error for future in running if (error := future.exception()) is not None]
     if errors:
         raise errors[0]
 
@@ -151,8 +151,8 @@ _held: dict[str, tuple[Any, list[_Level]]] = {}
 
 def cores() -> int:
     """Cores that this process may use, by its affinity and the quota of its control group."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, int(min(there or 1, _quota())))
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, int(min(available or 1, _quota())))
 
 
 @cache
@@ -163,9 +163,9 @@ def _quota() -> float:
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> list[Any]:
     """Find the libraries that are loaded, which takes milliseconds, once for so many modules."""
-    found = ThreadpoolController().lib_controllers
-    own = [library for library in found if library.user_api == "blas"]
-    return [library for library in own if library.get_num_threads() is not None]
+    libraries = ThreadpoolController().lib_controllers
+    blas = [library for library in libraries if library.user_api == "blas"]
+    return [library for library in blas if library.get_num_threads() is not None]
 
 
 def blas_threads(n: int, callers: int = 1) -> BlasThreads:
@@ -271,11 +271,11 @@ def _apply() -> None:
             levels.pop()  # what somebody else had set is taken back
         if now != levels[-1].last:
             levels.append(_Level(now, now))
-        own = levels[-1].own
-        wanted = min(own, least)
+        limit = levels[-1].own
+        wanted = min(limit, least)
         if wanted != now:
             _set(library, wanted)
-        levels[-1] = _Level(own, wanted)
+        levels[-1] = _Level(limit, wanted)
 
 
 def _set(library: Any, threads: int) -> None:
@@ -299,8 +299,8 @@ def _forget_other_threads() -> None:
     """Drop the limits of other threads in a new process, which has but the thread that forked."""
     global _lock
     _lock = threading.Lock()
-    own = threading.get_ident()
-    for key in [key for key, (_, ident) in _in_force.items() if ident != own]:
+    current = threading.get_ident()
+    for key in [key for key, (_, ident) in _in_force.items() if ident != current]:
         del _in_force[key]
     _apply()
     if not _in_force:

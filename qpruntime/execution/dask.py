@@ -131,10 +131,10 @@ class Cluster(Executor):
 
     def _own(self) -> dict[str, str]:
         with one_blas_thread():
-            found = provenance(self.packages)
+            versions = provenance(self.packages)
         if not self.same_rounding:
-            found = {name: found[name] for name in found if name != "rounding"}
-        return found
+            versions = {name: versions[name] for name in versions if name != "rounding"}
+        return versions
 
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
         fresh = (ClusterTask(number, call) for number, call in enumerate(calls))
@@ -234,8 +234,8 @@ class Cluster(Executor):
     def _threads(self) -> int:
         """Ask how many threads the workers have."""
         client = self._connected()
-        found = client.sync(client.scheduler.ncores, callback_timeout=self.timeout)
-        count: int = sum(found.values())
+        cores = client.sync(client.scheduler.ncores, callback_timeout=self.timeout)
+        count: int = sum(cores.values())
         self._alone = None if count else self._alone or time.monotonic()
         return count
 
@@ -263,9 +263,9 @@ class Cluster(Executor):
         with suppress(*GONE):
             for path in self.modules:
                 client.upload_file(path)
-            there = client.sync(client.scheduler.ncores, callback_timeout=self.timeout)
-            asked = [(name, module) for name in there for module in (__name__, *self.packages)]
-            for name, module in asked:
+            workers = client.sync(client.scheduler.ncores, callback_timeout=self.timeout)
+            modules = [(name, module) for name in workers for module in (__name__, *self.packages)]
+            for name, module in modules:
                 loaded = client.submit(import_module, module, workers=[name], pure=False)
                 error = loaded.exception(timeout=self.timeout)
                 if error is not None:
@@ -325,17 +325,17 @@ def connect(address: str, timeout: float) -> Client:
 
     threading.Thread(target=attempt, daemon=True).start()
     try:
-        found = made.get(timeout=timeout + TICK)
+        client = made.get(timeout=timeout + TICK)
     except Empty:
-        found = TimeoutError("frozen")
-    if isinstance(found, ValueError):
-        raise InputError(f"scheduler {address}: {found}") from found
-    if isinstance(found, BaseException):
+        client = TimeoutError("frozen")
+    if isinstance(client, ValueError):
+        raise InputError(f"scheduler {address}: {client}") from client
+    if isinstance(client, BaseException):
         raise ExecutorError(
             f"no scheduler answers at {address} within {timeout:g} s; is the address right, does "
             "`dask scheduler` run there, and is its port open?"
-        ) from found
-    return found
+        ) from client
+    return client
 
 
 class ClusterArguments:
@@ -355,14 +355,14 @@ class ClusterArguments:
         """
         if item.owner is not self._owner:
             self._owner, self._parts = item.owner, {}
-        found = self._parts.get(item.number)
-        if found is None:
+        future = self._parts.get(item.number)
+        if future is None:
             self._count += 1
             sent = cloudpickle.dumps(item.make(item.number))
             key = f"{self._name}-part-{self._count}"
-            found = self._client.submit(keep, sent, key=key, pure=False)
-            self._parts[item.number] = found
-        return found
+            future = self._client.submit(keep, sent, key=key, pure=False)
+            self._parts[item.number] = future
+        return future
 
 
 class Flight:

@@ -67,12 +67,12 @@ def threads_of(n_jobs: int | None) -> int | None:
     """Return how many threads users ask for, counted from all where negative, as joblib has it."""
     if n_jobs is None:
         return None
-    found = whole(n_jobs, "n_jobs", -MOST_THREADS)
-    if found == 0 or found > MOST_THREADS:
+    threads = whole(n_jobs, "n_jobs", -MOST_THREADS)
+    if threads == 0 or threads > MOST_THREADS:
         raise InputError(
-            f"n_jobs must be None or a number of threads, at most {MOST_THREADS}, got {found}"
+            f"n_jobs must be None or a number of threads, at most {MOST_THREADS}, got {threads}"
         )
-    return found if found > 0 else max(1, thread_count(None) + 1 + found)
+    return threads if threads > 0 else max(1, thread_count(None) + 1 + threads)
 
 
 def thread_count(workers: int | None) -> int:

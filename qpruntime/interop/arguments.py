@@ -69,7 +69,7 @@ def checked(
         Unless all are finite numbers that broadcast, widths and powers positive, and y are
         observations of the likelihood.
     """
-    own, numbers = likelihood.observing(y)
+    observed_likelihood, numbers = likelihood.observing(y)
     arrays = broadcast(
         mu=real(mu, "mu"), sigma=real(sigma, "sigma"), y=numbers, power=real(power, "power")
     )
@@ -86,7 +86,7 @@ def checked(
         )
     if absorbed and is_own(likelihood):
         labels, w = to_power(likelihood.name, labels, w)
-    return KernelArguments(own, m, s, labels, w, arrays[0].shape)
+    return KernelArguments(observed_likelihood, m, s, labels, w, arrays[0].shape)
 
 
 def refuse_overflow(

@@ -109,8 +109,8 @@ class PortableFunctions:
         return self._given(self._form.expected, mu, sigma, y, derivatives)
 
     def _moments(self, mu: Any, sigma: Any, y: Any) -> Moments:
-        found = self._form.sums(mu, sigma, y)
-        return Moments(found.mean, self._ops.sqrt(found.variance))
+        sums = self._form.sums(mu, sigma, y)
+        return Moments(sums.mean, self._ops.sqrt(sums.variance))
 
     def _star(self, mu: Any, sigma: Any, y: Any) -> Any:
         assert self._spline is not None

@@ -82,9 +82,11 @@ class Poisson(Form):
 
     def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
         ops, few = self.ops, y <= _RECURSION
-        some = ops.where(few, y, 0.0 * y)
+        small_count = ops.where(few, y, 0.0 * y)
         many = ops.where(few, 0.0 * y + _RECURSION, y)
-        pairs = zip(by_recursion(ops, mu, sigma, some), by_sum(ops, mu, sigma, many), strict=True)
+        pairs = zip(
+            by_recursion(ops, mu, sigma, small_count), by_sum(ops, mu, sigma, many), strict=True
+        )
         return Sums(*(ops.where(few, a, b) for a, b in pairs))
 
     def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
@@ -112,12 +114,12 @@ class Poisson(Form):
         b2 = b * b
         w2 = b2 * (b2 + 8.0 * y)
         row = ops.minimum(ops.maximum(y - 1.0, 0.0), float(spline.rows - 1))
-        two = spline(row, 0.0 * row, ops.log(1.0 + ops.minimum(w2, _W2_STOP) * 0.0625))
-        two = ops.where(y > spline.rows, 0.0 * two + math.nan, two)
+        from_two_peaks = spline(row, 0.0 * row, ops.log(1.0 + ops.minimum(w2, _W2_STOP) * 0.0625))
+        from_two_peaks = ops.where(y > spline.rows, 0.0 * from_two_peaks + math.nan, from_two_peaks)
         single = w2 > _W2_STOP
         b2 = ops.where(single, b2, 1e4 + 0.0 * b2)
-        one = one_peak(ops, 2.0 * ops.maximum(y, 1.0), ops.sqrt(b2))
-        return ops.where(y == 0.0, 1.0 + 0.0 * mu, ops.where(single, one, two))
+        from_one_peak = one_peak(ops, 2.0 * ops.maximum(y, 1.0), ops.sqrt(b2))
+        return ops.where(y == 0.0, 1.0 + 0.0 * mu, ops.where(single, from_one_peak, from_two_peaks))
 
 
 def by_recursion(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
@@ -127,13 +129,15 @@ def by_recursion(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
     log_z = -0.5 * ops.log1p(2.0 * sigma * sigma) - mu * centre
     t, before, p = 1.0 + 0.0 * mu, 1.0 + 0.0 * mu, 1.0 + 0.0 * mu
     for j in range(_RECURSION):
-        own = j < y
+        included = j < y
         factor = (centre * centre * t + (2 * j + 1) * s2) / (j + 1)
-        log_z = log_z + ops.where(own, ops.log(ops.where(own, factor, 1.0 + 0.0 * mu)), 0.0 * mu)
-        p = ops.where(own, x * t + (2 * j + 1), p)
+        log_z = log_z + ops.where(
+            included, ops.log(ops.where(included, factor, 1.0 + 0.0 * mu)), 0.0 * mu
+        )
+        p = ops.where(included, x * t + (2 * j + 1), p)
         before, t = (
-            ops.where(own, t, before),
-            ops.where(own, 1.0 + (2 * j + 2) * t / p, t),
+            ops.where(included, t, before),
+            ops.where(included, 1.0 + (2 * j + 2) * t / p, t),
         )
     excess = 2.0 * y * ((2.0 * y - 1.0) * t - 2.0 * y * before) / p
     return Sums(log_z, centre * t, s2 * (1.0 + excess))
@@ -251,8 +255,8 @@ class NegativeBinomial(_Bent):
     def shape(self, y: Any) -> Bend:
         ops, r = self.ops, self.parameters["dispersion"]
         n, few, log_r = y + r, y <= r, math.log(r)
-        log_n, some = ops.log(n), ops.maximum(y, 1.0)
-        log_y = ops.log(some)
+        log_n, positive_y = ops.log(n), ops.maximum(y, 1.0)
+        log_y = ops.log(positive_y)
         peak = (
             log_peak(self.ops, y)
             + log_peak(self.ops, 0.0 * y + r)
@@ -316,13 +320,13 @@ class Step(Form):
         ops = self.ops
         sign = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
         alpha, size = sign * mu / sigma, ops.abs(y)
-        right, left = self.normal.log_ndtr(alpha), self.normal.log_ndtr(-alpha) - size
-        top = ops.maximum(right, left)
-        log_z = top + ops.log(ops.exp(right - top) + ops.exp(left - top))
+        log_right, log_left = self.normal.log_ndtr(alpha), self.normal.log_ndtr(-alpha) - size
+        top = ops.maximum(log_right, log_left)
+        log_z = top + ops.log(ops.exp(log_right - top) + ops.exp(log_left - top))
         # Where most of the mass is right, from 1 less what is lost: log Z may be tiny.
         lost = -ops.expm1(-size) * ops.exp(self.normal.log_ndtr(-alpha))
         log_z = ops.where(lost < 0.5, ops.log1p(-ops.minimum(lost, 0.5)), log_z)
-        p, q = ops.exp(right - log_z), ops.exp(left - log_z)
+        p, q = ops.exp(log_right - log_z), ops.exp(log_left - log_z)
         up, down = self.normal.s(alpha), self.normal.s(-alpha)
         rho = -ops.expm1(-size) * p * self.normal.r(alpha)
         mean = ops.where(rho < 0.5, mu + sign * sigma * rho, sign * sigma * (p * up - q * down))
@@ -346,15 +350,19 @@ class Laplace(Form):
         ops, normal, scale = self.ops, self.normal, self.parameters["scale"]
         a, d = sigma / scale, (mu - y) / sigma
         above, below = d - a, -d - a
-        left, right = self._side(below, a, d), self._side(above, a, -d)
-        top = ops.maximum(left, right)
-        total = ops.exp(right - top) + ops.exp(left - top)
-        share, other = ops.exp(right - top) / total, ops.exp(left - top) / total
+        log_left, log_right = self._side(below, a, d), self._side(above, a, -d)
+        top = ops.maximum(log_left, log_right)
+        total = ops.exp(log_right - top) + ops.exp(log_left - top)
+        share, other_share = ops.exp(log_right - top) / total, ops.exp(log_left - top) / total
         log_z = top + ops.log(total) - math.log(2.0 * scale)
         up, down = normal.s(above), normal.s(below)
-        v = share * normal.v(above) + other * normal.v(below) + share * other * (up + down) ** 2
-        far_above, far_below = (other == 0.0) & (above > 0.0), (share == 0.0) & (below > 0.0)
-        mean = y + sigma * (share * up - other * down)
+        v = (
+            share * normal.v(above)
+            + other_share * normal.v(below)
+            + share * other_share * (up + down) ** 2
+        )
+        far_above, far_below = (other_share == 0.0) & (above > 0.0), (share == 0.0) & (below > 0.0)
+        mean = y + sigma * (share * up - other_share * down)
         mean = ops.where(far_above, mu + sigma * (normal.r(above) - a), mean)
         mean = ops.where(far_below, mu - sigma * (normal.r(below) - a), mean)
         return Sums(log_z, mean, sigma * sigma * v)
@@ -369,13 +377,13 @@ class Laplace(Form):
 
 class StudentT(Form):
     def _constants(self) -> tuple[float, float]:
-        own = likelihoods.get("student-t", **self.parameters)
-        return float(own.theta[2]), float(own.theta[3])
+        registered = likelihoods.get("student-t", **self.parameters)
+        return float(registered.theta[2]), float(registered.theta[3])
 
     def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
         nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
-        found = t_sums(self.ops, mu, sigma, y, nu, scale)
-        return found._replace(log_z=found.log_z + self._constants()[1])
+        t_moments = t_sums(self.ops, mu, sigma, y, nu, scale)
+        return t_moments._replace(log_z=t_moments.log_z + self._constants()[1])
 
     def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
         nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
@@ -390,11 +398,13 @@ def _weights(t: Any) -> tuple[Any, ...]:
     """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
     s = 1.0 - t
     t2, s2 = t * t, s * s
-    left = 26.0 + t * (-50.0 + t * (20.0 + t * (20.0 + t * (-20.0 + 5.0 * t))))
+    left_weight = 26.0 + t * (-50.0 + t * (20.0 + t * (20.0 + t * (-20.0 + 5.0 * t))))
     right = 26.0 + s * (-50.0 + s * (20.0 + s * (20.0 + s * (-20.0 + 5.0 * s))))
     middle = 66.0 + t2 * (-60.0 + t2 * (30.0 - 10.0 * t))
-    other = 66.0 + s2 * (-60.0 + s2 * (30.0 - 10.0 * s))
-    return tuple(w / 120.0 for w in (s2 * s2 * s, left, middle, other, right, t2 * t2 * t))
+    centre_weight = 66.0 + s2 * (-60.0 + s2 * (30.0 - 10.0 * s))
+    return tuple(
+        w / 120.0 for w in (s2 * s2 * s, left_weight, middle, centre_weight, right, t2 * t2 * t)
+    )
 
 
 class Spline:
@@ -444,9 +454,9 @@ _MIXTURE_NODES, _CUT = 400, 42.0
 def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Sums:
     """Log Z, without the constant of the mixture, mean and variance."""
     s2, sigma2, d = scale * scale, sigma * sigma, y - mu
-    held = ops.held(ops.abs(d) / scale)
+    scaled_gap = ops.held(ops.abs(d) / scale)
     # Log weights rise with u below `low` and fall above `high`.
-    low, high = -ops.log1p(held / nu * held), ops.log1p(1.0 / nu)
+    low, high = -ops.log1p(scaled_gap / nu * scaled_gap), ops.log1p(1.0 / nu)
     low = low - _CUT * 2.0 / (nu + 1.0) - ops.held(ops.log1p(sigma2 / s2)) / (nu + 1.0)
     high = high + ops.log1p(2.0 * _CUT / nu)
     unit = ops.constant(np.linspace(0.0, 1.0, _MIXTURE_NODES), mu)
@@ -459,12 +469,14 @@ def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) ->
     mass = ops.exp(e - _last(best))
     total = ops.total(mass)
     p = mass / _last(total)
-    own, other = _last(sigma2) / spread, _last(s2) / up / spread
-    share, rest = ops.total(p * own), ops.total(p * other)
+    prior_share, data_share = _last(sigma2) / spread, _last(s2) / up / spread
+    share, complement = ops.total(p * prior_share), ops.total(p * data_share)
     log_z = best + ops.log(total * (high - low) / (_MIXTURE_NODES - 1)) - HALF_LOG_2PI
-    mean = ops.where(share < rest, mu + d * share, y - d * rest)
-    small = ops.where(_last(share < rest), own - _last(share), other - _last(rest))
-    return Sums(log_z, mean, sigma2 * rest + d * d * ops.total(p * small * small))
+    mean = ops.where(share < complement, mu + d * share, y - d * complement)
+    small = ops.where(
+        _last(share < complement), prior_share - _last(share), data_share - _last(complement)
+    )
+    return Sums(log_z, mean, sigma2 * complement + d * d * ops.total(p * small * small))
 
 
 def t_expected(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Any:
@@ -533,8 +545,8 @@ def _fall(ops: Operations, shape: Bend, d: Any) -> Any:
     # 0 times NaN is NaN. Without a bend k need not be below n.
     bends = inverse > 0.0
     part = ops.where(bends, k * ops.where(bends, inverse, 1.0 + 0.0 * inverse), 0.5 + 0.0 * a)
-    some = ops.where(bends, inverse, 1.0 + 0.0 * inverse)
-    bent = ops.where(d > large, ops.log(part) + d, ops.log1p(part * grown)) / some
+    safe_inverse = ops.where(bends, inverse, 1.0 + 0.0 * inverse)
+    bent = ops.where(d > large, ops.log(part) + d, ops.log1p(part * grown)) / safe_inverse
     return ops.where(bends, bent, k * grown)
 
 
@@ -553,15 +565,15 @@ def _fall_from(ops: Operations, shape: Bend, u: Any, d: Any) -> Any:
     """
     large = ops.exponent(d)
     rate, curvature = _slopes(ops, shape, u)
-    share, rest = rate * shape.inverse, curvature / rate
+    share, complement = rate * shape.inverse, curvature / rate
     up, down = ops.expm1(ops.minimum(d, large)), ops.expm1(ops.minimum(-d, large))
-    left = ops.log1p(ops.minimum(share, 0.5) * up)
-    left = ops.where(d > large, ops.log(ops.maximum(share, math.exp(-large))) + d, left)
-    right = d + ops.log1p(ops.minimum(rest, 0.5) * down)
-    right = ops.where(-d > large, ops.log(ops.maximum(rest, math.exp(-large))), right)
+    log_left = ops.log1p(ops.minimum(share, 0.5) * up)
+    log_left = ops.where(d > large, ops.log(ops.maximum(share, math.exp(-large))) + d, log_left)
+    log_right = d + ops.log1p(ops.minimum(complement, 0.5) * down)
+    log_right = ops.where(-d > large, ops.log(ops.maximum(complement, math.exp(-large))), log_right)
     bends = shape.inverse > 0.0
-    some = ops.where(bends, shape.inverse, 1.0 + 0.0 * shape.inverse)
-    return ops.where(bends, ops.where(share <= 0.5, left, right) / some, rate * up)
+    safe_inverse = ops.where(bends, shape.inverse, 1.0 + 0.0 * shape.inverse)
+    return ops.where(bends, ops.where(share <= 0.5, log_left, log_right) / safe_inverse, rate * up)
 
 
 def _peak(ops: Operations, shape: Bend, m: Any, sigma: Any) -> tuple[Any, Any]:
@@ -586,15 +598,15 @@ def _two_sides(
 ) -> tuple[Any, Any]:
     """Mean, from the bend, and standard deviation for a density of two straight sides."""
     finite = shape.inverse > 0.0
-    some = ops.where(finite, shape.inverse, 1.0 + 0.0 * m)
+    safe_inverse = ops.where(finite, shape.inverse, 1.0 + 0.0 * m)
     z = (bend - m) / sigma
-    left, right = z - shape.a * sigma, (shape.a - 1.0 / some) * sigma - z
-    r, other = normal.r(left), normal.r(right)
-    share = ops.where(finite, r / ops.maximum(r + other, 1e-30), 0.0 * r)
-    gap = normal.s(left) + normal.s(right)
-    v = normal.v(left)
-    variance = v + share * (normal.v(right) - v) + share * (1.0 - share) * gap * gap
-    return sigma * (share * gap - normal.s(left)), sigma * ops.sqrt(ops.maximum(variance, 1e-30))
+    z_left, z_right = z - shape.a * sigma, (shape.a - 1.0 / safe_inverse) * sigma - z
+    r_left, r_right = normal.r(z_left), normal.r(z_right)
+    share = ops.where(finite, r_left / ops.maximum(r_left + r_right, 1e-30), 0.0 * r_left)
+    gap = normal.s(z_left) + normal.s(z_right)
+    v = normal.v(z_left)
+    variance = v + share * (normal.v(z_right) - v) + share * (1.0 - share) * gap * gap
+    return sigma * (share * gap - normal.s(z_left)), sigma * ops.sqrt(ops.maximum(variance, 1e-30))
 
 
 def _window(
@@ -642,17 +654,17 @@ def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Any, sigma: Any)
 
 def bend_expected(ops: Operations, shape: Bend, mu: Any, sigma: Any) -> Any:
     """E log p under N(mu, sigma^2)."""
-    one, zero = 1.0 + 0.0 * mu, 0.0 * mu
+    unit, zero = 1.0 + 0.0 * mu, 0.0 * mu
     peaked, finite = shape.a > 0.0, shape.inverse > 0.0
     mean = shape.sign * mu - ops.where(peaked, shape.top, -shape.offset)
     # e^d grows without a bend: closed.
-    factor = ops.where(peaked, shape.a, one)
+    factor = ops.where(peaked, shape.a, unit)
     grown = ops.exp(ops.where(finite, zero, mean + 0.5 * sigma * sigma))
-    closed = factor * (grown - ops.where(peaked, one, zero))
-    some = ops.where(finite, shape.inverse, 0.5 / factor)
-    own = Bend(*(_last(x) for x in shape))._replace(inverse=_last(some))
-    bend = -ops.log(factor * some)
-    bent = normal_expected(ops, lambda d: _fall(ops, own, d), mean, sigma, bend)
+    closed = factor * (grown - ops.where(peaked, unit, zero))
+    safe_inverse = ops.where(finite, shape.inverse, 0.5 / factor)
+    row_shape = Bend(*(_last(x) for x in shape))._replace(inverse=_last(safe_inverse))
+    bend = -ops.log(factor * safe_inverse)
+    bent = normal_expected(ops, lambda d: _fall(ops, row_shape, d), mean, sigma, bend)
     return shape.peak + shape.a * mean - ops.where(finite, bent, closed)
 
 

@@ -185,8 +185,8 @@ class Normal:
     def _log_ndtr(self, z: Any) -> Any:
         ops = self._ops
         above = ops.log1p(-0.5 * ops.erfc(ops.maximum(z, 0.0) * SQRT1_2))
-        left = ops.minimum(z, 0.0)
-        below = ops.log(0.5 * self.erfcx(-left * SQRT1_2)) - 0.5 * left * left
+        negative_z = ops.minimum(z, 0.0)
+        below = ops.log(0.5 * self.erfcx(-negative_z * SQRT1_2)) - 0.5 * negative_z * negative_z
         return ops.where(z > 0.0, above, below)
 
     def _series(self, z: Any) -> tuple[Any, Any, Any, Any]:

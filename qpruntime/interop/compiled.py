@@ -166,11 +166,11 @@ def _expected(projector: Projector) -> Callable[..., Any]:
     landmark = (likelihood.landmarks or ABSENT_LANDMARK).handle
 
     def integrated(mu: float, sigma: float, y: float) -> float:
-        found = np.empty(3)
+        values = np.empty(3)
         status = integrate_expected(
-            split, landmark, float(mu), float(sigma), float(y), theta, found
+            split, landmark, float(mu), float(sigma), float(y), theta, values
         )
-        return found[0] if status == OK else math.nan
+        return values[0] if status == OK else math.nan
 
     return _jitted(integrated)
 

@@ -132,8 +132,8 @@ def _fill(
     for j in range(N):
         x = 0.5 * (a + b) + 0.5 * (b - a) * NODES[j]
         f = mean + std * x
-        rest, curvature = call_split(split, f, y, theta)
-        e = rest - 0.5 * curvature * f * f
+        remainder, curvature = call_split(split, f, y, theta)
+        e = remainder - 0.5 * curvature * f * f
         if math.isnan(e):
             return NOT_A_NUMBER
         q[j] = (e - base) * INV_SQRT_2PI * math.exp(-0.5 * x * x)
@@ -145,8 +145,8 @@ def integrate_expected(
     split: int, landmark: int, mean: float, std: float, y: float, theta: Array, out: Array
 ) -> int:
     """Fill `out` with (E log p, its derivatives by mean and by standard deviation)."""
-    rest, curvature = call_split(split, mean, y, theta)
-    base = rest - 0.5 * curvature * mean * mean
+    remainder, curvature = call_split(split, mean, y, theta)
+    base = remainder - 0.5 * curvature * mean * mean
     if not abs(base) < math.inf:
         base = 0.0
     edges = np.empty(_FIRST + 1 + _MARKS)
@@ -360,16 +360,16 @@ def slope_sums(
                 whole += p[i, j]
                 mean += p[i, j] * g[i, j]
     mean /= whole
-    one, two, three = 0.0, 0.0, 0.0
+    first_sum, second_sum, third_sum = 0.0, 0.0, 0.0
     for i in range(d.shape[0]):
         for j in range(N):
             if p[i, j] > 0.0:
                 c = d[i, j] - shift
                 part = p[i, j] * (g[i, j] - mean) * c
-                one += part
-                two += part * c
-                three += part * c * c
-    return mean, one / whole, two / whole, three / whole
+                first_sum += part
+                second_sum += part * c
+                third_sum += part * c * c
+    return mean, first_sum / whole, second_sum / whole, third_sum / whole
 
 
 @kernel
@@ -397,10 +397,10 @@ def derive(
     partial integration gives k3 = sigma^2 E c^2 (g - E g), likewise k4: nothing cancels then.
     `origin` is what observations are measured from, `mu` the mean less that.
     """
-    status, anchor, log_mass, found, _ = quantile_nodes(raised, mu, sigma, marks, 4.0, _DEGREE)
+    status, anchor, log_mass, nodes, _ = quantile_nodes(raised, mu, sigma, marks, 4.0, _DEGREE)
     if status != OK:
         return status
-    d, w, p, z = found
+    d, w, p, z = nodes
     whole, shift, star = 0.0, 0.0, 0.0
     for i in range(d.shape[0]):
         for j in range(N):
@@ -436,7 +436,7 @@ def derive(
     if moved and abs(anchor.rest) > _ROUNDED:
         return EXHAUSTED
     if not moved:
-        first, second, k3, k4 = slope_sums(raised, slope, anchor, found, shift)
+        first, second, k3, k4 = slope_sums(raised, slope, anchor, nodes, shift)
         second /= s2
         k3 *= s2
         k4 = s2 * (k4 - 3.0 * v * s2 * second)

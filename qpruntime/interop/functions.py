@@ -139,26 +139,26 @@ class LikelihoodFunctions:
         (-0.69314718056, 0.564189583548)
         """
         if not flag(derivatives, "derivatives"):
-            given = checked(self.likelihood, mu, sigma, y, power)
-            log_z = self._projected(self._ep, given).log_z
-            refuse_overflow(given, log_z.reshape(-1))
+            inputs = checked(self.likelihood, mu, sigma, y, power)
+            log_z = self._projected(self._ep, inputs).log_z
+            refuse_overflow(inputs, log_z.reshape(-1))
             return log_z
-        given = self._checked(mu, sigma, y, power)
-        found = np.empty((given.mu.size, 3))
+        inputs = self._checked(mu, sigma, y, power)
+        values = np.empty((inputs.mu.size, 3))
         closed = CLOSED_SLOPES.get(self.likelihood.name) if is_own(self.likelihood) else None
-        if closed is not None and (given.power == 1.0).all():
-            cavities = given.mu, given.sigma
-            closed_many(closed.handle, given.likelihood.theta, cavities, given.y, found)
-            refuse_overflow(given, found[:, 0], found[:, 1:])
-            return three(given, found)
-        exact = self._projected(self._ep, given)
-        found[:, 0] = exact.log_z.reshape(-1)
+        if closed is not None and (inputs.power == 1.0).all():
+            cavities = inputs.mu, inputs.sigma
+            closed_many(closed.handle, inputs.likelihood.theta, cavities, inputs.y, values)
+            refuse_overflow(inputs, values[:, 0], values[:, 1:])
+            return three(inputs, values)
+        exact = self._projected(self._ep, inputs)
+        values[:, 0] = exact.log_z.reshape(-1)
         mean, std = exact.mean.reshape(-1), exact.std.reshape(-1)
-        found[:, 1:], kept = from_moments(given, mean, std)
+        values[:, 1:], kept = from_moments(inputs, mean, std)
         if not kept.all():
-            found[~kept, 1:] = self._bands(given.where(~kept))[:, 1:3]
-        refuse_overflow(given, found[:, 0], found[:, 1:])
-        return three(given, found)
+            values[~kept, 1:] = self._bands(inputs.where(~kept))[:, 1:3]
+        refuse_overflow(inputs, values[:, 0], values[:, 1:])
+        return three(inputs, values)
 
     def log_predictive(
         self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
@@ -192,13 +192,13 @@ class LikelihoodFunctions:
         """
         wanted = flag(derivatives, "derivatives")
         check = self._checked if wanted else partial(checked, self.likelihood)
-        given = check(mu, sigma, y, power)
-        exact = self._projected(self._ep, given)
+        inputs = check(mu, sigma, y, power)
+        exact = self._projected(self._ep, inputs)
         value = Moments(exact.mean, exact.std)
         if not wanted:
             return value
-        found = self._bands(given).reshape(*given.shape, BANDS)
-        return Derivatives(value, *(Moments(found[..., 3 + k], found[..., 6 + k]) for k in (1, 2)))
+        bands = self._bands(inputs).reshape(*inputs.shape, BANDS)
+        return Derivatives(value, *(Moments(bands[..., 3 + k], bands[..., 6 + k]) for k in (1, 2)))
 
     def sigma_star(
         self,
@@ -225,13 +225,13 @@ class LikelihoodFunctions:
         """
         wanted = flag(derivatives, "derivatives")
         check = self._checked if wanted else partial(checked, self.likelihood)
-        given = check(mu, sigma, y, power)
-        self._qp.check_outcomes(given.y)
-        value = self._projected(self._qp.source, given, self.table).std
+        inputs = check(mu, sigma, y, power)
+        self._qp.check_outcomes(inputs.y)
+        value = self._projected(self._qp.source, inputs, self.table).std
         if not wanted:
             return value
-        found = self._bands(given).reshape(*given.shape, BANDS)
-        return Derivatives(value, found[..., 10], found[..., 11])
+        bands = self._bands(inputs).reshape(*inputs.shape, BANDS)
+        return Derivatives(value, bands[..., 10], bands[..., 11])
 
     def expected_log_prob(
         self,
@@ -256,25 +256,25 @@ class LikelihoodFunctions:
             As of `log_partition`.
         """
         flag(derivatives, "derivatives")
-        given = self._checked(mu, sigma, y, power, absorbed=False)
-        own = given.likelihood
-        own.split.reset()
+        inputs = self._checked(mu, sigma, y, power, absorbed=False)
+        likelihood = inputs.likelihood
+        likelihood.split.reset()
         expected = expected_of(self.likelihood)
-        found = np.empty((given.mu.size, 3))
+        values = np.empty((inputs.mu.size, 3))
         status, i = expected_many(
-            own.split.handle,
-            (own.landmarks or ABSENT_LANDMARK).handle,
-            own.theta,
+            likelihood.split.handle,
+            (likelihood.landmarks or ABSENT_LANDMARK).handle,
+            likelihood.theta,
             (expected or ABSENT_MOMENTS).handle,
             expected is not None,
-            (given.mu, given.sigma),
-            given.y,
-            found,
+            (inputs.mu, inputs.sigma),
+            inputs.y,
+            values,
         )
-        found *= given.power[:, None]
-        refuse(given, status, i)
-        refuse_overflow(given, found[:, 0], found[:, 1:] if derivatives else None)
-        result = three(given, found)
+        values *= inputs.power[:, None]
+        refuse(inputs, status, i)
+        refuse_overflow(inputs, values[:, 0], values[:, 1:] if derivatives else None)
+        result = three(inputs, values)
         return result if derivatives else result.value
 
     def kernel(self, name: str) -> Callable[..., Any]:
@@ -335,22 +335,22 @@ class LikelihoodFunctions:
 
     def _bands(self, given: KernelArguments) -> Array:
         """All that `qpruntime.interop.derivative_kernels.derive` finds, shape (N, BANDS)."""
-        own = given.likelihood
+        likelihood = given.likelihood
         slope = slope_of(self.likelihood)
-        found = np.empty((given.mu.size, BANDS))
+        bands = np.empty((given.mu.size, BANDS))
         status, i = derive_many(
-            plain(own.functions(powers=True)),
+            plain(likelihood.functions(powers=True)),
             slope.handle,
             slope is not NO_SLOPE,
-            own.moves,
+            likelihood.moves,
             given.power,
             (given.mu, given.sigma),
             given.y,
-            found,
+            bands,
         )
         refuse(given, status, i)
-        refuse_overflow(given, found[:, 6], found[:, 3:])
-        return found
+        refuse_overflow(given, bands[:, 6], bands[:, 3:])
+        return bands
 
 
 def from_moments(
@@ -360,10 +360,10 @@ def from_moments(
     gap, variance = mean - given.mu, given.sigma**2
     change = std**2 - variance + gap**2
     with np.errstate(over="ignore"):
-        found = np.stack([gap / variance, change / (variance * given.sigma)], axis=-1)
+        derivatives = np.stack([gap / variance, change / (variance * given.sigma)], axis=-1)
     places = np.maximum(np.abs(given.mu), np.abs(mean))
     kept = np.abs(gap) > np.maximum(_KEPT * std, _KEPT_MEAN * places)
-    return found, kept & (np.abs(change) > _KEPT * (std**2 + variance + gap**2))
+    return derivatives, kept & (np.abs(change) > _KEPT * (std**2 + variance + gap**2))
 
 
 def three(given: KernelArguments, found: Array) -> Derivatives:

@@ -35,11 +35,13 @@ class JAX(Operations):
     held = staticmethod(jax.lax.stop_gradient)
 
     def arrays(self, *values: Any) -> list[Any]:
-        found = [jnp.asarray(v) for v in values]
+        tensors = [jnp.asarray(v) for v in values]
         # Numbers of Python have JAX's own type, single or double, and arrays say theirs.
-        own = [a.dtype for a in found if jnp.issubdtype(a.dtype, jnp.floating) and not a.weak_type]
-        kind = jnp.result_type(*own, jnp.float32) if own else jnp.result_type(float)
-        return list(jnp.broadcast_arrays(*(a.astype(kind) for a in found)))
+        kinds = [
+            a.dtype for a in tensors if jnp.issubdtype(a.dtype, jnp.floating) and not a.weak_type
+        ]
+        kind = jnp.result_type(*kinds, jnp.float32) if kinds else jnp.result_type(float)
+        return list(jnp.broadcast_arrays(*(a.astype(kind) for a in tensors)))
 
     def constant(self, value: Any, like: Any) -> Any:
         return jnp.asarray(value, like.dtype)

@@ -306,9 +306,9 @@ class KernelParts:
 
     def __post_init__(self) -> None:
         if (self.radial is None) != (self.slope is None):
-            given, absent = ("radial", "slope") if self.slope is None else ("slope", "radial")
+            present, absent = ("radial", "slope") if self.slope is None else ("slope", "radial")
             raise InputError(
-                f"KernelParts has {given} and no {absent}: give both, k = f(r) and -f'(r)/r, "
+                f"KernelParts has {present} and no {absent}: give both, k = f(r) and -f'(r)/r, "
                 "or neither"
             )
         if self.shape is None and self.radial is not None:

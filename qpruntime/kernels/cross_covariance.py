@@ -179,18 +179,21 @@ def _squares(x: Array, z: Array, dtype: Any) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == np.float64:
             return squared_distances(x, z)
-        one = np.ones
-        left = np.column_stack([x, np.einsum("nd,nd->n", x, x), one(len(x))])
-        right = np.column_stack([-2.0 * z, one(len(z)), np.einsum("nd,nd->n", z, z)])
-        squares = left @ right.T
+        left_factor = np.column_stack([x, np.einsum("nd,nd->n", x, x), np.ones(len(x))])
+        right = np.column_stack([-2.0 * z, np.ones(len(z)), np.einsum("nd,nd->n", z, z)])
+        squares = left_factor @ right.T
         # Infinity less infinity: far, whichever way.
         return np.fmax(squares, 0.0, out=squares).astype(dtype)
 
 
 def _contract(node: Node, X: Array, Z: Array, H: Array) -> _Part:
     if isinstance(node, Added):
-        one, two = (_contract(each, X, Z, H) for each in (node.one, node.two))
-        return _Part(one.value + two.value, np.concatenate([one.theta, two.theta]), one.z + two.z)
+        first, second = (_contract(child, X, Z, H) for child in (node.one, node.two))
+        return _Part(
+            first.value + second.value,
+            np.concatenate([first.theta, second.theta]),
+            first.z + second.z,
+        )
     if isinstance(node, Multiplied):
         return _product(node, X, Z, H)
     if isinstance(node, Seen):
@@ -209,21 +212,25 @@ def _contract(node: Node, X: Array, Z: Array, H: Array) -> _Part:
 
 
 def _product(node: Multiplied, X: Array, Z: Array, H: Array) -> _Part:
-    level, rest = level_and_shape(node)
+    level, shape = level_and_shape(node)
     if level is not None:
-        part = _contract(rest, X, Z, H)
-        own = [level * part.value] if node.one.is_free else []
-        return _Part(level * part.value, np.concatenate([own, level * part.theta]), level * part.z)
-    one = _contract(node.one, X, Z, H * _values(node.two, X, Z, H.dtype))
-    two = _contract(node.two, X, Z, H * _values(node.one, X, Z, H.dtype))
-    return _Part(one.value, np.concatenate([one.theta, two.theta]), one.z + two.z)
+        part = _contract(shape, X, Z, H)
+        level_slope = [level * part.value] if node.one.is_free else []
+        return _Part(
+            level * part.value, np.concatenate([level_slope, level * part.theta]), level * part.z
+        )
+    first = _contract(node.one, X, Z, H * _values(node.two, X, Z, H.dtype))
+    second = _contract(node.two, X, Z, H * _values(node.one, X, Z, H.dtype))
+    return _Part(first.value, np.concatenate([first.theta, second.theta]), first.z + second.z)
 
 
 def _seen(node: Seen, X: Array, Z: Array, H: Array) -> _Part:
     part, width = _contract(node.inner, node.of(X), node.of(Z), H), len(node.kernel.columns)
     dz = np.zeros(Z.shape)
-    for k, own in zip(node.kernel.columns, np.broadcast_to(part.z, (len(Z), width)).T, strict=True):
-        dz[:, k] += own  # a column may be seen twice
+    for k, column_slope in zip(
+        node.kernel.columns, np.broadcast_to(part.z, (len(Z), width)).T, strict=True
+    ):
+        dz[:, k] += column_slope  # a column may be seen twice
     return part._replace(z=dz)
 
 
@@ -280,9 +287,9 @@ def _diagonal_slopes(node: Node, X: Array, rho: Array) -> list[float]:
     if isinstance(node, Added):
         return _diagonal_slopes(node.one, X, rho) + _diagonal_slopes(node.two, X, rho)
     if isinstance(node, Multiplied):
-        one, two = node.one.kernel.diag(X), node.two.kernel.diag(X)
-        first = _diagonal_slopes(node.one, X, rho * two)
-        return first + _diagonal_slopes(node.two, X, rho * one)
+        scale_first, scale_second = node.one.kernel.diag(X), node.two.kernel.diag(X)
+        first = _diagonal_slopes(node.one, X, rho * scale_second)
+        return first + _diagonal_slopes(node.two, X, rho * scale_first)
     if isinstance(node, Seen):
         return _diagonal_slopes(node.inner, node.of(X), rho)
     kernel, parts = node.kernel, node.parts

@@ -112,8 +112,8 @@ def table_kernel(
     if numbers:
         beliefs.append(length)
         bounds = length.low, length.high
-        own = RBF(length.start, bounds) if smooth else Matern(length.start, bounds, nu=nu)
-        shape = shape * On(own, list(numbers))
+        numeric = RBF(length.start, bounds) if smooth else Matern(length.start, bounds, nu=nu)
+        shape = shape * On(numeric, list(numbers))
     kernel = ConstantKernel(offset.start, offset[1:3])
     kernel = kernel + ConstantKernel(variance.start, variance[1:3]) * shape
     medians, deviations = (np.array([b[k] for b in beliefs]) for k in (3, 4))
@@ -132,8 +132,8 @@ def each_column(shape: Kernel, longer: float) -> Kernel | None:
     similar = clone(similar).set_params(dissimilarity=several)
     if isinstance(shape, Categories):
         return similar
-    own, columns = shape.k2.kernel, shape.k2.columns
-    low, high = own.length_scale_bounds
-    lengths = np.full(len(columns), own.length_scale)
-    own = clone(own).set_params(length_scale=lengths, length_scale_bounds=(low, longer * high))
-    return similar * On(own, columns)
+    base, columns = shape.k2.kernel, shape.k2.columns
+    low, high = base.length_scale_bounds
+    lengths = np.full(len(columns), base.length_scale)
+    base = clone(base).set_params(length_scale=lengths, length_scale_bounds=(low, longer * high))
+    return similar * On(base, columns)

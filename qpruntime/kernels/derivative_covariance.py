@@ -76,9 +76,9 @@ def _check(node: Node, kernel: Any) -> None:
         _check(node.two, kernel)
         return
     if isinstance(node, Multiplied):
-        level, rest = level_and_shape(node)
+        level, shape = level_and_shape(node)
         if level is not None:
-            _check(rest, kernel)
+            _check(shape, kernel)
             return
     elif node.parts.bends is not None or node.parts.constant or node.parts.noise:
         return
@@ -92,8 +92,8 @@ def _values(node: Node, one: DerivativeRows, other: DerivativeRows | None) -> Ar
     if isinstance(node, Added):
         return _values(node.one, one, other) + _values(node.two, one, other)
     if isinstance(node, Multiplied):
-        level, rest = level_and_shape(node)
-        return (level or 0.0) * _values(rest, one, other)
+        level, shape = level_and_shape(node)
+        return (level or 0.0) * _values(shape, one, other)
     far = one if other is None else other
     valued = np.outer(one.feature < 0, far.feature < 0)
     if node.parts.constant:
@@ -109,8 +109,8 @@ def _variances(node: Node, asked: DerivativeRows) -> Array:
     if isinstance(node, Added):
         return _variances(node.one, asked) + _variances(node.two, asked)
     if isinstance(node, Multiplied):
-        level, rest = level_and_shape(node)
-        return (level or 0.0) * _variances(rest, asked)
+        level, shape = level_and_shape(node)
+        return (level or 0.0) * _variances(shape, asked)
     valued = asked.feature < 0
     if node.parts.constant or node.parts.noise:
         return np.where(valued, node.value, 0.0)
@@ -125,10 +125,12 @@ def _contracted(node: Node, asked: DerivativeRows, M: Array) -> list[float]:
     if isinstance(node, Added):
         return _contracted(node.one, asked, M) + _contracted(node.two, asked, M)
     if isinstance(node, Multiplied):
-        level, rest = level_and_shape(node)
+        level, shape = level_and_shape(node)
         assert level is not None
-        own = [level * float(np.vdot(M, _values(rest, asked, None)))] if node.one.is_free else []
-        return own + [level * slope for slope in _contracted(rest, asked, M)]
+        level_slope = (
+            [level * float(np.vdot(M, _values(shape, asked, None)))] if node.one.is_free else []
+        )
+        return level_slope + [level * slope for slope in _contracted(shape, asked, M)]
     if node.parts.constant or node.parts.noise:
         return [float(np.vdot(M, _values(node, asked, None)))] * len(node.free)
     if not node.is_free:
@@ -166,23 +168,23 @@ class _Pairs:
     def covariance(self) -> Array:
         """Shape (N, M)."""
         rows, columns = self._valued
-        found = self._alike * self.g - self._by_row * self._by_column * self.h
-        found[rows] += self.g[rows] * self._by_column[rows]
-        found[:, columns] -= self.g[:, columns] * self._by_row[:, columns]
-        found[np.ix_(rows, columns)] += self.f[np.ix_(rows, columns)]
-        return found
+        values = self._alike * self.g - self._by_row * self._by_column * self.h
+        values[rows] += self.g[rows] * self._by_column[rows]
+        values[:, columns] -= self.g[:, columns] * self._by_row[:, columns]
+        values[np.ix_(rows, columns)] += self.f[np.ix_(rows, columns)]
+        return values
 
     def contracted(self, M: Array) -> list[float]:
         """Sums of M and the derivatives by log length-scales."""
         rows, columns = self._valued
-        both = np.outer(rows, columns)
+        same_column = np.outer(rows, columns)
         product = self._by_row * self._by_column
         # What multiplies w_k.
         moved = self._alike * self.h - product * np.where(product == 0.0, 0.0, self.q)
         moved += self.h * (rows[:, None] * self._by_column - columns * self._by_row)
-        moved += np.where(both, self.g, 0.0)
+        moved += np.where(same_column, self.g, 0.0)
         moved *= M
-        found = []
+        slopes = []
         for k in range(self._length.size):
             along, across = self._rows == k, self._columns == k
             spread = float(np.vdot(moved, self._step(k) ** 2))
@@ -191,5 +193,5 @@ class _Pairs:
             explicit = -product * self.h * times + self._alike * self.g * (times > 1.0)
             explicit += self.g * across * (rows[:, None] * self._by_column)
             explicit -= self.g * along[:, None] * (columns * self._by_row)
-            found.append(spread - 2.0 * float(np.vdot(M, explicit)))
-        return [sum(found)] if self._isotropic else found
+            slopes.append(spread - 2.0 * float(np.vdot(M, explicit)))
+        return [sum(slopes)] if self._isotropic else slopes

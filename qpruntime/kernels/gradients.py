@@ -88,8 +88,8 @@ class Isotropic(Covariance):
         return K
 
     def contract(self, M: Array) -> Array:
-        own, spread = contract_squares(M, self._K, self._squares, 2.0 * self._rate)
-        return np.array([own, spread])[self._free]
+        total, spread = contract_squares(M, self._K, self._squares, 2.0 * self._rate)
+        return np.array([total, spread])[self._free]
 
 
 class Radial(Covariance):
@@ -254,8 +254,8 @@ def _product(node: Multiplied, X: Array, M: Array, K: Array | None) -> list[floa
         K = node.kernel(X) if K is None else K
         free = node.one.is_free
         if _is_its_slope(right):
-            own, W, rows = _without_diagonal(M * K)
-            first = [own + float(rows.sum())] if free else []
+            total, W, rows = _without_diagonal(M * K)
+            first = [total + float(rows.sum())] if free else []
             return first + (_spread(right, X, W, rows) if right.is_free else [])
         first = [float(np.vdot(M, K))] if free else []
         return first + _contract(right, X, level * M, K / level)
@@ -283,13 +283,13 @@ def _radial(leaf: Leaf, X: Array, M: Array, K: Array | None) -> list[float]:
     # Points have no distance from themselves.
     W.flat[:: len(W) + 1] = 0.0
     W *= M
-    found: list[float] = []
+    slopes: list[float] = []
     for name in leaf.free:
         if name in parts.slopes:
-            found.append(float(np.vdot(M, parts.slopes[name](kernel, distance))))
+            slopes.append(float(np.vdot(M, parts.slopes[name](kernel, distance))))
         else:
-            found += _spread(leaf, X, W, W.sum(axis=1))
-    return found
+            slopes += _spread(leaf, X, W, W.sum(axis=1))
+    return slopes
 
 
 def _without_diagonal(W: Array) -> tuple[float, Array, Array]:

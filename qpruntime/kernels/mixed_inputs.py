@@ -61,17 +61,19 @@ class On(Kernel):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name; `deep` has the kernel's too, as ``kernel__length_scale``."""
-        own = {"kernel": self.kernel, "columns": self.columns}
+        parameters = {"kernel": self.kernel, "columns": self.columns}
         if deep:
-            own |= {_OWN + name: value for name, value in self.kernel.get_params().items()}
-        return own
+            parameters |= {_OWN + name: value for name, value in self.kernel.get_params().items()}
+        return parameters
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
         """Those of the kernel."""
         return [
-            Hyperparameter(_OWN + one.name, one.value_type, one.bounds, one.n_elements)
-            for one in self.kernel.hyperparameters
+            Hyperparameter(
+                _OWN + parameter.name, parameter.value_type, parameter.bounds, parameter.n_elements
+            )
+            for parameter in self.kernel.hyperparameters
         ]
 
     @property
@@ -290,8 +292,8 @@ def contracted(kernel: Categories, X: Array, Z: Array, W: Array) -> Array:
     if kernel.hyperparameter_dissimilarity.fixed:
         return np.zeros(0)
     pairs = zip(kernel._weights(), kernel.columns, strict=True)
-    found = np.array([-weight * float(np.vdot(W, _differ(X, Z, j))) for weight, j in pairs])
-    return found.sum(keepdims=True) if kernel._one else found
+    slopes = np.array([-weight * float(np.vdot(W, _differ(X, Z, j))) for weight, j in pairs])
+    return slopes.sum(keepdims=True) if kernel._one else slopes
 
 
 def _differ(X: Array, Z: Array, j: Any) -> Any:

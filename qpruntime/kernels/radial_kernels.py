@@ -28,15 +28,15 @@ _THREE, _FIVE = stationary.matern_3_value_and_slope, stationary.matern_5_value_a
 @summed
 def contract_squares(M: Array, K: Array, squares: Array, rate: float) -> tuple[float, float]:
     """Return the sums of M K and of M K squares rate; of distance 0 or K = 0 none."""
-    own, spread = 0.0, 0.0
+    total, spread = 0.0, 0.0
     n = len(K)
     for i in range(n):
-        left, row, square = M[i], K[i], squares[i]
+        weights, row, square = M[i], K[i], squares[i]
         for j in range(n):
-            both = left[j] * row[j]
-            own += both
-            spread += both * square[j] * rate if (row[j] > 0.0) & (square[j] > 0.0) else 0.0
-    return own, spread
+            product = weights[j] * row[j]
+            total += product
+            spread += product * square[j] * rate if (row[j] > 0.0) & (square[j] > 0.0) else 0.0
+    return total, spread
 
 
 @summed
@@ -85,9 +85,9 @@ def fill_radial(
 
 def squared_distances(x: Array, z: Array) -> Array:
     """Return |x_n - z_m|^2 (n, M) of points (n, d) and (M, d), sooner than scipy's cdist."""
-    found = np.empty((len(x), len(z)))
-    _squares(np.ascontiguousarray(x), np.ascontiguousarray(z.T), found)
-    return found
+    distances = np.empty((len(x), len(z)))
+    _squares(np.ascontiguousarray(x), np.ascontiguousarray(z.T), distances)
+    return distances
 
 
 @kernel

@@ -61,7 +61,9 @@ class PriorDraws:
         self.waves = [term for term in terms if term.factors]
         self.flat = [term for term in terms if not term.factors]
         count = max(1, features // max(len(self.waves), 1))
-        self.phases = [[_phases(one, count, d, rng) for one in term.factors] for term in self.waves]
+        self.phases = [
+            [_phases(factor, count, d, rng) for factor in term.factors] for term in self.waves
+        ]
         self.slopes, self.constant = np.zeros((d, M)), np.zeros(M)
         for term in self.flat:
             root = math.sqrt(term.variance)
@@ -76,8 +78,10 @@ class PriorDraws:
     @property
     def frequencies(self) -> Array:
         """Frequencies (d, J) of sums of radial kernels: phases are linear in them."""
-        linear = [one for of_term in self.phases for one in of_term if isinstance(one, _Linear)]
-        return np.hstack([one.W for one in linear]) if linear else self.slopes[:, :0]
+        linear = [
+            phase for of_term in self.phases for phase in of_term if isinstance(phase, _Linear)
+        ]
+        return np.hstack([phase.W for phase in linear]) if linear else self.slopes[:, :0]
 
     @property
     def features(self) -> int:
@@ -86,21 +90,21 @@ class PriorDraws:
 
     def diag(self, X: Array) -> Array:
         """Variances at X (T, d), shape (T,)."""
-        found = np.full(len(X), sum(term.variance for term in self.waves), dtype=float)
+        variance = np.full(len(X), sum(term.variance for term in self.waves), dtype=float)
         for term in self.flat:
-            found += term.variance * term.offset**2
+            variance += term.variance * term.offset**2
             if term.columns is not None:
-                found += term.variance * np.square(X[:, term.columns]).sum(axis=1)
-        return found
+                variance += term.variance * np.square(X[:, term.columns]).sum(axis=1)
+        return variance
 
     def __call__(self, X: Array) -> Array:
         """All functions at X (T, d), shape (T, M)."""
-        found: Array = X @ self.slopes + self.constant
+        values: Array = X @ self.slopes + self.constant
         if self.waves:
-            phases = [sum(one(X) for one in of_term) for of_term in self.phases]
+            phases = [sum(phase(X) for phase in of_term) for of_term in self.phases]
             phase = phases[0] if len(phases) == 1 else np.hstack(phases)
-            found += np.cos(phase) @ self.a + np.sin(phase) @ self.b
-        return found
+            values += np.cos(phase) @ self.a + np.sin(phase) @ self.b
+        return values
 
 
 class _Factor(NamedTuple):
@@ -164,8 +168,8 @@ class _Phases(Protocol):
 def _phases(factor: _Factor, count: int, d: int, rng: np.random.Generator) -> _Phases:
     kernel, columns = factor.leaf.kernel, factor.columns
     if factor.leaf.parts.levels:
-        own = zip(kernel.columns, kernel.similarity, strict=True)
-        return _OfLevels([_Column(int(columns[j]), rho, count, rng) for j, rho in own])
+        similarities = zip(kernel.columns, kernel.similarity, strict=True)
+        return _OfLevels([_Column(int(columns[j]), rho, count, rng) for j, rho in similarities])
     W = np.zeros((d, count))
     W[columns] = Stationary(1.0, factor.leaf).frequencies(count, columns.size, rng).T
     return _Linear(W)
@@ -208,8 +212,8 @@ class _Column:
 
     def _of(self, level: float) -> Array:
         if level not in self.known:
-            own = np.random.default_rng([self.seed, int(np.float64(level).view(np.uint64))])
-            self.known[level] = self.apart * own.uniform(0.0, 2.0 * math.pi, self.count)
+            level_rng = np.random.default_rng([self.seed, int(np.float64(level).view(np.uint64))])
+            self.known[level] = self.apart * level_rng.uniform(0.0, 2.0 * math.pi, self.count)
         return self.known[level]
 
 
@@ -237,9 +241,9 @@ class Stationary(NamedTuple):
         """Draws (count, d) from the spectrum."""
         assert self.leaf is not None
         assert self.leaf.parts.frequencies is not None
-        drawn: Array = rng.standard_normal((count, d)) / self.length
-        drawn *= self.leaf.parts.frequencies(self.kernel, count, rng)[:, None]
-        return drawn
+        frequencies: Array = rng.standard_normal((count, d)) / self.length
+        frequencies *= self.leaf.parts.frequencies(self.kernel, count, rng)[:, None]
+        return frequencies
 
     def slope(self, x: Array, X: Array) -> tuple[Array, Array]:
         """k(x, X), shape (n,), and its gradient in x, shape (n, d)."""
@@ -266,9 +270,9 @@ def _spectral_terms(node: Node, variance: float) -> list[Stationary]:
     if isinstance(node, Added):
         return _spectral_terms(node.one, variance) + _spectral_terms(node.two, variance)
     if isinstance(node, Multiplied):
-        for one, other in ((node.one, node.two), (node.two, node.one)):
-            if isinstance(one, Leaf) and one.parts.constant:
-                return _spectral_terms(other, variance * one.value)
+        for constant, other_factor in ((node.one, node.two), (node.two, node.one)):
+            if isinstance(constant, Leaf) and constant.parts.constant:
+                return _spectral_terms(other_factor, variance * constant.value)
     elif node.parts.constant:
         return [Stationary(variance * node.value, None)]
     elif node.parts.noise:

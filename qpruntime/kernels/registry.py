@@ -43,10 +43,10 @@ _PARAMETER = "hyperparameter_"
 
 def parts_of(kernel: Any) -> KernelParts:
     """Return what is known of a kernel by its class, which a subclass does not inherit."""
-    found = _KNOWN.get(type(kernel))
-    if found is None:
+    parts = _KNOWN.get(type(kernel))
+    if parts is None:
         return vars(type(kernel)).get(_ATTRIBUTE, FOREIGN)
-    return found if isinstance(found, KernelParts) else found(kernel)
+    return parts if isinstance(parts, KernelParts) else parts(kernel)
 
 
 def register(kernel_class: type, parts: KernelParts) -> None:

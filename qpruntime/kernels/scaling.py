@@ -106,11 +106,11 @@ class Units:
     def _of_columns(self, kernel: Kernel) -> Kernel:
         """The same of a kernel of some scaled columns."""
         kept = np.flatnonzero(self.spread > 0.0)[list(kernel.columns)]
-        own = kernel.get_params(deep=False) | {"columns": kept.tolist()}
+        arguments = kernel.get_params(deep=False) | {"columns": kept.tolist()}
         if isinstance(kernel, On):
-            seen = Units(self.centre[kept], self.spread[kept])
-            own["kernel"] = seen.kernel_of_features(kernel.kernel)
-        return type(kernel)(**own)
+            units = Units(self.centre[kept], self.spread[kept])
+            arguments["kernel"] = units.kernel_of_features(kernel.kernel)
+        return type(kernel)(**arguments)
 
 
 def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:
@@ -126,8 +126,10 @@ def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:
         A row of weight 2 is two rows.
     """
     mass = np.ones(len(X)) if weights is None else weights
-    found = [_middle_and_spread(column, mass) for column in X.T]
-    return np.array([f[0] for f in found]), np.array([f[1] for f in found])
+    middles_and_spreads = [_middle_and_spread(column, mass) for column in X.T]
+    return np.array([f[0] for f in middles_and_spreads]), np.array(
+        [f[1] for f in middles_and_spreads]
+    )
 
 
 def _middle_and_spread(column: Array, mass: Array) -> tuple[float, float]:
@@ -138,8 +140,8 @@ def _middle_and_spread(column: Array, mass: Array) -> tuple[float, float]:
     # One of the numbers: differences from it are exact where numbers are large beside them.
     middle = float(sorted_[np.searchsorted(below, 0.5 * total)])
     offsets = sorted_ - middle
-    one = min(1.0, _MOST * total)
-    for tail in (max(_TAILS * total, one), one, 0.0):
+    least = min(1.0, _MOST * total)
+    for tail in (max(_TAILS * total, least), least, 0.0):
         first = min(int(np.searchsorted(below, tail, side="right")), len(offsets) - 1)
         last = min(int(np.searchsorted(below, total - tail)), len(offsets) - 1)
         low, high = float(offsets[first]), float(offsets[last])

@@ -77,8 +77,8 @@ def periodic_state_space(kernel: Any) -> tuple[Term, ...]:
     z, most = 1.0 / (length * length), MOST_HARMONICS
     values = ive(np.arange(most + 2), z)
     shares = np.where(np.arange(most + 2) == 0, 1.0, 2.0) * values
-    left = np.append(np.cumsum(shares[::-1])[::-1], 0.0)
-    count = int(np.argmax(left <= LEFT_OUT)) if (left <= LEFT_OUT).any() else most + 1
+    tail_sums = np.append(np.cumsum(shares[::-1])[::-1], 0.0)
+    count = int(np.argmax(tail_sums <= LEFT_OUT)) if (tail_sums <= LEFT_OUT).any() else most + 1
     if count > most:
         raise NotMarkov(
             f"{shown(kernel)} takes more than {most} harmonics to 1e-10: it is too rough for a "
@@ -90,9 +90,9 @@ def periodic_state_space(kernel: Any) -> tuple[Term, ...]:
             continue
         # d ive_j/dz = (ive_{j-1} + ive_{j+1})/2 - ive_j, and dz/d log l = -2 z.
         slope = 0.5 * (values[abs(j - 1)] + values[j + 1]) - values[j]
-        own = (("length_scale", -2.0 * z * slope / values[j]),)
+        slopes = (("length_scale", -2.0 * z * slope / values[j]),)
         factors = (Factor(PERIODIC_STATES, period, "periodicity", harmonic=j),) if j else ()
-        terms.append(Term(float(shares[j]), factors, own, error=float(left[count])))
+        terms.append(Term(float(shares[j]), factors, slopes, error=float(tail_sums[count])))
     return tuple(terms)
 
 

@@ -71,7 +71,7 @@ def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:
     states = tuple(
         replace(t, factors=t.factors or (Factor(STILL, 0.0),)) for t in terms if not t.white
     )
-    found = StateSpace(
+    model = StateSpace(
         states,
         tuple(t for t in terms if t.white),
         reading.count,
@@ -81,13 +81,13 @@ def state_space(kernel: Kernel, approximate: float | None = None) -> StateSpace:
     )
     if not states:
         raise NotMarkov(f"the kernel {shown(kernel)} is white noise alone: add what is to be found")
-    if found.dimension > MOST_STATES:
+    if model.dimension > MOST_STATES:
         raise NotMarkov(
-            f"the kernel {shown(kernel)} takes a state of {found.dimension} numbers, more than "
+            f"the kernel {shown(kernel)} takes a state of {model.dimension} numbers, more than "
             f"{MOST_STATES}: a longer length-scale of ExpSineSquared, or a Matern kernel of "
             "smaller nu beside it, takes fewer"
         )
-    return found
+    return model
 
 
 @dataclass
@@ -101,12 +101,12 @@ class _Reading:
 
     def places(self, kernel: Any) -> dict[str, int]:
         """Return the places of the free parameters of a leaf in theta, which are counted."""
-        found = {}
+        indices = {}
         for parameter in kernel.hyperparameters:
             if not parameter.fixed:
                 self.count += parameter.n_elements
-                found[parameter.name] = self.count - 1
-        return found
+                indices[parameter.name] = self.count - 1
+        return indices
 
 
 def _terms(node: Node, reading: _Reading) -> list[Term]:
@@ -118,34 +118,34 @@ def _terms(node: Node, reading: _Reading) -> list[Term]:
     power = raised(node)
     if power is not None and power.exponent in (1, 2, 3):
         base = _terms(power.base, reading)
-        found = base
+        terms = base
         for _ in range(int(power.exponent) - 1):
-            found = [_times(a, b) for a in found for b in base]
-        return found
+            terms = [_times(a, b) for a in terms for b in base]
+        return terms
     return _leaf(node, reading)
 
 
 def _leaf(leaf: Leaf, reading: _Reading) -> list[Term]:
     kernel, places = leaf.kernel, reading.places(leaf.kernel)
-    found = _registered(leaf, reading.approximate)
-    for term in found:
+    terms = _registered(leaf, reading.approximate)
+    for term in terms:
         numbers = [term.variance, *(f.rate for f in term.factors)]
         if not (np.isfinite(numbers).all() and min(numbers) >= 0.0):
             raise InputError(f"{shown(kernel)} has parameters beyond double precision")
-    reading.error = max([reading.error, *(term.error for term in found)])
-    named = {name for term in found for name, _ in term.by}
-    named |= {factor.scaled for term in found for factor in term.factors}
+    reading.error = max([reading.error, *(term.error for term in terms)])
+    named = {name for term in terms for name, _ in term.by}
+    named |= {factor.scaled for term in terms for factor in term.factors}
     if unnamed := sorted(set(places) - named):
         reading.untold = f"{shown(kernel)} does not say how it depends on {unnamed[0]}, which"
-    return [term.placed(places) for term in found]
+    return [term.placed(places) for term in terms]
 
 
 def _registered(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
     """Return what the kernel says of itself."""
     kernel, parts = leaf.kernel, leaf.parts
     if parts.state_space is not None:
-        found = parts.state_space(kernel)
-        return (Term(factors=(found,)),) if isinstance(found, Factor) else found
+        model = parts.state_space(kernel)
+        return (Term(factors=(model,)),) if isinstance(model, Factor) else model
     if parts.approximate is not None and approximate is not None:
         return parts.approximate(kernel, approximate)
     remedy = "Matern of nu 0.5, 1.5 or 2.5"
@@ -225,9 +225,9 @@ class StateSpace:
     def pair(self) -> tuple[int, float, float] | None:
         """Kind, rate and variance of a kernel of the fast path; None if it is not of it."""
         if len(self.terms) == 1 and len(self.terms[0].factors) == 1:
-            one = self.terms[0].factors[0]
-            if one.kind in (MATERN_1, MATERN_3):
-                return one.kind, one.rate, self.terms[0].variance
+            factor = self.terms[0].factors[0]
+            if factor.kind in (MATERN_1, MATERN_3):
+                return factor.kind, factor.rate, self.terms[0].variance
         return None
 
     @property
@@ -276,11 +276,11 @@ class StateSpace:
 
     def far(self) -> Array:
         """Step beyond which nothing is left of a term, shape (terms,)."""
-        found = []
+        gaps = []
         for term in self.terms:
             rate = sum(f.forgets for f in term.factors)
-            found.append(_ENDED / rate if rate > 0.0 else math.inf)
-        return np.array(found)
+            gaps.append(_ENDED / rate if rate > 0.0 else math.inf)
+        return np.array(gaps)
 
     def memory(self) -> float:
         """Longest time over which a term forgets, of those that do."""
@@ -300,35 +300,37 @@ class StateSpace:
                 f"the state space of {self.untold} is free: name it in Factor(scaled=...) or "
                 "Term(by=...), or fix it"
             )
-        found = np.zeros(self.n_theta)
+        slopes = np.zeros(self.n_theta)
         offset = np.cumsum([0] + [t.size for t in self.terms])
         for b, term in enumerate(self.terms):
-            own = slice(offset[b], offset[b + 1])
+            block = slice(offset[b], offset[b + 1])
             for place, slope in term.slopes:
-                found[place] += slope * sums[2, b, 0]
-            for k, one in enumerate(term.factors):
-                if one.theta < 0:
+                slopes[place] += slope * sums[2, b, 0]
+            for k, factor in enumerate(term.factors):
+                if factor.theta < 0:
                     continue
-                if one.kind == LINE:
-                    found[one.theta] += term.variance * one.rate**2 * sums[3, offset[b], offset[b]]
+                if factor.kind == LINE:
+                    slopes[factor.theta] += (
+                        term.variance * factor.rate**2 * sums[3, offset[b], offset[b]]
+                    )
                     continue
                 parts = [np.eye(f.size) for f in term.factors]
-                parts[k] = one.generator
+                parts[k] = factor.generator
                 F = _kron(parts)
                 P = term.variance * self._start(term, 0.0)
                 D = -(F @ P + P @ F.T)
                 # The log length-scale up is time down.
-                found[one.theta] -= np.sum(F * sums[0, own, own]) + 0.5 * np.sum(
-                    D * sums[1, own, own]
+                slopes[factor.theta] -= np.sum(F * sums[0, block, block]) + 0.5 * np.sum(
+                    D * sums[1, block, block]
                 )
         for term in self.noises:
             for place, slope in term.slopes:
-                found[place] += slope * term.variance * noise_slope
-        return found
+                slopes[place] += slope * term.variance * noise_slope
+        return slopes
 
 
 def _kron(parts: list[Array]) -> Array:
-    found: Array = np.ones((1, 1))
+    product: Array = np.ones((1, 1))
     for part in parts:
-        found = np.asarray(np.kron(found, part), dtype=np.float64)
-    return found
+        product = np.asarray(np.kron(product, part), dtype=np.float64)
+    return product

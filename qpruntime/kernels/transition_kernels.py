@@ -41,7 +41,7 @@ def laws(states: Sequence[States], begin: int = 0) -> Array:
     They are the size, the longest step that is summed, that after which nothing is left, F, the
     noise and P.
     """
-    found = [
+    parts = [
         np.concatenate(
             [
                 [s.size, s.short, s.gone],
@@ -50,8 +50,8 @@ def laws(states: Sequence[States], begin: int = 0) -> Array:
         )
         for s in states
     ]
-    sizes = [len(states)] + [len(own) for own in found]
-    return np.concatenate([begin + np.cumsum(sizes[: len(found)]), *found])
+    sizes = [len(states)] + [len(part) for part in parts]
+    return np.concatenate([begin + np.cumsum(sizes[: len(parts)]), *parts])
 
 
 @kernel
@@ -74,7 +74,7 @@ def general_step(numbers: Array, place: int, x: float, A: Array, Q: Array, P: Ar
         x *= 0.5
         doublings += 1
     # Sums over x^n/n!: F^n for A; for Q, n from 1 on, n - 1 times M -> F M + M F' of the noise.
-    a, q, other = np.eye(d), np.zeros((d, d)), np.zeros((d, d))
+    a, q, product = np.eye(d), np.zeros((d, d)), np.zeros((d, d))
     for i in range(d):
         for j in range(d):
             q[i, j] = noise[i, j]
@@ -96,29 +96,29 @@ def general_step(numbers: Array, place: int, x: float, A: Array, Q: Array, P: Ar
                             total += F[i, m] * q[m, j] + q[i, m] * F[j, m]
                         else:
                             total += F[i, m] * a[m, j]
-                    other[i, j] = total
+                    product[i, j] = total
             for i in range(d):
                 for j in range(d):
                     if which:
-                        q[i, j] = other[i, j]
+                        q[i, j] = product[i, j]
                     else:
-                        a[i, j] = other[i, j]
+                        a[i, j] = product[i, j]
         for i in range(d):
             for j in range(d):
                 A[i, j] += weight * a[i, j]
     for _ in range(doublings):
         for i in range(d):
             for j in range(d):
-                one, two = 0.0, 0.0
+                product_entry, square_entry = 0.0, 0.0
                 for m in range(d):
-                    one += A[i, m] * Q[m, j]
-                    two += A[i, m] * A[m, j]
-                other[i, j], a[i, j] = one, two
+                    product_entry += A[i, m] * Q[m, j]
+                    square_entry += A[i, m] * A[m, j]
+                product[i, j], a[i, j] = product_entry, square_entry
         for i in range(d):
             for j in range(i + 1):
                 total = Q[i, j]
                 for m in range(d):
-                    total += other[i, m] * A[j, m]
+                    total += product[i, m] * A[j, m]
                 Q[i, j] = Q[j, i] = total
         for i in range(d):
             for j in range(d):
@@ -192,11 +192,11 @@ def fill(dt: float, chain: tuple[Any, ...], A: Array, Q: Array, work: Array) -> 
     for b in range(variance.size):
         low = offset[b]
         size = factor(kinds, rates, first[b], dt, work[3], work[4], work[5])
-        one, two = 3, 6
+        current, following = 3, 6
         for f in range(first[b] + 1, first[b + 1]):
             more = factor(kinds, rates, f, dt, a, q, p)
-            A1, Q1, P1 = work[one], work[one + 1], work[one + 2]
-            A2, Q2, P2 = work[two], work[two + 1], work[two + 2]
+            A1, Q1, P1 = work[current], work[current + 1], work[current + 2]
+            A2, Q2, P2 = work[following], work[following + 1], work[following + 2]
             for i in range(size):
                 for j in range(size):
                     # A P A', which does not cancel: Q is never larger than P.
@@ -208,8 +208,8 @@ def fill(dt: float, chain: tuple[Any, ...], A: Array, Q: Array, work: Array) -> 
                             P2[r, c] = P1[i, j] * p[k, m]
                             Q2[r, c] = Q1[i, j] * p[k, m] + moved * q[k, m]
             size *= more
-            one, two = two, one
-        A1, Q1 = work[one], work[one + 1]
+            current, following = following, current
+        A1, Q1 = work[current], work[current + 1]
         for i in range(size):
             for j in range(size):
                 A[low + i, low + j] = A1[i, j]

@@ -233,15 +233,19 @@ def bend_scale(
 ) -> tuple[float, float]:
     """Mean, measured from the bend, and standard deviation, for a density of two straight sides."""
     z = (bend - m) / sigma
-    left = probit_series(z - a * sigma)
-    mean, variance = -left[1], left[2]
+    left_terms = probit_series(z - a * sigma)
+    mean, variance = -left_terms[1], left_terms[2]
     if inverse > 0.0:
-        right = probit_series((a - 1.0 / inverse) * sigma - z)
+        right_terms = probit_series((a - 1.0 / inverse) * sigma - z)
         # The sides' masses are as 1/r, r = phi/Phi.
-        share = left[0] / (left[0] + right[0]) if left[0] + right[0] > 0.0 else 0.5
-        gap = left[1] + right[1]
+        share = (
+            left_terms[0] / (left_terms[0] + right_terms[0])
+            if left_terms[0] + right_terms[0] > 0.0
+            else 0.5
+        )
+        gap = left_terms[1] + right_terms[1]
         mean += share * gap
-        variance += share * (right[2] - left[2]) + share * (1.0 - share) * gap * gap
+        variance += share * (right_terms[2] - left_terms[2]) + share * (1.0 - share) * gap * gap
     return sigma * mean, sigma * math.sqrt(max(variance, 1e-300))
 
 

@@ -122,25 +122,25 @@ def highest(
                 break
             before = at_far
             reach *= 2.0
-    left, right, at_left, at_right = mu, far, at_mu, at_far
+    lower, upper, at_lower, at_upper = mu, far, at_mu, at_far
     if far < mu:
-        left, right, at_left, at_right = far, mu, at_far, at_mu
-    peak, best = left, at_left
-    if at_right > best:
-        peak, best = right, at_right
-    a, b = right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)
+        lower, upper, at_lower, at_upper = far, mu, at_far, at_mu
+    peak, best = lower, at_lower
+    if at_upper > best:
+        peak, best = upper, at_upper
+    a, b = upper - _GOLDEN * (upper - lower), lower + _GOLDEN * (upper - lower)
     at_a = power * log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
     at_b = power * log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
     for _ in range(150):
-        if max(at_a, at_b) - min(at_left, at_right) < 0.1 or not left < a < b < right:
+        if max(at_a, at_b) - min(at_lower, at_upper) < 0.1 or not lower < a < b < upper:
             break
         if at_a > at_b:
-            right, at_right, b, at_b = b, at_b, a, at_a
-            a = right - _GOLDEN * (right - left)
+            upper, at_upper, b, at_b = b, at_b, a, at_a
+            a = upper - _GOLDEN * (upper - lower)
             at_a = power * log_p(a, y, theta) - 0.5 * ((a - mu) / sigma) ** 2
         else:
-            left, at_left, a, at_a = a, at_a, b, at_b
-            b = left + _GOLDEN * (right - left)
+            lower, at_lower, a, at_a = a, at_a, b, at_b
+            b = lower + _GOLDEN * (upper - lower)
             at_b = power * log_p(b, y, theta) - 0.5 * ((b - mu) / sigma) ** 2
     if at_a >= best:
         peak, best = a, at_a
@@ -212,7 +212,7 @@ def one_peak_moments(
         # At first all nodes, then those between.
         count = 0
         stride = step if halving == 0 else 2.0 * step
-        own, own_first, own_second = 0.0, 0.0, 0.0
+        added, own_first, own_second = 0.0, 0.0, 0.0
         done = True
         for direction in (1.0, -1.0):
             d = (0.0 if direction > 0.0 else -step) if halving == 0 else direction * step
@@ -225,7 +225,7 @@ def one_peak_moments(
                     ended = True
                     break
                 k = math.exp(min(e - best, 600.0))
-                own += k
+                added += k
                 own_first += k * d
                 own_second += k * d * d
                 d += direction * stride
@@ -234,12 +234,12 @@ def one_peak_moments(
         if not done:
             break
         if halving == 0:
-            mass, first, second = own, own_first, own_second
+            mass, first, second = added, own_first, own_second
         else:
             unit = max(abs(own_second), 1e-300)
-            change = abs(own - mass) / own + abs(own_second - second) / unit
-            change += abs(own_first - first) / math.sqrt(own * unit)
-            mass, first, second = mass + own, first + own_first, second + own_second
+            change = abs(added - mass) / added + abs(own_second - second) / unit
+            change += abs(own_first - first) / math.sqrt(added * unit)
+            mass, first, second = mass + added, first + own_first, second + own_second
             settled = change < _CLOSE
         if settled:
             break
@@ -315,7 +315,7 @@ def mixed(
 ) -> tuple[float, float, float]:
     """Moments of e^log_nothing N(mu, sigma^2) plus a density of these moments."""
     total = log_sum(log_nothing, log_z)
-    share, other = math.exp(log_z - total), math.exp(log_nothing - total)
+    share, other_share = math.exp(log_z - total), math.exp(log_nothing - total)
     gap = mean - mu
-    spread = share * variance + other * sigma * sigma + share * other * gap * gap
-    return total, mu + share * gap if share < 0.5 else mean - other * gap, spread
+    spread = share * variance + other_share * sigma * sigma + share * other_share * gap * gap
+    return total, mu + share * gap if share < 0.5 else mean - other_share * gap, spread

@@ -374,11 +374,11 @@ class Likelihood:
         """
         if self.rows is not None:
             return self, np.asarray(y, dtype=float)
-        found = self.validate(y)
+        outcomes = self.validate(y)
         if self.columns == 1:
-            return self, found
-        rows, number = np.unique(found.reshape(-1, self.columns), axis=0, return_inverse=True)
-        return replace(self, rows=rows), number.astype(float).reshape(found.shape[:-1])
+            return self, outcomes
+        rows, number = np.unique(outcomes.reshape(-1, self.columns), axis=0, return_inverse=True)
+        return replace(self, rows=rows), number.astype(float).reshape(outcomes.shape[:-1])
 
     @property
     def free(self) -> Likelihood:
@@ -398,14 +398,14 @@ class Likelihood:
 
         An observation of several `columns` has a last axis of its own.
         """
-        own = self
+        likelihood = self
         if self.columns > 1:
-            own, y = self.observing(y)
+            likelihood, y = self.observing(y)
         f, y = np.broadcast_arrays(np.asarray(f, float), np.asarray(y, float))
         out = np.empty(f.shape)
         for i in np.ndindex(f.shape):
-            rest, curvature = self.split(float(f[i]), float(y[i]), own.theta)
-            out[i] = rest - 0.5 * curvature * f[i] ** 2
+            remainder, curvature = self.split(float(f[i]), float(y[i]), likelihood.theta)
+            out[i] = remainder - 0.5 * curvature * f[i] ** 2
         return out
 
     def raise_failure(self, mu: float = 0.0, sigma: float = 0.0, y: float = 0.0) -> None:
@@ -413,10 +413,10 @@ class Likelihood:
 
         An interrupt is raised as it is. The cavity, if known, is where to look for the failure.
         """
-        found = self.split.failure(mu, sigma, y)
-        if found is None:
+        failure = self.split.failure(mu, sigma, y)
+        if failure is None:
             return
-        what, cause = found
+        what, cause = failure
         if cause is not None and not isinstance(cause, Exception):
             raise cause
         raise NumericalError(

@@ -59,23 +59,23 @@ def log_share(f: float, y: float, theta: Array) -> float:
         log_p = theta[1] - math.lgamma(a) - math.lgamma(b)
         return log_p + (a - 1.0) * math.log(y) + (b - 1.0) * math.log1p(-y)
     # a log(y/m) + b log((1 - y)/(1 - m)), of which the terms of first order cancel.
-    m, rest = a / theta[0], b / theta[0]
-    t, u = (y - m) / m, (m - y) / rest
+    m, complement = a / theta[0], b / theta[0]
+    t, u = (y - m) / m, (m - y) / complement
     apart = a * (log1p_less(t) if abs(t) < _NEAR else math.log(y / m) - t)
-    apart += b * (log1p_less(u) if abs(u) < _NEAR else math.log1p(-y) - math.log(rest) - u)
-    flat = log_peak(a) + log_peak(b) - log_peak(theta[0]) + math.log(a * rest)
+    apart += b * (log1p_less(u) if abs(u) < _NEAR else math.log1p(-y) - math.log(complement) - u)
+    flat = log_peak(a) + log_peak(b) - log_peak(theta[0]) + math.log(a * complement)
     return apart + flat - math.log(y) - math.log1p(-y)
 
 
 @kernel
 def digamma_like(x: float) -> float:
     """The derivative of log Gamma: by recurrence up to 6, and Stirling's series."""
-    found = 0.0
+    value = 0.0
     while x < 6.0:
-        found -= 1.0 / x
+        value -= 1.0 / x
         x += 1.0
     i = 1.0 / (x * x)
-    return found + math.log(x) - 0.5 / x - i * (1.0 / 12.0 - i * (1.0 / 120.0 - i / 252.0))
+    return value + math.log(x) - 0.5 / x - i * (1.0 / 12.0 - i * (1.0 / 120.0 - i / 252.0))
 
 
 @kernel
@@ -94,14 +94,14 @@ def summit(y: float, theta: Array) -> float:
     for _ in range(60):
         f = (low * at_high - high * at_low) / (at_high - at_low)
         a, b = parts(f, theta[0])
-        found = digamma_like(a) - digamma_like(b) - logit
+        slope = digamma_like(a) - digamma_like(b) - logit
         # In log p a step this far changes a b/precision found^2/2 at the most.
-        if found * found * a * b < 0.1 * theta[0] or abs(high - low) < 1e-9:
+        if slope * slope * a * b < 0.1 * theta[0] or abs(high - low) < 1e-9:
             return f
-        if (found > 0.0) == (at_low > 0.0):
-            low, at_low, at_high = f, found, 0.5 * at_high
+        if (slope > 0.0) == (at_low > 0.0):
+            low, at_low, at_high = f, slope, 0.5 * at_high
         else:
-            high, at_high, at_low = f, found, 0.5 * at_low
+            high, at_high, at_low = f, slope, 0.5 * at_low
     return f
 
 

@@ -72,14 +72,14 @@ def _pairs(y: ArrayLike) -> Array:
     InputError
         If they are not whole numbers with 0 <= successes <= trials and 1 <= trials < 2^26.
     """
-    given = y if isinstance(y, np.ma.MaskedArray) else np.asarray(y)
-    if given.ndim == 0 or given.shape[-1] != 2:
+    pairs = y if isinstance(y, np.ma.MaskedArray) else np.asarray(y)
+    if pairs.ndim == 0 or pairs.shape[-1] != 2:
         raise InputError(
             "binomial observations are pairs (successes, trials): y of shape (N, 2), "
-            f"got shape {given.shape}"
+            f"got shape {pairs.shape}"
         )
     pair = []
-    for name, column in (("successes", given[..., 0]), ("trials", given[..., 1])):
+    for name, column in (("successes", pairs[..., 0]), ("trials", pairs[..., 1])):
         try:
             values = floats(column)
         except TypeError as error:

@@ -60,24 +60,24 @@ def pointed(mu: float, sigma: float, y: float, scale: float) -> tuple[float, flo
     # left out of their ratio; Phi of the larger one is no small number.
     gap = side(above) - side(below)
     low = math.exp(-abs(gap))
-    share, other = 1.0 / (1.0 + low), low / (1.0 + low)
+    share, other_share = 1.0 / (1.0 + low), low / (1.0 + low)
     top, lean = above, a * (0.5 * a - d)
     if gap < 0.0:
-        share, other = other, share
+        share, other_share = other_share, share
         top, lean = below, a * (0.5 * a + d)
     if top > -1.0:
         log_z = log_ndtr(top) + lean
     else:
         log_z = math.log(0.5 * erfcx(-top * _SQRT1_2)) - 0.5 * d * d
     log_z += math.log1p(low)
-    variance = share * v_above + other * v_below + share * other * (up + down) ** 2
+    variance = share * v_above + other_share * v_below + share * other_share * (up + down) ** 2
     # Means measured from y; far above or below the observation, from the cavity.
-    if other == 0.0 and above > 0.0:
+    if other_share == 0.0 and above > 0.0:
         mean = mu + sigma * (r_above - a)
     elif share == 0.0 and below > 0.0:
         mean = mu - sigma * (r_below - a)
     else:
-        mean = y + sigma * (share * up - other * down)
+        mean = y + sigma * (share * up - other_share * down)
     return log_z, mean, sigma * sigma * variance
 
 

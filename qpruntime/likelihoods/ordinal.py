@@ -67,12 +67,12 @@ def between(a: float, b: float) -> tuple[float, float, float]:
     peak = min(max(a, 0.0), b)
     # Distance over which exp(-(2 p d + d^2)/2) falls so far.
     reach = math.sqrt(peak * peak + 2.0 * _DROP)
-    left = max(a, -reach) if peak >= 0.0 else max(a, peak - 2.0 * _DROP / (reach - peak))
-    right = min(b, reach) if peak <= 0.0 else min(b, peak + 2.0 * _DROP / (reach + peak))
-    h = (right - left) / _PANELS
+    lower = max(a, -reach) if peak >= 0.0 else max(a, peak - 2.0 * _DROP / (reach - peak))
+    upper = min(b, reach) if peak <= 0.0 else min(b, peak + 2.0 * _DROP / (reach + peak))
+    h = (upper - lower) / _PANELS
     mass, first, second = 0.0, 0.0, 0.0
     for j in range(_PANELS):
-        start = left + h * j - peak
+        start = lower + h * j - peak
         for i in range(_X.size):
             d = start + 0.5 * h * (1.0 + _X[i])
             w = _W[i] * math.exp(-d * (peak + 0.5 * d))
@@ -151,10 +151,10 @@ def _thresholds(*theta: float) -> tuple[float, ...]:
     # Behind the parameters, in theta: the thresholds, with those that are infinitely far off.
     *gaps, middle = theta
     reached = sum(takewhile(lambda gap: gap < BEYOND, gaps))
-    found = [middle - 0.5 * reached if middle > 0.0 else 0.0]
+    edges = [middle - 0.5 * reached if middle > 0.0 else 0.0]
     for gap in gaps:
-        found.append(found[-1] + gap)
-    return (-math.inf, *found, math.inf)
+        edges.append(edges[-1] + gap)
+    return (-math.inf, *edges, math.inf)
 
 
 @kernel
@@ -218,8 +218,8 @@ def levels(y: ArrayLike) -> Array:
 
 def thresholds(likelihood: Likelihood, count: int) -> Array:
     """Return the thresholds between `count` levels, shape (count - 1,)."""
-    found: Array = likelihood.theta[_EDGES + 1 : _EDGES + count]
-    return found
+    edges: Array = likelihood.theta[_EDGES + 1 : _EDGES + count]
+    return edges
 
 
 def probabilities(likelihood: Likelihood, count: int, f: Array) -> Array:
@@ -255,23 +255,23 @@ class _LevelDistribution:
         tails = self._tails()[side]
         shape = np.broadcast_shapes(np.shape(y), self.f.shape)
         whole = np.clip(np.floor(np.asarray(y, dtype=float)), -1.0, MOST_LEVELS - 1).astype(int)
-        both = np.broadcast_to(tails, (*shape, tails.shape[-1]))
+        table = np.broadcast_to(tails, (*shape, tails.shape[-1]))
         index = np.broadcast_to(whole + 1, shape)[..., None]
-        return np.take_along_axis(both, index, -1)[..., 0]
+        return np.take_along_axis(table, index, -1)[..., 0]
 
     def mean(self) -> Array:
-        found: Array = self._tails()[1][..., 1:-1].sum(axis=-1)
-        return found
+        mean: Array = self._tails()[1][..., 1:-1].sum(axis=-1)
+        return mean
 
     def var(self) -> Array:
         upper = self._tails()[1][..., 1:-1]
         k = np.arange(upper.shape[-1])
-        found: Array = ((2.0 * k + 1.0) * upper).sum(axis=-1) - upper.sum(axis=-1) ** 2
-        return found
+        variance: Array = ((2.0 * k + 1.0) * upper).sum(axis=-1) - upper.sum(axis=-1) ** 2
+        return variance
 
     def ppf(self, q: float) -> Array:
-        found: Array = (self._tails()[0][..., 1:-1] < q).sum(axis=-1).astype(float)
-        return found
+        level: Array = (self._tails()[0][..., 1:-1] < q).sum(axis=-1).astype(float)
+        return level
 
     def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
         noisy = self.f + random_state.standard_normal(size)

@@ -110,7 +110,7 @@ def by_sum(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     n = 2.0 * y
     h = 0.6 / math.sqrt(1.0 + n / (g1 * g1))
     guess = g1 * math.tanh(b * g1)
-    rest = g1 - guess
+    residual = g1 - guess
     mass, first, second, folded = 0.0, 0.0, 0.0, 0.0
     for j in range(-15, 16):
         d = h * j
@@ -119,11 +119,11 @@ def by_sum(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
         x = 2.0 * b * g
         # g tanh(b g) - guess, which is small next to guess if b is large, next to g if b is small.
         if x > 60.0:
-            shift = d + rest
+            shift = d + residual
         else:
             e = math.exp(-x)
             if x > 1.0:
-                shift = d + rest - 2.0 * g * e / (1.0 + e)
+                shift = d + residual - 2.0 * g * e / (1.0 + e)
             else:
                 shift = -g * math.expm1(-x) / (1.0 + e) - guess
             k *= 1.0 + e

@@ -36,15 +36,15 @@ _KINDS = frozenset(
 
 
 def _defined(kinds: bool) -> dict[str, Likelihood]:
-    found = {}
+    by_name = {}
     for module in pkgutil.iter_modules(sys.modules[_PACKAGE].__path__):
         if module.ispkg or (module.name in _KINDS) is not kinds:
             continue
-        there = vars(importlib.import_module(f"{_PACKAGE}.{module.name}"))
-        for name, candidate in there.items():
+        members = vars(importlib.import_module(f"{_PACKAGE}.{module.name}"))
+        for name, candidate in members.items():
             if name.endswith("likelihood") and isinstance(candidate, Likelihood):
-                found[candidate.name] = candidate
-    return dict(sorted(found.items()))
+                by_name[candidate.name] = candidate
+    return dict(sorted(by_name.items()))
 
 
 @cache
@@ -111,17 +111,17 @@ def get(likelihood: str | Likelihood, **parameters: float) -> Likelihood:
     """
     if isinstance(likelihood, Likelihood):
         return likelihood.with_parameters(**parameters)
-    name, given = read(likelihood) if isinstance(likelihood, str) else (likelihood, {})
+    name, spelt = read(likelihood) if isinstance(likelihood, str) else (likelihood, {})
     registered = _found(name) if isinstance(name, str) else None
     if registered is None:
         raise InputError(
             f"unknown likelihood {shown(likelihood)}{meant(name, _every())}; known are: "
             + ", ".join(_every())
         )
-    both = sorted(set(given) & set(parameters))
-    if both:
-        raise InputError(f"parameter {both[0]!r} is given twice: in {likelihood!r} and by name")
-    wanted = registered.with_parameters(**given, **parameters)
+    repeated = sorted(set(spelt) & set(parameters))
+    if repeated:
+        raise InputError(f"parameter {repeated[0]!r} is given twice: in {likelihood!r} and by name")
+    wanted = registered.with_parameters(**spelt, **parameters)
     return _made(wanted.name, tuple(wanted.parameters.items()))
 
 

@@ -122,10 +122,10 @@ def signs(y: ArrayLike) -> Array:
 
 
 def _are_booleans(y: ArrayLike) -> bool:
-    given = np.asarray(y)
-    if given.dtype.kind == "O" and given.size:
-        return all(isinstance(one, (bool, np.bool_)) for one in given.flat)
-    return given.dtype.kind == "b"
+    values = np.asarray(y)
+    if values.dtype.kind == "O" and values.size:
+        return all(isinstance(label, (bool, np.bool_)) for label in values.flat)
+    return values.dtype.kind == "b"
 
 
 def _instead(values: Array) -> str:

@@ -44,16 +44,16 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 @kernel
 def pieces(alpha: float, y: float) -> tuple[float, float, float]:
     """log Z, and the parts of the mass right and left of 0, for y >= 0 and a unit cavity."""
-    right, left = log_ndtr(alpha), log_ndtr(-alpha)
-    lost = -math.expm1(-y) * math.exp(left)
-    low = left - y
+    log_right, log_left = log_ndtr(alpha), log_ndtr(-alpha)
+    lost = -math.expm1(-y) * math.exp(log_left)
+    low = log_left - y
     if lost < 0.5:
         log_z = math.log1p(-lost)
-    elif right > low:
-        log_z = right + math.log1p(math.exp(low - right))
+    elif log_right > low:
+        log_z = log_right + math.log1p(math.exp(low - log_right))
     else:
-        log_z = low + math.log1p(math.exp(right - low))
-    odds = y + right - left
+        log_z = low + math.log1p(math.exp(log_right - low))
+    odds = y + log_right - log_left
     small = math.exp(-abs(odds))
     larger, smaller = 1.0 / (1.0 + small), small / (1.0 + small)
     return (log_z, larger, smaller) if odds >= 0.0 else (log_z, smaller, larger)
@@ -65,14 +65,20 @@ def two_sided(mu: float, sigma: float, y: float) -> Floats:
     sign = -1.0 if y < 0.0 else 1.0
     y = abs(y)
     alpha = min(max(sign * mu / sigma, -_FAR), _FAR)
-    log_z, right, left = pieces(alpha, y)
+    log_z, right_share, left_share = pieces(alpha, y)
     # A unit normal cut off at 0 has the mean t + r(t) and the variance V(t), t = +-alpha.
     _, up, v_right = probit_series(alpha)
     _, down, v_left = probit_series(-alpha)
-    variance = right * v_right + left * v_left + right * left * (up + down) ** 2
+    variance = (
+        right_share * v_right + left_share * v_left + right_share * left_share * (up + down) ** 2
+    )
     rho = -math.expm1(-y) * math.exp(-0.5 * alpha * alpha - log_z) / _SQRT_2PI
-    mean = mu + sign * sigma * rho if rho < 0.5 else sign * sigma * (right * up - left * down)
-    return log_z, mean, sigma * sigma * variance, alpha, right, left
+    mean = (
+        mu + sign * sigma * rho
+        if rho < 0.5
+        else sign * sigma * (right_share * up - left_share * down)
+    )
+    return log_z, mean, sigma * sigma * variance, alpha, right_share, left_share
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -146,11 +152,11 @@ def one_side(t: float, q: float, rest: float) -> float:
 def _rule(
     split: int, landmark: int, power: float, mu: float, sigma: float, y: float, theta: Array
 ) -> Floats:
-    log_z, mean, variance, alpha, right, left = two_sided(mu, sigma, y * power)
+    log_z, mean, variance, alpha, right_share, left_share = two_sided(mu, sigma, y * power)
     if alpha > 8.5:
         # What is cut off is below 1e-17: a normal.
         return 0.0, log_z, mean, variance, math.sqrt(variance)
-    star = one_side(alpha, right, left) + one_side(-alpha, left, right)
+    star = one_side(alpha, right_share, left_share) + one_side(-alpha, left_share, right_share)
     return 0.0, log_z, mean, variance, sigma * star
 
 

@@ -99,11 +99,11 @@ def _raised_moments(
 def _member(parameters: Mapping[str, float], power: float) -> tuple[float, float, float] | None:
     """Degrees of freedom and scale of the t that p^power is, but for a constant."""
     nu, scale = parameters["nu"], parameters["scale"]
-    own = power * (nu + 1.0) - 1.0
-    if own < _LEAST:
+    freedom = power * (nu + 1.0) - 1.0
+    if freedom < _LEAST:
         return None
-    constant = power * _constants(nu, scale)[0] - _constants(own, 1.0)[0]
-    return own, scale * math.sqrt(nu / own), constant
+    constant = power * _constants(nu, scale)[0] - _constants(freedom, 1.0)[0]
+    return freedom, scale * math.sqrt(nu / freedom), constant
 
 
 @kernel
@@ -123,7 +123,7 @@ def mixture(
     best = -math.inf
     # A component has mean mu + d own = y - d other and variance sigma^2 other, own + other = 1.
     # Running means and the sum of squares about them, of whichever shares are small.
-    mass, own, other, own_square, other_square = 0.0, 0.0, 0.0, 0.0, 0.0
+    mass, share_mean, complement_mean, share_square, complement_square = 0.0, 0.0, 0.0, 0.0, 0.0
     for direction in (-1.0, 1.0):
         u = high if direction < 0.0 else high + h
         for _ in range(2 * _MOST):
@@ -133,8 +133,8 @@ def mixture(
             if e > best + 30.0:
                 scaled = math.exp(best - e)
                 mass *= scaled
-                own_square *= scaled
-                other_square *= scaled
+                share_square *= scaled
+                complement_square *= scaled
                 best = e
             elif e < best - cut and (direction > 0.0 or u < low):
                 break
@@ -142,18 +142,22 @@ def mixture(
             mass += weight
             part = weight / mass
             share = sigma2 / spread
-            step = share - own
-            own += step * part
-            own_square += weight * step * (share - own)
+            step = share - share_mean
+            share_mean += step * part
+            share_square += weight * step * (share - share_mean)
             share = s2 / up / spread
-            step = share - other
-            other += step * part
-            other_square += weight * step * (share - other)
+            step = share - complement_mean
+            complement_mean += step * part
+            complement_square += weight * step * (share - complement_mean)
             u += direction * h
     log_z = best + math.log(mass * h) - HALF_LOG_2PI
-    if other < own:
-        return log_z, y - d * other, sigma2 * other + d2 * (other_square / mass)
-    return log_z, mu + d * own, sigma2 * other + d2 * (own_square / mass)
+    if complement_mean < share_mean:
+        return (
+            log_z,
+            y - d * complement_mean,
+            sigma2 * complement_mean + d2 * (complement_square / mass),
+        )
+    return log_z, mu + d * share_mean, sigma2 * complement_mean + d2 * (share_square / mass)
 
 
 def _reach(variance: Array, tail: Array, theta: Array) -> Array:

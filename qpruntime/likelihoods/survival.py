@@ -253,14 +253,14 @@ def log_span(family: int, a: float, b: float) -> float:
         if gap < 1e-300:
             return b  # the gap itself is too small for a double
         return math.log(-math.expm1(-gap)) - start
-    found = 0.0
+    log_p = 0.0
     if b < math.inf:
-        found -= softplus(-b)
+        log_p -= softplus(-b)
     if a > -math.inf:
-        found -= softplus(a)
+        log_p -= softplus(a)
         if b < math.inf:
-            found += math.log(-math.expm1(a - b))
-    return found
+            log_p += math.log(-math.expm1(a - b))
+    return log_p
 
 
 @kernel
@@ -309,28 +309,28 @@ def span_peak(span: Span, mu: float, sigma: float) -> float:
     """Where the tilted density is highest: Newton's method between bounds that steps may halve."""
     inverse = 1.0 / (sigma * sigma)
     # The slope is the power over the scale at most, where it falls towards smaller times.
-    left, right = mu - sigma * sigma * span.power / span.scale, mu
+    lower, upper = mu - sigma * sigma * span.power / span.scale, mu
     if span.low > -math.inf:
-        left, right = min(mu, left), math.inf
+        lower, upper = min(mu, lower), math.inf
         if span.high == math.inf:
-            left = mu
-    f = max(left, min(mu, span.low)) if span.low > -math.inf else max(left, min(mu, span.high))
+            lower = mu
+    f = max(lower, min(mu, span.low)) if span.low > -math.inf else max(lower, min(mu, span.high))
     if span.low > -math.inf and mu < span.low:
-        f, right = span.low, math.inf
+        f, upper = span.low, math.inf
     before = math.inf
     for _ in range(_STEPS):
         rate, curvature = span_slopes(span, f)
         slope = rate - (f - mu) * inverse
         if slope > 0.0:
-            left = f
+            lower = f
         else:
-            right = f
+            upper = f
         step = slope / (curvature + inverse)
-        if step * step * (curvature + inverse) < 1e-8 or not left < right:
+        if step * step * (curvature + inverse) < 1e-8 or not lower < upper:
             break
-        bad = not left < f + step < right or abs(step) > 0.5 * before
-        if bad and left > -math.inf and right < math.inf:
-            step = 0.5 * (left + right) - f
+        bad = not lower < f + step < upper or abs(step) > 0.5 * before
+        if bad and lower > -math.inf and upper < math.inf:
+            step = 0.5 * (lower + upper) - f
         before = abs(step)
         if f + step == f:
             break

@@ -153,19 +153,19 @@ class Outcomes:
         if isinstance(outcomes, cls):
             return outcomes
         try:
-            given = [float(v) for v in outcomes]
+            values = [float(v) for v in outcomes]
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"outcomes must be None, a list of numbers or a tuple (low, high), got {outcomes!r}"
             ) from error
-        if isinstance(outcomes, tuple) and len(given) == 2:
-            low, high = given
+        if isinstance(outcomes, tuple) and len(values) == 2:
+            low, high = values
             if not low < high:
                 raise InputError(f"outcomes: low must be below high, got ({low:g}, {high:g})")
             return cls(None, low, high)
-        if not given or not np.isfinite(given).all():
+        if not values or not np.isfinite(values).all():
             raise InputError(f"outcomes must be finite numbers, at least one, got {outcomes!r}")
-        return cls(tuple(sorted(set(given))))
+        return cls(tuple(sorted(set(values))))
 
     def __call__(self, y: ArrayLike) -> Array:
         array = finite(y, "y")
@@ -218,10 +218,10 @@ def named_parameters(theta: Any, parameters: Any) -> tuple[Array, dict[str, floa
     values = np.array(finite(theta, "theta"), dtype=float).reshape(-1)
     names = () if parameters is None else tuple(parameters)
     if isinstance(parameters, Mapping):
-        given = finite(list(parameters.values()), "parameters")
-        if values.size and not np.array_equal(values, given):
+        passed = finite(list(parameters.values()), "parameters")
+        if values.size and not np.array_equal(values, passed):
             raise InputError(f"theta is {values.tolist()} but parameters are {dict(parameters)}")
-        values = given
+        values = passed
     if names and len(names) != values.size:
         raise InputError(f"parameters names {len(names)} entries, theta has {values.size}")
     values.flags.writeable = False
@@ -250,10 +250,10 @@ def try_out(
                     f"landmarks of {name} must be finite numbers, or a function of (y, theta) that "
                     f"returns them; for y = {y:g}: {error}"
                 ) from error
-        found = []
+        values = []
         for f in _PROBES:
             try:
-                found.append(density.probe(f, y))
+                values.append(density.probe(f, y))
             except NotANumber as error:
                 raise InputError(
                     f"log_prob of {name} returned {error} at f = {f:g}, y = {y:g}; "
@@ -265,7 +265,7 @@ def try_out(
                     f"at f = {f:g}, y = {y:g}; every real f is asked for: "
                     "return -inf where there is no density"
                 ) from error
-        if np.isnan(found).all():
+        if np.isnan(values).all():
             raise InputError(
                 f"log_prob of {name} returned NaN for y = {y:g} at every f in {_PROBES}; "
                 "check its parameters, or give the y there are with outcomes="
@@ -526,10 +526,10 @@ class Landmarks(Pointer):
 
     def points(self, y: float) -> tuple[float, ...]:
         """Landmarks for this y; exceptions are the user's own."""
-        given = self.landmarks
-        if callable(given):
-            given = given(np.float64(y), self.density.theta)
-        points = tuple(number(f) for f in np.atleast_1d(given))
+        landmarks = self.landmarks
+        if callable(landmarks):
+            landmarks = landmarks(np.float64(y), self.density.theta)
+        points = tuple(number(f) for f in np.atleast_1d(landmarks))
         if not np.isfinite(points).all():
             raise ValueError(f"landmarks must be finite, got {points} for y = {y:g}")
         return points
@@ -563,12 +563,12 @@ def tell_once(text: str) -> None:
 
 def _uncompiled(density: LogDensity) -> str:
     """Return what to say of a function that numba does not compile."""
-    given = density.log_prob
-    name = getattr(given, "__qualname__", type(given).__qualname__)
+    function = density.log_prob
+    name = getattr(function, "__qualname__", type(function).__qualname__)
     if density.wants_array:
         why = "it takes arrays of f; let it take one number"
-    elif not isinstance(given, Dispatcher) and not inspect.isfunction(given):
-        why = f"it is a {type(given).__name__}; numba compiles functions"
+    elif not isinstance(function, Dispatcher) and not inspect.isfunction(function):
+        why = f"it is a {type(function).__name__}; numba compiles functions"
     else:
         why = f"numba.njit({name})(0.0, y, theta) says why, or gives other numbers"
     return (

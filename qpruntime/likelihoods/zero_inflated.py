@@ -91,27 +91,27 @@ class _Inflated:
         self.zeros, self.own = zeros, stats.nbinom(dispersion, dispersion / (dispersion + rate))
 
     def cdf(self, y: ArrayLike) -> Array:
-        found: Array = (1.0 - self.zeros) * self.own.cdf(y)
-        return found + self.zeros * (np.asarray(y) >= 0.0)
+        below: Array = (1.0 - self.zeros) * self.own.cdf(y)
+        return below + self.zeros * (np.asarray(y) >= 0.0)
 
     def sf(self, y: ArrayLike) -> Array:
-        found: Array = (1.0 - self.zeros) * self.own.sf(y)
-        return found + self.zeros * (np.asarray(y) < 0.0)
+        above: Array = (1.0 - self.zeros) * self.own.sf(y)
+        return above + self.zeros * (np.asarray(y) < 0.0)
 
     def mean(self) -> Array:
         return (1.0 - self.zeros) * self.own.mean()
 
     def var(self) -> Array:
-        found: Array = self.own.var() + self.zeros * self.own.mean() ** 2
-        return (1.0 - self.zeros) * found
+        within: Array = self.own.var() + self.zeros * self.own.mean() ** 2
+        return (1.0 - self.zeros) * within
 
     def ppf(self, q: float) -> Array:
-        found: Array = self.own.ppf(max(0.0, q - self.zeros) / (1.0 - self.zeros))
-        return np.maximum(found, 0.0)
+        quantile: Array = self.own.ppf(max(0.0, q - self.zeros) / (1.0 - self.zeros))
+        return np.maximum(quantile, 0.0)
 
     def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
-        drawn = self.own.rvs(size=size, random_state=random_state)
-        return np.where(random_state.uniform(size=size) < self.zeros, 0.0, drawn)
+        sample = self.own.rvs(size=size, random_state=random_state)
+        return np.where(random_state.uniform(size=size) < self.zeros, 0.0, sample)
 
 
 def _given(f: Array, theta: Array) -> Any:
@@ -177,13 +177,13 @@ def summit(y: float, theta: Array) -> tuple[float, float, float]:
     for _ in range(60):
         rate = math.exp(f)
         none = r * softplus(f - theta[2])
-        seen = -math.expm1(-none)
-        gap = f - math.log(seen) - log_y
+        positive = -math.expm1(-none)
+        gap = f - math.log(positive) - log_y
         if gap > 0.0:
             high = f
         else:
             low = f
-        step = -gap / (1.0 - math.exp(-none) * rate / (1.0 + rate / r) / seen)
+        step = -gap / (1.0 - math.exp(-none) * rate / (1.0 + rate / r) / positive)
         if not low < f + step < high:
             step = 0.5 * (low + high) - f
         f += step
@@ -271,8 +271,8 @@ class _Hurdle:
 
     def _positive(self, beyond: Array) -> Array:
         """The least positive count that no more than this share of them is beyond."""
-        found: Array = self.own.isf(np.minimum(beyond, 1.0) * self.seen)
-        return np.maximum(found, 1.0)
+        quantile: Array = self.own.isf(np.minimum(beyond, 1.0) * self.seen)
+        return np.maximum(quantile, 1.0)
 
 
 def _hurdle_given(f: Array, theta: Array) -> Any:

@@ -118,8 +118,8 @@ def _checked(model: GPClassifier) -> float:
             "monotone features are observed slopes of the latent function, whose covariances have "
             "no ONNX graph here: fit with monotone=None"
         )
-    own = model._likelihood_
-    name = "a table of surfaces" if own is None else own.name
+    likelihood = model._likelihood_
+    name = "a table of surfaces" if likelihood is None else likelihood.name
     if name not in _NOISE:
         raise InputError(
             f"p(y|x) of {name} is an integral, which no ONNX graph has: fit with one of "
@@ -140,8 +140,8 @@ def _checked(model: GPClassifier) -> float:
             )
     known = (DenseSolution, SparseSolution)
     numbers = 0
-    for one in model._processes():
-        solution = solution_of(one.posterior)
+    for process in model._processes():
+        solution = solution_of(process.posterior)
         if not isinstance(solution, known):
             raise InputError(
                 f"the engine {solution.name!r} has no ONNX graph: fit with "
@@ -166,9 +166,9 @@ def _moments(graph: OnnxGraph, process: Any, X: str) -> tuple[str, str]:
         across = covariance(graph, node, X, inducing.Z)
         phi = graph.add("MatMul", across, _inverse(inducing.L).T)
         mean = graph.add("MatMul", phi, solution.weights[:, None])
-        rest = graph.add("Max", graph.add("Sub", prior, graph.squares(phi)), 0.0)
+        residual = graph.add("Max", graph.add("Sub", prior, graph.squares(phi)), 0.0)
         spread = graph.add("MatMul", phi, _inverse(solution.root).T)
-        return mean, graph.add("Add", rest, graph.squares(spread))
+        return mean, graph.add("Add", residual, graph.squares(spread))
     kept = solution.kept
     if kept.negative.size:
         raise InputError("sites of negative precision have no ONNX graph here: use the probit")
@@ -203,12 +203,12 @@ def _warped(graph: OnnxGraph, warp: Warp, features: int) -> str:
 
 def _labels(classes: Any) -> tuple[Any, int]:
     """Return labels as the format has them: whole numbers, or text."""
-    found = np.asarray(classes)
-    if found.dtype.kind in "biu":
-        return found.astype(np.int64), TensorProto.INT64
-    if found.dtype.kind == "f":
-        return found.astype(np.float64), TensorProto.DOUBLE
-    return found.astype(str).astype(object), TensorProto.STRING
+    labels = np.asarray(classes)
+    if labels.dtype.kind in "biu":
+        return labels.astype(np.int64), TensorProto.INT64
+    if labels.dtype.kind == "f":
+        return labels.astype(np.float64), TensorProto.DOUBLE
+    return labels.astype(str).astype(object), TensorProto.STRING
 
 
 # --- log Phi(s) in double precision of operations that runtimes have; they have no error function.
@@ -260,8 +260,8 @@ def covariance(graph: OnnxGraph, node: Node, X: str, Z: Array) -> str:
     """
     if not isinstance(node, Leaf):
         operation = "Mul" if isinstance(node, Multiplied) else "Add"
-        one, two = (covariance(graph, part, X, Z) for part in (node.one, node.two))
-        return graph.add(operation, one, two)
+        first, second = (covariance(graph, part, X, Z) for part in (node.one, node.two))
+        return graph.add(operation, first, second)
     kernel, parts = node.kernel, node.parts
     if parts.constant:
         return graph.constant([[node.value]])
@@ -277,13 +277,13 @@ def covariance(graph: OnnxGraph, node: Node, X: str, Z: Array) -> str:
 
 def _squares(graph: OnnxGraph, X: str, Z: Array, scale: Array) -> str:
     """Squared distances in length-scales: by differences, which do not cancel as products do."""
-    found = ""
+    total = ""
     for k, length in enumerate(scale):
         gap = graph.add("Sub", graph.columns(X, [k]), Z[:, k][None, :])
         gap = graph.add("Div", gap, float(length))
         square = graph.add("Mul", gap, gap)
-        found = graph.add("Add", found, square) if found else square
-    return found
+        total = graph.add("Add", total, square) if total else square
+    return total
 
 
 def _radial(graph: OnnxGraph, kernel: RBF | Matern | RationalQuadratic, squares: str) -> str:
@@ -306,8 +306,8 @@ def variance(graph: OnnxGraph, node: Node, X: str) -> str:
     """Return k(x, x), shape (T, 1) or (1, 1)."""
     if not isinstance(node, Leaf):
         operation = "Mul" if isinstance(node, Multiplied) else "Add"
-        one, two = (variance(graph, part, X) for part in (node.one, node.two))
-        return graph.add(operation, one, two)
+        first, second = (variance(graph, part, X) for part in (node.one, node.two))
+        return graph.add(operation, first, second)
     if node.parts.constant or node.parts.noise:
         return graph.constant([[node.value]])
     if type(node.kernel) is DotProduct:
@@ -359,10 +359,10 @@ class OnnxGraph:
 
     def polynomial(self, x: str, coefficients: list[float]) -> str:
         """Return a polynomial by Horner's rule, of coefficients from the highest on."""
-        found = self.add("Mul", x, coefficients[0])
+        value = self.add("Mul", x, coefficients[0])
         for coefficient in coefficients[1:-1]:
-            found = self.add("Mul", self.add("Add", found, coefficient), x)
-        return self.add("Add", found, coefficients[-1])
+            value = self.add("Mul", self.add("Add", value, coefficient), x)
+        return self.add("Add", value, coefficients[-1])
 
     def model(self, features: int, outputs: dict[str, tuple[str, int, list[Any]]]) -> ModelProto:
         """Return the checked model of inputs X (T, d), given name, type and shape of results."""

@@ -77,13 +77,13 @@ class Savable:
         InputError
             If it cannot be read, or is something else; `qpruntime.load` reads any.
         """
-        found = load(path)
-        if not isinstance(found, cls):
+        model = load(path)
+        if not isinstance(model, cls):
             raise InputError(
-                f"{os.fspath(path)} holds a {type(found).__name__}, not a {cls.__name__}; "
+                f"{os.fspath(path)} holds a {type(model).__name__}, not a {cls.__name__}; "
                 "qpruntime.load reads any"
             )
-        return found
+        return model
 
     def _predict_once(self) -> tuple[Array, ...]:
         """Predict at two points, and return latent moments, which are finite and of one shape.
@@ -335,14 +335,14 @@ def _value(x: Any, arrays: list[NDArray[Any]], depth: int) -> Any:
     if kind in ("array", "scalar"):
         if type(content) is not int or not 0 <= content < len(arrays):
             raise DamagedFile(f"array number {content!r:.40} of {len(arrays)}")
-        found = arrays[content]
-        if found.dtype.kind not in _KINDS:
-            raise DamagedFile(f"an array of {found.dtype}")
+        array = arrays[content]
+        if array.dtype.kind not in _KINDS:
+            raise DamagedFile(f"an array of {array.dtype}")
         if kind == "array":
-            return found
-        if found.shape != ():
+            return array
+        if array.shape != ():
             raise DamagedFile("a scalar with a shape")
-        return found[()]
+        return array[()]
     if kind == "dtype":
         if not isinstance(content, str) or len(content) > 10:
             raise DamagedFile(f"the dtype {content!r:.40}")
@@ -371,10 +371,10 @@ def _objects(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
     plain = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
     if not (isinstance(items, list) and plain and math.prod(shape) == len(items)):
         raise DamagedFile("objects of another shape")
-    found = np.empty(len(items), dtype=object)
+    values = np.empty(len(items), dtype=object)
     for k, item in enumerate(items):
-        found[k] = _value(item, arrays, depth + 1)
-    return found.reshape(shape)
+        values[k] = _value(item, arrays, depth + 1)
+    return values.reshape(shape)
 
 
 def _made(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:

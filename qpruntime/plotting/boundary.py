@@ -131,15 +131,15 @@ class BoundaryDisplay:
             )
         if len(rows.names) < 2:
             raise InputError("a map takes two features, X has one column: FunctionDisplay draws it")
-        seen, both = rows.observed(y), pair(features, "features", "columns")
-        columns = [rows.column(one) for one in both]
+        outcomes, names = rows.observed(y), pair(features, "features", "columns")
+        columns = [rows.column(name) for name in names]
         if columns[0] == columns[1]:
             raise InputError(f"features must be two columns, got {shown(features)}")
         known, side = known_level(level), whole(grid, "grid", 2)
-        given = (None, None) if limits is None else pair(limits, "limits", "pairs (low, high)")
+        ranges = (None, None) if limits is None else pair(limits, "limits", "pairs (low, high)")
         axes = [
-            np.linspace(*ends(rows.values[:, j], own, "limits"), side)
-            for j, own in zip(columns, given, strict=True)
+            np.linspace(*ends(rows.values[:, j], limits_of_axis, "limits"), side)
+            for j, limits_of_axis in zip(columns, ranges, strict=True)
         ]
         points = rows.at(at, columns, *np.meshgrid(*axes))
         p = estimator.predict_proba(points)[:, 1]
@@ -154,7 +154,7 @@ class BoundaryDisplay:
             high=interval[:, 1].reshape(side, side),
             level=known,
             points=rows.values[:, columns],
-            signs=seen == labels[1],
+            signs=outcomes == labels[1],
             features=(rows.names[columns[0]], rows.names[columns[1]]),
             classes=(str(labels[0]), str(labels[1])),
             sliced=len(rows.names) > 2,
@@ -222,9 +222,9 @@ class BoundaryDisplay:
         """Draw where maps are 1/2, if they are anywhere, and an entry of the legend."""
         look = {"colors": "black", "linestyles": style, "linewidths": 1.4}
         sets = [
-            ax.contour(self.x, self.y, one, [0.5], **look)
-            for one in maps
-            if one.min() < 0.5 < one.max()
+            ax.contour(self.x, self.y, probabilities, [0.5], **look)
+            for probabilities in maps
+            if probabilities.min() < 0.5 < probabilities.max()
         ]
         if sets:
             ax.plot([], [], color="black", linestyle=style, linewidth=1.4, label=label)

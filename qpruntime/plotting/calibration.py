@@ -73,8 +73,8 @@ class RanksDisplay:
         **options
             Of `from_values`.
         """
-        found = pit(estimator, y, random_state=random_state)
-        return cls.from_values(found, **{"name": type(estimator).__name__, **options})
+        values = pit(estimator, y, random_state=random_state)
+        return cls.from_values(values, **{"name": type(estimator).__name__, **options})
 
     @classmethod
     def from_calibration(cls, calibration: Calibration, **options: Any) -> RanksDisplay:
@@ -128,10 +128,10 @@ class RanksDisplay:
             raise InputError(f"ranks must be from 0 to 1, got {values.min():g} to {values.max():g}")
         counts = np.histogram(values, bins, (0.0, 1.0))[0]
         low, high = _ends(values.size, 1.0 / bins, known)
-        found = cls(
+        display = cls(
             counts=counts, expected=values.size / bins, low=low, high=high, level=known, name=name
         )
-        return found.plot(ax, **options)
+        return display.plot(ax, **options)
 
     def plot(self, ax: Any = None, *, color: str = BLUE) -> RanksDisplay:
         """Draw the histogram over the band.
@@ -318,8 +318,8 @@ class CalibrationDisplay:
         ([3, 1], [0.33, 1.0])
         """
         known = known_level(level)
-        found = reliability(y, probability, n_bins, strategy, known)
-        display = cls(**found._asdict(), level=known, positive=str(positive), name=name)
+        bins = reliability(y, probability, n_bins, strategy, known)
+        display = cls(**bins._asdict(), level=known, positive=str(positive), name=name)
         return display.plot(ax, **options)
 
     def plot(self, ax: Any = None, *, color: str = BLUE, marker: str = "o") -> CalibrationDisplay:

@@ -91,19 +91,21 @@ class EffectMapDisplay:
         table = model.effects(term, above=number(above, "above"))
         block = model.term(term)
         mesh = getattr(block, "mesh", None)
-        own = None if shapes is None else {str(name): corners for name, corners in shapes.items()}
+        polygons = (
+            None if shapes is None else {str(name): corners for name, corners in shapes.items()}
+        )
         if mesh is None:
-            missing = [name for name in table.names if own is None or name not in own]
+            missing = [name for name in table.names if polygons is None or name not in polygons]
             if missing:
                 raise InputError(
                     f"a map of {term!r} takes shapes=, the corners of every area; "
                     f"{shown(missing[0])} has none"
                 )
         column = {"exceedance": table.columns[-1]}.get(what, what)
-        found = cls(
-            names=table.names, values=table.column(column), what=what, mesh=mesh, shapes=own
+        display = cls(
+            names=table.names, values=table.column(column), what=what, mesh=mesh, shapes=polygons
         )
-        return found.plot(ax=ax, **options)
+        return display.plot(ax=ax, **options)
 
     def plot(self, *, ax: Any = None, colorbar: bool = True, **options: Any) -> EffectMapDisplay:
         """Draw; further options are those of matplotlib's collections, such as ``cmap``."""
@@ -193,8 +195,10 @@ class CaterpillarDisplay:
         table = model.effects(term, central_levels(inside))
         lower, upper = table.values[:, 2], table.values[:, 3]
         mean = table.column("mean")
-        found = cls(names=table.names, mean=mean, lower=lower, upper=upper, level=inside, term=term)
-        return found.plot(ax=ax, **options)
+        display = cls(
+            names=table.names, mean=mean, lower=lower, upper=upper, level=inside, term=term
+        )
+        return display.plot(ax=ax, **options)
 
     def plot(self, *, ax: Any = None, sort: bool = True, band: bool = False) -> CaterpillarDisplay:
         """Draw.

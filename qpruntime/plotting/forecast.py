@@ -131,7 +131,7 @@ class ForecastDisplay:
         ((16,), 11.0)
         """
         rows, known = PlottedRows(X), known_level(level)
-        seen, (t, seen_y) = rows, _series(estimator, rows, y, exposure)
+        inputs, (t, seen_y) = rows, _series(estimator, rows, y, exposure)
         later_t, later_y, covered = np.empty(0), np.empty(0), np.zeros(0, dtype=bool)
         wanted = "latent" if not hasattr(estimator, "link_") else "rate"
         wanted = natural(estimator) if hasattr(estimator, "classes_") else wanted
@@ -141,15 +141,15 @@ class ForecastDisplay:
             later_t, later_y = _series(estimator, PlottedRows(new_X), new_y, later_exposure)
             if outside:
                 _, low, high = band(estimator, new_X, "observation", known, later_exposure)
-                found = finite(new_y, "later")
-                covered = (low <= found) & (found <= high)
+                later_values = finite(new_y, "later")
+                covered = (low <= later_values) & (later_values <= high)
         first, last = float(t.min()), float(t.max())
         end = float(later_t.max()) if later is not None else last + 0.25 * (last - first)
         end = end if until is None else number(until, "until", above=last)
         if not end > first:
             raise InputError("the series has one time: say where the forecast ends, until=")
         times = np.linspace(first, end, whole(grid, "grid", 2))
-        points = seen.at(None, [0], times)
+        points = inputs.at(None, [0], times)
         display = cls(
             t=times,
             function=band(estimator, points, wanted, known),

@@ -139,24 +139,24 @@ class FunctionDisplay:
         ((50,), 'P(y = 1)')
         """
         rows = PlottedRows(X)
-        seen, j = rows.observed(y), rows.column(feature)
+        outcomes, j = rows.observed(y), rows.column(feature)
         wanted = natural(estimator) if quantity is None else quantity
         low, high = ends(rows.values[:, j], limits, "limits")
         x = np.linspace(low, high, whole(grid, "grid", 2))
         # Before a figure is made: what cannot be predicted leaves none behind.
-        found = band(estimator, rows.at(at, [j], x), wanted, known := known_level(level))
+        interval = band(estimator, rows.at(at, [j], x), wanted, known := known_level(level))
         labels = tuple(str(c) for c in getattr(estimator, "classes_", ()))
-        at_rows = drawn(estimator, seen, exposure)
+        at_rows = drawn(estimator, outcomes, exposure)
         # Counts are on another scale than f, and other features differ from row to row.
-        other = wanted == "latent" and (bool(labels) or hasattr(estimator, "link_"))
+        other_scale = wanted == "latent" and (bool(labels) or hasattr(estimator, "link_"))
         display = cls(
             x=x,
-            middle=found.middle,
-            low=found.low,
-            high=found.high,
+            middle=interval.middle,
+            low=interval.low,
+            high=interval.high,
             level=known,
             points_x=rows.values[:, j],
-            points_y=np.empty(0) if other or len(rows.names) > 1 else at_rows,
+            points_y=np.empty(0) if other_scale or len(rows.names) > 1 else at_rows,
             signs=at_rows == 1.0 if labels else np.zeros(0, dtype=bool),
             feature=rows.names[j],
             quantity=label_of(wanted, labels),
@@ -263,17 +263,19 @@ class PlottedRows:
             if feature not in self.names:
                 raise InputError(f"X has no column {shown(feature)}, but {shown(self.names)}")
             return self.names.index(feature)
-        found = whole(feature, "feature", 0)
-        if found >= len(self.names):
-            raise InputError(f"X has {len(self.names)} columns: there is no feature {found}")
-        return found
+        index = whole(feature, "feature", 0)
+        if index >= len(self.names):
+            raise InputError(f"X has {len(self.names)} columns: there is no feature {index}")
+        return index
 
     def observed(self, y: ArrayLike) -> np.ndarray:
         """Return `y` as an array, one for each row."""
-        found = np.asarray(y)
-        if found.shape != (len(self.values),):
-            raise InputError(f"y must have shape ({len(self.values)},) like X, got {found.shape}")
-        return found
+        outcomes = np.asarray(y)
+        if outcomes.shape != (len(self.values),):
+            raise InputError(
+                f"y must have shape ({len(self.values)},) like X, got {outcomes.shape}"
+            )
+        return outcomes
 
     def at(self, others: ArrayLike | None, features: list[int], *grids: Array) -> Any:
         """Return rows with `grids` in columns `features` and `others` elsewhere.
@@ -337,10 +339,10 @@ class Band(NamedTuple):
 
 def known_level(level: object) -> float:
     """Return the probability of an interval, strictly between 0 and 1."""
-    found = number(level, "level", above=0.0)
-    if found >= 1.0:
-        raise InputError(f"level must be below 1, got {found:g}: 0.9 is an interval of 90 %")
-    return found
+    value = number(level, "level", above=0.0)
+    if value >= 1.0:
+        raise InputError(f"level must be below 1, got {value:g}: 0.9 is an interval of 90 %")
+    return value
 
 
 def natural(model: Any) -> str:
@@ -386,9 +388,9 @@ def band(model: Any, points: Any, quantity: str, level: float, exposure: Any = N
         mean, variance = model.latent(points)
         low, high = scale * rate_ends(mean, variance, model.link_, tails).T
         return Band(model.predict(points, exposure=exposure), low, high)
-    given = {} if exposure is None else {"exposure": exposure}
-    found = model.predict_quantiles(points, [tails[0], 0.5, tails[1]], **given)
-    low, middle, high = np.asarray(found, dtype=float).T
+    options = {} if exposure is None else {"exposure": exposure}
+    quantiles = model.predict_quantiles(points, [tails[0], 0.5, tails[1]], **options)
+    low, middle, high = np.asarray(quantiles, dtype=float).T
     return Band(middle, low, high)
 
 
@@ -398,8 +400,8 @@ def drawn(model: Any, y: ArrayLike, exposure: ArrayLike | None) -> Array:
         raise InputError(f"exposure is for counts, and {shown(model)} is no model of counts")
     if (labels := getattr(model, "classes_", None)) is not None:
         return (np.asarray(y) == labels[-1]).astype(float)
-    found = finite(y, "y")
-    return found if exposure is None else found / exposures(exposure, len(found))
+    outcomes = finite(y, "y")
+    return outcomes if exposure is None else outcomes / exposures(exposure, len(outcomes))
 
 
 def rate_ends(mean: Array, variance: Array, link: str, q: Array) -> Array:

@@ -86,23 +86,23 @@ class ProgressDisplay:
         """
         if not isinstance(optimizer, Optimizer):
             raise InputError(f"optimizer must be an Optimizer, got {shown(optimizer)}")
-        told = optimizer.columns()
-        value = np.array(told["f"], dtype=float)
+        columns = optimizer.columns()
+        value = np.array(columns["f"], dtype=float)
         if np.isnan(value).all():
             raise InputError("no value of the objective is known: tell one evaluation first")
-        rows = [np.array(told[f"c{k + 1}"], dtype=float) for k in range(optimizer.constraints)]
+        rows = [np.array(columns[f"c{k + 1}"], dtype=float) for k in range(optimizer.constraints)]
         feasible = np.ones(value.size, dtype=bool)
         for row in rows:
             feasible &= row >= 0.0  # not NaN, which was not told
         feasible &= ~np.isnan(value)
         better = np.fmax if optimizer.maximise else np.fmin
-        lost = told.get("failed", [()] * value.size)
+        lost = columns.get("failed", [()] * value.size)
         display = cls(
             number=np.arange(1, value.size + 1),
             value=value,
             feasible=feasible,
             best=better.accumulate(np.where(feasible, value, np.nan)),
-            failed=np.array([bool(one) for one in lost]),
+            failed=np.array([bool(failures) for failures in lost]),
             maximise=optimizer.maximise,
             optimum=None if optimum is None else number(optimum, "optimum"),
         )

@@ -82,22 +82,26 @@ class PartialDependenceDisplay:
         PartialDependenceDisplay
             The object itself.
         """
-        ax, own = axes_of(ax), self.dependence
-        if own.categorical:
-            at = np.arange(len(own.values))
-            whisker = np.array([own.middle - own.low, own.high - own.middle])
-            self.line_ = ax.errorbar(at, own.middle, whisker, color=color, fmt="o", capsize=3.0)
-            words = ["missing" if one is None else str(one) for one in own.values]
+        ax, dependence = axes_of(ax), self.dependence
+        if dependence.categorical:
+            at = np.arange(len(dependence.values))
+            whisker = np.array(
+                [dependence.middle - dependence.low, dependence.high - dependence.middle]
+            )
+            self.line_ = ax.errorbar(
+                at, dependence.middle, whisker, color=color, fmt="o", capsize=3.0
+            )
+            words = ["missing" if level is None else str(level) for level in dependence.values]
             ax.set_xticks(at, words)
         else:
-            values = np.asarray(own.values, dtype=float)
+            values = np.asarray(dependence.values, dtype=float)
             self.band_ = ax.fill_between(
-                values, own.low, own.high, color=color, alpha=0.2, linewidth=0.0
+                values, dependence.low, dependence.high, color=color, alpha=0.2, linewidth=0.0
             )
-            (self.line_,) = ax.plot(values, own.middle, color=color, linewidth=1.6)
-        ax.set_xlabel(own.name)
-        what = "predicted mean" if own.kind == "mean" else "latent function"
-        ax.set_ylabel(f"{what}, {100.0 * own.level:g} % band")
+            (self.line_,) = ax.plot(values, dependence.middle, color=color, linewidth=1.6)
+        ax.set_xlabel(dependence.name)
+        what = "predicted mean" if dependence.kind == "mean" else "latent function"
+        ax.set_ylabel(f"{what}, {100.0 * dependence.level:g} % band")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -169,15 +173,15 @@ class ImportanceDisplay:
         InputError
             If there are no bars to draw.
         """
-        own, reach = self.importance, number(errors, "errors", above=0.0)
-        order = np.argsort(-own.loss, kind="stable")[:most][::-1]
+        importance, reach = self.importance, number(errors, "errors", above=0.0)
+        order = np.argsort(-importance.loss, kind="stable")[:most][::-1]
         if not len(order):
             raise InputError("most must be 1 at least")
         ax = axes_of(ax, (6.0, _REST + _BAR * len(order)))
         self.bars_ = ax.barh(
-            [own.names[k] for k in order],
-            own.loss[order],
-            xerr=reach * own.se[order],
+            [importance.names[k] for k in order],
+            importance.loss[order],
+            xerr=reach * importance.se[order],
             color=color,
             height=0.6,
             capsize=2.5,

@@ -106,9 +106,9 @@ class RatioDisplay:
         opened = table if isinstance(table, Table) else open_table(table)
         if opened.metadata.projection is not None:
             raise InputError(f"{opened.path} holds L_p projections: it has no sigma* to draw")
-        own = outcome_of(opened, y)
+        outcome = outcome_of(opened, y)
         side = whole(grid, "grid", 2)
-        mu_ends, sigma_ends = domain(opened, own)
+        mu_ends, sigma_ends = domain(opened, outcome)
         if mu_range is not None:
             mu_ends = ends(np.empty(0), mu_range, "mu_range")
         if log10_sigma_range is not None:
@@ -116,13 +116,13 @@ class RatioDisplay:
         mu, log10_sigma = np.linspace(*mu_ends, side), np.linspace(*sigma_ends, side)
         sigma = 10.0 ** log10_sigma[:, None]
         source = opened if opened.metadata.kind == "surfaces" else None
-        ep = project_arrays(opened.likelihood, mu, sigma, own, "ep", source).std
+        ep = project_arrays(opened.likelihood, mu, sigma, outcome, "ep", source).std
         display = cls(
             mu=mu,
             log10_sigma=log10_sigma,
-            ratio=opened.lookup(mu, sigma, own)[0] / ep,
+            ratio=opened.lookup(mu, sigma, outcome)[0] / ep,
             likelihood=opened.likelihood.name,
-            outcome=own,
+            outcome=outcome,
         )
         return display.plot(ax, **options)
 

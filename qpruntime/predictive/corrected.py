@@ -71,8 +71,8 @@ def counts_by_grid(
 
 def signs_by_grid(found: Sequence[CorrectedMarginals]) -> tuple[Array, Array]:
     """Log p(-1) and log p(+1), each (T,), or (T, K) for K processes."""
-    both = [one.log_probability([[-1.0, 1.0]]) for one in found]
-    both = [pair - np.logaddexp(*pair.T)[:, None] for pair in both]
-    columns = [np.column_stack([pair[:, i] for pair in both]) for i in (0, 1)]
-    minus, plus = (c[:, 0] if len(both) == 1 else c for c in columns)
+    pairs = [marginals.log_probability([[-1.0, 1.0]]) for marginals in found]
+    pairs = [pair - np.logaddexp(*pair.T)[:, None] for pair in pairs]
+    columns = [np.column_stack([pair[:, i] for pair in pairs]) for i in (0, 1)]
+    minus, plus = (c[:, 0] if len(pairs) == 1 else c for c in columns)
     return minus, plus

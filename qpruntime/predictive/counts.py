@@ -52,8 +52,8 @@ def log_pmf(rate: float, c: float, y: float) -> float:
         return -rate * (math.log1p(c) / c)
     gap = (y - rate) / (1.0 + c)
     short = -gap / y
-    rest = log1p_less(short) if short > -0.9 else math.log((k + y) / y * c / (1.0 + c)) - short
-    deviance = -k * log1p_less(gap / k) - y * rest
+    remainder = log1p_less(short) if short > -0.9 else math.log((k + y) / y * c / (1.0 + c)) - short
+    deviance = -k * log1p_less(gap / k) - y * remainder
     return (
         stirling_error(k + y)
         - stirling_error(k)
@@ -150,16 +150,16 @@ def dispersed_tail(rate: DispersedRate, y: Array, upper: bool) -> Array:
     nodes = np.ceil(reach / step).astype(int)
     start = 0
     for end in _blocks(nodes):
-        some = slice(start, end)
-        half = int(nodes[some].max())
+        batch = slice(start, end)
+        half = int(nodes[batch].max())
         z = np.linspace(-reach, reach, 2 * half + 1)
         weights = np.exp(-0.5 * z * z)
-        f = rate.mean[some, None] + rate.std[some, None] * z
+        f = rate.mean[batch, None] + rate.std[batch, None] * z
         # Share of e^f in e^f + r, without overflow.
-        t = np.exp(np.clip(np.log(r[some, None]) - f, -_MOST, _MOST))
-        a, b = shape[some, None], r[some, None]
+        t = np.exp(np.clip(np.log(r[batch, None]) - f, -_MOST, _MOST))
+        a, b = shape[batch, None], r[batch, None]
         p = betainc(a, b, 1.0 / (1.0 + t)) if upper else betainc(b, a, t / (1.0 + t))
-        out[some] = (p * weights).sum(axis=1) / weights.sum()
+        out[batch] = (p * weights).sum(axis=1) / weights.sum()
         start = end
     return out
 
@@ -253,11 +253,11 @@ def _gamma_rule(shape: Array) -> tuple[Array, Array]:
     the ends below.
     """
     t = CUT / shape
-    left = -0.5 * (t + np.sqrt(t * t + 8.0 * t))
-    right = np.log1p(t + np.sqrt(2.0 * t))
+    lower = -0.5 * (t + np.sqrt(t * t + 8.0 * t))
+    upper = np.log1p(t + np.sqrt(2.0 * t))
     step = np.minimum(STEP, _LARGE_STEP / np.sqrt(shape))
-    n = int(np.ceil(((right - left) / step).max())) + 1
-    d = left[:, None] + (right - left)[:, None] * np.linspace(0.0, 1.0, n)
+    n = int(np.ceil(((upper - lower) / step).max())) + 1
+    d = lower[:, None] + (upper - lower)[:, None] * np.linspace(0.0, 1.0, n)
     weights = np.exp(-shape[:, None] * _expm1_less(d))
     return np.exp(d), weights / weights.sum(axis=1, keepdims=True)
 

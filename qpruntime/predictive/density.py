@@ -124,13 +124,13 @@ def mode(
     if not LINKS[link].like_gamma:
         return _exact_mode(mean, variance, link, dispersion)
     rate, scale = LINKS[link].gamma(mean, wide(variance))
-    found = np.floor(np.maximum(rate - scale, 0.0))
-    if not (found <= _LARGEST_MODE).all():
+    count = np.floor(np.maximum(rate - scale, 0.0))
+    if not (count <= _LARGEST_MODE).all():
         raise NumericalError(
-            f"the most probable count is {found.max():g}, beyond what a whole number can hold; "
+            f"the most probable count is {count.max():g}, beyond what a whole number can hold; "
             "lower the exposure"
         )
-    return found.astype(np.int64)
+    return count.astype(np.int64)
 
 
 def _exact_mode(mean: Array, variance: Array, link: str, dispersion: float) -> Counts:
@@ -164,8 +164,8 @@ def quantiles(
     NumericalError
         If one is beyond `LARGEST_COUNT`.
     """
-    one = count_distribution(mean, variance, q, predictive, link, dispersion)
-    return whole_counts(mixture_quantiles([one], np.ones(1), q, True), mean, variance)
+    distribution = count_distribution(mean, variance, q, predictive, link, dispersion)
+    return whole_counts(mixture_quantiles([distribution], np.ones(1), q, True), mean, variance)
 
 
 def count_distribution(
@@ -287,16 +287,18 @@ def density_mean_and_variance(
     likelihood: Likelihood, places: OutcomeSupport, mean: Array, variance: Array
 ) -> tuple[Array, Array]:
     """Mean and variance of an observation, each (T,)."""
-    found = [_of_one(likelihood, places, m, v) for m, v in zip(mean, variance, strict=True)]
-    return np.array([one.mean for one in found]), np.array([one.variance for one in found])
+    densities = [_of_one(likelihood, places, m, v) for m, v in zip(mean, variance, strict=True)]
+    return np.array([density.mean for density in densities]), np.array(
+        [density.variance for density in densities]
+    )
 
 
 def density_quantiles(
     likelihood: Likelihood, places: OutcomeSupport, mean: Array, variance: Array, q: Array
 ) -> Array:
     """Quantiles of an observation, shape (T, Q)."""
-    found = [_of_one(likelihood, places, m, v) for m, v in zip(mean, variance, strict=True)]
-    return np.array([one.quantiles(q) for one in found]).reshape(mean.size, q.size)
+    densities = [_of_one(likelihood, places, m, v) for m, v in zip(mean, variance, strict=True)]
+    return np.array([density.quantiles(q) for density in densities]).reshape(mean.size, q.size)
 
 
 class _Sums:
@@ -335,8 +337,8 @@ class _Panels:
             value = legendre.legval(middle, self.primitive[panel].T, tensor=False)
             short = self.below[panel] + value < q
             low, high = np.where(short, middle, low), np.where(short, high, middle)
-        left, right = self.edges[panel], self.edges[panel + 1]
-        return self.places.at(left + (right - left) * 0.5 * (1.0 + low))[0]
+        lower, upper = self.edges[panel], self.edges[panel + 1]
+        return self.places.at(lower + (upper - lower) * 0.5 * (1.0 + low))[0]
 
 
 def _nodes(edges: Array) -> Array:

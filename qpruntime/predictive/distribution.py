@@ -83,12 +83,12 @@ def scores(
     known = _closed(likelihood, mean, variance)
     if known is not None:
         return known
-    found = quantile(*log_probabilities(likelihood, mean, variance, table))
-    near = np.flatnonzero(np.abs(found) < _NEAR)
+    z = quantile(*log_probabilities(likelihood, mean, variance, table))
+    near = np.flatnonzero(np.abs(z) < _NEAR)
     if near.size:
-        m, v, seen = (a.reshape(-1)[near] for a in (mean, variance, found))
-        found.reshape(-1)[near] = _along_a_line(likelihood, m, v, seen, table)
-    return found
+        m, v, scores_near = (a.reshape(-1)[near] for a in (mean, variance, z))
+        z.reshape(-1)[near] = _along_a_line(likelihood, m, v, scores_near, table)
+    return z
 
 
 def _closed(likelihood: Likelihood | None, mean: Array, variance: Array) -> Array | None:
@@ -124,20 +124,20 @@ def _along_a_line(
         origin[np.abs(origin) <= noise] = 0.0
         out = seen.copy()
         reach = 1e-3 * np.sqrt(wide(variance))
-        left = everywhere
+        remaining = everywhere
         for _ in range(_STEPS):
-            rise = at(reach[left], left) - origin[left]
+            rise = at(reach[remaining], remaining) - origin[remaining]
             size = np.abs(rise)
             good = (size >= _LEAST) & (size <= _MOST)
-            done, slope = left[good], rise[good] / reach[left[good]]
+            done, slope = remaining[good], rise[good] / reach[remaining[good]]
             inside = np.abs(mean[done]) <= reach[done]
             line = origin[done] + slope * mean[done]
             out[done] = np.where(inside, line, out[done])
-            left, size = left[~good], size[~good]
-            if not left.size:
+            remaining, size = remaining[~good], size[~good]
+            if not remaining.size:
                 break
-            reach[left] *= np.clip(_AIM / np.maximum(size, 1e-300), 1e-3, 1e8)
-            left = left[reach[left] < _FAR]
+            reach[remaining] *= np.clip(_AIM / np.maximum(size, 1e-300), 1e-3, 1e8)
+            remaining = remaining[reach[remaining] < _FAR]
     except (NumericalError, TableError):  # what ends before the score can be seen
         return seen
     return out
@@ -215,38 +215,45 @@ class Predicted:
 
     def draw(self, f: Array, rng: np.random.Generator, rows: RowOffsets = PLAIN) -> Array:
         """One observation for each latent value, in their shape (n, T)."""
-        own = self.likelihood
+        likelihood = self.likelihood
         f = f + rows.shift
-        if own.given is not None:
-            return observed(own, f, rng, rows.trials)
+        if likelihood.given is not None:
+            return observed(likelihood, f, rng, rows.trials)
         assert self.places is not None
         none = wide(np.zeros(1))
         levels = rng.uniform(size=(f.size, 1))
         pairs = zip(f.reshape(-1, 1), levels, strict=True)
-        found = [density_quantiles(own, self.places, one, none, level) for one, level in pairs]
-        return np.array(found).reshape(f.shape)
+        draws = [
+            density_quantiles(likelihood, self.places, latent, none, level)
+            for latent, level in pairs
+        ]
+        return np.array(draws).reshape(f.shape)
 
     def corrected_moments(
         self, found: Sequence[CorrectedMarginals], rows: RowOffsets = PLAIN
     ) -> Array:
         """Mean and variance of an observation under corrected marginals, shape (T, 2)."""
-        given = self._given(rows)
+        response = self._given(rows)
         marginals = found[0]
-        mean = marginals.expect(lambda f: given(f).mean())
-        spread = marginals.expect(lambda f: given(f).var() + (given(f).mean() - mean[:, None]) ** 2)
+        mean = marginals.expect(lambda f: response(f).mean())
+        spread = marginals.expect(
+            lambda f: response(f).var() + (response(f).mean() - mean[:, None]) ** 2
+        )
         return np.column_stack([mean, spread])
 
     def corrected_quantiles(
         self, found: Sequence[CorrectedMarginals], q: Array, rows: RowOffsets = PLAIN
     ) -> Array:
         """Quantiles of an observation under corrected marginals, shape (T, Q)."""
-        given, marginals = self._given(rows), found[0]
+        response, marginals = self._given(rows), found[0]
 
         def cdf(at: NDArray[np.intp], y: Array, upper: bool) -> Array:
-            own = self._given(rows, at)
-            return marginals.expect(lambda f: (own(f).sf if upper else own(f).cdf)(y[:, None]), at)
+            row_response = self._given(rows, at)
+            return marginals.expect(
+                lambda f: (row_response(f).sf if upper else row_response(f).cdf)(y[:, None]), at
+            )
 
-        ends = [given(marginals.densities.points).ppf(level) for level in q]
+        ends = [response(marginals.densities.points).ppf(level) for level in q]
         low = np.column_stack([end.min(axis=1) for end in ends])
         high = np.column_stack([end.max(axis=1) for end in ends])
         whole, transform = kind_of(self.likelihood)
@@ -262,16 +269,16 @@ class Predicted:
 
     def _given(self, rows: RowOffsets, at: Any = slice(None)) -> Callable[[Array], Any]:
         """Return the distribution of y for latent values (T, n), those of some rows."""
-        own = self.likelihood
-        if own.given is None:
+        likelihood = self.likelihood
+        if likelihood.given is None:
             raise InputError(
-                f"likelihood {own.name!r} is known by its density alone: with a correction, or "
-                "hyper-parameters integrated, use predict_log_density"
+                f"likelihood {likelihood.name!r} is known by its density alone: with a correction, "
+                "or hyper-parameters integrated, use predict_log_density"
             )
-        given: Any = own.given
+        response: Any = likelihood.given
         shift = rows.shift if np.ndim(rows.shift) == 0 else np.reshape(rows.shift, (-1, 1))[at]
         trials = () if rows.trials is None else (rows.trials[at, None],)
-        return lambda f: given(f + shift, own.theta, *trials)
+        return lambda f: response(f + shift, likelihood.theta, *trials)
 
 
 # --- Draws of observations
@@ -281,7 +288,9 @@ def observed(
     likelihood: Likelihood, f: Array, rng: np.random.Generator, trials: Array | None = None
 ) -> Array:
     """One observation for each latent value, in their shape, of a likelihood with `given`."""
-    given: Any = likelihood.given
-    own = given(f, likelihood.theta, *(() if trials is None else (trials.astype(np.int64),)))
-    found = own.rvs(size=f.shape, random_state=rng)
-    return np.asarray(found, dtype=float)
+    response: Any = likelihood.given
+    distribution = response(
+        f, likelihood.theta, *(() if trials is None else (trials.astype(np.int64),))
+    )
+    draws = distribution.rvs(size=f.shape, random_state=rng)
+    return np.asarray(draws, dtype=float)

@@ -50,12 +50,12 @@ def expect(function: OfLatent, mean: Array, std: Array) -> Array:
         size = max(1, _BLOCK // k.size)
         before = total / np.where(weight > 0.0, weight, 1.0)
         for start in range(0, rows.size, size):
-            some = rows[start : start + size]
-            z = step[some, None] * k
-            w = np.exp(-0.5 * z * z) * (np.abs(k) <= count[some, None])
-            values = function(some, mean[some, None] + std[some, None] * z)
-            total[some] += (w * np.where(w > 0.0, values, 0.0)).sum(axis=1)
-            weight[some] += w.sum(axis=1)
+            batch = rows[start : start + size]
+            z = step[batch, None] * k
+            w = np.exp(-0.5 * z * z) * (np.abs(k) <= count[batch, None])
+            values = function(batch, mean[batch, None] + std[batch, None] * z)
+            total[batch] += (w * np.where(w > 0.0, values, 0.0)).sum(axis=1)
+            weight[batch] += w.sum(axis=1)
         out[rows] = total[rows] / weight[rows]
         if halving:
             change = np.abs(out[rows] - before[rows])
@@ -80,8 +80,8 @@ def mean_and_variance(
         centre = expect(first, mean, std)
 
         def second(rows: NDArray[np.intp], f: Array) -> Array:
-            given = _given(likelihood, f, trials, rows)
-            return given.var() + (given.mean() - centre[rows, None]) ** 2
+            response = _given(likelihood, f, trials, rows)
+            return response.var() + (response.mean() - centre[rows, None]) ** 2
 
         return centre, expect(second, mean, std)
 
@@ -97,8 +97,8 @@ def cdf(
     """P(Y <= y), or P(Y > y), for T latent values and as many y."""
 
     def tail(rows: NDArray[np.intp], f: Array) -> Array:
-        given = _given(likelihood, f, trials, rows)
-        return (given.sf if upper else given.cdf)(y[rows, None])
+        response = _given(likelihood, f, trials, rows)
+        return (response.sf if upper else response.cdf)(y[rows, None])
 
     with np.errstate(all="ignore"):
         return expect(tail, mean, np.sqrt(variance))
@@ -125,8 +125,8 @@ def component(
     """
 
     def tail(rows: NDArray[np.intp], y: Array, upper: bool) -> Array:
-        own = None if trials is None else trials[rows]
-        return cdf(likelihood, mean[rows], variance[rows], y, upper, own)
+        row_trials = None if trials is None else trials[rows]
+        return cdf(likelihood, mean[rows], variance[rows], y, upper, row_trials)
 
     f = mean[:, None] + np.sqrt(variance)[:, None] * np.linspace(-_REACH, _REACH, 37)
     low, high = np.empty((mean.size, q.size)), np.empty((mean.size, q.size))
@@ -151,16 +151,16 @@ def _given(
     likelihood: Likelihood, f: Array, trials: Array | None = None, rows: Any = slice(None)
 ) -> Any:
     """The distribution of y for f of shape (n, nodes), those of some rows."""
-    given: Any = likelihood.given
+    response: Any = likelihood.given
     if trials is None:
-        return given(f, likelihood.theta)
-    return given(f, likelihood.theta, trials[rows, None])
+        return response(f, likelihood.theta)
+    return response(f, likelihood.theta, trials[rows, None])
 
 
 def discrete(likelihood: Likelihood) -> bool:
     """Return whether observations are counts: their distribution has a mass function."""
-    own = _given(likelihood, np.zeros(1))
-    return not hasattr(getattr(own, "dist", own), "pdf")
+    response = _given(likelihood, np.zeros(1))
+    return not hasattr(getattr(response, "dist", response), "pdf")
 
 
 def _coordinate(likelihood: Likelihood) -> Transform:

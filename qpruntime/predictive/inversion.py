@@ -53,9 +53,9 @@ def first_integers(
     least, most = low.astype(np.int64), high.astype(np.int64)
     while (open_ := np.flatnonzero(most - least > 1)).size:
         middle = _roundest(least[open_] + 1, most[open_] - 1)
-        found = enough(open_, middle)
-        most[open_[found]] = middle[found]
-        least[open_[~found]] = middle[~found]
+        reached = enough(open_, middle)
+        most[open_[reached]] = middle[reached]
+        least[open_[~reached]] = middle[~reached]
     return most
 
 
@@ -86,12 +86,12 @@ def integer_quantiles(cdf: RowCdf, low: Array, high: Array, q: Array) -> Array:
         for tail in (False, True):
             chosen = np.flatnonzero(upper[level] == tail)
             # Levels of one row share evaluations.
-            asked, back = np.unique(
+            pairs_asked, back = np.unique(
                 np.column_stack([row[chosen], y[chosen]]), axis=0, return_inverse=True
             )
-            p = np.empty(len(asked))
-            for start in range(0, len(asked), _BLOCK):
-                rows, values = asked[start : start + _BLOCK].T
+            p = np.empty(len(pairs_asked))
+            for start in range(0, len(pairs_asked), _BLOCK):
+                rows, values = pairs_asked[start : start + _BLOCK].T
                 p[start : start + _BLOCK] = cdf(rows, values.astype(float), tail)
             p, aim = p[back.reshape(-1)], q[level[chosen]]
             out[chosen] = p <= 1.0 - aim if tail else p >= aim
@@ -192,10 +192,10 @@ def mixture_quantiles(
 
     def cdf(rows: NDArray[np.intp], y: Array, upper: bool) -> Array:
         pairs = zip(weights, components, strict=True)
-        return np.asarray(sum(w * one.cdf(rows, y, upper) for w, one in pairs))
+        return np.asarray(sum(w * component.cdf(rows, y, upper) for w, component in pairs))
 
-    low = np.min([one.low for one in components], axis=0)
-    high = np.max([one.high for one in components], axis=0)
+    low = np.min([component.low for component in components], axis=0)
+    high = np.max([component.high for component in components], axis=0)
     if integers:
         return integer_quantiles(cdf, low, high, q)
     return real_quantiles(cdf, low, high, q, transform)

@@ -48,13 +48,13 @@ class Mixture(NamedTuple):
     def quantiles(self, q: Array) -> Array:
         """Return quantiles of levels (Q,), shape (R, Q), by Newton steps within brackets."""
         m, s = self.mean[..., None], np.sqrt(np.maximum(self.variance, 0.0))[..., None]
-        each = m + s * ndtri(q)
+        component_quantiles = m + s * ndtri(q)
         if len(self.weights) == 1:
-            return np.asarray(each[0])
+            return np.asarray(component_quantiles[0])
         s = np.maximum(s, 1e-150)
-        low, high = each.min(axis=0), each.max(axis=0)
+        low, high = component_quantiles.min(axis=0), component_quantiles.max(axis=0)
         w = self.weights[:, None, None]
-        x = (w * each).sum(axis=0)
+        x = (w * component_quantiles).sum(axis=0)
         for _ in range(_STEPS):
             z = (x - m) / s
             gap = (w * ndtr(z)).sum(axis=0) - q

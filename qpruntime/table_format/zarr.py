@@ -160,24 +160,24 @@ def _check_coordinate(path: Path, coordinate: Stored) -> None:
     """Compare a coordinate with the axis in the metadata, up to another machine's rounding."""
     expected = coordinate.values()
     content = b"".join(_decoded(path, coordinate))
-    found = np.frombuffer(content, np.dtype(coordinate.dtype).newbyteorder("<"))
-    if not np.allclose(found, expected, rtol=0.0, atol=1e-12 * float(np.abs(expected).max())):
+    values = np.frombuffer(content, np.dtype(coordinate.dtype).newbyteorder("<"))
+    if not np.allclose(values, expected, rtol=0.0, atol=1e-12 * float(np.abs(expected).max())):
         raise _changed(path / coordinate.name)
 
 
 def _loaded(path: Path, metadata: Metadata, data: Stored, dtype: np.dtype) -> NDArray[Any]:
     """Return the data in memory."""
-    held = np.empty(data.nbytes, dtype=np.uint8)
+    buffer = np.empty(data.nbytes, dtype=np.uint8)
     position = 0
 
     def keep(part: bytes) -> None:
         nonlocal position
-        held[position : position + len(part)] = np.frombuffer(part, np.uint8)
+        buffer[position : position + len(part)] = np.frombuffer(part, np.uint8)
         position += len(part)
 
     _pour(path, metadata, data, keep)
-    held.flags.writeable = False
-    return held.view(dtype).reshape(metadata.shape)
+    buffer.flags.writeable = False
+    return buffer.view(dtype).reshape(metadata.shape)
 
 
 def _mapped(
@@ -206,10 +206,10 @@ def _materialise(path: Path, metadata: Metadata, data: Stored, place: Path) -> N
     Two processes may do so at once; both write the same bytes.
     """
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in place.parent.glob("*.partial"):  # by processes that were killed
+    for leftover in place.parent.glob("*.partial"):  # by processes that were killed
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _STALE:
-                left.unlink()
+            if time.time() - leftover.stat().st_mtime > _STALE:
+                leftover.unlink()
     if shutil.disk_usage(place.parent).free < data.nbytes:
         raise OSError(None, f"{data.nbytes / 1e6:.0f} MB are not free there")
     descriptor, name = tempfile.mkstemp(".partial", f"{metadata.sha256[:16]}.", place.parent)
@@ -261,12 +261,12 @@ def _decompress(content: bytes, array: Stored, source: Path) -> bytes:
     if stated != (array.itemsize, array.chunk_nbytes, len(packed), _ZSTD, 0):
         raise TableError(f"{source}: a chunk of another size or another compressor; {_REMEDY}")
     try:
-        found = decompress(packed)
+        unpacked = decompress(packed)
     except Exception as error:  # whatever it raises, the remedy is the same
         raise TableError(f"{source}: cannot be decompressed: {error}; {_REMEDY}") from error
-    if len(found) != array.chunk_nbytes:
-        raise TableError(f"{source}: decompressed to {len(found)} bytes; {_REMEDY}")
-    return bytes(found)
+    if len(unpacked) != array.chunk_nbytes:
+        raise TableError(f"{source}: decompressed to {len(unpacked)} bytes; {_REMEDY}")
+    return bytes(unpacked)
 
 
 def _content(path: Path, name: str, limit: int) -> bytes:
@@ -350,14 +350,14 @@ class Stored:
     @property
     def chunk(self) -> tuple[int, ...]:
         """Shape of a chunk: whole rows, and as many as fit, so that chunks follow the data."""
-        found: list[int] = []
-        held = self.itemsize
+        sizes: list[int] = []
+        chunk_bytes = self.itemsize
         for size in reversed(self.shape):
-            room = max(1, CHUNK_BYTES // held)
+            room = max(1, CHUNK_BYTES // chunk_bytes)
             parts = -(-size // room)
-            found.append(-(-size // parts))
-            held = held * found[-1] if parts == 1 else CHUNK_BYTES
-        return tuple(reversed(found))
+            sizes.append(-(-size // parts))
+            chunk_bytes = chunk_bytes * sizes[-1] if parts == 1 else CHUNK_BYTES
+        return tuple(reversed(sizes))
 
     @property
     def chunk_nbytes(self) -> int:
@@ -424,20 +424,20 @@ def arrays(metadata: Metadata) -> list[Stored]:
         metadata.dtype,
         {"long_name": _WORDS[metadata.kind], "units": "1"},
     )
-    found = [data]
+    members = [data]
     for name, size in sizes.items():
         if name in axes:
-            found.append(_along(name, axes[name], spline))
+            members.append(_along(name, axes[name], spline))
         elif name == "y":
             make: Callable[[], NDArray[Any]] = partial(np.array, metadata.outcomes, "f8")
-            found.append(_coordinate("y", size, make, "observation of the slab", "1"))
+            members.append(_coordinate("y", size, make, "observation of the slab", "1"))
         elif name == "surface":
             # L_p projections hold their one standard deviation twice.
             words = " ".join([*metadata.surfaces, metadata.surfaces[-1]][:size])
             flags = {"flag_values": list(range(size)), "flag_meanings": words}
             make = partial(np.arange, size, dtype="i8")
-            found.append(_coordinate(name, size, make, "surface", "1", flags))
-    return found
+            members.append(_coordinate(name, size, make, "surface", "1", flags))
+    return members
 
 
 def _along(name: str, axis: Axis, spline: bool) -> Stored:

@@ -36,12 +36,12 @@ class Torch(Operations):
         return torch.minimum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, max=y)
 
     def arrays(self, *values: Any) -> list[Any]:
-        given = [v for v in values if isinstance(v, torch.Tensor)]
-        floats = [v for v in given if v.is_floating_point()]
+        tensors = [v for v in values if isinstance(v, torch.Tensor)]
+        floats = [v for v in tensors if v.is_floating_point()]
         kind, place = torch.float64, None
         for tensor in floats:
             kind = tensor.dtype if tensor is floats[0] else torch.promote_types(kind, tensor.dtype)
-        for tensor in given:
+        for tensor in tensors:
             place = tensor.device
         # At once of this type: a number of Python would go through single precision.
         made = [torch.as_tensor(v, dtype=kind, device=place) for v in values]

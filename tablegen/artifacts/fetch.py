@@ -136,13 +136,13 @@ def _check(path: Path, url: str, wanted: str | None, entry: registry.Entry | Non
             f"{printable(url)} has sha256 {digest}, its registry says {entry.sha256}: not kept"
         )
     try:
-        found = open_table(path, verify=True)
+        table = open_table(path, verify=True)
     except TableError as error:
         words = str(error).replace(os.fspath(path), printable(url))
         raise TableError(f"what came is no table that can be used: {words}; not kept") from error
-    if wanted not in (None, digest, found.sha256):
+    if wanted not in (None, digest, table.sha256):
         raise TableError(
-            f"{printable(url)} has sha256 {digest}, data sha256 {found.sha256}, "
+            f"{printable(url)} has sha256 {digest}, data sha256 {table.sha256}, "
             f"not {wanted}: not kept"
         )
 
@@ -150,13 +150,13 @@ def _check(path: Path, url: str, wanted: str | None, entry: registry.Entry | Non
 def _kept(target: Path, wanted: str | None, entry: registry.Entry | None) -> tuple[Path, Metadata]:
     """Return the table that is there, if it is the one that was asked for."""
     digest = digest_of(target)
-    there = open_table(target, verify=True)
+    existing = open_table(target, verify=True)
     right = [h for h in (wanted, entry and entry.sha256) if h]
-    if right and all(h in (digest, there.sha256) for h in right):
-        return target, there.metadata
+    if right and all(h in (digest, existing.sha256) for h in right):
+        return target, existing.metadata
     raise TableError(
-        f"{target} is there, with data sha256 {there.sha256}; replace it with --force, or choose "
-        "another --output"
+        f"{target} is there, with data sha256 {existing.sha256}; replace it with --force, "
+        "or choose another --output"
     )
 
 
@@ -164,24 +164,24 @@ def _look_up(
     name: str, source: str | os.PathLike[str] | None, limits: TransferLimits
 ) -> tuple[str, registry.Entry]:
     """Return the URL and the entry of a table by its name in a registry."""
-    given = os.fspath(source) if source is not None else os.environ.get(VARIABLE, "")
-    if not given:
+    location = os.fspath(source) if source is not None else os.environ.get(VARIABLE, "")
+    if not location:
         raise InputError(
             f"which registry has the table {name!r}? Give its directory or URL: --from, or set "
             f"{VARIABLE}; a URL of the table itself needs none"
         )
-    base = given.removesuffix(registry.FILE).rstrip("/") or "/"
+    base = location.removesuffix(registry.FILE).rstrip("/") or "/"
     url = f"{_url(base)}/{registry.FILE}"
-    held: list[bytes] = []
+    contents: list[bytes] = []
     with tempfile.TemporaryDirectory() as folder:
         partial = Path(folder) / registry.FILE
         few = TransferLimits(limits.silence, limits.window, 0.0, limits.tries, registry.LARGEST)
 
         def keep(path: Path) -> None:
-            held.append(path.read_bytes())
+            contents.append(path.read_bytes())
 
         Transfer(partial, False, None, keep, None, few)(url, f"{partial}.whole", None)
-    entry = registry.choose(registry.read(held[0], printable(url)), name, printable(url))
+    entry = registry.choose(registry.read(contents[0], printable(url)), name, printable(url))
     return f"{_url(base)}/{entry.file}", entry
 
 

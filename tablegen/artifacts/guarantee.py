@@ -20,20 +20,20 @@ SURFACE_WORDS = {
 
 def guarantee(metadata: Metadata) -> str:
     """Say in one line where the table holds, how well, and how that was measured."""
-    found = metadata.certificate
+    certificate = metadata.certificate
     try:
         if metadata.kind == "compact":
             words = likelihoods.get(metadata.likelihood).outcomes
             low, high = regions.DOMAIN
-            worst = max(found[name]["max_relative_error"] for name in regions.REGIONS)
-            count = sum(found[name]["points"] for name in regions.REGIONS)
+            worst = max(certificate[name]["max_relative_error"] for name in regions.REGIONS)
+            count = sum(certificate[name]["points"] for name in regions.REGIONS)
             return (
                 "every finite mu, sigma {:g} to {:g}, {}: relative error of sigma* below {:g}; "
                 "largest found {:.2g} at {} points by a second quadrature rule"
-            ).format(10.0**low, 10.0**high, words, found["tolerance"], worst, count)
+            ).format(10.0**low, 10.0**high, words, certificate["tolerance"], worst, count)
         if metadata.kind == "surfaces":
             return _of_surfaces(metadata)
-        nodes, cells = found["nodes"], found["cells"]
+        nodes, cells = certificate["nodes"], certificate["cells"]
         return (
             "mu {:g} to {:g}, log10 sigma {:g} to {:g}, y = {}: relative error of sigma* {:.2g} "
             "between nodes (bilinear), {:.2g} at nodes, the largest found at {} points by a second "
@@ -53,11 +53,13 @@ def guarantee(metadata: Metadata) -> str:
 
 
 def _of_surfaces(metadata: Metadata) -> str:
-    found, (mu, log10_sigma) = metadata.certificate, metadata.axes[:2]
+    certificate, (mu, log10_sigma) = metadata.certificate, metadata.axes[:2]
     mode = metadata.traits["mode"]
-    held = {"mirror": "-1 and 1", "location": "any"}.get(mode, outcomes_in_words(metadata.outcomes))
+    observations = {"mirror": "-1 and 1", "location": "any"}.get(
+        mode, outcomes_in_words(metadata.outcomes)
+    )
     errors = [
-        f"{found[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}"
+        f"{certificate[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}"
         for name in metadata.surfaces
     ]
     rule, outside = "a second quadrature rule", "quadrature if the code is at hand, else an error"
@@ -65,9 +67,9 @@ def _of_surfaces(metadata: Metadata) -> str:
         rule, outside = "a Newton step by a second quadrature rule", "an error"
     return (
         f"{'mu - y' if mode == 'location' else 'mu'} {mu.start:g} to {mu.stop:g}, log10 sigma "
-        f"{log10_sigma.start:g} to {log10_sigma.stop:g}, y = {held}: errors below "
-        f"{found['tolerance']:g}; largest found {', '.join(errors)} at {found['random_points']} "
-        f"points by {rule}; outside: {outside}"
+        f"{log10_sigma.start:g} to {log10_sigma.stop:g}, y = {observations}: errors below "
+        f"{certificate['tolerance']:g}; largest found {', '.join(errors)} "
+        f"at {certificate['random_points']} points by {rule}; outside: {outside}"
     )
 
 

@@ -98,15 +98,15 @@ def _entry(table: Any) -> Entry:
     for name in known:
         if type(table[name]) is not kinds.get(name, str):
             raise ValueError(f"{name} {table[name]!r:.60}")
-    found = Entry(**table)
-    if not found.size > 0:
-        raise ValueError(f"size {found.size}")
-    for digest in (found.sha256, found.data_sha256):
+    entry = Entry(**table)
+    if not entry.size > 0:
+        raise ValueError(f"size {entry.size}")
+    for digest in (entry.sha256, entry.data_sha256):
         if not _HASH.fullmatch(digest):
             raise ValueError(f"the hash {digest!r:.80}")
-    if not re.fullmatch(r"[\w(),=.+-]+\.h5", found.file) or found.file.startswith("."):
-        raise ValueError(f"the file name {found.file!r:.80}")
-    return found
+    if not re.fullmatch(r"[\w(),=.+-]+\.h5", entry.file) or entry.file.startswith("."):
+        raise ValueError(f"the file name {entry.file!r:.80}")
+    return entry
 
 
 def choose(entries: list[Entry], name: str, source: str) -> Entry:

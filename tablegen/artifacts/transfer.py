@@ -143,7 +143,7 @@ class Transfer:
         with closing(source.pieces), _appended(self._partial) as file:
             if source.start != start:
                 file.truncate(source.start)
-            there, total = source.start, source.total
+            received, total = source.start, source.total
             if self._nbytes is not None and total is not None and total != self._nbytes:
                 self._refuse(f"{url} says it has {total} bytes, {self._nbytes} were announced")
             largest = self._limits.largest if self._nbytes is None else self._nbytes
@@ -151,30 +151,30 @@ class Transfer:
                 self._refuse(f"{url} says it has {total} bytes, more than the {largest} allowed")
             free = shutil.disk_usage(self._partial.parent).free
             expected = self._nbytes if total is None else total
-            if expected is not None and expected - there > free:
+            if expected is not None and expected - received > free:
                 self._refuse(
                     f"{url} has {expected} bytes, and {self._partial.parent} has {free} free: "
                     "make room, or give another output"
                 )
             most = largest if total is None else total
-            began, marked = time.monotonic(), there
+            began, marked = time.monotonic(), received
             for piece in source.pieces:
-                there += len(piece)
-                if there > most:
+                received += len(piece)
+                if received > most:
                     file.close()
                     self._refuse(f"{url} sends more than {most} bytes")
                 file.write(piece)
                 if self._report is not None:
-                    self._report(there, self._nbytes or total)
+                    self._report(received, self._nbytes or total)
                 if (now := time.monotonic()) - began > self._limits.window:
-                    if there - marked < self._limits.least:
+                    if received - marked < self._limits.least:
                         raise Cut(
                             f"fewer than {size(self._limits.least)} came in "
                             f"{self._limits.window:g} s"
                         )
-                    began, marked = now, there
-            if total is not None and there < total:
-                raise Cut(f"the connection ended at {there} of {total} bytes")
+                    began, marked = now, received
+            if total is not None and received < total:
+                raise Cut(f"the connection ended at {received} of {total} bytes")
 
 
 def _appended(path: Path) -> BinaryIO:

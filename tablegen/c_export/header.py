@@ -111,17 +111,18 @@ def _file(name: str) -> str:
 
 def _opening(table: Table) -> str:
     """Return what the file is, its certificate and its hash, and the guard."""
-    found = table.metadata
+    metadata = table.metadata
     rows = table.values.shape[0]
-    answers = KNOWN[found.likelihood]
-    tolerance = found.certificate["tolerance"]
-    upper = found.likelihood.upper()
-    return f"""/* Quantile propagation of one observation, likelihood {found.likelihood!r}: log Z,
+    answers = KNOWN[metadata.likelihood]
+    tolerance = metadata.certificate["tolerance"]
+    name = metadata.likelihood
+    upper = name.upper()
+    return f"""/* Quantile propagation of one observation, likelihood {name!r}: log Z,
    moments and sigma* of p(y|f) N(f | mu, sigma^2). C99 and C++, nothing allocated.
 
    sigma* over sigma_EP is a quintic spline, certified to {tolerance:g}, relative.
    {answers % rows if "%" in answers else answers}
-   Coefficients: {size(found.nbytes)}, sha256 {found.sha256}.
+   Coefficients: {size(metadata.nbytes)}, sha256 {metadata.sha256}.
    Written by tablegen export --format c. */
 
 #ifndef QP_{upper}_H

@@ -31,12 +31,12 @@ __all__ = ["build", "metadata", "sample"]
 
 def reduction(likelihood: Likelihood) -> Reduction:
     """Return the coordinates of a registered likelihood, or raise `InputError`."""
-    found = likelihood.reduction
-    if found is None:
+    coordinates = likelihood.reduction
+    if coordinates is None:
         raise InputError(
             f"likelihood {likelihood.spelt!r} has no compact table: it declares no Reduction"
         )
-    return found
+    return coordinates
 
 
 def metadata(likelihood: Likelihood) -> Metadata:

@@ -61,24 +61,24 @@ def certify(table: Table, *, run: Runner, points: int = 2000, seed: int = 0) -> 
         ``log10_sigma``, ``outcome``).
     """
     rng = np.random.default_rng(seed)
-    found: dict[str, Any] = {"rule": RULE, "seed": seed, "random_points": points}
+    certificate: dict[str, Any] = {"rule": RULE, "seed": seed, "random_points": points}
     where = _lattice(table, rng)
     cavities = _cavities(table, where, rng)
     raw = splines.evaluate(table.values, table.axes(), where)
-    found["nodes"] = _compare(table, cavities, run, raw)
+    certificate["nodes"] = _compare(table, cavities, run, raw)
     for name, draw in zip(REGIONS[1:], (_cells, _seams, _far), strict=True):
-        found[name] = _compare(table, draw(table, points, rng), run)
-    return found
+        certificate[name] = _compare(table, draw(table, points, rng), run)
+    return certificate
 
 
 def check(table: Table, look: Look) -> Found:
     """Return the problems of a finished compact table and the errors measured."""
-    found = hash_problems(table)
+    reasons = hash_problems(table)
     look.report("certify", 0, 1)
     runner = partial(run_in_threads, workers=look.workers)
     certificate = certify(table, run=runner, points=look.points, seed=look.seed)
     look.report("certify", 1, 1)
-    return found + problems(certificate, look.tolerance), certificate
+    return reasons + problems(certificate, look.tolerance), certificate
 
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
@@ -86,13 +86,13 @@ def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
 
     That is what one coefficient altered by 1e-6, in a corner, changes at the node there.
     """
-    found = []
+    reasons = []
     for name in REGIONS:
         allowed = min(tolerance, AT_NODES) if name == "nodes" else tolerance
         entry = certificate[name]
         if not entry["max_relative_error"] <= allowed:
-            found.append(f"{describe(entry, name)}, allowed {allowed:.2g}")
-    return found
+            reasons.append(f"{describe(entry, name)}, allowed {allowed:.2g}")
+    return reasons
 
 
 def describe(entry: dict[str, Any], region: str) -> str:
@@ -112,15 +112,15 @@ def _cavities(table: Table, where: Array, rng: np.random.Generator) -> Array:
     """Return cavities (mu, sigma, y), shape (N, 3), for rows of (row, u, v)."""
     reduction = table.likelihood.reduction
     assert reduction is not None
-    found = np.array([reduction.cavity(int(row), u, v) for row, u, v in where.tolist()])
-    return _either_label(table, found, rng)
+    cavities = np.array([reduction.cavity(int(row), u, v) for row, u, v in where.tolist()])
+    return _either_label(table, cavities, rng)
 
 
-def _either_label(table: Table, found: Array, rng: np.random.Generator) -> Array:
+def _either_label(table: Table, cavities: Array, rng: np.random.Generator) -> Array:
     if table.likelihood.mirror:
-        sign = rng.choice([-1.0, 1.0], len(found))
-        found = found * np.stack([sign, np.ones(len(found)), sign], 1)
-    return found
+        sign = rng.choice([-1.0, 1.0], len(cavities))
+        cavities = cavities * np.stack([sign, np.ones(len(cavities)), sign], 1)
+    return cavities
 
 
 def _lattice(table: Table, rng: np.random.Generator) -> Array:
@@ -134,8 +134,8 @@ def _lattice(table: Table, rng: np.random.Generator) -> Array:
         if axis is None:
             nodes.append(np.zeros(1))
             continue
-        some = np.arange(rng.integers(_EVERY), axis.size, _EVERY)
-        nodes.append(axis.nodes()[np.unique([0, *some, axis.size - 1])])
+        nodes_of_axis = np.arange(rng.integers(_EVERY), axis.size, _EVERY)
+        nodes.append(axis.nodes()[np.unique([0, *nodes_of_axis, axis.size - 1])])
     rows = np.arange(table.metadata.shape[0], dtype=np.float64)
     return np.stack(np.meshgrid(rows, *nodes, indexing="ij"), -1).reshape(-1, 3)
 
@@ -198,11 +198,11 @@ def _compare(
     def block(part: slice) -> Array:
         truth = independent(model, mu[part], sigma[part], y[part])
         if ratio is None:
-            found = table.lookup(mu[part], sigma[part], y[part])[0]
+            star = table.lookup(mu[part], sigma[part], y[part])[0]
         else:
             ep = project_arrays(model, mu[part], sigma[part], y[part], method="ep").std
-            found = ratio[part] * ep
-        return np.asarray(found / truth - 1.0)
+            star = ratio[part] * ep
+        return np.asarray(star / truth - 1.0)
 
     parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
     error = np.abs(np.concatenate(run(block, parts)))

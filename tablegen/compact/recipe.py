@@ -53,8 +53,8 @@ class CompactRecipe:
         return stated(self.plan)
 
     def make(self, job: TableJob) -> Metadata:
-        own, plan = self.likelihood, self.plan
-        return build.build(own, plan, *job)
+        likelihood, plan = self.likelihood, self.plan
+        return build.build(likelihood, plan, *job)
 
     def made(self, workspace: Workspace) -> Metadata:
         return finish.left_over(workspace, self.plan)

@@ -43,16 +43,16 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, left = self.parse_known_args(args, namespace)
-        if left:
-            options = [*_options(self), *_options(self, getattr(found, "command", None))]
-            self.error(f"unrecognized arguments: {' '.join(left)}{meant(left[0], options)}")
-        return found
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            options = [*_options(self), *_options(self, getattr(parsed, "command", None))]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(unknown[0], options)}")
+        return parsed
 
     def error(self, message: str) -> NoReturn:
-        asked = re.search(r"invalid choice: '(.*?)'", message)
-        if asked and "did you mean" not in message:
-            message += meant(asked[1], _commands(self))
+        choice = re.search(r"invalid choice: '(.*?)'", message)
+        if choice and "did you mean" not in message:
+            message += meant(choice[1], _commands(self))
         self.exit(USAGE, f"tablegen: error: {printable(message)} (see {self.prog} --help)\n")
 
 

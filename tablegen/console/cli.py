@@ -139,8 +139,10 @@ def _build(arguments: argparse.Namespace) -> int:
         *("counts", "outcomes", "y_range", "preset", "projection", "p", "workers", "scheduler"),
         *("timeout", "tolerance", "format"),
     )
-    given = {name: getattr(arguments, name) for name in names} | {"limit": arguments.size_limit}
-    options = {name: value for name, value in given.items() if value is not None}
+    arguments_by_name = {name: getattr(arguments, name) for name in names} | {
+        "limit": arguments.size_limit
+    }
+    options = {name: value for name, value in arguments_by_name.items() if value is not None}
     request = builder.check(
         arguments.likelihood, arguments.output, force=arguments.force, **options
     )

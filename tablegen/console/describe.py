@@ -75,11 +75,11 @@ def installed() -> Document:
     from qpruntime.projection.open import shipped_path, table_directory
 
     directory = table_directory().absolute()
-    found = sorted([*directory.glob("*.h5"), *directory.glob("*.zarr")])
+    paths = sorted([*directory.glob("*.h5"), *directory.glob("*.zarr")])
     shipped = [shipped_path(name) for name in likelihoods.names()]
     return {
         "directory": str(directory),
-        "tables": [_entry(path) for path in found],
+        "tables": [_entry(path) for path in paths],
         "shipped": [_entry(path) for path in shipped if path.exists()],
     }
 

@@ -153,18 +153,18 @@ def _draw(
 ) -> None:
     from matplotlib.colors import LogNorm
 
-    left, right = figure.subplots(1, 2, sharey=True)
+    left_axes, right = figure.subplots(1, 2, sharey=True)
     extent = (mu[0], mu[-1], log10_sigma[0], log10_sigma[-1])
     look = {"origin": "lower", "extent": extent, "aspect": "auto", "rasterized": True}
     low = min(float(ratio.min()), 0.999)
-    image = left.imshow(ratio, cmap=_RATIO_COLOURS, vmin=low, vmax=1.0, **look)
+    image = left_axes.imshow(ratio, cmap=_RATIO_COLOURS, vmin=low, vmax=1.0, **look)
     levels = _levels(low)
     # Lines that stand out from the colour under them.
     colours = ["white" if level < 0.5 * (1.0 + low) else "black" for level in levels]
-    lines = left.contour(mu, log10_sigma, ratio, levels, colors=colours, linewidths=0.8)
-    left.clabel(lines, fmt="%g", fontsize=8)
-    figure.colorbar(image, ax=left, label=r"$\sigma^*/\sigma_{\mathrm{EP}}$")
-    left.set_title(f"{table.likelihood.name}, y = {y:g}")
+    lines = left_axes.contour(mu, log10_sigma, ratio, levels, colors=colours, linewidths=0.8)
+    left_axes.clabel(lines, fmt="%g", fontsize=8)
+    figure.colorbar(image, ax=left_axes, label=r"$\sigma^*/\sigma_{\mathrm{EP}}$")
+    left_axes.set_title(f"{table.likelihood.name}, y = {y:g}")
     if log_z is not None:
         image = right.imshow(log_z, cmap=_ERROR_COLOURS, **look)
         figure.colorbar(image, ax=right, label=r"$\log Z$")
@@ -177,9 +177,9 @@ def _draw(
         figure.colorbar(image, ax=right, label=r"relative error of $\sigma^*$")
         kind = table.metadata.kind
         right.set_title(f"{kind} table against quadrature, at most {error.max():.1e}")
-    for axis in (left, right):
+    for axis in (left_axes, right):
         axis.set_xlabel(r"cavity mean $\mu$")
-    left.set_ylabel(r"$\log_{10}$ cavity standard deviation $\sigma$")
+    left_axes.set_ylabel(r"$\log_{10}$ cavity standard deviation $\sigma$")
 
 
 def _levels(low: float) -> list[float]:

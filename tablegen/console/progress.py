@@ -38,8 +38,8 @@ def bar() -> Iterator[Callable[[str, int, int], None] | None]:
             done = task.completed - task.fields["first"]
             if task.total is None or not task.elapsed or done <= 0:
                 return Text("")
-            left = round((task.total - task.completed) * task.elapsed / done)
-            return Text(f"{left // 60}:{left % 60:02d} left")
+            seconds = round((task.total - task.completed) * task.elapsed / done)
+            return Text(f"{seconds // 60}:{seconds % 60:02d} left")
 
     columns = (
         TextColumn("{task.description}"),
@@ -48,17 +48,17 @@ def bar() -> Iterator[Callable[[str, int, int], None] | None]:
         TimeLeft(),
     )
     stages: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
         # Compiling kernels takes half a minute, once per machine and version.
-        start = drawn.add_task("preparing (the first run compiles)", total=1, first=0)
+        start = display.add_task("preparing (the first run compiles)", total=1, first=0)
 
         def progress(stage: str, done: int, total: int) -> None:
             if stage not in stages:
                 for earlier in (start, *stages.values()):
-                    drawn.update(earlier, visible=False)
+                    display.update(earlier, visible=False)
                 words = _WORDS.get(stage, stage)
-                stages[stage] = drawn.add_task(words, total=total, first=done)
-            drawn.update(stages[stage], completed=done, total=total)
+                stages[stage] = display.add_task(words, total=total, first=done)
+            display.update(stages[stage], completed=done, total=total)
 
         yield progress
 
@@ -73,10 +73,10 @@ def transferred() -> Iterator[Callable[[int, int | None], None] | None]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("", total=None)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
 
         def report(there: int, total: int | None) -> None:
-            drawn.update(task, completed=there, total=total)
+            progress.update(task, completed=there, total=total)
 
         yield report

@@ -57,11 +57,11 @@ class Workspace:
         """
         if copies is None:
             copies = 3 if self.target.suffix == ".zarr" else 2
-        held = 0
+        stored = 0
         for file in self.directory.rglob("*"):
             with suppress(FileNotFoundError):  # another build may be at work here
-                held += file.stat().st_size
-        needed = copies * nbytes + _MARGIN - held
+                stored += file.stat().st_size
+        needed = copies * nbytes + _MARGIN - stored
         free = shutil.disk_usage(self.target.parent).free
         if free < needed:
             raise TableError(

@@ -109,8 +109,8 @@ def publish(table: Table, target: Path, work: Path) -> None:
     nothing has. Killed there, the same command resumes.
     """
     fresh, old = work / "table.zarr", work / "old"
-    for left in (fresh, old):
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in (fresh, old):
+        shutil.rmtree(leftover, ignore_errors=True)
     write(table, fresh)
     if target.exists():
         check_replaceable(target)

@@ -109,9 +109,11 @@ def resolve(plan: Plan) -> Plan:
         pays = math.prod(plan.shape[1:]) > _NODE_COST * one_axis.CELLS
         return replace(plan, method="one-axis" if pays else "direct")
     counts = []
-    for axis, other in ((plan.mu, plan.log10_sigma), (plan.log10_sigma, plan.mu)):
+    for axis, other_axis in ((plan.mu, plan.log10_sigma), (plan.log10_sigma, plan.mu)):
         # Not symmetric about the middle, so that an odd or even psi cannot hide.
-        lines = other.start + (other.stop - other.start) * np.array([0.0, 0.2, 0.45, 0.7, 1.0])
+        lines = other_axis.start + (other_axis.stop - other_axis.start) * np.array(
+            [0.0, 0.2, 0.45, 0.7, 1.0]
+        )
         needed = 0
         for y in plan.outcomes:
             needed = max(needed, _count(plan, axis, lines, y))
@@ -130,8 +132,8 @@ def estimate(plan: Plan) -> Plan:
     """
     places = np.linspace(0, len(plan.outcomes) - 1, min(FEW, len(plan.outcomes)))
     few = tuple(plan.outcomes[round(k)] for k in places.tolist())
-    found = resolve(replace(plan, outcomes=few))
-    return replace(plan, method=found.method, nodes=found.nodes)
+    resolved = resolve(replace(plan, outcomes=few))
+    return replace(plan, method=resolved.method, nodes=resolved.nodes)
 
 
 def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
@@ -179,8 +181,8 @@ def expand(plan: Plan, run: Runner) -> Expansion | Curves | None:
     ]
     psi = np.concatenate(run(partial(_lines, plan), blocks))
     psi = psi.reshape(len(plan.outcomes), n_sigma, -1)
-    left, right = _transform(psi.shape[2]), _transform(n_sigma).T
-    return Expansion(np.array([left @ p.T @ right for p in psi]))
+    left_transform, right = _transform(psi.shape[2]), _transform(n_sigma).T
+    return Expansion(np.array([left_transform @ p.T @ right for p in psi]))
 
 
 def _lines(plan: Plan, block: tuple[int, int, int]) -> Array:

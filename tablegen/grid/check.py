@@ -110,15 +110,15 @@ def _scan(table: Table, look: Look) -> tuple[list[str], Places, Places]:
         return count, where, worst, rough
 
     problems = []
-    found = run(scan, blocks, look.workers)
-    count = sum(part[0] for part in found)
+    scans = run(scan, blocks, look.workers)
+    count = sum(part[0] for part in scans)
     if count:
-        first = next(part[1] for part in found if part[0])
+        first = next(part[1] for part in scans if part[0])
         problems.append(f"{count} values outside (0, sigma_EP], the first {first}")
     if (actual := digest()) != table.metadata.sha256:
         problems.append(
             f"data hash is {actual[:16]}..., metadata says {table.metadata.sha256[:16]}..."
         )
-    worst = [place for part in found for place in part[2]]
-    rough = [place for part in found for place in part[3]]
+    worst = [place for part in scans for place in part[2]]
+    rough = [place for part in scans for place in part[3]]
     return problems, worst, rough

@@ -56,13 +56,13 @@ def worst_nodes(
     """
     columns = values.shape[1]
     chunk = np.array(values, dtype=np.float64, order="C")
-    found = []
+    worst = []
     for block in range(16):
         first, last = block * columns // 16, (block + 1) * columns // 16
         bend, i, j = _worst(chunk, first, last)
         if bend >= 0.0:
-            found.append((bend, outcome, start + i, j))
-    return found
+            worst.append((bend, outcome, start + i, j))
+    return worst
 
 
 @kernel
@@ -107,14 +107,14 @@ def rough_nodes(
     """
     chunk = np.array(values, dtype=np.float64, order="C")
     columns = chunk.shape[1]
-    found = []
+    rough = []
     for block in range(16):
         first, last = block * columns // 16, (block + 1) * columns // 16
         bend, i, j, axis = _rough(chunk, first, last)
         if bend >= 0.0:
             steps = ((k, 0) if axis == 0 else (0, k) for k in range(7))
-            found += [(bend, outcome, start + i + a, j + b) for a, b in steps]
-    return found
+            rough += [(bend, outcome, start + i + a, j + b) for a, b in steps]
+    return rough
 
 
 Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
@@ -161,11 +161,11 @@ def certify(
     outcomes, rows, columns = values.shape
     curved = _worst_of(worst, WORST)
     if rough and values.size <= 4 * points:
-        drawn = np.stack(np.unravel_index(np.arange(values.size), values.shape), 1)
+        indices = np.stack(np.unravel_index(np.arange(values.size), values.shape), 1)
     else:
-        drawn = rng.integers((outcomes, rows, columns), size=(points, 3))
+        indices = rng.integers((outcomes, rows, columns), size=(points, 3))
     extra = [_edges(outcomes, rows, columns), curved, _worst_of(rough, 7 * WORST)]
-    nodes = np.concatenate([drawn, *extra])
+    nodes = np.concatenate([indices, *extra])
     cells = np.concatenate(
         [
             rng.integers((outcomes, rows - 1, columns - 1), size=(CELLS, 3)),

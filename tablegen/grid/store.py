@@ -58,8 +58,8 @@ class ChunkStore:
         )
         try:
             array = zarr.open_array(LocalStore(self.path), mode="r+")
-            found = (array.attrs.get("fingerprint"), array.shape, array.chunks, array.dtype)
-            sound = found == expected and np.isnan(array.fill_value)
+            actual = (array.attrs.get("fingerprint"), array.shape, array.chunks, array.dtype)
+            sound = actual == expected and np.isnan(array.fill_value)
         except Exception:
             # Whatever a damaged store makes zarr raise, the remedy is the same.
             sound = False

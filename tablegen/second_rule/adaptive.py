@@ -55,7 +55,7 @@ class Piece(NamedTuple):
 def _score(piece: Piece, total: float, mean: float, q: Array) -> float:
     """Return int (f - mean) Phi^-1(F) q over a panel with so much mass on either side."""
     a, b, mass, below, above, _ = piece
-    half, centre, found = 0.5 * (b - a), 0.5 * (a + b), 0.0
+    half, centre, score = 0.5 * (b - a), 0.5 * (a + b), 0.0
     for j in range(N):
         inner = 0.0
         for k in range(N):
@@ -67,8 +67,8 @@ def _score(piece: Piece, total: float, mean: float, q: Array) -> float:
             x = ndtri_density(min(tail, 0.5))[1]
             if upper < lower:
                 x = -x
-            found += WEIGHTS[j] * (centre + half * NODES[j] - mean) * x * q[j]
-    return half * found
+            score += WEIGHTS[j] * (centre + half * NODES[j] - mean) * x * q[j]
+    return half * score
 
 
 @kernel
@@ -78,7 +78,7 @@ def _adaptive(split: int, landmark: int, mu: float, sigma: float, y: float, thet
     used = panels.shape[0]
     if used == 0:
         return math.nan, math.nan, math.nan, math.nan
-    q, left, right = np.empty(N), np.empty(N), np.empty(N)
+    q, left_values, right_values = np.empty(N), np.empty(N), np.empty(N)
     first, second = 0.0, 0.0
     for moment in range(2):
         for i in range(used):
@@ -105,13 +105,13 @@ def _adaptive(split: int, landmark: int, mu: float, sigma: float, y: float, thet
             centre = 0.5 * (a + b)
             panel(split, place, a, b, best, y, theta, q)
             whole = _score(piece, total, first, q)
-            m_left = panel(split, place, a, centre, best, y, theta, left)
-            m_right = panel(split, place, centre, b, best, y, theta, right)
+            m_left = panel(split, place, a, centre, best, y, theta, left_values)
+            m_right = panel(split, place, centre, b, best, y, theta, right_values)
             depth = piece.depth + 1
             lower = Piece(a, centre, m_left, piece.below, piece.above + m_right, depth)
             upper = Piece(centre, b, m_right, piece.below + m_left, piece.above, depth)
-            parts = _score(lower, total, first, left)
-            parts += _score(upper, total, first, right)
+            parts = _score(lower, total, first, left_values)
+            parts += _score(upper, total, first, right_values)
             evaluated += 1
             noise = rounding_of(place, centre)
             close = abs(parts - whole) <= 10.0 * (CLOSE * total + noise * piece.mass) * std

@@ -28,8 +28,8 @@ def log_density(split: int, place: Floats, d: float, y: float, theta: Array) -> 
     """Log of the tilted density at anchor + d over that at the anchor."""
     anchor, rest0, curvature0, inverse, slope = place
     f = anchor + d
-    rest, curvature = call_split(split, f, y, theta)
-    e = rest - rest0 - d * slope - 0.5 * d * d * inverse
+    remainder, curvature = call_split(split, f, y, theta)
+    e = remainder - rest0 - d * slope - 0.5 * d * d * inverse
     return e - 0.5 * (curvature * f * f - curvature0 * anchor * anchor)
 
 

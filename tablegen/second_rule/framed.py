@@ -41,8 +41,8 @@ def _log_density(split: int, anchored: Floats, d: float, y: float, theta: Array)
     `anchored` is the anchor, the split there, (anchor - mu)/sigma^2 and 1/sigma^2.
     """
     anchor, rest0, curvature0, slope, inverse = anchored
-    rest, curvature = call_split(split, anchor + d, y, theta)
-    e = rest - rest0 - d * (curvature * anchor + slope) - 0.5 * d * d * (curvature + inverse)
+    remainder, curvature = call_split(split, anchor + d, y, theta)
+    e = remainder - rest0 - d * (curvature * anchor + slope) - 0.5 * d * d * (curvature + inverse)
     return e - 0.5 * (curvature - curvature0) * anchor * anchor
 
 

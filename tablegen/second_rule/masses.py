@@ -69,7 +69,7 @@ def masses(
     place, edges, best = edges_of(split, landmark, mu, sigma, y, theta)
     if edges.size < 2:
         return place, best, np.empty((0, 3)), 0.0, 0
-    q, left, right = np.empty(N), np.empty(N), np.empty(N)
+    q, left_values, right_values = np.empty(N), np.empty(N), np.empty(N)
     rough = 0.0
     for i in range(edges.size - 1):
         rough += panel(split, place, edges[i], edges[i + 1], best, y, theta, q)
@@ -86,8 +86,8 @@ def masses(
             evaluated += 1
             if mass <= _NOTHING * rough:
                 continue
-            m = panel(split, place, a, centre, best, y, theta, left)
-            m += panel(split, place, centre, b, best, y, theta, right)
+            m = panel(split, place, a, centre, best, y, theta, left_values)
+            m += panel(split, place, centre, b, best, y, theta, right_values)
             noise = rounding_of(place, centre)
             close = abs(m - mass) <= CLOSE * max(rough, m) + noise * mass
             if close or depth >= HALVINGS or evaluated > LIMIT:

@@ -61,12 +61,12 @@ def _prepare(
 @kernel
 def _share(series: Array, x: float) -> tuple[float, float]:
     """Integral of a Legendre series from -1 to x, and its value at x."""
-    before, here, inner, value = 1.0, x, series[0] * (x + 1.0), series[0]
+    before, current, inner, value = 1.0, x, series[0] * (x + 1.0), series[0]
     for k in range(1, _M):
-        after = ((2 * k + 1) * x * here - k * before) / (k + 1)
+        after = ((2 * k + 1) * x * current - k * before) / (k + 1)
         inner += series[k] * (after - before) / (2 * k + 1)
-        value += series[k] * here
-        before, here = here, after
+        value += series[k] * current
+        before, current = current, after
     return inner, value
 
 

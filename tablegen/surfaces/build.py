@@ -112,11 +112,11 @@ def fit(what: Domain, cells: Sequence[int], sample: Sampler, report: Progress) -
 def check(table: Table, sample: Sampler) -> float:
     """Return the largest error between nodes, by the rule the table was made with."""
     mu, sigma, y = surface_errors.draw(table, _CHECKS, np.random.default_rng(SEED + 1))
-    found = surface_errors.lookups(table, mu, sigma, y)
+    values = surface_errors.lookups(table, mu, sigma, y)
     parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
     truth = np.concatenate(sample([SampledCavities(mu[p], sigma[p], y[p]) for p in parts]))
     again = interpolation.encode(
-        found[:, 0], found[:, 1] - mu, found[:, 2] ** 2, found[:, 3], sigma
+        values[:, 0], values[:, 1] - mu, values[:, 2] ** 2, values[:, 3], sigma
     )
     return float(deviation(again, truth).max())
 
@@ -158,9 +158,9 @@ def build(
 
 def finished(what: Domain, workspace: Workspace) -> Metadata:
     """Return the metadata of a table whose build was killed between rename and cleaning up."""
-    there = finish.found(workspace)
-    surfaces_there = there is not None and there.kind == "surfaces"
-    cells = [axis.size - 1 for axis in there.axes] if there and surfaces_there else None
+    existing = finish.found(workspace)
+    surfaces_there = existing is not None and existing.kind == "surfaces"
+    cells = [axis.size - 1 for axis in existing.axes] if existing and surfaces_there else None
     return finish.left_over(workspace, metadata(what, cells) if cells else None)
 
 

@@ -114,7 +114,7 @@ def domain(
     if not likelihood.has_density:
         raise InputError(f"likelihood {likelihood.name!r} has no density to integrate")
     if mode in ("mirror", "location"):
-        held: tuple[float, ...] = (1.0,) if mode == "mirror" else (0.0,)
+        observations: tuple[float, ...] = (1.0,) if mode == "mirror" else (0.0,)
     elif (outcomes is None) == (y_range is None):
         raise InputError(
             f"likelihood {likelihood.name!r} ({likelihood.outcomes}) needs either outcomes, the "
@@ -122,8 +122,8 @@ def domain(
             "(--outcomes 0,1,2 or --y-range LO HI)"
         )
     elif y_range is not None:
-        held = _ends("y", y_range)
-        likelihood.validate(np.array(held))
+        observations = _ends("y", y_range)
+        likelihood.validate(np.array(observations))
     else:
         assert outcomes is not None
         if len(outcomes) > MOST_OUTCOMES:
@@ -131,7 +131,9 @@ def domain(
                 f"surfaces hold at most {MOST_OUTCOMES} outcomes, got {len(outcomes)}; of "
                 "continuous ones, use y_range (--y-range LO HI)"
             )
-        held = tuple(sorted({float(v) for v in likelihood.validate(np.array(list(outcomes)))}))
+        observations = tuple(
+            sorted({float(v) for v in likelihood.validate(np.array(list(outcomes)))})
+        )
     low, high = _ends("log10_sigma", log10_sigma_range)
     if low < -8.0 or high > 8.0:
         raise InputError(f"log10 sigma must stay within -8 to 8, got {low:g} to {high:g}")
@@ -141,7 +143,7 @@ def domain(
         likelihood,
         source,
         mode,
-        held,
+        observations,
         _ends("mu", mu_range),
         (low, high),
         limit,

@@ -132,30 +132,30 @@ def certify(
     parts = [slice(a, min(a + _BLOCK, points)) for a in range(0, points, _BLOCK)]
     error = np.concatenate(run(block, parts))
     rule = RULE if order is None else second_wp.RULE
-    found: dict[str, Any] = {"rule": rule, "seed": seed, "random_points": points}
+    certificate: dict[str, Any] = {"rule": rule, "seed": seed, "random_points": points}
     for k, name in enumerate(table.metadata.surfaces):
         at = int(np.argmax(np.where(np.isnan(error[:, k]), np.inf, error[:, k])))
-        found[name] = {
+        certificate[name] = {
             "max_relative_error": float(np.nan_to_num(error[at, k], nan=np.finfo(float).max)),
             "points": points,
             "mu": float(mu[at]),
             "log10_sigma": float(np.log10(sigma[at])),
             "outcome": float(y[at]),
         }
-    return found
+    return certificate
 
 
 def check(table: Table, look: Look) -> Found:
     """Return the problems of finished surfaces, and errors measured if there is the density."""
-    found = hash_problems(table)
+    reasons = hash_problems(table)
     if not table.likelihood.has_density:
-        return found, {}
+        return reasons, {}
     look.report("certify", 0, 1)
     runner = partial(run_in_threads, workers=look.workers)
-    own = table.likelihood
-    certificate = certify(table, own, run=runner, points=look.points, seed=look.seed)
+    likelihood = table.likelihood
+    certificate = certify(table, likelihood, run=runner, points=look.points, seed=look.seed)
     look.report("certify", 1, 1)
-    return found + problems(certificate, look.tolerance), certificate
+    return reasons + problems(certificate, look.tolerance), certificate
 
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:

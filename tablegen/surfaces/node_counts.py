@@ -52,11 +52,11 @@ def evaluate(coefficients: Array, axis: Axis, where: Array) -> Array:
     t = (where - axis.start) / axis.step
     first = np.clip(t.astype(int), 0, axis.size - 2)
     weights = np.array([quintic_weights(s) for s in (t - first).tolist()])
-    found = np.zeros((where.size, *coefficients.shape[1:]))
+    values = np.zeros((where.size, *coefficients.shape[1:]))
     for k in range(6):
         shape = (-1,) + (1,) * (coefficients.ndim - 1)
-        found += weights[:, k].reshape(shape) * coefficients[first + k]
-    return found
+        values += weights[:, k].reshape(shape) * coefficients[first + k]
+    return values
 
 
 class _Lines:
@@ -74,8 +74,8 @@ class _Lines:
         missing = np.array([x for x in places.tolist() if x not in self._known])
         if missing.size:
             blocks = []
-            for other in self._others:
-                columns = [np.full(missing.size, v) for v in other]
+            for other_values in self._others:
+                columns = [np.full(missing.size, v) for v in other_values]
                 columns.insert(self._which, missing)
                 mu, log10_sigma, y = columns
                 blocks.append(SampledCavities(mu, 10.0**log10_sigma, y))
@@ -137,6 +137,6 @@ def _others(axes: Sequence[Axis], which: int, outcomes: Sequence[float]) -> Arra
             few = _LINES if len(axes) == 2 else _LINES[::2]
             parts.append([a.start + p * (a.stop - a.start) for p in few])
         else:
-            some = {round(p * (len(outcomes) - 1)) for p in (0.0, 0.1, 0.3, 0.6, 1.0)}
-            parts.append([outcomes[i] for i in sorted(some)])
+            indices = {round(p * (len(outcomes) - 1)) for p in (0.0, 0.1, 0.3, 0.6, 1.0)}
+            parts.append([outcomes[i] for i in sorted(indices)])
     return np.array([(a, b) for a in parts[0] for b in parts[1]])

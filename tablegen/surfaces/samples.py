@@ -101,9 +101,9 @@ def compute_wp(p: float, likelihood: Likelihood, points: SampledCavities) -> Arr
         If a tilted density cannot be integrated.
     """
     source = (WP, False, True, NO_VALUES, parameters(p), wp_rule.handle)
-    found = project_many(likelihood, source, *points)
-    shift, std = found.mean - points.mu, found.std
-    return interpolation.encode(found.log_z, shift, std * std, std, points.sigma)
+    projected = project_many(likelihood, source, *points)
+    shift, std = projected.mean - points.mu, projected.std
+    return interpolation.encode(projected.log_z, shift, std * std, std, points.sigma)
 
 
 class Sampler:
@@ -141,19 +141,21 @@ class Sampler:
         self, blocks: Sequence[SampledCavities], report: Callable[[int, int], None] | None = None
     ) -> list[Array]:
         """Return what is stored for each block; `report` is told (done, total)."""
-        found = {i: values for i, p in enumerate(blocks) if (values := self._load(p)) is not None}
-        missing = [i for i in range(len(blocks)) if i not in found]
+        by_block = {
+            i: values for i, p in enumerate(blocks) if (values := self._load(p)) is not None
+        }
+        missing = [i for i in range(len(blocks)) if i not in by_block]
         lock = threading.Lock()
 
         def take(number: int, values: Array) -> None:
             self._store(blocks[missing[number]], values)
             with lock:
-                found[missing[number]] = values
+                by_block[missing[number]] = values
                 if report is not None:
-                    report(len(found), len(blocks))
+                    report(len(by_block), len(blocks))
 
         self._executor.each(((self._compute, blocks[i]) for i in missing), take)
-        return [found[i] for i in range(len(blocks))]
+        return [by_block[i] for i in range(len(blocks))]
 
     def _name(self, points: SampledCavities) -> Path | None:
         if self._keep is None:
