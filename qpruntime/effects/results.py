@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,11 +19,16 @@ from qpruntime._validation import generator as generator_of
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.families import observation_quantiles, trials_of
 from qpruntime.effects.state import EffectsState
-from qpruntime.errors import CorrectionWarning, InputError, NumericalError, warn
+from qpruntime.effects.wide_rates import (
+    PredictorPart,
+    correct_rates,
+    parts_by_width,
+    wide_variance,
+)
+from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import PrecisionPosterior, Profile
-from qpruntime.inference.sites import Sites
 from qpruntime.predictive.density import log_density, wide
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
 
@@ -31,7 +36,6 @@ __all__ = [
     "MarginalMixture",
     "Predictions",
     "Table",
-    "correct_rates",
     "corrected_effects",
     "profiled_numbers",
     "weighted_quantiles",
@@ -41,15 +45,6 @@ __all__ = [
 _USUAL = (0.025, 0.5, 0.975)
 #: Rows up to which coefficients are profiled by default.
 _FEW = 2000
-#: Variance of a log rate above which its mean is not that of a normal density: for a count of 0 it
-#: is 10 % off at 1.5, 30 % at 3, and twice as large at 5. With more than `_FEW` rows it is
-#: `FAR_TAIL_VARIANCE`.
-_WIDE = 1.0
-#: Events expected in a short time, as a logarithm.
-_SHORT = 20.0
-#: Wide rates for which EP runs once more: from 8 to 600, such that their number times that of rows
-#: is at most this, which takes a second or two. Evidences are corrected up to 500 rows.
-_RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 120_000, 500
 
 
 class Predictions:
@@ -203,14 +198,19 @@ class Predictions:
         offset = model._offset(data) + model._exposed(data, state.family)
         return state.ahead(data, np.zeros(data.rows)), offset
 
+    def _parts(self, X: Any) -> tuple[tuple[PredictorPart, ...], Array]:
+        """Return the linear predictor with densities of wide log rates, and the offsets."""
+        mixture, offset = self._ahead(X)
+        return parts_by_width(self.state_, DataColumns(X), mixture), offset
+
     @alone
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor, each of shape (T,), with its offsets.
 
         Unknown levels of groups, and times and knots beyond the data, vary as the prior has it.
         """
-        mixture, offset = self._ahead(X)
-        mean, variance = mixture.moments()
+        parts, offset = self._parts(X)
+        mean, variance = _by_rows(parts, lambda part: np.column_stack(part.mixture.moments())).T
         return mean + offset, variance
 
     def _predict_once(self) -> tuple[Array, ...]:
@@ -233,25 +233,28 @@ class Predictions:
             If more log rates have a variance above 4 than a call corrects.
         """
         mixture, offset = self._ahead(X)
-        state = self.state_
-        pairs = zip(mixture.mean, mixture.variance, strict=True)
-        means = [
-            state.family.mean(state.likelihood(k), mean + offset, variance)
-            for k, (mean, variance) in enumerate(pairs)
-        ]
-        expected = np.array(means)
+        state, data = self.state_, DataColumns(X)
+        parts = parts_by_width(state, data, mixture)
+
+        def expected_at_nodes(part: PredictorPart) -> Array:
+            normals = zip(part.nodes, part.mixture.mean, part.mixture.variance, strict=True)
+            rates = [
+                state.family.mean(state.likelihood(k), mean + offset[part.rows], variance)
+                for k, mean, variance in normals
+            ]
+            return part.expected(np.array(rates), state.count).T
+
+        expected = _by_rows(parts, expected_at_nodes).T
         if state.family.kind != "counts":
             return np.asarray(mixture.weights @ expected)
-        rows = np.flatnonzero((mixture.variance > _wide_variance(state)).any(axis=0))
+        rows = np.flatnonzero((mixture.variance > wide_variance(state)).any(axis=0))
         if rows.size:
-            subset = mixture._replace(
-                mean=mixture.mean[:, rows], variance=mixture.variance[:, rows]
-            )
             rates = expected[:, rows]
-            correct_rates(state, DataColumns(X).take(rows), offset[rows], subset, rates)
+            correct_rates(state, data.take(rows), offset[rows], mixture.at(rows), rates)
             expected[:, rows] = rates
         mean = np.asarray(mixture.weights @ expected)
-        _warn_of_tails(mixture, offset, mean)
+        for part in parts:
+            _warn_of_tails(part, offset, mean)
         return mean
 
     @alone
@@ -283,16 +286,26 @@ class Predictions:
         """
         choice(kind, "kind", ("mean", "latent", "observation"))
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
-        mixture, offset = self._ahead(X)
+        parts, offset = self._parts(X)
         state = self.state_
         if kind == "observation":
-            ahead = mixture._replace(mean=mixture.mean + offset)
-            likelihoods = [state.likelihood(k) for k in range(state.count)]
-            tried = trials_of(trials, state.family, offset.size)
-            return observation_quantiles(ahead, likelihoods, state.family, state.y, at, tried)
+            counts = trials_of(trials, state.family, offset.size)
+
+            def observation_quantiles_of(part: PredictorPart) -> NDArray[Any]:
+                mean = part.mixture.mean + offset[part.rows]
+                return observation_quantiles(
+                    part.mixture._replace(mean=mean),
+                    [state.likelihood(k) for k in part.nodes],
+                    state.family,
+                    state.y,
+                    at,
+                    None if counts is None else counts[part.rows],
+                )
+
+            return _by_rows(parts, observation_quantiles_of)
         if trials is not None:
             raise InputError('trials are for kind="observation"')
-        quantiles = mixture.quantiles(at) + offset[:, None]
+        quantiles = _by_rows(parts, lambda part: part.mixture.quantiles(at)) + offset[:, None]
         if kind == "latent":
             return quantiles
         # The expected observation rises with eta.
@@ -315,23 +328,30 @@ class Predictions:
 
         Hyper-parameters are averaged over, not its logarithms.
         """
-        mixture, offset = self._ahead(X)
+        parts, offset = self._parts(X)
         state = self.state_
         outcomes = state.family.encoded(y)
-        if len(outcomes) != mixture.mean.shape[1]:
-            rows = mixture.mean.shape[1]
-            raise InputError(f"y must have {rows} rows like X, got shape {np.shape(y)}")
-        log_densities = []
-        for k, (mean, variance) in enumerate(zip(mixture.mean, mixture.variance, strict=True)):
-            likelihood, numbers = state.likelihood(k).observing(outcomes)
-            log_densities.append(log_density(likelihood, mean + offset, wide(variance), numbers))
-        return logsumexp(np.array(log_densities), axis=0, b=mixture.weights[:, None])
+        if len(outcomes) != offset.size:
+            raise InputError(f"y must have {offset.size} rows like X, got shape {np.shape(y)}")
+
+        def log_density_of(part: PredictorPart) -> Array:
+            log_densities = []
+            mixture, shift = part.mixture, offset[part.rows]
+            for k, mean, variance in zip(part.nodes, mixture.mean, mixture.variance, strict=True):
+                likelihood, numbers = state.likelihood(k).observing(outcomes[part.rows])
+                log_densities.append(log_density(likelihood, mean + shift, wide(variance), numbers))
+            return np.asarray(
+                logsumexp(np.array(log_densities), axis=0, b=mixture.weights[:, None])
+            )
+
+        return _by_rows(parts, log_density_of)
 
     @alone
     def exceedance(self, X: Any, limit: float) -> Array:
         """Probability that the linear predictor is above a limit, shape (T,)."""
-        mixture, offset = self._ahead(X)
-        return 1.0 - mixture.below(number(limit, "limit") - offset)
+        parts, offset = self._parts(X)
+        height = number(limit, "limit")
+        return _by_rows(parts, lambda part: 1.0 - part.mixture.below(height - offset[part.rows]))
 
     @alone
     def sample(
@@ -349,14 +369,24 @@ class Predictions:
         return samples
 
 
-def _warn_of_tails(mixture: Mixture, offset: Array, mean: Array) -> None:
+def _by_rows(
+    parts: Sequence[PredictorPart], answer: Callable[[PredictorPart], NDArray[Any]]
+) -> NDArray[Any]:
+    """Return what is computed for each part, of its rows along the first axis, in their order."""
+    if len(parts) == 1:
+        return answer(parts[0])
+    rows = np.concatenate([part.rows for part in parts])
+    return np.concatenate([answer(part) for part in parts])[np.argsort(rows)]
+
+
+def _warn_of_tails(part: PredictorPart, offset: Array, mean: Array) -> None:
     """Warn where an expected count is made by a tail of less than 1 %."""
-    rows = np.flatnonzero((mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
-    if not rows.size:
+    wide = np.flatnonzero((part.mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
+    if not wide.size:
         return
-    subset = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
+    rows = part.rows[wide]
     with np.errstate(over="ignore"):
-        high = np.exp(subset.quantiles(np.array([0.99]))[:, 0] + offset[rows])
+        high = np.exp(part.mixture.at(wide).quantiles(np.array([0.99]))[:, 0] + offset[rows])
     remedy = "give effects smaller prior standard deviations"
     warn_of_far_tails(mean, rows, high, "the distribution of its rate", remedy)
 
@@ -498,88 +528,6 @@ def corrected_effects(
         inner = posterior.marginals(A, mean=0.0, correction=correction)
         parts.append(inner.scaled(state.family.unit, state.shifts(block, rows)))
     return MarginalMixture(tuple(parts), state.nodes.weights)
-
-
-def correct_rates(
-    state: EffectsState, data: DataColumns, offset: Array, mixture: Mixture, rates: Array
-) -> None:
-    """Replace expected counts by normal densities where log rates are wide.
-
-    The mean of e^f under a wide normal is made by its upper tail, which the counts may rule out.
-    Here it is the probability of one event in a short time, divided by that time: the evidence of
-    the data with one more row that counts 1, over the evidence without.
-
-    Parameters
-    ----------
-    state : EffectsState
-    data : DataColumns
-        T rows.
-    offset : ndarray, shape (T,)
-    mixture : Mixture
-        Log rates without offsets.
-    rates : ndarray, shape (J, T)
-        Expected counts by normal densities, which change.
-
-    Warns
-    -----
-    CorrectionWarning
-        If a call leaves out rates with a variance above 4.
-    """
-    objective = state.objective()
-    thetas = [state.split(theta)[0] for theta in state.nodes.theta]
-    designs, unknown = zip(*state.assembly.ahead(data, thetas), strict=True)
-    variance = mixture.variance - np.array(unknown)
-    cells = np.argwhere(variance > _wide_variance(state))
-    # The rates that add most to the mean over nodes come first, in case there are too many.
-    share = np.log(state.nodes.weights)[:, None] + mixture.mean + 0.5 * variance
-    cells = cells[np.argsort(-share[tuple(cells.T)], kind="stable")]
-    level = float(np.log((1.0 + state.y.sum()) / np.exp(state.offset).sum()))
-    evidences: dict[int, float] = {}
-    logs: dict[tuple[Any, ...], float] = {}
-    most = int(np.clip(_RATES_TIMES_ROWS // state.rows, *_RATES))
-    unreliable = np.zeros(data.rows, dtype=bool)
-    for k, t in cells.tolist():
-        row = designs[k][[t]]
-        key = (k, row.indices.tobytes(), row.data.tobytes())
-        if key not in logs:
-            if len(logs) >= most:
-                unreliable[t] |= variance[k, t] > FAR_TAIL_VARIANCE
-                continue
-            # An event is rare in it even at the rate that makes the mean of a normal density.
-            far = float(mixture.mean[k, t] + mixture.variance[k, t])
-            time = -_SHORT - max(level, far)
-            theta, sites = state.nodes.theta[k], Sites(*state.sites[k])
-            more = Sites(np.append(sites.tau, 0.0), np.append(sites.nu, 0.0))
-            try:
-                if k not in evidences:
-                    evidences[k] = _evidence(objective.posterior(theta, sites=sites))
-                event = objective.with_row(row, 1.0, time).posterior(theta, sites=more)
-                logs[key] = _evidence(event) - evidences[k] - time
-            except NumericalError:
-                logs[key] = np.nan
-        with np.errstate(over="ignore"):
-            rate = np.exp(logs[key] + offset[t] + 0.5 * unknown[k][t])
-        if not np.isnan(rate):
-            rates[k, t] = rate
-    if unreliable.any():
-        warn(
-            f"expected counts of {unreliable.sum()} rows are those of a normal log rate with "
-            f"a variance above {FAR_TAIL_VARIANCE:g}, whose far tail the counts may rule out: "
-            f"of {state.rows} rows a call corrects at most {most} pairs of a row and a node of the "
-            "hyper-parameters, the largest first; predict fewer different rows at a time",
-            CorrectionWarning,
-        )
-
-
-def _wide_variance(state: EffectsState) -> float:
-    return _WIDE if state.rows <= _FEW else FAR_TAIL_VARIANCE
-
-
-def _evidence(posterior: PrecisionPosterior) -> float:
-    """Return the log evidence, corrected where pairs of rows are few."""
-    if len(posterior.mean) > _FEW_PAIRED:
-        return posterior.log_evidence
-    return posterior.corrected_evidence().value
 
 
 # Levels at which the profile's quantiles are taken, and bisections of the mixture's.

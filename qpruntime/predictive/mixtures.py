@@ -35,6 +35,10 @@ class Mixture(NamedTuple):
     variance: Array
     weights: Array
 
+    def at(self, rows: NDArray[np.intp]) -> Mixture:
+        """Return the numbers at some indices."""
+        return Mixture(self.mean[:, rows], self.variance[:, rows], self.weights)
+
     def moments(self) -> tuple[Array, Array]:
         """Means and variances, each (R,)."""
         centre = self.weights @ self.mean
