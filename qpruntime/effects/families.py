@@ -45,6 +45,9 @@ _POSITIVE = ("gamma",)
 _MAD, _CENTRAL = 1.4826, 3.2897
 # Bounds of a scale of noise in units of the observations' spread, and of a dispersion.
 _SCALE, _DISPERSION = (1e-4, 1e2), (1e-2, 1e6)
+#: N counts of 0 let the density of a rate fall as its power -N r, for a dispersion r. It has to be
+#: steeper than -1 for an expected rate.
+_LEAST_ORDER = 2.0
 #: Learnt by default, and where they start: .3 of the spread, a variance of twice the mean at 1.
 _LEARNT = {"scale": 0.3, "dispersion": 1.0}
 #: Prior standard deviation of the logarithm of a learnt parameter, around its start.
@@ -225,6 +228,9 @@ def family_of(
             by = spread if parameter == "scale" else 1.0
             start = _LEARNT[parameter] * by / unit.get(parameter, 1.0)
             limits = tuple(by * v for v in (_SCALE if parameter == "scale" else _DISPERSION))
+            if parameter == "dispersion":
+                rows = len(outcomes) if weights is None else float(weights.sum())
+                limits = max(limits[0], _LEAST_ORDER / rows), limits[1]
         if limits is None or (isinstance(limits, str) and limits == "fixed"):
             continue
         try:

@@ -247,12 +247,19 @@ class Predictions:
         expected = _by_rows(parts, expected_at_nodes).T
         if state.family.kind != "counts":
             return np.asarray(mixture.weights @ expected)
+        weights = np.broadcast_to(mixture.weights[:, None], expected.shape)
         rows = np.flatnonzero((mixture.variance > wide_variance(state)).any(axis=0))
         if rows.size:
             rates = expected[:, rows]
             correct_rates(state, data.take(rows), offset[rows], mixture.at(rows), rates)
-            expected[:, rows] = rates
-        mean = np.asarray(mixture.weights @ expected)
+            # Nodes without a corrected rate are left out, unless there are no others.
+            settled = ~np.isnan(rates)
+            counts = settled | ~settled.any(axis=0)
+            rates = np.where(settled, rates, expected[:, rows])
+            expected[:, rows] = np.where(counts, rates, 0.0)
+            weights = weights.copy()
+            weights[:, rows] *= counts
+        mean = (weights * expected).sum(axis=0) / weights.sum(axis=0)
         for part in parts:
             _warn_of_tails(part, offset, mean)
         return mean

@@ -36,9 +36,11 @@ _WIDE = 1.0
 _SHORT = 20.0
 #: Wide rates for which EP runs once more: from 8 to 600, such that their number times that of rows
 #: is at most this. Evidences are corrected up to 500 rows.
-_RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 120_000, 500
+_RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 30_000, 500
 #: Rows of a fit up to which marginals are corrected.
 _MOST_ROWS = 3000
+#: How far logarithms of two corrected variances may be apart.
+_MOST_SPREAD = 0.2
 #: Levels between which a wide density is replaced by a normal one of the same mean and variance.
 #: They are closest where counts come from.
 _LEVELS = np.array(
@@ -88,7 +90,8 @@ def parts_by_width(
     tuple of PredictorPart
         The shape of a wide density is that of the corrected marginal at the node of the largest
         weight, moved and stretched to the mean and the variance at each node. It is a mixture of
-        13 normals. Rows stay normal if the fit has more rows than corrections take.
+        13 normals. Rows stay normal if the fit has more rows than corrections take, or two
+        corrections of the variance differ by a fifth.
     """
     nodes = np.arange(len(mixture.weights))
     everything = PredictorPart(np.arange(data.rows), mixture, nodes)
@@ -107,6 +110,11 @@ def parts_by_width(
         marginals, places = _distinct_marginals(state, best, designs[best][np.flatnonzero(inner)])
     except NumericalError:
         return (everything,)
+    reliable = marginals.spread[places] < _MOST_SPREAD
+    if not reliable.any():
+        return (everything,)
+    rows, places = rows[reliable], places[reliable]
+    unknown, known = unknown[:, reliable], known[:, reliable]
     means, variances = _shape(marginals, mixture.mean[best, rows], known[best], places)
     weights = np.diff(_LEVELS)
     # Normals by node, then by level.
@@ -190,43 +198,43 @@ def correct_rates(
     mixture : Mixture
         Log rates without offsets, a normal at each node.
     rates : ndarray, shape (J, T)
-        Expected counts, which change where EP settles with the additional row.
+        Expected counts, which change where log rates are wide: NaN there if EP does not settle
+        with the additional row, or pairs of a row and a node are more than a call corrects.
 
     Warns
     -----
     CorrectionWarning
-        If a call leaves out rates with a variance above 4 and the fit has too many rows for
-        corrected marginals, which `rates` are of otherwise.
+        If a call leaves out rates with a variance above 4.
     """
     designs, unknown = _designs(state, data)
     variance = mixture.variance - unknown
-    cells = np.argwhere(variance > wide_variance(state))
-    # The rates that add most to the mean over nodes come first, in case there are too many.
-    share = np.log(state.nodes.weights)[:, None] + mixture.mean + 0.5 * variance
-    cells = cells[np.argsort(-share[tuple(cells.T)], kind="stable")]
     most = int(np.clip(_RATES_TIMES_ROWS // state.rows, *_RATES))
     ratios = _EventRatios(state)
     logs: dict[Hashable, float] = {}
-    left_out = np.zeros(data.rows, dtype=bool)
-    for k, t in cells.tolist():
-        row = designs[k][[t]]
-        key = k, _key(row)
-        if key not in logs:
-            if len(logs) >= most:
-                left_out[t] |= variance[k, t] > FAR_TAIL_VARIANCE
-                continue
-            # An event is rare in it even at the rate that makes the mean of a normal density.
-            logs[key] = ratios.log_rate(k, row, float(mixture.mean[k, t] + mixture.variance[k, t]))
-        with np.errstate(over="ignore"):
-            rate = np.exp(logs[key] + offset[t] + 0.5 * unknown[k][t])
-        if not np.isnan(rate):
-            rates[k, t] = rate
-    if left_out.any() and state.rows > _MOST_ROWS:
+    is_wide = variance > wide_variance(state)
+    is_corrected = np.zeros(data.rows, dtype=bool)
+    rates[is_wide] = np.nan
+    # Every row is corrected at the node of the largest weight before any is at the next.
+    for k in np.argsort(-state.nodes.weights, kind="stable"):
+        for t in np.flatnonzero(is_wide[k]):
+            row = designs[k][[t]]
+            key = k, _key(row)
+            if key not in logs:
+                if len(logs) >= most:
+                    continue
+                # An event is rare in it even at the rate that makes the mean of a normal density.
+                far = float(mixture.mean[k, t] + mixture.variance[k, t])
+                logs[key] = ratios.log_rate(k, row, far)
+            is_corrected[t] = True
+            with np.errstate(over="ignore"):
+                rates[k, t] = np.exp(logs[key] + offset[t] + 0.5 * unknown[k][t])
+    left_out = (variance > FAR_TAIL_VARIANCE).any(axis=0) & ~is_corrected
+    if left_out.any():
         warn(
             f"expected counts of {left_out.sum()} rows are those of a normal log rate with "
             f"a variance above {FAR_TAIL_VARIANCE:g}, whose far tail the counts may rule out: "
             f"of {state.rows} rows a call corrects at most {most} pairs of a row and a node of the "
-            "hyper-parameters, the largest first; predict fewer different rows at a time",
+            "hyper-parameters; predict fewer different rows at a time",
             CorrectionWarning,
         )
 

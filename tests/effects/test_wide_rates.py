@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -105,3 +107,20 @@ def test_an_unknown_level_widens_what_zeros_bound():
     medians = [model.predict_quantiles(X, [0.5], kind="latent")[0, 0] for X in (known, unknown)]
     assert medians[1] == pytest.approx(medians[0], abs=2.0)
     assert model.predict_quantiles(unknown, [0.99], kind="observation")[0, 0] <= 1.0
+
+
+@pytest.mark.parametrize("counts", [0, 1])
+def test_hardly_any_events_under_a_learnt_dispersion(counts):
+    # Where a hyper-parameter lets zeros say little EP does not settle, and such nodes are left out.
+    X = {"group": np.repeat(np.arange(6), 10)}
+    y = np.zeros(60)
+    y[7] = counts
+    model = EffectsModel([Groups("group")], "negative-binomial").fit(X, y)
+    assert model.family_.learn["dispersion"][0] == pytest.approx(2.0 / 60.0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="the expected observation is .* its far tail")
+        rates = model.predict(X)
+    # No rate is far above that of the data, two events in sixty rows at most.
+    assert (rates > 0.0).all()
+    assert rates.max() < 10.0 * (1.0 + counts) / 60.0
+    assert model.predict_quantiles(X, [0.9], kind="observation").max() <= 1.0
