@@ -41,8 +41,8 @@ _LONGEST_NAME = 248
 def floats(value: ArrayLike) -> Array:
     """Return `value` as a float64 array; a `TypeError` says what it is if that is not numbers.
 
-    Missing values become NaN. What would lose something without a word is refused: imaginary
-    parts, masks, text that looks like numbers.
+    Missing values become NaN. Input that would silently lose something is refused: imaginary parts,
+    masks, text that looks like numbers.
     """
     if hasattr(value, "toarray"):
         raise TypeError("a sparse matrix; pass its .toarray()")

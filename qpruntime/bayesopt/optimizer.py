@@ -328,7 +328,7 @@ class Optimizer:
         """Points that are asked for and not told, by id."""
         return {r.id: self._space.give(r.x) for r in self._history.pending()}
 
-    # What is known
+    # Data and models
 
     def _known(self, failing: Failing) -> list[SurrogateData]:
         """Return what is known of all functions, then of their success."""
@@ -342,7 +342,7 @@ class Optimizer:
         return models
 
     def _modelled(self) -> tuple[list[SurrogateData], list[Surrogate]]:
-        """What is known of all functions and their success, and the most probable models of it."""
+        """Return data on all functions and their success, and the most probable models of them."""
         data = self._known(failing(self._history))
         if not any(len(y) for _, _, y in data[: self.constraints + 1]):
             raise InputError("nothing is observed yet: tell at least one evaluation first")
@@ -525,7 +525,7 @@ class Optimizer:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """What changes inside is written to the file, if there is one; all of it or nothing."""
+        """Write the changes made inside to the file, if there is one; all of them or none."""
         records, n_asked, last = self._history.state(), self._asked, list(self._models.last)
         counts = self.infeasible_draws, self.unsettled
         try:

@@ -307,7 +307,7 @@ class Space:
             for i, (name, v) in enumerate(zip(names, self.variables, strict=True))
         }
 
-    # In a file
+    # Saved state
 
     def state(self) -> dict[str, Any]:
         """Plain values that JSON holds; `from_state` reads them."""
@@ -449,7 +449,7 @@ class Real:
         _ends(low, high, flag(self.log, "log"), 0.0)
         _set(self, low=low, high=high)
 
-    #: Whether its numbers are.
+    #: True if its values are whole numbers.
     whole = False
 
     def take(self, value: Any, name: str) -> float:

@@ -264,8 +264,9 @@ class DeclaredLevels(NamedTuple):
 def categories_of(column: Any) -> DeclaredLevels:
     """Return what a column of pandas, polars or pyarrow declares about its levels.
 
-    The order of pandas' categories and of polars' Enum counts. That of polars' Categorical and of
-    pyarrow's dictionaries is the order in which values came, unless the dictionary is ordered.
+    The order of pandas' categories and of polars' Enum is kept. The order of polars' Categorical
+    and of pyarrow's dictionaries is that in which values came, so it is not kept unless the
+    dictionary is ordered.
     """
     kind = getattr(column, "dtype", None)
     kind = getattr(kind, "pyarrow_dtype", kind)

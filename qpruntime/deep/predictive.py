@@ -111,7 +111,7 @@ class ByKernel:
 def expected(likelihood: Likelihood | None, means: Array, variances: Array) -> tuple[Array, Array]:
     """Mean and standard deviation (T,) of the function, or of the rate where counts have one.
 
-    Of equal shares of the normals (T, S).
+    The normals (T, S) of a point have equal weights.
     """
     rate = None if likelihood is None else likelihood.rate
     if rate is not None:

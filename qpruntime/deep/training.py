@@ -76,6 +76,7 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
     narrow = None if dtype == "float64" else jnp.dtype(dtype)
 
     def step(state: Any, given: Any, restored: Any, rows: jax.Array, scale: jax.Array) -> Any:
+        """Take one step of Adam on a batch, and skip it if it is not finite."""
         flat, moved = state
         batch, rate = given
 

@@ -1,6 +1,6 @@
 """Stationary effects along time: autoregression of first order, also over gaps.
 
-With Matern 1/2 covariance sd^2 exp(-|t - s|/length): the same process as a kernel
+Its covariance is Matern 1/2, sd^2 exp(-|t - s|/length): it is the same process as a kernel
 Matern(nu=0.5) of `qpruntime.infer_series`, rho being exp(-step/length).
 """
 

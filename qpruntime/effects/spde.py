@@ -173,7 +173,7 @@ class PlaneBlock(EffectBlock):
         return entries, np.array([-2.0 * entries, -2.0 * (first - third)])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """By |kappa^2 C + G|."""
+        """The value follows from |kappa^2 C + G|."""
         K = self.size
         kappa2 = 8.0 * np.exp(-2.0 * theta[1])
         value, slope = self.shifted(float(kappa2))

@@ -137,6 +137,7 @@ class Cluster(Executor):
         return versions
 
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
+        """Run the calls on the cluster, and repeat those whose workers are lost."""
         fresh = (ClusterTask(number, call) for number, call in enumerate(calls))
         again: deque[ClusterTask] = deque()
         flight = Flight(self._connected(), self._pack, self._held)
@@ -287,7 +288,7 @@ class Cluster(Executor):
 TICK = 1.0
 #: Calls handed out for each thread of the cluster: one at work, one waiting.
 AHEAD = 2
-#: What distributed raises when the other side is gone.
+#: Exceptions that distributed raises when the other side is gone.
 GONE = (OSError, RuntimeError, CancelledError, LoopCancelledError, ClosedClientError)
 
 
@@ -392,6 +393,7 @@ class Flight:
         return self._room
 
     def submit(self, task: ClusterTask) -> None:
+        """Submit a task, and share its function with the workers once."""
         function, item = task.call
         self._count += 1
         key = f"{self._name}-{self._count}"

@@ -161,7 +161,9 @@ class Factor:
 
     @property
     def kind(self) -> int:
-        """What kernels are told, but for the number of a general one."""
+        """Number by which compiled kernels know the factor; general factors are numbered
+        separately.
+        """
         return self.states.kind + self.harmonic
 
     @property
@@ -247,7 +249,7 @@ def one_length(kernel: Any) -> float:
 class KernelParts:
     """Facts about a class of kernels; everything may be left out.
 
-    With r the distance of two points in length-scales, a radial kernel is k = f(r), f(0) = 1.
+    A radial kernel is k = f(r), f(0) = 1, where r is the distance of two points in length-scales.
     Functions take a kernel of the class first.
 
     Attributes
@@ -329,5 +331,5 @@ class KernelParts:
             return f, np.where(distance > 0.0, self.slope(kernel, distance), 0.0)
 
 
-#: Of a class that nobody knows.
+#: Parts of a kernel class that is not registered.
 FOREIGN = KernelParts()

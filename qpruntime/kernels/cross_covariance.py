@@ -6,7 +6,7 @@ white noise, sums and products are contracted here, block by block of rows, and 
 stay where they are (`moves_inputs`). White noise is on the diagonal of rows alone: neither in
 k(X, Z) nor in k(Z, Z).
 
-With r the distance in length-scales and k = f(r), let W = H * g, g = -f'(r)/r. Then
+Let r be the distance in length-scales, k = f(r) and W = H * g with g = -f'(r)/r. Then
 
     dk/dlog l_d:  [x_d^2 (W1) - 2 x_d (WZ)_d + z_d^2 (W^T 1)]/l_d^2, summed;
     dk/dz_m:      [(W^T X)_m - z_m (W^T 1)_m]/l^2.
@@ -46,7 +46,7 @@ def cross_covariance(
 ) -> Any:
     """Return k(X, Z) (n, M) for points X (n, d), Z (M, d), without white noise; in `out` if given.
 
-    In float32 distances are still taken in float64, so that it is right to that format's rounding.
+    Distances are computed in float64 even for float32 results, which are then right to rounding.
     """
     out = np.empty((len(X), len(Z)), dtype) if out is None else out
     node = read(kernel)

@@ -1,6 +1,6 @@
 """Covariances of a function and its slopes, and their own slopes contracted.
 
-With r the distance in length-scales, D_d = (x_d - z_d)/l_d^2, and f, g, h, q of
+Let r be the distance in length-scales, D_d = (x_d - z_d)/l_d^2, and f, g, h, q those of
 `KernelParts.bends`:
 
     Cov(F(x), F(z)) = f,                   Cov(F(x), dF/dz_e) = g D_e,
@@ -179,7 +179,7 @@ class _Pairs:
         rows, columns = self._valued
         same_column = np.outer(rows, columns)
         product = self._by_row * self._by_column
-        # What multiplies w_k.
+        # The factor of w_k.
         moved = self._alike * self.h - product * np.where(product == 0.0, 0.0, self.q)
         moved += self.h * (rows[:, None] * self._by_column - columns * self._by_row)
         moved += np.where(same_column, self.g, 0.0)

@@ -77,6 +77,7 @@ class Isotropic(Covariance):
         self._logs = np.log([1.0 if level is None else level.value, length])
 
     def at(self, theta: Array) -> Array:
+        """Return the covariance matrix for these hyper-parameters."""
         self._logs[self._free] = theta
         level, length = np.exp(self._logs)
         self._rate = 0.5 / length / length

@@ -68,7 +68,7 @@ class On(Kernel):
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
-        """Those of the kernel."""
+        """Hyper-parameters of the kernel."""
         return [
             Hyperparameter(
                 _OWN + parameter.name, parameter.value_type, parameter.bounds, parameter.n_elements
@@ -169,9 +169,9 @@ class Same(Kernel):
 class Categories(Kernel):
     """The covariance of levels: two that differ are alike by exp(-dissimilarity).
 
-    k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns, whose numbers are names of levels: how
-    far they are apart means nothing. A level that no row of the fit has is like none of the
-    others, by the same similarity. For one column this is compound symmetry.
+    k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns. Their numbers are names of levels, so
+    distances between them have no meaning. A level that no row of the fit has differs from all
+    others by the same similarity. For one column this is compound symmetry.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ class Categories(Kernel):
 
     @property
     def hyperparameter_dissimilarity(self) -> Hyperparameter:
-        """What scikit-learn asks for."""
+        """Hyper-parameter in the form of scikit-learn."""
         count = np.size(self.dissimilarity)
         shape = () if np.ndim(self.dissimilarity) == 0 else (count,)
         return Hyperparameter("dissimilarity", "numeric", self.dissimilarity_bounds, *shape)

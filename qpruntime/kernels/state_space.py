@@ -258,7 +258,8 @@ class StateSpace:
         return (
             first.astype(np.int64),
             kinds,
-            # What general factors need follows the rates: an array more costs time at every row.
+            # The data of general factors follow the rates, because another array would cost time at
+            # every row.
             np.concatenate([[f.rate for f in factors], laws(general, len(factors))]),
             np.array([t.variance for t in self.terms]),
             offset.astype(np.int64),

@@ -104,7 +104,7 @@ RATIONAL_QUADRATIC_PARTS = KernelParts(
 #
 # Their files say the polynomials once, `profile`, for arrays and compiled loops alike.
 
-# Beyond, the exponential is 0 and the distance may be infinite.
+# Distances beyond this may be infinite, and the exponential is 0.
 _FAR = 1e4
 
 
@@ -249,7 +249,7 @@ def matern_1_state_space(kernel: Any) -> Factor:
 
 
 def matern_1_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-    """Those of a Cauchy distribution."""
+    """They have a Cauchy distribution."""
     return student(1.0, count, rng)
 
 
@@ -374,7 +374,7 @@ def matern_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array
 
 
 def matern_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-    """Those of Student's t of 2 nu degrees of freedom."""
+    """They have Student's t distribution of 2 nu degrees of freedom."""
     return student(2.0 * float(kernel.nu), count, rng)
 
 

@@ -66,7 +66,7 @@ def _no_parameters() -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """How p(y|f)^power is integrated faster than by the adaptive rule, power > 0.
+    """Functions that integrate p(y|f)^power, power > 0, faster than the adaptive rule.
 
     Parameters
     ----------
@@ -364,8 +364,9 @@ class Likelihood:
     def observing(self, y: ArrayLike) -> tuple[Likelihood, Array]:
         """Return the likelihood, and observations as its functions take them: one number each.
 
-        Where an observation has several `columns`, that is a likelihood that holds the different
-        rows of `y`, and their numbers. One that holds rows takes their numbers only.
+        If an observation has several `columns`, the likelihood returned holds the distinct rows of
+        `y`, and the outcomes are their numbers. A likelihood that holds rows accepts only their
+        numbers.
 
         Raises
         ------
@@ -427,8 +428,8 @@ class Likelihood:
     def functions(self, powers: bool = False) -> Functions:
         """Return what kernels take of the likelihood.
 
-        Without a frame, or for `powers` other than 1 that have none, the adaptive rule is needed,
-        and compiled.
+        If there is no frame, or none for `powers` other than 1, the adaptive rule is needed and
+        compiled.
         """
         self.split.reset()
         raised = self.powers if powers and self.powers else _NO_POWERS
@@ -482,9 +483,9 @@ def _restored(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
 
 #: Densities are left out where they are below exp(-CUT) = 4e-18 of their largest value.
 CUT = 40.0
-#: Of the trapezoid rule for a normal variable, in standard deviations, and for the logarithm of a
-#: gamma variable of shape 1. Errors are exp(-pi^2/step) for the densities with the heaviest
-#: spectrum, that of the latter.
+#: Step of the trapezoid rule for a normal variable, in standard deviations, and for the logarithm
+#: of a gamma variable of shape 1. The latter has the heaviest spectrum, with errors of
+#: exp(-pi^2/step).
 STEP = 0.25
 
 
@@ -505,7 +506,7 @@ class Rate(ABC):
 
     @abstractmethod
     def narrower(self, shape: Array) -> NDArray[np.bool_]:
-        """Whether the rates vary less than gamma variables of this shape, where these are."""
+        """Return True for the rates that vary less than gamma variables of this shape."""
 
     @abstractmethod
     def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
@@ -513,14 +514,14 @@ class Rate(ABC):
 
 
 class RateLink(ABC):
-    """How the rate follows from f; latent values are normal of the mean and variance given."""
+    """The rate as a function of f; latent values are normal of the given mean and variance."""
 
-    #: What estimators call the link.
+    #: Name of the link in estimators.
     name: ClassVar[str]
-    #: Whether f and -f have the same rate, so that a prior mean of 0 leaves the sign open.
+    #: True if f and -f have the same rate, so that a prior mean of 0 leaves the sign open.
     two_signs: ClassVar[bool] = False
-    #: Whether the rate has tails like a gamma variable, which then stands for it in the most
-    #: probable count (paper, Appendix H).
+    #: True if the rate has tails like a gamma variable, which then replaces it in the most probable
+    #: count (paper, Appendix H).
     like_gamma: ClassVar[bool] = False
 
     @abstractmethod
@@ -628,7 +629,7 @@ def _absent_coordinates(
     return INTEGRATE, np.nan, np.nan
 
 
-#: What is never called.
+#: Placeholder for a rule that is never called.
 NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)

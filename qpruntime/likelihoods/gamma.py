@@ -1,6 +1,6 @@
 """Gamma: positive y of mean e^f and variance mean^2/shape.
 
-In u = -f the density is shape u - (shape y) e^u but for a constant: that of Poisson counts.
+Up to a constant, log p is shape u - (shape y) e^u in u = -f, as for Poisson counts.
 """
 
 from __future__ import annotations

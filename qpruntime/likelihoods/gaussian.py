@@ -44,7 +44,7 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return mean, math.sqrt(variance), 0.0, 0.0
 
 
-# To a power, the scale is divided by its root.
+# A power divides the scale by its square root.
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:

@@ -1,6 +1,6 @@
 """Laplace noise: p(y|f) = exp(-|y - f|/scale)/(2 scale). Closed moments; a kink at f = y.
 
-On either side of the kink the tilted density is a normal, shifted by sigma^2/scale towards the
+The tilted density on either side of the kink is a normal, shifted by sigma^2/scale towards the
 observation and cut off there.
 """
 
@@ -40,7 +40,7 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
     return log_z + theta[1], mean, variance
 
 
-# To a power, the scale is that part of what it was.
+# A power divides the scale.
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -82,7 +82,7 @@ def pointed(mu: float, sigma: float, y: float, scale: float) -> tuple[float, flo
 
 
 def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
-    # By Price's theorem, closed: theta = (scale, -log 2 scale).
+    # Price's theorem gives the closed form; theta = (scale, -log 2 scale).
     d = (mean - y) / std
     density = _SQRT_2_PI * math.exp(-0.5 * d * d)
     lean = math.erf(d * _SQRT1_2)

@@ -1,9 +1,9 @@
 """Levels 0, 1, 2, ... in an order: y is how many thresholds f plus normal noise is above.
 
 The first threshold is 0, for f has a mean of its own, and the noise has variance 1. The others
-follow in gaps, which are positive and learnt. With `middle` above 0 that is halfway between the
+follow in gaps, which are positive and learnt. If `middle` is above 0, it lies halfway between the
 first threshold and the last instead, so that gaps move both ends: the model is then the same for
-levels in the opposite order. Levels that there are none of lie behind a gap that nothing reaches.
+levels in the opposite order. Unused levels lie behind a gap too large to reach.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ __all__ = [
 
 # --- Truncated standard normal
 #
-# What ordered levels and censored logarithms of times have in common: p(y|f) is the probability
-# that f and unit noise end up there.
+# Ordered levels and censored logarithms of times share this: p(y|f) is the probability that f plus
+# unit noise lies in an interval.
 
 _SQRT1_2 = math.sqrt(0.5)
-#: Where the density has fallen by exp(-_DROP) nothing is left; panels of Gauss's rule.
+#: The density is cut off after a fall by exp(-_DROP); number of panels of Gauss's rule.
 _DROP, _PANELS = 42.0, 9
 _X, _W = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(12))
 
@@ -61,8 +61,8 @@ _X, _W = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(12))
 def between(a: float, b: float) -> tuple[float, float, float]:
     """Log mass, mean and variance of a standard normal variable between a < b.
 
-    By Gauss's rule from its peak between them, relative to that: nothing cancels, however narrow or
-    far out.
+    Gauss's rule integrates from the peak between them, relative to its height, so that nothing
+    cancels, however narrow or far out the interval is.
     """
     peak = min(max(a, 0.0), b)
     # Distance over which exp(-(2 p d + d^2)/2) falls so far.
@@ -138,7 +138,7 @@ MOST_LEVELS = 12
 #: A gap that nothing reaches.
 BEYOND = 1e8
 _GAPS = MOST_LEVELS - 2
-# Where the thresholds begin in theta: behind the gaps and the middle.
+# Index of the first threshold in theta, behind the gaps and the middle.
 _EDGES = _GAPS + 1
 
 

@@ -216,7 +216,7 @@ def rule_of(family: int, mu: float, sigma: float, y: float, theta: Array, power:
 # near.
 
 WEIBULL, LOGISTIC = 0, 1
-#: What is left out is below exp(-_DROP) of the peak.
+#: Parts of the density below exp(-_DROP) of the peak are left out.
 _DROP = 42.0
 #: A panel is at most so many cavity widths long, scales where an end is within _NEAR of them, falls
 #: of the log density by its slope, and widths by its curvature.
@@ -225,7 +225,7 @@ _STEPS, _PANELS = 200, 600
 
 
 class Span(NamedTuple):
-    """What is known of a time: log T lies between `low` and `high`, to the power."""
+    """Interval of a time: log T lies between `low` and `high`; the density is raised to `power`."""
 
     family: int
     low: float
@@ -238,7 +238,7 @@ class Span(NamedTuple):
 def hazards(a: float, b: float) -> tuple[float, float]:
     """A = e^a and D = e^b - A; neither overflows, and D is right where both are next to nothing."""
     start = math.exp(min(a, 700.0)) if a > -math.inf else 0.0
-    # Beyond that e^a adds nothing to e^b.
+    # For larger gaps e^a adds nothing to e^b.
     gap = start * math.expm1(b - a) if b - a < 40.0 else math.exp(min(b, 700.0))
     return start, gap
 
@@ -306,7 +306,7 @@ def span_slopes(span: Span, f: float) -> tuple[float, float]:
 
 @kernel
 def span_peak(span: Span, mu: float, sigma: float) -> float:
-    """Where the tilted density is highest: Newton's method between bounds that steps may halve."""
+    """Return the peak of the tilted density by Newton's method, within bounds."""
     inverse = 1.0 / (sigma * sigma)
     # The slope is the power over the scale at most, where it falls towards smaller times.
     lower, upper = mu - sigma * sigma * span.power / span.scale, mu

@@ -49,8 +49,8 @@ class Savable:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this to one file that `load` opens on another machine, and that holds no code.
 
-        Predictions are the same to the bit where arithmetic is. What pickles leave out is left
-        out: prior covariances, and tables, which are found again by their hash.
+        Predictions are the same to the bit where arithmetic is. Prior covariances and tables are
+        left out, as in pickles; tables are found again by their hash.
 
         Parameters
         ----------
@@ -105,8 +105,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator or a posterior to one file that holds no code.
 
     `load` reads it on another machine, with these or newer versions of the packages, and its
-    predictions are the same to the bit where arithmetic is. What pickles of it leave out is left
-    out here: prior covariances, and what a table holds, which is found again by its hash.
+    predictions are the same to the bit where arithmetic is. Prior covariances and the data of
+    tables are left out, as in pickles; a table is found again by its hash.
 
     Parameters
     ----------
@@ -187,8 +187,8 @@ def _model(members: dict[str, bytes]) -> Any:
 def _check_parts(model: Any) -> None:
     """Raise whatever a prediction raises where parts of a model do not fit together.
 
-    A forged file has the right hash. What refuses the point by an error of ours is as it should be:
-    a model may need columns or an exposure that are not known here.
+    A forged file has the right hash. A model may refuse the point with one of our errors, because
+    it may need columns or an exposure that are not known here.
     """
     with warnings.catch_warnings(), contextlib.suppress(QPError):
         warnings.simplefilter("ignore")

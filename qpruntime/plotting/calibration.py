@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(eq=False, kw_only=True)
 class RanksDisplay:
-    """How many ranks fall into each of equal bins, beside what a binomial expects of each.
+    """Number of ranks in each of equal bins, with the range that a binomial expects.
 
     A hump in the middle means predictions too wide, a valley too narrow, a slope a bias.
 

@@ -232,7 +232,7 @@ def label_of(quantity: str, classes: tuple[str, ...]) -> str:
 
 # --- Rows where a model is drawn: along one feature or two, the others held at values of their own.
 
-# Of the range of a feature, on either side of it.
+# Margin on either side, as a share of the range of a feature.
 _MARGIN = 0.05
 
 
@@ -318,7 +318,7 @@ def pair(given: Any, name: str, what: str) -> tuple[Any, Any]:
 
 # --- What an estimator predicts at rows, with the ends of an interval: one function for all curves.
 
-#: What can be drawn, by what an estimator needs for it.
+#: Quantities that can be drawn, and the method that an estimator needs for each.
 QUANTITIES = {
     "latent": ("latent",),
     "probability": ("predict_proba", "predict_interval"),

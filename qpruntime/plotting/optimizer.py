@@ -1,4 +1,4 @@
-"""How an optimiser proceeds: what was evaluated, what was feasible, and the best so far."""
+"""Progress of an optimiser: evaluated and feasible points, and the best so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How predictions depend on one column, with a band; and what columns are worth."""
+"""Dependence of predictions on one column, with a band, and importance of columns."""
 
 from __future__ import annotations
 

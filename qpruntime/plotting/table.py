@@ -1,4 +1,4 @@
-"""How far QP's standard deviation is below EP's, over the cavities of a table."""
+"""Ratio of QP's standard deviation to EP's over the cavities of a table."""
 
 from __future__ import annotations
 

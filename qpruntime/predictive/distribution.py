@@ -51,7 +51,7 @@ __all__ = [
 
 # Below this score the digits that probabilities have lost count; they are right to about 1e-12.
 _NEAR = 1e-4
-# Where the line is drawn through: its bend is below 1e-6 of it, and so are the lost digits.
+# Scores between which the line is drawn; its bend and its lost digits are below 1e-6 of it.
 _LEAST, _AIM, _MOST = 1e-4, 1e-3, 1e-2
 # A score at mean 0 that is smaller than this is 0 but for the errors of an integral, or of a table.
 _NOISE, _TABLE_NOISE = 1e-10, 1e-6
@@ -64,7 +64,7 @@ def log_probabilities(
 ) -> tuple[Array, Array]:
     """Log p(-1) and log p(+1) for latent values N(mean, variance), in their shape.
 
-    Where the likelihood is None they are looked up in a table of surfaces.
+    If the likelihood is None, they are looked up in a table of surfaces.
     """
     known = _closed(likelihood, mean, variance)
     if known is not None:
@@ -78,7 +78,8 @@ def scores(
 ) -> Array:
     """Normal quantile of p(+1) for latent values N(mean, variance), in their shape.
 
-    Of the sign that p(+1) - p(-1) has, and in the order of p(+1), also where both round to 1/2.
+    Scores have the sign of p(+1) - p(-1) and the order of p(+1), even if both probabilities round
+    to 1/2.
     """
     known = _closed(likelihood, mean, variance)
     if known is not None:
@@ -110,8 +111,8 @@ def _along_a_line(
 ) -> Array:
     """Scores of small means: the score at 0, and a slope from a mean where it is about 1e-3.
 
-    That mean depends on the variance alone, so that scores of one variance keep their order.
-    A mean further out than it keeps the score that was `seen`.
+    The mean at which the line ends depends on the variance alone, so that scores of one variance
+    keep their order. A mean further out than it keeps the score that was `seen`.
     """
 
     def at(mean: Array, some: NDArray[np.intp]) -> Array:
@@ -145,8 +146,7 @@ def _along_a_line(
 
 # --- Predictive distributions of any likelihood
 #
-# By the distribution of y given f that SciPy has (`expectation`), or by the density alone
-# (`density`).
+# They use SciPy's distribution of y given f (`expectation`), or the density alone (`density`).
 
 
 class RowOffsets(NamedTuple):

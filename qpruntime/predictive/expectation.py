@@ -25,7 +25,7 @@ _STEP, _HALVINGS, _CLOSE = 0.5, 13, 1e-11
 # Numbers at a time.
 _BLOCK = 2_000_000
 _LARGEST_COUNT = 2**53
-#: Of observations and latent values: ``function(rows, f)`` for f of shape (n, nodes).
+#: A function of observations and latent values, ``function(rows, f)`` for f of shape (n, nodes).
 OfLatent = Callable[[NDArray[np.intp], Array], Array]
 
 

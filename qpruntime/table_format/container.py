@@ -74,7 +74,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 LIMIT = 1 << 18
 _MAGIC = b"qp-seal\x01"
 _FIELDS = struct.Struct("<8s4Q")
-#: Of the seal: the fields, then a SHA-256.
+#: Bytes of the seal: the fields, then a SHA-256.
 SIZE = _FIELDS.size + 32
 _REMEDY = "build it again"
 

@@ -1,4 +1,4 @@
-"""What a table file says about itself: axes, metadata, and the check that both make sense.
+"""Metadata and axes of a table file, and the check that both make sense.
 
 Knows nothing of how tables are computed or opened. The metadata of a table is one JSON document,
 kept as the attribute ``metadata`` of an HDF5 file or zarr group.
@@ -28,7 +28,7 @@ DATASET = "sigma_star"
 #: Nodes of a grid, spline coefficients over a likelihood's own coordinates, or those of whole
 #: projections.
 KINDS = ("grid", "compact", "surfaces")
-#: How many axes each of them may have.
+#: Possible numbers of axes of each kind.
 AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
 #: Orders p of L_p projections: beyond 10, q^(1/p) varies too little for double precision.
 SMALLEST, LARGEST = 1.0, 10.0
@@ -244,7 +244,7 @@ class Metadata:
 
 
 def _consecutive(value: Any) -> bool:
-    """Whether this is a list of numbers, each one more than the last: the row of y is y - y[0]."""
+    """Return True for numbers in steps of one, so that the row of y is y - y[0]."""
     return _ascending(value) and all(after - before == 1 for before, after in pairwise(value))
 
 

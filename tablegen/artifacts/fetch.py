@@ -41,8 +41,8 @@ def fetch(
 ) -> tuple[Path, Metadata]:
     """Bring a table, check it, and put it among the installed ones.
 
-    What comes is opened and all its data are hashed before the file gets its name. Where a
-    connection was cut, also the one of an earlier call, only what is missing is asked for.
+    The received file is opened and all its data are hashed before it gets its name. If a connection
+    was cut, now or in an earlier call, only the missing bytes are requested.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class TransferLimits:
-    """How patient a transfer is.
+    """Time limits of a transfer.
 
     Attributes
     ----------
@@ -252,7 +252,8 @@ def _by_http(url: str, start: int, silence: float) -> _Source:
     def pieces() -> Iterator[bytes]:
         try:
             with closing(answer):
-                # What has come so far, at once: a slow server is to be seen, and its bytes kept.
+                # Read the bytes that have arrived at once, so that a slow server is noticed and its
+                # bytes are kept.
                 while piece := answer.raw.read1(_CHUNK, decode_content=True):
                     yield piece
         except (urllib3.exceptions.HTTPError, OSError) as error:
