@@ -59,7 +59,7 @@ def load(likelihood: str | Likelihood) -> Likelihood:
     return made
 
 
-def _refusal(found: Any, spec: str, name: str) -> str:
+def _refusal(found: object, spec: str, name: str) -> str:
     """Say what to write instead of this."""
     refused = f"{spec} is a {type(found).__name__}, not a qpruntime Likelihood"
     if not callable(found):
@@ -82,7 +82,7 @@ def _needed(function: Any) -> list[str]:
     ]
 
 
-def _is_factory(found: Any) -> bool:
+def _is_factory(found: object) -> bool:
     """Return True for a function without required arguments, annotated to return a Likelihood."""
     if not inspect.isfunction(found):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -350,7 +350,7 @@ NAMED: dict[str, Acquisition] = {"pesc": pesc, "ei": expected_improvement, "thom
 _TOGETHER = ("ei", "thompson")
 
 
-def acquisition_of(acquisition: Any) -> Acquisition:
+def acquisition_of(acquisition: object) -> Acquisition:
     """Return the acquisition of a name, or a user's own, or raise `InputError`."""
     if isinstance(acquisition, str) and acquisition in NAMED:
         return NAMED[acquisition]
@@ -362,7 +362,7 @@ def acquisition_of(acquisition: Any) -> Acquisition:
     return acquisition
 
 
-def named(acquisition: Any) -> str:
+def named(acquisition: object) -> str:
     """Return how a file names an acquisition: its name, or module and name of a user's own."""
     if isinstance(acquisition, str):
         return acquisition
@@ -370,7 +370,7 @@ def named(acquisition: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def check_apart(acquisition: Any) -> None:
+def check_apart(acquisition: object) -> None:
     """Raise `InputError` if functions cannot be asked for alone by this one."""
     if isinstance(acquisition, str) and acquisition in _TOGETHER:
         raise InputError(

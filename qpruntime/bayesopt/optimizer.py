@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, number, path_of, whole
@@ -125,7 +126,7 @@ class Optimizer:
         self,
         bounds: ArrayLike | None = None,
         constraints: int = 0,
-        kernel: Any = None,
+        kernel: Kernel | Sequence[Kernel] | None = None,
         noise: float | Sequence[float | None] | None = None,
         method: str = "ep",
         n_samples: int = 10,
@@ -279,9 +280,9 @@ class Optimizer:
 
     def tell(
         self,
-        x: Any,
+        x: object,
         f: float | None = None,
-        c: Any = None,
+        c: object = None,
         *,
         id: str | int | None = None,
     ) -> None:
@@ -310,7 +311,7 @@ class Optimizer:
         with self._change():
             self._history.tell(place, values, left_out, name)
 
-    def expect(self, x: Any, *, id: str | int | None = None) -> None:
+    def expect(self, x: object, *, id: str | int | None = None) -> None:
         """Say that all functions are being evaluated at x, which was not asked for."""
         place, name = self._space.take(x), name_of(id)
         if name is not None and name in self._history:
@@ -470,7 +471,7 @@ class Optimizer:
         cls,
         path: str | os.PathLike[str],
         *,
-        kernel: Any = None,
+        kernel: Kernel | Sequence[Kernel] | None = None,
         keep: bool = False,
         acquisition: str | Acquisition | None = None,
     ) -> Optimizer:

@@ -77,7 +77,7 @@ def partial_dependence(
     column: int | str,
     *,
     kind: str = "mean",
-    values: Any = None,
+    values: object = None,
     n_values: int = 20,
     n_rows: int = 200,
     level: float = 0.9,

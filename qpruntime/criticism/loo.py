@@ -113,7 +113,7 @@ def compare(
     return pandas.DataFrame(table, index=pandas.Index(order, name="model"))
 
 
-def _named(models: Any) -> dict[str, Any]:
+def _named(models: object) -> dict[str, Any]:
     """Return models by name, at least one."""
     if isinstance(models, Mapping):
         named = {str(name): model for name, model in models.items()}

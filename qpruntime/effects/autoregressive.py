@@ -6,7 +6,7 @@ Matern(nu=0.5) of `qpruntime.infer_series`, rho being exp(-step/length).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 import numpy as np
 from scipy import sparse
@@ -50,7 +50,7 @@ class Series(Term):
 
     def __init__(
         self,
-        column: Any,
+        column: Hashable,
         kind: str = "ar1",
         *,
         step: float | None = None,

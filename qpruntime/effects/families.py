@@ -333,8 +333,7 @@ def below_given(
             "use loo() or predict_log_density(X, y)"
         )
     more = () if trials is None else (trials[:, None],)
-    response: Any = likelihood.given
-    return np.asarray(response(f, likelihood.theta, *more).cdf(y[:, None]))
+    return np.asarray(likelihood.given(f, likelihood.theta, *more).cdf(y[:, None]))
 
 
 def below(

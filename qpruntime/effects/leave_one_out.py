@@ -18,7 +18,7 @@ from qpruntime.effects.fixed import CONDITION, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
 from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
 from qpruntime.effects.state import EffectsState
-from qpruntime.effects.term import LOG_DEVIATION
+from qpruntime.effects.term import LOG_DEVIATION, EffectBlock
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.predictive.density import log_density, wide
@@ -41,7 +41,7 @@ _KEPT = 0.4
 _BOUND = 1e-3
 
 
-def single_rows(block: Any, A: sparse.csr_array, family: ObservationFamily) -> bool:
+def single_rows(block: EffectBlock, A: sparse.csr_array, family: ObservationFamily) -> bool:
     """Decide whether labels say nothing of a group's deviation: no level has two rows."""
     if family.kind != "labels" or not isinstance(block, GroupsBlock) or block.over:
         return False

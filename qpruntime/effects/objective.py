@@ -96,7 +96,7 @@ class EffectsObjective:
     def __init__(
         self,
         assembly: Assembly,
-        A: Any,
+        A: sparse.csr_array,
         y: Array,
         offset: Array,
         weights: Array | None,
@@ -122,7 +122,7 @@ class EffectsObjective:
         """Number of hyper-parameters."""
         return len(self.start)
 
-    def with_row(self, row: Any, y: float, offset: float) -> EffectsObjective:
+    def with_row(self, row: sparse.csr_array, y: float, offset: float) -> EffectsObjective:
         """Return the evidence of the data and one more row of the design, shape (1, K)."""
         weights = None if self.weights is None else np.append(self.weights, 1.0)
         A = sparse.csr_array(sparse.vstack([self.A, row], format="csr"))

@@ -7,10 +7,11 @@ distance of the range are about .14.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -58,12 +59,12 @@ class Plane(Term):
 
     def __init__(
         self,
-        x: Any,
-        y: Any,
+        x: Hashable,
+        y: Hashable,
         *,
         mesh: Mesh | None = None,
         spacing: float | None = None,
-        boundary: Any = None,
+        boundary: ArrayLike | None = None,
         holes: Sequence[Any] = (),
         extension: float | None = None,
         outside: str = "refuse",

@@ -193,7 +193,7 @@ def sized(rows: Callable[..., int]) -> Callable[[Function], Function]:
 
     def decorated(function: Function) -> Function:
         @wraps(function)
-        def limited(*args: Any, **options: Any) -> Any:
+        def limited(*args: object, **options: Any) -> Any:
             with blas_threads(rows(*args, **options)):
                 return function(*args, **options)
 

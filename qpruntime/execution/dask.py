@@ -457,7 +457,7 @@ def keep(pickled: bytes) -> Any:
     return pickle.loads(pickled)
 
 
-def call(shared: bytes, item: Any, *lasting: Any) -> Any:
+def call(shared: bytes, item: object, *lasting: object) -> Any:
     """Do what a worker does: check itself, then call; with (lasting, item), if there is such."""
     with one_blas_thread():
         words, function = _loaded(shared)

@@ -186,7 +186,7 @@ class Threads(Executor):
                 take(number, function(item))
             return
 
-        def one(number: int, function: Callable[[Any], Any], item: Any) -> None:
+        def one(number: int, function: Callable[[Any], Any], item: object) -> None:
             if self.stop():
                 return
             try:

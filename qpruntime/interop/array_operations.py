@@ -69,7 +69,7 @@ class Operations:
     maximum: Callable[..., Tensor]
     minimum: Callable[..., Tensor]
 
-    def arrays(self, *values: Any) -> list[Tensor]:
+    def arrays(self, *values: object) -> list[Tensor]:
         """Arrays of one floating type, broadcast against each other."""
         raise NotImplementedError
 
@@ -121,7 +121,7 @@ class NumPy(Operations):
 
         self.erf, self.erfc, self.lgamma = erf, erfc, gammaln
 
-    def arrays(self, *values: Any) -> list[Any]:
+    def arrays(self, *values: object) -> list[Any]:
         return list(np.broadcast_arrays(*(np.asarray(v, float) for v in values)))
 
     def constant(self, value: Any, like: Any) -> Any:
@@ -130,7 +130,7 @@ class NumPy(Operations):
     def exponent(self, like: Any) -> float:
         return math.log(np.finfo(like.dtype).max) - MARGIN
 
-    def stop_gradient(self, x: Any) -> Any:
+    def stop_gradient(self, x: Tensor) -> Tensor:
         return x
 
     def take(self, table: Any, index: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
@@ -95,7 +96,7 @@ class On(Kernel):
             return False
         return bool(self.kernel == other.kernel) and list(self.columns) == list(other.columns)
 
-    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+    def __call__(self, X: Any, Y: object = None, eval_gradient: bool = False) -> Any:
         return self.kernel(self.of(X), None if Y is None else self.of(Y), eval_gradient)
 
     def diag(self, X: Any) -> Array:
@@ -208,8 +209,8 @@ class Categories(Kernel):
     def __init__(
         self,
         columns: Sequence[int | str],
-        dissimilarity: Any = 1.0,
-        dissimilarity_bounds: Any = (1e-6, 1e2),
+        dissimilarity: ArrayLike = 1.0,
+        dissimilarity_bounds: ArrayLike = (1e-6, 1e2),
     ) -> None:
         self.columns = columns
         self.dissimilarity = dissimilarity

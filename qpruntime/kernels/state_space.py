@@ -99,7 +99,7 @@ class _Reading:
     error: float = 0.0
     untold: str = ""
 
-    def places(self, kernel: Any) -> dict[str, int]:
+    def places(self, kernel: Kernel) -> dict[str, int]:
         """Return the places of the free parameters of a leaf in theta, which are counted."""
         indices = {}
         for parameter in kernel.hyperparameters:

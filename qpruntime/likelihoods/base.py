@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,11 +46,23 @@ __all__ = [
     "Rate",
     "RateLink",
     "Reduction",
+    "ResponseDistribution",
     "normal_rule",
     "restore",
 ]
 
 # --- `Likelihood`
+
+
+class ResponseDistribution(Protocol):
+    """Distribution of observations given f, with the methods of SciPy's frozen distributions."""
+
+    def mean(self) -> Array: ...
+    def var(self) -> Array: ...
+    def cdf(self, y: ArrayLike, /) -> Array: ...
+    def sf(self, y: ArrayLike, /) -> Array: ...
+    def ppf(self, q: float, /) -> Array: ...
+    def rvs(self, *, size: tuple[int, ...], random_state: np.random.Generator) -> Array: ...
 
 
 def _fixed(*parts: ArrayLike) -> Array:
@@ -210,7 +222,7 @@ class Likelihood:
     score: Callable[[Array, Array], Array] | None = None
     rate: RateLink | None = None
     reach: Callable[[Array, Array, Array], Array] | None = None
-    given: Callable[[Array, Array], Any] | None = None
+    given: Callable[..., ResponseDistribution] | None = None
     columns: int = 1
     rows: Array | None = None
     log_link: bool = False
@@ -493,7 +505,7 @@ STEP = 0.25
 class Rate(ABC):
     """Distributions of T rates; the fields of subclasses are arrays of shape (T,)."""
 
-    def __getitem__(self, index: Any) -> Rate:
+    def __getitem__(self, index: object) -> Rate:
         return type(self)(*(getattr(self, field.name)[index] for field in fields(self)))
 
     @abstractmethod

@@ -7,7 +7,6 @@ from y plus slowly varying terms, so that nothing cancels however large the prec
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from qpruntime._numba import (
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import shares
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
@@ -153,7 +152,7 @@ def _middle(y: float, theta: Array, k: int) -> float:
     return math.log(y) - math.log1p(-y) if k == 0 else math.nan
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     small = np.exp(-np.abs(f))

@@ -7,12 +7,11 @@ observation and cut off there.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -97,7 +96,7 @@ def _kink(y: float, theta: Array, k: int) -> float:
     return y if k == 0 else math.nan
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.laplace(f, theta[0])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +29,7 @@ from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
 __all__ = [
@@ -273,12 +272,12 @@ class _LevelDistribution:
         level: Array = (self._tails()[0][..., 1:-1] < q).sum(axis=-1).astype(float)
         return level
 
-    def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
+    def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
         noisy = self.f + random_state.standard_normal(size)
         return np.searchsorted(self.edges[1:-1], noisy, side="left").astype(float)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     return _LevelDistribution(f, theta[_EDGES : _EDGES + MOST_LEVELS + 1])
 
 

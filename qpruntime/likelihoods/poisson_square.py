@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,7 @@ from qpruntime.likelihoods.base import (
     Rate,
     RateLink,
     Reduction,
+    ResponseDistribution,
     normal_rule,
 )
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
@@ -390,7 +390,7 @@ class Square(RateLink):
         return SquareRate(mean, np.sqrt(variance))
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.poisson(f * f)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from qpruntime._numba import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -185,7 +184,7 @@ def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     return out
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.t(theta[0], f, theta[1])

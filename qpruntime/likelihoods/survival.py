@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.gaussian import tilted
 from qpruntime.likelihoods.ordinal import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.responses import spans
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def time_likelihood(
-    name: str, family: int, distribution: Callable[[float, Array], Any]
+    name: str, family: int, distribution: Callable[[float, Array], ResponseDistribution]
 ) -> Likelihood:
     """Return the likelihood of log T = f + scale e, e of a family.
 
@@ -91,7 +91,7 @@ def time_likelihood(
     def edge(y: float, theta: Array, k: int) -> float:
         return edge_of(y, theta, k)
 
-    def given(f: Array, theta: Array) -> Any:
+    def given(f: Array, theta: Array) -> ResponseDistribution:
         return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
 
     return Likelihood(
@@ -487,7 +487,7 @@ def _edge(y: float, theta: Array, k: int) -> float:
     return edge_of(y, theta, k)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.lognorm(theta[0], scale=np.exp(np.clip(f, -700.0, 700.0)))
@@ -519,7 +519,7 @@ log_normal_likelihood = Likelihood(
 # An observation is a row of the first and the last time that T can be: `spans`.
 
 
-def _weibull_distribution(shape: float, scale: Array) -> Any:
+def _weibull_distribution(shape: float, scale: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.weibull_min(shape, scale=scale)
@@ -533,7 +533,7 @@ weibull_likelihood = time_likelihood("weibull", WEIBULL, _weibull_distribution)
 # An observation is a row of the first and the last time that T can be: `spans`.
 
 
-def _log_logistic_distribution(shape: float, scale: Array) -> Any:
+def _log_logistic_distribution(shape: float, scale: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.fisk(shape, scale=scale)

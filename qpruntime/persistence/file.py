@@ -267,7 +267,7 @@ class _Writer:
             return {"dict": pairs}
         return self._object(x, place)
 
-    def _array(self, x: Any, place: str) -> Any:
+    def _array(self, x: object, place: str) -> Any:
         kind = "array" if isinstance(x, np.ndarray) else "scalar"
         plain = np.asarray(x)
         if plain.dtype.kind not in _KINDS:
@@ -278,7 +278,7 @@ class _Writer:
             self.arrays.append(plain)
         return {kind: self._seen[id(x)]}
 
-    def _object(self, x: Any, place: str) -> Any:
+    def _object(self, x: object, place: str) -> Any:
         try:
             reduce = copyreg.dispatch_table.get(type(x))
             made = x.__reduce_ex__(4) if reduce is None else reduce(x)
@@ -301,7 +301,7 @@ class _Writer:
         }
 
 
-def _unknown(x: Any, place: str) -> InputError:
+def _unknown(x: object, place: str) -> InputError:
     kind = type(x)
     return InputError(
         f"{place} is a {kind.__module__}.{kind.__qualname__}, which no file without code can hold: "
@@ -309,12 +309,12 @@ def _unknown(x: Any, place: str) -> InputError:
     )
 
 
-def decoded(tree: Any, arrays: list[NDArray[Any]]) -> Any:
+def decoded(tree: object, arrays: list[NDArray[Any]]) -> Any:
     """Return the model of a tree that a stranger may have written; or raise `DamagedFile`."""
     return _value(tree, arrays, 0)
 
 
-def _value(x: Any, arrays: list[NDArray[Any]], depth: int) -> Any:
+def _value(x: object, arrays: list[NDArray[Any]], depth: int) -> Any:
     if depth > _DEPTH:
         raise DamagedFile(f"nesting deeper than {_DEPTH}")
     if x is None or type(x) in (bool, int, float, str):

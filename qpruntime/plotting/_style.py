@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qpruntime._formatting import install_hint
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.legend import Legend
 
 __all__ = ["BLUE", "CLASSES", "GREEN", "GREY", "ORANGE", "axes_of", "legend_below", "probabilities"]
 
@@ -20,7 +25,7 @@ _TAKEN = (0.22, 0.78)
 _BELOW = 36.0
 
 
-def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
+def axes_of(ax: object, size: tuple[float, float] = (6.4, 4.2)) -> Axes:
     """Return the axes given, or those of a new figure of `size` inches.
 
     Raises
@@ -44,7 +49,7 @@ def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
-def legend_below(ax: Any, columns: int = 3, extra: float = 0.0, **options: Any) -> Any:
+def legend_below(ax: Axes, columns: int = 3, extra: float = 0.0, **options: Any) -> Legend:
     """Draw a legend under the axes, where no data are, `extra` points further down."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -60,7 +65,7 @@ def legend_below(ax: Any, columns: int = 3, extra: float = 0.0, **options: Any) 
     )
 
 
-def probabilities() -> Any:
+def probabilities() -> Colormap:
     """Return colours from blue, the first class, over white to red, the second."""
     import matplotlib as mpl
     import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,11 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, number, shown
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREY, axes_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from qpruntime.effects.mesh import Mesh
 
 __all__ = [
     "CaterpillarDisplay",
@@ -46,7 +51,7 @@ class EffectMapDisplay:
     names: tuple[str, ...]
     values: Array
     what: str
-    mesh: Any = None
+    mesh: Mesh | None = None
     shapes: Mapping[str, ArrayLike] | None = None
     ax_: Any = field(init=False, default=None)
     figure_: Any = field(init=False, default=None)
@@ -62,7 +67,7 @@ class EffectMapDisplay:
         what: str = "mean",
         above: float = 0.0,
         shapes: Mapping[Any, ArrayLike] | None = None,
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> EffectMapDisplay:
         """Ask a fitted model for the effects of a term and draw them.
@@ -107,7 +112,9 @@ class EffectMapDisplay:
         )
         return display.plot(ax=ax, **options)
 
-    def plot(self, *, ax: Any = None, colorbar: bool = True, **options: Any) -> EffectMapDisplay:
+    def plot(
+        self, *, ax: Axes | None = None, colorbar: bool = True, **options: Any
+    ) -> EffectMapDisplay:
         """Draw; further options are those of matplotlib's collections, such as ``cmap``."""
         ax = axes_of(ax)
         options = {"cmap": "viridis"} | options
@@ -168,7 +175,7 @@ class CaterpillarDisplay:
 
     @classmethod
     def from_estimator(
-        cls, model: Any, term: str, *, level: float = 0.95, ax: Any = None, **options: Any
+        cls, model: Any, term: str, *, level: float = 0.95, ax: Axes | None = None, **options: Any
     ) -> CaterpillarDisplay:
         """Ask a fitted model for the effects of a term and draw them.
 
@@ -200,7 +207,9 @@ class CaterpillarDisplay:
         )
         return display.plot(ax=ax, **options)
 
-    def plot(self, *, ax: Any = None, sort: bool = True, band: bool = False) -> CaterpillarDisplay:
+    def plot(
+        self, *, ax: Axes | None = None, sort: bool = True, band: bool = False
+    ) -> CaterpillarDisplay:
         """Draw.
 
         Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.base import ResponseDistribution
 from qpruntime.predictive.density import (
     OutcomeSupport,
     density_mean_and_variance,
@@ -267,7 +268,9 @@ class Predicted:
         self._given(rows)
         return component(self.likelihood, mean + rows.shift, wide(variance), q, rows.trials)
 
-    def _given(self, rows: RowOffsets, at: Any = slice(None)) -> Callable[[Array], Any]:
+    def _given(
+        self, rows: RowOffsets, at: NDArray[np.intp] | slice = slice(None)
+    ) -> Callable[[Array], ResponseDistribution]:
         """Return the distribution of y for latent values (T, n), those of some rows."""
         likelihood = self.likelihood
         if likelihood.given is None:
@@ -275,7 +278,7 @@ class Predicted:
                 f"likelihood {likelihood.name!r} is known by its density alone: with a correction, "
                 "or hyper-parameters integrated, use predict_log_density"
             )
-        response: Any = likelihood.given
+        response = likelihood.given
         shift = rows.shift if np.ndim(rows.shift) == 0 else np.reshape(rows.shift, (-1, 1))[at]
         trials = () if rows.trials is None else (rows.trials[at, None],)
         return lambda f: response(f + shift, likelihood.theta, *trials)
@@ -288,7 +291,8 @@ def observed(
     likelihood: Likelihood, f: Array, rng: np.random.Generator, trials: Array | None = None
 ) -> Array:
     """One observation for each latent value, in their shape, of a likelihood with `given`."""
-    response: Any = likelihood.given
+    response = likelihood.given
+    assert response is not None
     distribution = response(
         f, likelihood.theta, *(() if trials is None else (trials.astype(np.int64),))
     )

@@ -41,7 +41,7 @@ def loads(text: str | bytes) -> dict[str, Any]:
     return document
 
 
-def _check(value: Any, depth: int) -> None:
+def _check(value: object, depth: int) -> None:
     if depth == 0:
         raise ValueError(f"nesting deeper than {_DEPTH}")
     if isinstance(value, dict):

@@ -248,7 +248,7 @@ def _consecutive(value: Any) -> bool:
     return _ascending(value) and all(after - before == 1 for before, after in pairwise(value))
 
 
-def _ascending(value: Any) -> bool:
+def _ascending(value: object) -> bool:
     """Decide whether this is a list of finite numbers, each larger than the last."""
     if not isinstance(value, list) or not value:
         return False
@@ -258,7 +258,7 @@ def _ascending(value: Any) -> bool:
     return all(after > before for before, after in pairwise(value))
 
 
-def _names(value: Any, expected: bool) -> bool:
+def _names(value: object, expected: bool) -> bool:
     """Decide whether this is a list of names, empty unless some are expected."""
     return (
         isinstance(value, list)
@@ -274,7 +274,7 @@ def _numbers(value: object) -> bool:
     )
 
 
-def _projection(value: Any, allowed: bool) -> bool:
+def _projection(value: object, allowed: bool) -> bool:
     """Decide whether this is None or, where it may be, a well-formed L_p projection."""
     if value is None:
         return True

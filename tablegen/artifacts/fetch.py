@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from qpruntime._formatting import printable
@@ -185,7 +184,7 @@ def _look_up(
     return f"{_url(base)}/{entry.file}", entry
 
 
-def _is_place(table: Any) -> bool:
+def _is_place(table: object) -> bool:
     if not isinstance(table, str) or not table:
         raise InputError(f"a table is given by a name, a URL or a path, got {shown(table)}")
     return "://" in table or "/" in table or table.endswith(".h5")

@@ -87,7 +87,7 @@ class Transfer:
         self._partial, self._nbytes, self._check = partial, nbytes, check
         self._report, self._limits, self._resumes = report, limits or TransferLimits(), resumes
 
-    def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
+    def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
         """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""
         lock = self._partial.with_name(f".{self._partial.name}.lock")
         with _held(lock, url):

@@ -225,7 +225,7 @@ def _error(
 
 @kernel
 def _errors(
-    functions: Any, p: float, mu: Array, sigma: Array, y: Array, stored: Array, out: Array
+    functions: object, p: float, mu: Array, sigma: Array, y: Array, stored: Array, out: Array
 ) -> None:
     for i in range(mu.size):
         log_z, first, second = _error(
