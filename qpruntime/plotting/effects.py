@@ -17,7 +17,6 @@ from qpruntime.plotting._style import BLUE, GREY, axes_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from qpruntime.effects.mesh import Mesh
 
 __all__ = [
     "CaterpillarDisplay",
@@ -51,7 +50,7 @@ class EffectMapDisplay:
     names: tuple[str, ...]
     values: Array
     what: str
-    mesh: Mesh | None = None
+    mesh: Any = None
     shapes: Mapping[str, ArrayLike] | None = None
     ax_: Any = field(init=False, default=None)
     figure_: Any = field(init=False, default=None)
