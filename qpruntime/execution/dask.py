@@ -326,17 +326,17 @@ def connect(address: str, timeout: float) -> Client:
 
     threading.Thread(target=attempt, daemon=True).start()
     try:
-        client = made.get(timeout=timeout + TICK)
+        outcome = made.get(timeout=timeout + TICK)
     except Empty:
-        client = TimeoutError("frozen")
-    if isinstance(client, ValueError):
-        raise InputError(f"scheduler {address}: {client}") from client
-    if isinstance(client, BaseException):
+        outcome = TimeoutError("frozen")
+    if isinstance(outcome, ValueError):
+        raise InputError(f"scheduler {address}: {outcome}") from outcome
+    if isinstance(outcome, BaseException):
         raise ExecutorError(
             f"no scheduler answers at {address} within {timeout:g} s; is the address right, does "
             "`dask scheduler` run there, and is its port open?"
-        ) from client
-    return client
+        ) from outcome
+    return outcome
 
 
 class ClusterArguments:

@@ -134,8 +134,8 @@ def _lattice(table: Table, rng: np.random.Generator) -> Array:
         if axis is None:
             nodes.append(np.zeros(1))
             continue
-        nodes_of_axis = np.arange(rng.integers(_EVERY), axis.size, _EVERY)
-        nodes.append(axis.nodes()[np.unique([0, *nodes_of_axis, axis.size - 1])])
+        sampled = np.arange(rng.integers(_EVERY), axis.size, _EVERY)
+        nodes.append(axis.nodes()[np.unique([0, *sampled, axis.size - 1])])
     rows = np.arange(table.metadata.shape[0], dtype=np.float64)
     return np.stack(np.meshgrid(rows, *nodes, indexing="ij"), -1).reshape(-1, 3)
 
