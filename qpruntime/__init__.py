@@ -157,7 +157,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # What is loaded of the package, as of any other; not what this file imports for itself.
+    # List the submodules that are loaded, as for any package, without this file's own imports.
     package_prefix = f"{__name__}."
     loaded = {
         name

@@ -28,7 +28,7 @@ with contextlib.suppress(ImportError):  # not there on Windows
 __all__ = ["open_regular", "remove_parts", "write_whole"]
 
 _SUFFIX = ".part"
-# Where files cannot be locked, one that was not written to for so many seconds has no writer.
+# If files cannot be locked, a file that was not written to for so many seconds has no writer.
 _STALE = 3600.0
 # Characters of the name that a part begins with: more need not fit into the name of a file.
 _BEGINNING = 60
@@ -60,7 +60,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) 
 
     The file is open for reading too.
 
-    What killed writers of `path` have left beside it is removed.
+    Temporary files that killed writers of `path` left beside it are removed.
 
     Raises
     ------

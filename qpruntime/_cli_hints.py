@@ -45,7 +45,7 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """What the command line calls the likelihood; nothing if it has no name for it."""
+        """Return the likelihood's name on the command line, or nothing if it has none."""
         if likelihoods.is_registered(self.likelihood):
             return likelihoods.shortest(self.likelihood)
         return self.source if _formatting.MODULE_NAME.fullmatch(self.source) else ""
@@ -88,7 +88,7 @@ def _option(name: str, value: Any) -> list[object]:
     if value is True:
         return [option]
     if name in ("counts", "outcomes"):
-        # With a sign of equality: what begins with a minus would be taken for an option.
+        # An equals sign is needed: a value that begins with a minus would be taken for an option.
         text = ",".join(map(_formatting.number, value)) if isinstance(value, list) else _span(value)
         return [f"{option}={text}"]
     values = value if isinstance(value, tuple) else (value,)
@@ -147,7 +147,7 @@ def verify(path: str | os.PathLike[str]) -> str:
 
 
 def has_grid(likelihood: Likelihood) -> bool:
-    """Whether labels or counts are observed: of real numbers a grid would need endless slabs."""
+    """Return True for labels and counts; for real numbers a grid would need endless slabs."""
     if likelihood.mirror:
         return True
     try:

@@ -21,8 +21,8 @@ __all__ = ["announce", "expected_seconds"]
 
 # Work that is shorter is not announced.
 _LONG = 10.0
-# Of the matrix that is factorised to learn this machine's speed, in a few milliseconds; what its
-# size costs beside the operations is that of so many more rows.
+# Rows of the matrix whose factorisation measures this machine's speed in a few milliseconds, and
+# the overhead of a call in rows.
 _PROBE, _BESIDE = 700, 250
 # Below this size nothing takes long enough to be worth a probe.
 _SMALL = 700
@@ -76,7 +76,7 @@ def _busy() -> float:
 def expected_seconds(n: int, factorisations: float) -> float:
     """Time of work that takes as long as so many Cholesky factorisations of size n.
 
-    0 for a small n. As busy as the machine is now; with the hands there are.
+    0 for a small n. The estimate assumes the machine's present load and number of threads.
     """
     if n < _SMALL:
         return 0.0

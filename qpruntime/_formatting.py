@@ -1,8 +1,8 @@
 """Names of likelihoods, of their tables and of commands: how they are spelt, read and suggested.
 
 A likelihood with parameters is spelt ``student-t(nu=4, scale=0.3)``; its table of surfaces is the
-file ``student-t,nu=4,scale=0.3-surfaces.h5``, which a shell takes without quotes. Which likelihoods
-there are is not known here.
+file ``student-t,nu=4,scale=0.3-surfaces.h5``, which a shell takes without quotes. This module does
+not know which likelihoods there are.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def from_stem(text: str) -> str:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether this looks like a file, not like the name of a table, which may hold numbers."""
+    """Return True for a file name, False for the name of a table, which may hold numbers."""
     return "/" in text or re.search(r"\.[A-Za-z]\w*$", text) is not None
 
 

@@ -22,8 +22,8 @@ __all__ = [
 
 # --- Refuse what cannot fit into memory before anything is allocated.
 #
-# What is refused could not have been done: needs are the least there are, and all that may be had
-# counts as there. What is let through may still fail.
+# A refused call could not have succeeded: the need is a lower bound, and all memory that may become
+# free counts as available. A call that is let through may still fail.
 
 try:
     import resource
@@ -166,7 +166,8 @@ def _groups(controller: str) -> Iterator[Path]:
         else:
             continue
         group = top / path.lstrip("/")
-        # In a container the path may be that of the host: its folder is not seen, the root is.
+        # In a container the path may be the host's: its folder is then invisible, but the root is
+        # not.
         yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 

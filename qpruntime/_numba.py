@@ -73,8 +73,8 @@ QUIET = 5.0
 
 _OWN = ("qpruntime", "tablegen")
 
-# By the module whose function the user has called: its name, and the seconds of a first call on an
-# empty cache, a core of 2020. The longest name that fits holds.
+# Labels and compile times by the module whose function the user has called. Seconds are those of a
+# first call with an empty cache on a core of 2020. The longest matching name applies.
 _CALLED = {
     "qpruntime.estimators": ("an estimator", 20),
     "qpruntime.estimators.classifier": ("GPClassifier", 12),
@@ -114,6 +114,7 @@ class Notice(event.Listener):
         self._collected = False
 
     def on_start(self, event: Any) -> None:
+        """Announce a compilation that the user waits for, and stop garbage collection meanwhile."""
         module = _own(event)
         if not module:
             return
@@ -193,7 +194,7 @@ def _own(event: Any) -> str:
 # one cached kernel serves every likelihood, also a user's own. (numba's first-class functions do
 # the same, but cost 10 us each whenever one is handed over, and warn that they are experimental.)
 
-#: Whether numba is switched off, as for measuring line coverage.
+#: True if numba is switched off, as for measuring line coverage.
 INTERPRETED = bool(getattr(numba.config, "DISABLE_JIT", 0))
 
 _VECTOR = types.Array(types.float64, 1, "C", readonly=True)
@@ -235,7 +236,7 @@ POWERED = types.int64(
 def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A named tuple, and those inside it, as plain ones, for a kernel that is called very often.
 
-    numba tells the types of plain tuples in C. For a named one it asks Python again at every call,
+    numba tells the types of plain tuples in C. Named tuples make it ask Python again at every call,
     which took a tenth of a fit of 60 points.
     """
     return tuple([plain(value) if isinstance(value, tuple) else value for value in values])
@@ -283,7 +284,8 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         return numba.njit(**options)(function)
 
 
-# Where the kernels of a module are kept, None where nowhere, in the order of their definitions.
+# The folder that caches the kernels of each module, None if there is none, in the order of
+# definition.
 _folders: dict[str, str | None] = {}
 
 
@@ -426,7 +428,7 @@ class LatePointer:
 
     @property
     def handle(self) -> Any:
-        """What to hand to a kernel: the address of the cell, or with the jit off the function."""
+        """Argument for a kernel: the address of the cell, or without the jit the function."""
         return self._kernel if INTERPRETED else int(self._cell.ctypes.data)
 
     def _compile(self) -> None:
@@ -466,7 +468,7 @@ class Pointer:
 
     @property
     def handle(self) -> Any:
-        """What to hand to a kernel: the address, or with the jit off the function itself.
+        """Argument for a kernel: the address, or the function itself if the jit is off.
 
         Made once, under one lock for all of them, and never replaced: an address that a kernel of
         another thread has been handed stays good for as long as this object lives.
@@ -554,7 +556,7 @@ def _lower_zeros(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _through(handle: Any, *args: Any) -> Any:
-    """With the jit off a handle is the function itself."""
+    """Call the handle, which is the function itself if the jit is off."""
     return handle(*args)
 
 
@@ -563,7 +565,7 @@ if INTERPRETED:
     call_raised_moments = call_raised_frame = call_rule = call_surfaces = call_wp_rule = _through
 
     def call_exact(handle, split, frame, *args):  # type: ignore[no-untyped-def]
-        """With the jit off a handle is the function itself."""
+        """Call the handle, which is the function itself if the jit is off."""
         return handle(split, *frame[:5], *args)
 
     call_powered = call_exact

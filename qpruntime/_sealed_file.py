@@ -93,6 +93,7 @@ def write_sealed(
     """
 
     def write(file: BinaryIO) -> None:
+        """Write the members as a zip archive whose comment is the seal."""
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, content in members.items():
                 is_bytes = isinstance(content, bytes)
@@ -193,7 +194,7 @@ def array_from(content: bytes) -> NDArray[Any]:
 def json_object(text: str | bytes) -> dict[str, Any]:
     """Return a JSON object that has one meaning.
 
-    What `json` is lenient about is refused: repeated keys, of which one would be ignored, ``NaN``
+    Input that `json` tolerates is refused: repeated keys, of which one would be ignored, ``NaN``
     and ``Infinity``, and endless nesting.
 
     Parameters

@@ -209,10 +209,10 @@ _TAIL_6 = (
 def power_peak_ratio(n: float, b: float) -> float:
     """sigma*/sigma_EP of the density g^n exp(-(g - b)^2/2) on g > 0, for b large enough.
 
-    With g = g1 + s x about the peak at g1, of curvature 1/s^2 = 1 + n/g1^2, the transport map from
+    Let g = g1 + s x about the peak at g1, of curvature 1/s^2 = 1 + n/g1^2. The transport map from
     the standard normal to x is a series in 1/sqrt(n) whose terms are polynomials, and so are its
-    moments. With w = (n/g1^2) s^2 and e = w/n the ratio is what stands above; six terms
-    are good to 2e-11 where b sqrt(b^2 + 4n) > 80 (tests/projection/test_open.py).
+    moments. The ratio is the series above in w = (n/g1^2) s^2 and e = w/n; six terms are good to
+    2e-11 where b sqrt(b^2 + 4n) > 80 (tests/projection/test_open.py).
     """
     g1 = 0.5 * (b + math.sqrt(b * b + 4.0 * n))
     a = n / (g1 * g1)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     class ArrayLike:
-        """What NumPy makes an array of, where annotations are printed: NumPy's own fill a page."""
+        """Values that NumPy converts to an array; NumPy's own alias fills a page when printed."""
 
 
 __all__ = ["Array", "ArrayLike", "Arrays", "Floats", "IntArray"]

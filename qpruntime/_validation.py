@@ -41,8 +41,8 @@ _LONGEST_NAME = 248
 def floats(value: ArrayLike) -> Array:
     """Return `value` as a float64 array; a `TypeError` says what it is if that is not numbers.
 
-    Missing values become NaN. What would lose something without a word is refused: imaginary
-    parts, masks, text that looks like numbers.
+    Missing values become NaN. Input that would silently lose something is refused: imaginary parts,
+    masks, text that looks like numbers.
     """
     if hasattr(value, "toarray"):
         raise TypeError("a sparse matrix; pass its .toarray()")
@@ -77,7 +77,7 @@ def has_masked(value: object) -> bool:
     return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
-def unmasked(value: Any, name: str, *, missing: bool = False) -> Any:
+def unmasked(value: object, name: str, *, missing: bool = False) -> Any:
     """Return `value` unless entries are masked: these are refused, or made missing values.
 
     NumPy drops masks without a word wherever it converts an array, so that what is hidden under
@@ -111,7 +111,7 @@ def unmasked(value: Any, name: str, *, missing: bool = False) -> Any:
     return _with_missing(array, mask)
 
 
-def _stacked(value: Any) -> np.ma.MaskedArray[Any, Any]:
+def _stacked(value: object) -> np.ma.MaskedArray[Any, Any]:
     if isinstance(value, (list, tuple)):
         parts = [_stacked(entry) for entry in value]
         return np.ma.stack(parts) if len({part.shape for part in parts}) == 1 else np.ma.masked

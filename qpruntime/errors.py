@@ -53,8 +53,8 @@ def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line of the user that led here, however many of our own calls are between.
 
     The frames are counted, for their number is not fixed: a fit is reached from each estimator by
-    its own way, a table is opened by its user, by `project` or deep inside `infer`. What Python
-    3.12 calls ``skip_file_prefixes``.
+    its own way, a table is opened by its user, by `project` or deep inside `infer`. Python 3.12 has
+    ``skip_file_prefixes`` for this.
     """
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

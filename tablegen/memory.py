@@ -15,7 +15,7 @@ __all__ = ["LEAST", "check", "check_limit"]
 
 #: Bytes of address space that imports and compiling take: 522 MB measured, 640 MB allowed.
 LEAST = 640_000_000
-# What a build takes beside, and every thread: stack, heap, and the buffers of linear algebra.
+# Further bytes of a build and of every thread: stack, heap, and the buffers of linear algebra.
 _BUILD, _THREAD = 100_000_000, 110_000_000
 
 

@@ -36,7 +36,7 @@ LARGE = 4_000_000_000
 
 
 class Recipe(Protocol):
-    """What is to be built, of any kind: `GridRecipe`, `CompactRecipe`, `SurfacesRecipe`.
+    """Recipe of a table of any kind: `GridRecipe`, `CompactRecipe`, `SurfacesRecipe`.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Request:
 
     @property
     def workspace(self) -> Workspace:
-        """Where it is built, or `TableError` if no file may be made there."""
+        """Working directory of the build; raises `TableError` if no file may be made there."""
         workspace = Workspace(target.resolve(self.path, force=self.force))
         zarr_files.check_replaceable(workspace.target)
         if workspace.target.exists() and not self.force and not workspace.exists:

@@ -96,7 +96,8 @@ def coefficients(values: Array, first: Axis | None, last: Axis) -> Array:
 def along(values: Array, which: int, axis: Axis) -> Array:
     """Return the coefficients, along dimension `which`, of splines through these values.
 
-    That dimension holds values at the collocation points of `axis`; any others are spectators.
+    The dimension holds values at the collocation points of `axis`; other dimensions are
+    independent.
     """
     front = np.moveaxis(values, which, 0)
     columns = front.reshape(front.shape[0], -1).copy()

@@ -1,8 +1,8 @@
 """Find the likelihood a command names: a registered one, or ``package.module:name`` of the user's.
 
 The user's module is imported and runs with the user's rights, as if they had imported it
-themselves. That happens when a table is built, never when one is opened. Of what is found there
-only a function that says it returns a Likelihood is called.
+themselves. This happens when a table is built, never when one is opened. A function there is called
+only if it is annotated to return a Likelihood.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def load(likelihood: str | Likelihood) -> Likelihood:
     return made
 
 
-def _refusal(found: Any, spec: str, name: str) -> str:
+def _refusal(found: object, spec: str, name: str) -> str:
     """Say what to write instead of this."""
     refused = f"{spec} is a {type(found).__name__}, not a qpruntime Likelihood"
     if not callable(found):
@@ -82,8 +82,8 @@ def _needed(function: Any) -> list[str]:
     ]
 
 
-def _is_factory(found: Any) -> bool:
-    """Whether this is a function without required arguments, annotated to return a Likelihood."""
+def _is_factory(found: object) -> bool:
+    """Return True for a function without required arguments, annotated to return a Likelihood."""
     if not inspect.isfunction(found):
         return False
     returns = found.__annotations__.get("return")
@@ -105,7 +105,7 @@ def _attribute(module: str, name: str, spec: str) -> Any:
     if not had_folder:
         sys.path.insert(0, "")
     try:
-        # What it prints is no result of ours; nor is its exit, if it is a script.
+        # Its output is not our result, and neither is its exit if it is a script.
         with redirect_stdout(sys.stderr):
             imported = importlib.import_module(module)
     except ModuleNotFoundError as error:

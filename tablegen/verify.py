@@ -29,7 +29,7 @@ MOST_POINTS = 10_000_000
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """What `verify` found.
+    """Findings of `verify`.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class VerificationReport:
 
 
 class _Kind(NamedTuple):
-    """How tables of a kind are checked, and how good they are unless they say so."""
+    """Check of tables of a kind, and their tolerance unless they state one."""
 
     check: Callable[[Table, Look], Found]
     tolerance: Callable[[Metadata], float]
@@ -121,7 +121,7 @@ def verify(
         raise InputError(f"progress must be None or a function, got {shown(progress)}")
     opened = open_table(table, verify=False)
     if opened.path.is_dir():
-        # What was opened may be the copy in the cache.
+        # The opened path may be the copy in the cache.
         opened = open_table(opened.path, verify=True)
     opened = opened.serving(likelihood)
     metadata = opened.metadata

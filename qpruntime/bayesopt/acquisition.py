@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -142,6 +142,7 @@ def log_improvement(
     best = least_feasible(surrogates) if best is None else best
 
     def worths(U: Array) -> Array:
+        """Return the log worth of each point: feasibility, times the expected improvement."""
         total = np.zeros(len(U))
         for s in surrogates[1:]:
             mean, variance = s.predict(U)
@@ -166,7 +167,7 @@ def log_mean(logs: Sequence[Array]) -> Array:
 
 # --- What is known when a point is asked for: models, what is pending, samples of the minimiser.
 
-#: Of conditioning on one sample: 2 to 30 do nearly always.
+#: Limit of sweeps that condition on one sample; 2 to 30 are nearly always enough.
 _ITERATIONS = 60
 
 
@@ -297,7 +298,7 @@ def complain(unsettled: int, n_samples: int) -> None:
 #: knowledge has prices. The largest is best.
 Worths = Callable[[Array], Array]
 
-#: How many of the points of least mean the search begins at where an acquisition names none.
+#: Number of points of least mean at which the search begins if an acquisition names none.
 _NEAR = 5
 
 
@@ -309,7 +310,7 @@ class Aim:
     near: Array
 
 
-#: From what is known to worths.
+#: A function from the knowledge of a run to the worths of points.
 Acquisition = Callable[[Knowledge], Worths | Aim]
 
 
@@ -345,11 +346,11 @@ def thompson(known: Knowledge) -> Aim:
 
 
 NAMED: dict[str, Acquisition] = {"pesc": pesc, "ei": expected_improvement, "thompson": thompson}
-#: Those that weigh points, and not single functions.
+#: Acquisitions that weigh whole points, not single functions.
 _TOGETHER = ("ei", "thompson")
 
 
-def acquisition_of(acquisition: Any) -> Acquisition:
+def acquisition_of(acquisition: object) -> Acquisition:
     """Return the acquisition of a name, or a user's own, or raise `InputError`."""
     if isinstance(acquisition, str) and acquisition in NAMED:
         return NAMED[acquisition]
@@ -361,7 +362,7 @@ def acquisition_of(acquisition: Any) -> Acquisition:
     return acquisition
 
 
-def named(acquisition: Any) -> str:
+def named(acquisition: object) -> str:
     """Return how a file names an acquisition: its name, or module and name of a user's own."""
     if isinstance(acquisition, str):
         return acquisition
@@ -369,7 +370,7 @@ def named(acquisition: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def check_apart(acquisition: Any) -> None:
+def check_apart(acquisition: object) -> None:
     """Raise `InputError` if functions cannot be asked for alone by this one."""
     if isinstance(acquisition, str) and acquisition in _TOGETHER:
         raise InputError(
@@ -396,6 +397,7 @@ def best_point(acquisition: Acquisition, known: Knowledge) -> tuple[Array, int]:
     rows = 1 if known.prices is None else len(known.prices)
 
     def checked(U: Array) -> Array:
+        """Return the worths as rows, or raise `InputError` for a wrong shape or NaN."""
         values = np.asarray(aim.worths(U), dtype=float)
         if values.shape == (len(U),):
             values = values[None]
@@ -411,7 +413,7 @@ def best_point(acquisition: Acquisition, known: Knowledge) -> tuple[Array, int]:
     return maximise(checked, near, known.space.d, known.rng, known.space)
 
 
-#: What the rows of worths are, together and alone.
+#: Words for the shape of worths, for whole points and for single functions.
 _KINDS = {False: " or (T,)", True: ", one row a function, as decoupled=True asks"}
 
 

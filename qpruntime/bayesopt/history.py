@@ -78,8 +78,8 @@ class History:
     def tell(self, x: Array, values: Array, left_out: set[int], id: str | None) -> None:
         """Fill in values, NaN for those that are not there; again and the same is nothing.
 
-        What is awaited, and is neither told nor left out, has failed: everything, if nothing is
-        told at all. A value takes the place of a failure.
+        A function that is awaited, and neither told nor left out, has failed. If nothing is told,
+        all awaited functions have failed. A value takes the place of a failure.
         """
         observed = {j for j in range(self.outputs) if not math.isnan(values[j])}
         record = self._by_id.get(id) if id is not None else self._matching(x, observed)

@@ -186,8 +186,8 @@ def draw(
 ) -> tuple[Minimisers, list[Array]]:
     """`sample_minimisers`, draw m from group m mod G; also the drawn functions at the points `at`.
 
-    With a space, whose unit cube the box then is, minimisers are points that it has.
-    The second is one array (K + 1, len(at)) for each draw.
+    If a space is given, the box is its unit cube and minimisers are points of the space. The second
+    is one array (K + 1, len(at)) for each draw.
     """
     X_star = np.empty((M, len(low)))
     feasible = np.zeros(M, dtype=bool)
@@ -228,8 +228,9 @@ def _minimise(
 ) -> tuple[Array, float]:
     """Constrained minimiser of draw m, and the least c_k there, inf without constraints.
 
-    From the best point of the grid: feasible and low, or else as nearly feasible as any. What is
-    rounded is searched as if it were not, rounded, and held while the rest is searched again.
+    The search begins at the best point of the grid: the lowest feasible one, or else the one
+    nearest to feasible. Rounded variables are first searched as continuous ones, then rounded and
+    fixed while the others are searched again.
     """
     scales = np.array([np.sqrt(p.surrogate.scale) or 1.0 for p in paths])
     least = (values[1:] / scales[1:, None]).min(axis=0, initial=np.inf)
@@ -276,6 +277,7 @@ def _polish(
     cache: dict[bytes, tuple[Array, Array]] = {}
 
     def look(u: Array) -> tuple[Array, Array]:
+        """Return the values and slopes of all paths at u, in units of their scales."""
         key = u.tobytes()
         if key not in cache:
             cache.clear()

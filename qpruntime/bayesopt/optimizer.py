@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, number, path_of, whole
@@ -125,7 +126,7 @@ class Optimizer:
         self,
         bounds: ArrayLike | None = None,
         constraints: int = 0,
-        kernel: Any = None,
+        kernel: Kernel | Sequence[Kernel] | None = None,
         noise: float | Sequence[float | None] | None = None,
         method: str = "ep",
         n_samples: int = 10,
@@ -279,9 +280,9 @@ class Optimizer:
 
     def tell(
         self,
-        x: Any,
+        x: object,
         f: float | None = None,
-        c: Any = None,
+        c: object = None,
         *,
         id: str | int | None = None,
     ) -> None:
@@ -310,7 +311,7 @@ class Optimizer:
         with self._change():
             self._history.tell(place, values, left_out, name)
 
-    def expect(self, x: Any, *, id: str | int | None = None) -> None:
+    def expect(self, x: object, *, id: str | int | None = None) -> None:
         """Say that all functions are being evaluated at x, which was not asked for."""
         place, name = self._space.take(x), name_of(id)
         if name is not None and name in self._history:
@@ -328,7 +329,7 @@ class Optimizer:
         """Points that are asked for and not told, by id."""
         return {r.id: self._space.give(r.x) for r in self._history.pending()}
 
-    # What is known
+    # Data and models
 
     def _known(self, failing: Failing) -> list[SurrogateData]:
         """Return what is known of all functions, then of their success."""
@@ -342,7 +343,7 @@ class Optimizer:
         return models
 
     def _modelled(self) -> tuple[list[SurrogateData], list[Surrogate]]:
-        """What is known of all functions and their success, and the most probable models of it."""
+        """Return data on all functions and their success, and the most probable models of them."""
         data = self._known(failing(self._history))
         if not any(len(y) for _, _, y in data[: self.constraints + 1]):
             raise InputError("nothing is observed yet: tell at least one evaluation first")
@@ -470,7 +471,7 @@ class Optimizer:
         cls,
         path: str | os.PathLike[str],
         *,
-        kernel: Any = None,
+        kernel: Kernel | Sequence[Kernel] | None = None,
         keep: bool = False,
         acquisition: str | Acquisition | None = None,
     ) -> Optimizer:
@@ -525,7 +526,7 @@ class Optimizer:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """What changes inside is written to the file, if there is one; all of it or nothing."""
+        """Write the changes made inside to the file, if there is one; all of them or none."""
         records, n_asked, last = self._history.state(), self._asked, list(self._models.last)
         counts = self.infeasible_draws, self.unsettled
         try:

@@ -29,7 +29,7 @@ except ImportError as error:  # pragma: no cover
 
 __all__ = ["PESCSampler"]
 
-#: Where constraints are kept with a trial, as Optuna's own samplers do.
+#: Key of a trial's system attribute that holds constraints, as in Optuna's own samplers.
 _KEY = "constraints"
 
 

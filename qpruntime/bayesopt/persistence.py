@@ -150,7 +150,7 @@ def _evaluation(row: dict[str, Any], space: Space, outputs: int, seen: set[str])
 _STATES = ("awaited", "failed")
 
 
-def _functions(value: Any, name: str, outputs: int) -> set[int]:
+def _functions(value: object, name: str, outputs: int) -> set[int]:
     functions = [whole(j, name, 0) for j in _listed(value, name)]
     if len(set(functions)) < len(functions) or max(functions, default=0) >= outputs:
         raise ValueError(
@@ -159,19 +159,19 @@ def _functions(value: Any, name: str, outputs: int) -> set[int]:
     return set(functions)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{shown(value)} is there for an object")
     return value
 
 
-def _listed(value: Any, name: str, size: int | None = None) -> Sequence[Any]:
+def _listed(value: object, name: str, size: int | None = None) -> Sequence[Any]:
     if not isinstance(value, list) or (size is not None and len(value) != size):
         raise ValueError(f"{name} must be a list{f' of {size}' if size is not None else ''}")
     return value
 
 
-def _text(value: Any, name: str) -> str:
+def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be text, got {shown(value)}")
     return value

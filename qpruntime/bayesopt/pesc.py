@@ -253,7 +253,7 @@ class SettledParts(NamedTuple):
     parts: Parts
     iterations: NDArray[np.int64]
     settled: NDArray[np.bool_]
-    held: NDArray[np.bool_]
+    is_damped: NDArray[np.bool_]
 
 
 class Steps:
@@ -377,7 +377,8 @@ def _propose(
     informative &= y != 0.0
     mean, std = steps(centre, sd, y)
     std = np.maximum(std, _NARROWEST * sd)
-    # As wide as the cavity at most, with the same mean, where no precision may be negative.
+    # If precisions may not be negative, the normal is at most as wide as the cavity, with the same
+    # mean.
     wide = (std**2 > spread) & held[:, None, None]
     std = np.where(wide, sd, std)
     tau = np.where(informative & ~wide, 1.0 / std**2 - 1.0 / spread, 0.0)

@@ -30,7 +30,7 @@ __all__ = [
 #: Points of a design are kept in memory, 128 MB at most.
 _NUMBERS = 2**24
 _CANDIDATES = 1024
-#: Of the local search: points that it starts from, new points a round, and their spreads.
+#: Settings of the local search: number of starts, new points a round, and their spreads.
 _BEST, _ROUND, _SPREADS = 4, 96, (0.08, 0.025, 0.008, 0.002)
 
 
@@ -66,7 +66,7 @@ def maximise(
 ) -> tuple[Array, int]:
     """Point and row of the largest of worth(U), shape (rows, T); `near` are good guesses.
 
-    With a space, of points that it has: integers and categories are rounded before they are judged.
+    If a space is given, integers and categories are rounded before points are judged.
     """
     U = _had(np.vstack([sobol(_CANDIDATES, d, rng), np.clip(near, 0.0, 1.0)]), space)
     values = worth(U)

@@ -64,7 +64,7 @@ def kernels_of(kernel: Any, outputs: int) -> list[Any]:
     return kernels
 
 
-def noises_of(noise: Any, outputs: int) -> list[float | None]:
+def noises_of(noise: object, outputs: int) -> list[float | None]:
     """Return the variance of every function's noise, None where it is to be learnt."""
     noises = list(noise) if isinstance(noise, (list, tuple, np.ndarray)) else [noise] * outputs
     if len(noises) != outputs:
@@ -130,7 +130,7 @@ def told(f: Any, c: Any, constraints: int) -> tuple[Array, set[int]]:
     return values, left_out
 
 
-def name_of(id: Any) -> str | None:
+def name_of(id: object) -> str | None:
     """Return the id of an evaluation as text, or raise `InputError`."""
     if id is None:
         return None
@@ -307,7 +307,7 @@ class Space:
             for i, (name, v) in enumerate(zip(names, self.variables, strict=True))
         }
 
-    # In a file
+    # Saved state
 
     def state(self) -> dict[str, Any]:
         """Plain values that JSON holds; `from_state` reads them."""
@@ -449,10 +449,10 @@ class Real:
         _ends(low, high, flag(self.log, "log"), 0.0)
         _set(self, low=low, high=high)
 
-    #: Whether its numbers are.
+    #: True if its values are whole numbers.
     whole = False
 
-    def take(self, value: Any, name: str) -> float:
+    def take(self, value: object, name: str) -> float:
         """Return a user's value as the number that is kept, or raise `InputError`."""
         return _within(number(value, name), self, name)
 
@@ -485,7 +485,7 @@ class Integer:
 
     whole = True
 
-    def take(self, value: Any, name: str) -> float:
+    def take(self, value: object, name: str) -> float:
         """Return a user's value as the number that is kept, or raise `InputError`."""
         checked = number(value, name)
         if checked != math.floor(checked):
@@ -542,7 +542,7 @@ class Category:
         """Number of the last choice."""
         return len(self.choices) - 1
 
-    def take(self, value: Any, name: str) -> float:
+    def take(self, value: object, name: str) -> float:
         """Return a user's value as the number that is kept, or raise `InputError`."""
         value = value.item() if isinstance(value, np.generic) else value
         for i, choice in enumerate(self.choices):
@@ -559,12 +559,12 @@ class Category:
 Variable = Real | Integer | Category
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     is_equal = one == other
     return isinstance(is_equal, bool) and is_equal
 
 
-def _set(variable: Any, **fields: Any) -> None:
+def _set(variable: object, **fields: Any) -> None:
     for name, value in fields.items():
         object.__setattr__(variable, name, value)
 

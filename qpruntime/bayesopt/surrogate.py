@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import finite, number, real
@@ -60,7 +59,7 @@ class Surrogate:
     """
 
     def __init__(
-        self, kernel: Any, X: ArrayLike, y: ArrayLike, noise: float = 0.0, mean: float = 0.0
+        self, kernel: Kernel, X: ArrayLike, y: ArrayLike, noise: float = 0.0, mean: float = 0.0
     ) -> None:
         if not hasattr(kernel, "is_stationary"):
             raise InputError(

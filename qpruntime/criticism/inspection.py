@@ -77,7 +77,7 @@ def partial_dependence(
     column: int | str,
     *,
     kind: str = "mean",
-    values: Any = None,
+    values: object = None,
     n_values: int = 20,
     n_rows: int = 200,
     level: float = 0.9,
@@ -87,10 +87,10 @@ def partial_dependence(
     """Average of the latent function, or of the predicted mean, over rows, by one column's value.
 
     The curve of `sklearn.inspection.partial_dependence`, which takes these models as well, with a
-    band of the posterior. The average of the latent function is normal: its variance is the mean
-    of the covariances of all pairs of rows, so that what rows have in common does not average out.
-    The average of E[y|f] has quantiles of draws of f at all rows jointly. Of a model with a
-    correction both bands are of the normal posterior.
+    band of the posterior. The average of the latent function is normal: its variance is the mean of
+    the covariances of all pairs of rows, so that what rows have in common does not average out. The
+    average of E[y|f] has quantiles of draws of f at all rows jointly. For a model with a correction
+    both bands use the normal posterior.
 
     Parameters
     ----------
@@ -251,10 +251,10 @@ def permutation_importance(
 ) -> Importance:
     """Log predictive density that a model loses where a column is permuted among rows.
 
-    As `sklearn.inspection.permutation_importance`, which takes these models as well, but in log
-    predictive density and with standard errors over rows: those of scikit-learn are over
-    permutations alone, and say nothing of how few rows there are. Columns that say the same stand
-    in for each other: each then looks worth little.
+    This resembles `sklearn.inspection.permutation_importance`, which takes these models as well,
+    but measures the log predictive density and has standard errors over rows. The errors of
+    scikit-learn are over permutations alone and do not reflect a small number of rows. Columns that
+    say the same stand in for each other: each then looks worth little.
 
     Parameters
     ----------

@@ -113,7 +113,7 @@ def compare(
     return pandas.DataFrame(table, index=pandas.Index(order, name="model"))
 
 
-def _named(models: Any) -> dict[str, Any]:
+def _named(models: object) -> dict[str, Any]:
     """Return models by name, at least one."""
     if isinstance(models, Mapping):
         named = {str(name): model for name, model in models.items()}
@@ -198,7 +198,7 @@ def pit(
     """Probability integral transform of the rows of a fit, each predicted from the others.
 
     ``P(Y_i <= y_i | y_-i)`` by the cavity of the row, shape (n,). They are uniform if the model is
-    right: a hump means that its intervals are too wide, a valley too narrow, a slope a bias. Of a
+    right: a hump means that its intervals are too wide, a valley too narrow, a slope a bias. For a
     count the value is drawn between ``P(Y_i < y_i | y_-i)`` and ``P(Y_i <= y_i | y_-i)``, which
     makes it uniform as well (Czado, Gneiting & Held 2009).
 
@@ -322,11 +322,11 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Leave-one-out log predictive densities of the rows a model was fitted to.
 
-    Those of `Posterior.loo`, by the cavities of the sites, at the hyper-parameters of the fit: no
-    fit is repeated, and what the row has told them stays in; of those that were integrated it is
-    taken out by weights. They are of the data's units, so
-    models that scale y differently compare. Of several classes they are log probabilities of the
-    class, coupled as the model's predictions are.
+    These are the densities of `Posterior.loo`, from the cavities of the sites, at the
+    hyper-parameters of the fit. No fit is repeated, so the hyper-parameters still depend on the
+    row; integrated ones are re-weighted without it. Densities are in the data's units, so models
+    that scale y differently compare. For several classes they are log probabilities of the class,
+    coupled as the model's predictions are.
 
     Parameters
     ----------

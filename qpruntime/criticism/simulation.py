@@ -99,9 +99,10 @@ def check_calibration(
 
     A latent function of the fitted prior, then observations at the same rows; the model is fitted
     to them, and the drawn values at the rows are ranked in its posterior (Cook, Gelman & Rubin
-    2006; Talts et al. 2018). With the hyper-parameters that the data were drawn with, this checks
-    the approximation alone. With ``learn=True`` a clone learns its own from each simulation, units,
-    kernel and all: what is missing then is that it takes them for certain.
+    2006; Talts et al. 2018). The model keeps the hyper-parameters that the data were drawn with, so
+    this checks the approximation alone. If ``learn=True``, a clone learns its units, kernel and
+    hyper-parameters from each simulation; the check then also shows the effect of taking them for
+    certain.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def permuted(X: Any, k: int, order: NDArray[np.intp]) -> Any:
     return shuffled
 
 
-def held(X: Any, k: int, value: Any) -> Any:
+def held(X: Any, k: int, value: object) -> Any:
     """Return a table whose k-th column has this value in every row; None is missing."""
     if hasattr(X, "iloc"):
         replaced = X.copy()

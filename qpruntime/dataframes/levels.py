@@ -133,7 +133,7 @@ def level_keys(values: Any) -> list[Any]:
     return [level_key(value) for value in array]
 
 
-def level_text(value: Any) -> str:
+def level_text(value: object) -> str:
     """Return a level as text, the same for equal levels."""
     key = level_key(value)
     if not isinstance(key, Instant) or key.kind == "durations":
@@ -143,7 +143,7 @@ def level_text(value: Any) -> str:
     return str(time.astype(f"M8[{unit}]")) + ("Z" if key.kind == "times with a zone" else "")
 
 
-def level_values(values: Any, name: str) -> NDArray[Any]:
+def level_values(values: object, name: str) -> NDArray[Any]:
     """Return levels in an array of one type where they are of one kind, None where missing.
 
     Text is ``str``, numbers are integers, doubles or booleans, times are ``datetime64``.
@@ -235,7 +235,7 @@ def kinds_of(keys: Iterable[Any]) -> set[str]:
     return {_kind(key) for key in keys if key is not None}
 
 
-def _kind(key: Any) -> str:
+def _kind(key: object) -> str:
     if isinstance(key, str):
         return "text"
     if isinstance(key, Instant):
@@ -270,7 +270,7 @@ def _decoded(value: bytes) -> Hashable:
         return value
 
 
-def _is_long(value: Any) -> bool:
+def _is_long(value: object) -> bool:
     return isinstance(value, np.longdouble)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import enum
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -89,7 +89,7 @@ class DataColumns:
         """Names or numbers of the columns."""
         return list(self._columns)
 
-    def column(self, name: Any) -> NDArray[Any]:
+    def column(self, name: Hashable) -> NDArray[Any]:
         """Return one column as an array of the type that it has, shape (N,)."""
         raw = self._raw(name)
         array = array_of(raw, f"column {shown(name)}")
@@ -109,7 +109,7 @@ class DataColumns:
                     values[name] = column
         return values
 
-    def _raw(self, name: Any) -> Any:
+    def _raw(self, name: Hashable) -> Any:
         number = int(name) if isinstance(name, np.integer) else name
         try:
             return self._columns[number]
@@ -128,7 +128,7 @@ class DataColumns:
                 f"the data have no column {shown(name)}{hint}; they have {known}"
             ) from None
 
-    def numbers(self, name: Any, *, times: bool = True, infinite: bool = False) -> Array:
+    def numbers(self, name: Hashable, *, times: bool = True, infinite: bool = False) -> Array:
         """Return one column as finite numbers, shape (N,); times become days since 1970.
 
         Parameters
@@ -168,7 +168,7 @@ class DataColumns:
             )
         return np.array(values, dtype=float)
 
-    def is_numeric(self, name: Any) -> bool:
+    def is_numeric(self, name: Hashable) -> bool:
         """Tell whether a column holds numbers or times, and is not declared to hold levels."""
         column = self.column(name)
         if categories_of(self._raw(name)).is_categorical:
@@ -180,7 +180,7 @@ class DataColumns:
             )
         return column.dtype.kind in "fiuM"
 
-    def levels(self, name: Any) -> NDArray[Any]:
+    def levels(self, name: Hashable) -> NDArray[Any]:
         """Return one column as levels of any kind, none of them missing, shape (N,)."""
         column = level_values(self.column(name), f"column {shown(name)}")
         if column.dtype.kind in "fc":
@@ -198,11 +198,11 @@ class DataColumns:
             )
         return column
 
-    def distinct_levels(self, name: Any) -> NDArray[Any]:
+    def distinct_levels(self, name: Hashable) -> NDArray[Any]:
         """Return the levels that occur in a column: in the declared order, or sorted."""
         return sorted_levels(self.levels(name), categories_of(self._raw(name)).declared)
 
-    def take(self, rows: Any) -> DataColumns:
+    def take(self, rows: NDArray[Any] | slice) -> DataColumns:
         """Return the columns of some rows, with what they declare."""
         return DataColumns({name: _rows_of(self._raw(name), rows) for name in self.names})
 
@@ -261,11 +261,12 @@ class DeclaredLevels(NamedTuple):
     ordered: bool = False
 
 
-def categories_of(column: Any) -> DeclaredLevels:
+def categories_of(column: object) -> DeclaredLevels:
     """Return what a column of pandas, polars or pyarrow declares about its levels.
 
-    The order of pandas' categories and of polars' Enum counts. That of polars' Categorical and of
-    pyarrow's dictionaries is the order in which values came, unless the dictionary is ordered.
+    The order of pandas' categories and of polars' Enum is kept. The order of polars' Categorical
+    and of pyarrow's dictionaries is that in which values came, so it is not kept unless the
+    dictionary is ordered.
     """
     kind = getattr(column, "dtype", None)
     kind = getattr(kind, "pyarrow_dtype", kind)
@@ -324,7 +325,7 @@ def _with_gaps(column: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def _is_bool(value: Any) -> bool:
+def _is_bool(value: object) -> bool:
     return isinstance(value, (bool, np.bool_))
 
 
@@ -446,7 +447,7 @@ def _of_arrow(name: str, column: Any) -> Column:
     return _of_objects(name, values)
 
 
-def _of_categories(name: str, column: Any, values: list[Any]) -> Column:
+def _of_categories(name: str, column: object, values: list[Any]) -> Column:
     """Read a column that declares levels: text and numbers as they are, others as text."""
     levels = [None if level is None else _plain(level) for level in values]
     declared = categories_of(column).declared
@@ -454,7 +455,7 @@ def _of_categories(name: str, column: Any, values: list[Any]) -> Column:
     return Column(name, levels=levels, declared=ordered)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     key = level_key(value)
     return key if isinstance(key, (str, int, float)) else level_text(value)
 

@@ -166,7 +166,7 @@ class DeepGP(BaseEstimator):
         return [drawn(layers, points, count, rng) for layers in self.layers_]
 
 
-def _count(inducing: Any) -> int:
+def _count(inducing: object) -> int:
     """Return how many inducing inputs there are, or raise `InputError`."""
     if not isinstance(inducing, Inducing):
         return whole(inducing, "inducing", 1)
@@ -184,7 +184,7 @@ def _precision(dtype: Any) -> str:
     return "float32" if choice(dtype, "dtype", ("mixed", "float64")) == "mixed" else "float64"
 
 
-def _widths(hidden: Any) -> None:
+def _widths(hidden: object) -> None:
     """Raise `InputError` unless these are widths of layers."""
     if isinstance(hidden, (str, bytes)) or not isinstance(hidden, (Sequence, np.ndarray)):
         raise InputError(

@@ -111,8 +111,8 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
     def predict_log_proba(self, X: ArrayLike, n_samples: int | None = None) -> Array:
         """Log class probabilities, shape (T, K), exact where the probabilities underflow.
 
-        `n_samples` draws through the hidden layers replace the one pass of normals. For K > 2
-        those of each class against the rest, scaled to sum to 1.
+        `n_samples` draws through the hidden layers replace the one pass of normals. For K > 2 each
+        class is predicted against all others, and the probabilities are scaled to sum to 1.
         """
         moments = self._last(self._new_data(X), n_samples)
         columns = []

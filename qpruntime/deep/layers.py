@@ -1,8 +1,9 @@
 """Layers of Gaussian processes: parameters, what all rows share, and moments passed upwards.
 
-A layer has Q independent outputs of one squared exponential over D inputs, and M inducing inputs
-Z. With K(Z, Z) = L L^T output q has u = L w, w ~ N(0, I), and q(w) of precision I + R R^T and
-precision times mean eta: N tied sites. Removing the share epsilon of them leaves a cavity.
+A layer has Q independent outputs of one squared exponential over D inputs, and M inducing inputs Z.
+Let K(Z, Z) = L L^T. Output q has u = L w, w ~ N(0, I), and q(w) has precision I + R R^T and
+precision times mean eta, which stand for N tied sites. Removing the share epsilon of them leaves a
+cavity.
 """
 
 from __future__ import annotations
@@ -163,11 +164,10 @@ def shared(layers: Sequence[Layer], epsilon: Any) -> tuple[list[Shared], jax.Arr
     """Compute what no row changes, once a step, and the layers' part of the energy.
 
     Outputs of all layers are taken together: a step compiles in half the time. The energy is in a
-    form in which nothing cancels: with q = L_B^-1 eta, S = L_B^-1 R R^T L_B^-T and
-    L_c L_c^T = I - epsilon S each output has
-    -sum log L_B,ii + q^T q / 2 - sum log L_c,ii / epsilon
-    + [(epsilon - 2) q^T q + (1 - epsilon)^2 q^T (I - epsilon S)^-1 S q] / 2.
-    At epsilon = 0, which is q itself, it means nothing.
+    form in which nothing cancels: with q = L_B^-1 eta, S = L_B^-1 R R^T L_B^-T and L_c L_c^T = I -
+    epsilon S each output has -sum log L_B,ii + q^T q / 2 - sum log L_c,ii / epsilon + [(epsilon -
+    2) q^T q + (1 - epsilon)^2 q^T (I - epsilon S)^-1 S q] / 2. The energy is not defined at epsilon
+    = 0, where the cavity is q itself.
     """
     m = layers[0].Z.shape[0]
     eye = np.eye(m)

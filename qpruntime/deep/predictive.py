@@ -86,7 +86,7 @@ class ByKernel:
         value, of_mean, of_variance = self._called(given)
         return value, of_mean * moved[0] + of_variance * moved[1]
 
-    def _tilted(self, *halves: Any) -> Any:
+    def _tilted(self, *halves: object) -> Any:
         """log Z and its slopes in mean and variance; NaN where it fails, which is kept."""
         mean, variance, y = (np.array(half).view(np.float64)[:, 0] for half in halves)
         out = np.full((3, mean.size), np.nan)
@@ -111,7 +111,7 @@ class ByKernel:
 def expected(likelihood: Likelihood | None, means: Array, variances: Array) -> tuple[Array, Array]:
     """Mean and standard deviation (T,) of the function, or of the rate where counts have one.
 
-    Of equal shares of the normals (T, S).
+    The normals (T, S) of a point have equal weights.
     """
     rate = None if likelihood is None else likelihood.rate
     if rate is not None:

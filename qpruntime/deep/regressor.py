@@ -192,7 +192,8 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
     ) -> Array:
         """Quantiles of an observation at `X`, noise and all.
 
-        Of Gaussian noise, Student-t noise and Poisson counts, of which they are whole numbers.
+        Quantiles exist for Gaussian noise, Student-t noise and Poisson counts; for counts they are
+        whole numbers.
 
         Parameters
         ----------

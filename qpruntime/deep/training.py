@@ -76,6 +76,7 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
     narrow = None if dtype == "float64" else jnp.dtype(dtype)
 
     def step(state: Any, given: Any, restored: Any, rows: jax.Array, scale: jax.Array) -> Any:
+        """Take one step of Adam on a batch, and skip it if it is not finite."""
         flat, moved = state
         batch, rate = given
 
@@ -92,7 +93,12 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
         return kept, jnp.where(finite, value, jnp.nan)
 
     def steps(
-        state: Any, batches: Batch, rates: jax.Array, rows: Any, scale: Any, like: Layers
+        state: object,
+        batches: Batch,
+        rates: jax.Array,
+        rows: jax.Array,
+        scale: jax.Array,
+        like: Layers,
     ) -> Any:
         restored = restoring(like)
         return jax.lax.scan(
@@ -223,7 +229,7 @@ def _shares(devices: int, size: int) -> tuple[Any, Any]:
     return by_rows, everywhere
 
 
-def raise_failure(log_z: Any) -> None:
+def raise_failure(log_z: object) -> None:
     """Raise what a likelihood raised, once."""
     if isinstance(log_z, ByKernel) and log_z.failure is not None:
         failure, log_z.failure = log_z.failure, None
@@ -288,7 +294,7 @@ def _sloped(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
     log_z = evidence(likelihood, power)
     narrow = None if dtype == "float64" else jnp.dtype(dtype)
 
-    def of(flat: jax.Array, batch: Batch, rows: Any, like: Layers) -> jax.Array:
+    def of(flat: jax.Array, batch: Batch, rows: jax.Array, like: Layers) -> jax.Array:
         value = energy(restoring(like)(flat), batch, rows, power, log_z, narrow)
         return value * (jnp.sum(batch.weight) / rows)
 

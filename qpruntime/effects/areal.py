@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,10 @@ class Areas(Term):
 
     def __init__(
         self,
-        column: Any,
-        graph: Any,
+        column: Hashable,
+        graph: object,
         *,
-        levels: Any = None,
+        levels: object = None,
         model: str = "bym2",
         prior: tuple[float, float] = DEVIATION,
     ) -> None:
@@ -239,7 +239,7 @@ class Graph:
     parts : int
     """
 
-    def __init__(self, graph: Any, levels: Any = None) -> None:
+    def __init__(self, graph: object, levels: object = None) -> None:
         if isinstance(graph, Graph):
             vars(self).update(vars(graph))
             return

@@ -1,12 +1,12 @@
 """Stationary effects along time: autoregression of first order, also over gaps.
 
-With Matern 1/2 covariance sd^2 exp(-|t - s|/length): the same process as a kernel
+Its covariance is Matern 1/2, sd^2 exp(-|t - s|/length): it is the same process as a kernel
 Matern(nu=0.5) of `qpruntime.infer_series`, rho being exp(-step/length).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 import numpy as np
 from scipy import sparse
@@ -50,7 +50,7 @@ class Series(Term):
 
     def __init__(
         self,
-        column: Any,
+        column: Hashable,
         kind: str = "ar1",
         *,
         step: float | None = None,

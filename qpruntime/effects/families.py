@@ -132,7 +132,7 @@ class ObservationFamily:
     def mean(self, likelihood: Likelihood, centre: Array, variance: Array) -> Array:
         """Expected observation for latent values N(centre, variance).
 
-        Of labels the probability of the second class, of pairs that of a success.
+        For labels this is the probability of the second class, for pairs that of a success.
         """
         if self.kind == "counts":
             with np.errstate(over="ignore"):
@@ -339,8 +339,7 @@ def below_given(
             "use loo() or predict_log_density(X, y)"
         )
     more = () if trials is None else (trials[:, None],)
-    response: Any = likelihood.given
-    return np.asarray(response(f, likelihood.theta, *more).cdf(y[:, None]))
+    return np.asarray(likelihood.given(f, likelihood.theta, *more).cdf(y[:, None]))
 
 
 def below(
@@ -375,7 +374,7 @@ def observation_quantiles(
 ) -> NDArray[Any]:
     """Quantiles of an observation, shape (R, Q): the smallest y with P(Y <= y) >= q.
 
-    Of labels the class; of pairs the successes of so many trials.
+    For labels these are classes; for pairs they are numbers of successes in the given trials.
 
     Parameters
     ----------

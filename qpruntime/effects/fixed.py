@@ -6,6 +6,7 @@ in the columns' own units. Text and booleans become contrasts with their first l
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class Fixed(Term):
     Fixed('dose', 'arm')
     """
 
-    def __init__(self, *columns: Any, std: float = 10.0, standardise: bool = True) -> None:
+    def __init__(self, *columns: Hashable, std: float = 10.0, standardise: bool = True) -> None:
         self.columns, self.std, self.standardise = columns, std, standardise
 
     def __repr__(self) -> str:
@@ -201,7 +202,7 @@ class FixedBlock(EffectBlock):
         return {}
 
 
-def _parts(column: Any, data: DataColumns) -> list[tuple[str, Any]]:
+def _parts(column: Hashable, data: DataColumns) -> list[tuple[str, Any]]:
     """Labels of the coefficients of a column, each with its level, None for numbers."""
     if data.is_numeric(column):
         return [(str(column), None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,8 @@ class Groups(Term):
 
     def __init__(
         self,
-        *columns: Any,
-        slope: Any = None,
+        *columns: Hashable,
+        slope: object = None,
         intercept: bool = True,
         correlated: bool = True,
         prior: tuple[float, float] = DEVIATION,
@@ -232,7 +233,9 @@ class GroupsBlock(EffectBlock):
         return deviations
 
 
-def _units(values: Array, name: Any, centred: bool, weights: Array | None) -> tuple[float, float]:
+def _units(
+    values: Array, name: Hashable, centred: bool, weights: Array | None
+) -> tuple[float, float]:
     """Centre and spread of a column that has slopes; without an intercept it keeps its origin."""
     centre = float(np.average(values, weights=weights)) if centred else 0.0
     spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weights)))

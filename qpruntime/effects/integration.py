@@ -104,6 +104,7 @@ def integrate(
         how = "ccd"
 
     def at(z: Array) -> tuple[ObjectiveValue, float] | None:
+        """Return the evaluation at z and its value less the mode's, or None outside the bounds."""
         theta = centre.theta + V @ z
         if not ((theta >= objective.bounds[:, 0]) & (theta <= objective.bounds[:, 1])).all():
             return None

@@ -96,8 +96,8 @@ class ProductBlock(EffectBlock):
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """New times from their neighbours at the same place.
 
-        What is new of a time varies as the field at the row's point: a'Q^-1 a of the plane, to
-        which sd^2 comes near inside the mesh.
+        The innovation at a new time varies as the field does at the row's point: a'Q^-1 a of the
+        plane, which is close to sd^2 inside the mesh.
         """
         design, variances = self.time.ahead(data, self._of_time(theta))
         place = self.place.columns(data)

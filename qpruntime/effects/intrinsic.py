@@ -42,10 +42,10 @@ _BATCH = 256
 def stiffened(R: sparse.csc_array, free: Array) -> sparse.csc_array:
     """R plus its mean diagonal along rows `free` (m, K), orthonormal, that constraints hold at 0.
 
-    Under C x = 0 the distribution is the same, for adding a multiple of C'C to a precision changes
-    nothing where C x is known. Without it what a part leaves free stands on epsilon alone: beside
-    an intercept, or the same of another part, 10^4 rows leave no digit of it. The matrix becomes
-    full, so parts of more than 1000 rows stay as they are.
+    Under C x = 0 the distribution is the same, because adding a multiple of C'C to a precision
+    changes nothing where C x is known. Without this term only epsilon determines the free direction
+    of a part: beside an intercept, or the free direction of another part, 10^4 rows leave no digit
+    of it. The matrix becomes full, so parts of more than 1000 rows are left unchanged.
     """
     if R.shape[0] > MOST_FULL:
         return R
@@ -87,7 +87,7 @@ class ScaledStructure:
     def log_det(self, log_sd: float) -> tuple[float, float]:
         """log |R/sd^2 + epsilon I| off the null space, and its slope by log sd.
 
-        Of a proper structure the null space counts too.
+        For a proper structure the null space counts too.
         """
         rank = self.size - self.deficiency
         if self.eigenvalues is None:
@@ -114,7 +114,7 @@ def scaled(R: sparse.csc_array, deficiency: int) -> tuple[sparse.csc_array, floa
 def laplacian_variances(R: sparse.csc_array) -> Array:
     """Diagonal of the pseudo-inverse of a connected graph's Laplacian, by solves.
 
-    With the last node pinned, M is the inverse of the rest, and R+ = H M H for H = I - 11'/K.
+    Let M be the inverse of R without its last node; then R+ = H M H for H = I - 11'/K.
     """
     size = int(R.shape[0])
     factor = splu(sparse.csc_array(R[:-1, :-1]), permc_spec="MMD_AT_PLUS_A")
@@ -142,10 +142,10 @@ _MOST_DENSE = 800
 
 @restorable("shifted-determinant/1")
 class ShiftedDeterminant:
-    """For lumped masses C (K,) and a stiffness G (K, K).
+    """The determinant log |k C + G| for lumped masses C (K,) and a stiffness G (K, K).
 
-    By eigenvalues of a few nodes; of more by the sparse factor, whose inverse has the diagonal that
-    the slope takes.
+    Few nodes use eigenvalues. More nodes use the sparse factor, whose selected inverse has the
+    diagonal that the slope needs.
     """
 
     def __init__(self, C: Array, G: sparse.csc_array) -> None:

@@ -18,7 +18,7 @@ from qpruntime.effects.fixed import CONDITION, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
 from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
 from qpruntime.effects.state import EffectsState
-from qpruntime.effects.term import LOG_DEVIATION
+from qpruntime.effects.term import LOG_DEVIATION, EffectBlock
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.predictive.density import log_density, wide
@@ -41,7 +41,7 @@ _KEPT = 0.4
 _BOUND = 1e-3
 
 
-def single_rows(block: Any, A: sparse.csr_array, family: ObservationFamily) -> bool:
+def single_rows(block: EffectBlock, A: sparse.csr_array, family: ObservationFamily) -> bool:
     """Decide whether labels say nothing of a group's deviation: no level has two rows."""
     if family.kind != "labels" or not isinstance(block, GroupsBlock) or block.over:
         return False
@@ -69,8 +69,8 @@ def bounds_reached(
 ) -> list[str]:
     """Sentences about hyper-parameters at a bound of theirs.
 
-    With `upper` those alone that a deviation or a scale cannot exceed: a deviation of 0 and noise
-    of counts that are Poisson are no faults of a fit.
+    If `upper`, only upper bounds of deviations and scales are listed: a deviation of 0 and Poisson
+    noise of counts are no faults of a fit.
     """
     names = [
         *objective.assembly.names,
@@ -144,7 +144,8 @@ class LeftOut:
     def loo(self) -> Array:
         """Leave-one-out log densities of the rows of the fit, shape (N,), of its kept rows.
 
-        With hyper-parameters integrated: 1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
+        If hyper-parameters are integrated, 1/p(y_n | others) is the mean of 1/p(y_n | others,
+        theta).
         """
         check_is_fitted(self, "state_")
         return _harmonic(np.array(self.state_.log_z), self.state_.nodes.weights)
@@ -153,7 +154,7 @@ class LeftOut:
     def loo_groups(self, groups: ArrayLike) -> tuple[Any, Array]:
         """Leave-one-group-out log densities: all observations of a group, from all other rows.
 
-        How well the model predicts a clinic, a year or a region that it has not seen.
+        This measures how well the model predicts a clinic, a year or a region that it has not seen.
 
         Parameters
         ----------
@@ -185,9 +186,9 @@ class LeftOut:
         """Return the place of each observation in its leave-one-out distribution, shape (N,).
 
         ``P(Y_n <= y_n | others)``, with hyper-parameters integrated: uniform if the model is right.
-        A hump says that its intervals are too wide, a valley too narrow, a slope a bias. Of labels,
-        successes and counts the value is drawn between ``P(Y_n < y_n)`` and ``P(Y_n <= y_n)``,
-        which makes it uniform as well (Czado, Gneiting & Held 2009).
+        A hump says that its intervals are too wide, a valley too narrow, a slope a bias. For
+        labels, successes and counts the value is drawn between ``P(Y_n < y_n)`` and ``P(Y_n <=
+        y_n)``, which makes it uniform as well (Czado, Gneiting & Held 2009).
 
         Parameters
         ----------

@@ -125,16 +125,16 @@ class Mesh:
         self._everywhere(points, triangle, inside)
         return triangle, inside
 
-    def _try(self, points: Array, rows: Any, triangles: Any, found: Any, inside: Array) -> None:
+    def _try(self, points: Array, rows: Any, triangles: Any, located: Any, inside: Array) -> None:
         coordinates = self._coordinates(points[rows], triangles)
         good = coordinates.min(axis=1) >= -_SLACK
         kept = np.clip(coordinates[good], 0.0, None)
-        found[rows[good]] = triangles[good]
+        located[rows[good]] = triangles[good]
         inside[rows[good]] = kept / kept.sum(axis=1, keepdims=True)
 
-    def _everywhere(self, points: Array, found: Any, inside: Array) -> None:
+    def _everywhere(self, points: Array, located: Any, inside: Array) -> None:
         """Look in all triangles, for long ones have centres far away."""
-        unlocated = np.flatnonzero(found < 0)
+        unlocated = np.flatnonzero(located < 0)
         low, high = self.nodes.min(axis=0), self.nodes.max(axis=0)
         near = ((points[unlocated] >= low) & (points[unlocated] <= high)).all(axis=1)
         unlocated = unlocated[near]
@@ -147,7 +147,7 @@ class Mesh:
             coordinates = self._coordinates(points[pairs], np.tile(every, len(batch_points)))
             worst = coordinates.min(axis=1).reshape(len(batch_points), count)
             best = worst.argmax(axis=1)
-            self._try(points, batch_points, best, found, inside)
+            self._try(points, batch_points, best, located, inside)
 
     def _coordinates(self, points: Array, triangles: Any) -> Array:
         a, b, c = (self.nodes[self.triangles[triangles, k]] for k in range(3))

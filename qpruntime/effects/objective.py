@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 
-#: Of the distance to the nearest hyper-parameters that are known, what a search leaves of the
-#: sites' changes; and the most of them.
+#: Tolerance of the sites during a search, as a share of the distance to the nearest known
+#: hyper-parameters, and its largest value.
 _LOOSE, _LOOSEST = 1e-2, 1e-3
 #: Numbers of a factor above which the inverse beside it is made anew where it is asked for again.
 _LARGE = 5e7
@@ -96,7 +96,7 @@ class EffectsObjective:
     def __init__(
         self,
         assembly: Assembly,
-        A: Any,
+        A: sparse.csr_array,
         y: Array,
         offset: Array,
         weights: Array | None,
@@ -122,7 +122,7 @@ class EffectsObjective:
         """Number of hyper-parameters."""
         return len(self.start)
 
-    def with_row(self, row: Any, y: float, offset: float) -> EffectsObjective:
+    def with_row(self, row: sparse.csr_array, y: float, offset: float) -> EffectsObjective:
         """Return the evidence of the data and one more row of the design, shape (1, K)."""
         weights = None if self.weights is None else np.append(self.weights, 1.0)
         A = sparse.csr_array(sparse.vstack([self.A, row], format="csr"))
@@ -251,7 +251,7 @@ class Assembly:
         self.pattern = block_pattern([block.pattern for block in blocks])
         self.places = _slices([block.size for block in blocks])
         self.parts = _slices([len(block.start) for block in blocks])
-        # Which of the blocks' entries, one after the other, each entry is.
+        # Position of each entry in the concatenated entries of the blocks.
         self._order = np.argsort(self.pattern.place)
         self._entries = _slices([block.pattern.count for block in blocks])
         self.start = np.concatenate([block.start for block in blocks])

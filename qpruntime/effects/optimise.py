@@ -84,7 +84,7 @@ def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
     """Return the evaluation at the hyper-parameters of the largest likelihood.
 
     The likelihood is the evidence of all effects but the fixed ones, without priors of
-    hyper-parameters. Without fixed effects that is the evidence itself.
+    hyper-parameters. If there are no fixed effects, this is the evidence itself.
 
     Raises
     ------
@@ -288,6 +288,7 @@ def climb(
     known = [first]
 
     def scaled(u: Array) -> tuple[float, Array]:
+        """Return minus the objective and its slope in units of the curvature."""
         value_and_slope = known.pop() if known and not u.any() else None
         if value_and_slope is None:
             at = np.clip(start + units @ u, *bounds.T)

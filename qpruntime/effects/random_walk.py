@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class Walk(Term):
 
     def __init__(
         self,
-        column: Any,
+        column: Hashable,
         order: int = 1,
         *,
         season: int | None = None,

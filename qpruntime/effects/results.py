@@ -222,8 +222,8 @@ class Predictions:
     def predict(self, X: Any) -> Array:
         """Expected observation, shape (T,).
 
-        Of labels the probability of the second of ``family_.classes``, of pairs that of a success;
-        of counts their mean for the exposure of each row.
+        For labels this is the probability of the second of ``family_.classes``, for pairs that of a
+        success, for counts their mean at the exposure of each row.
 
         Warns
         -----
@@ -562,7 +562,7 @@ def profiled_numbers(
     mode, std = float(latent[column]), float(np.sqrt(variance[column]))
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
     z = (profile.quantile(levels) - mode) / std
-    # In users' units, in which an effect may only be of another scale and origin.
+    # Convert to users' units, which may only change the scale and origin of an effect.
     centre = mixture.mean[:, 0]
     spreads = np.sqrt(mixture.variance[:, 0])
     means = centre + spreads * (profile.mean - mode) / std

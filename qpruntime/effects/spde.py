@@ -7,10 +7,11 @@ distance of the range are about .14.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -58,12 +59,12 @@ class Plane(Term):
 
     def __init__(
         self,
-        x: Any,
-        y: Any,
+        x: Hashable,
+        y: Hashable,
         *,
         mesh: Mesh | None = None,
         spacing: float | None = None,
-        boundary: Any = None,
+        boundary: ArrayLike | None = None,
         holes: Sequence[Any] = (),
         extension: float | None = None,
         outside: str = "refuse",
@@ -173,7 +174,7 @@ class PlaneBlock(EffectBlock):
         return entries, np.array([-2.0 * entries, -2.0 * (first - third)])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """By |kappa^2 C + G|."""
+        """The value follows from |kappa^2 C + G|."""
         K = self.size
         kappa2 = 8.0 * np.exp(-2.0 * theta[1])
         value, slope = self.shifted(float(kappa2))

@@ -114,7 +114,7 @@ class EffectBlock(ABC):
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """Log determinant of the precision, and its slopes, tr(Sigma0 dQ/dtheta), shape (p,).
 
-        Of the space that the constraint leaves, and Sigma0 is the prior covariance there.
+        It is taken on the space that the constraint leaves, where Sigma0 is the prior covariance.
         """
 
     @abstractmethod

@@ -6,8 +6,8 @@ and what is large enough is cut into pieces that threads of our own share, as ma
 worth; they sleep while they wait (`qpruntime.execution.blas_threads`).
 
 Limits only lower what there is, by environment variables or `threadpoolctl`, and are those of a
-process: while several calls are at work, the least of theirs holds. Where every thread of Python
-has a number of its own, that of its call does.
+process: while several calls are at work, the least of theirs holds. Libraries that keep a limit for
+each thread of Python take the limit of that thread's call.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
 
 # --- Pieces of one computation shared among threads that sleep, not spin, where there is no core.
 #
-# What the pieces are depends on the size of the work alone, and each is computed by one thread of
-# BLAS: results have the same bits with any number of threads, on an idle machine and on a busy one.
+# The pieces depend on the size of the work alone, and one thread of BLAS computes each of them.
+# Results therefore have the same bits for any number of threads and any load of the machine.
 
 Piece = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -130,17 +130,17 @@ _ALONE = 600
 _ROWS_A_HAND = 500
 
 _lock = threading.Lock()
-#: What libraries with a number for every thread allow ours outside of all limits of our own.
+#: Limits of this thread outside of our own limits, in libraries that keep a limit for each thread.
 _of_thread = threading.local()
 #: Limits in force, and which thread asked for each.
-# What an interrupt left behind in the middle of entering or leaving is forgotten with its object.
+# The weak keys drop entries that an interrupt left behind while entering or leaving.
 _in_force: WeakKeyDictionary[BlasThreads, tuple[int, int]] = WeakKeyDictionary()
 
 
 class _Level(NamedTuple):
     """Threads that a library has but for us, and what we have set."""
 
-    own: int
+    outside: int
     last: int
 
 
@@ -193,7 +193,7 @@ def sized(rows: Callable[..., int]) -> Callable[[Function], Function]:
 
     def decorated(function: Function) -> Function:
         @wraps(function)
-        def limited(*args: Any, **options: Any) -> Any:
+        def limited(*args: object, **options: Any) -> Any:
             with blas_threads(rows(*args, **options)):
                 return function(*args, **options)
 
@@ -238,7 +238,7 @@ class BlasThreads:
                     _held[library.filepath] = library, [_Level(threads, threads)]
             _in_force[self] = self._most, threading.get_ident()
             _apply()
-            allowed = min((levels[-1].own for _, levels in _held.values()), default=sys.maxsize)
+            allowed = min((levels[-1].outside for _, levels in _held.values()), default=sys.maxsize)
         self._first = getattr(_of_thread, "allowed", None) is None
         if self._first:
             _of_thread.allowed = min((threads for _, threads in self._before), default=allowed)
@@ -271,7 +271,7 @@ def _apply() -> None:
             levels.pop()  # what somebody else had set is taken back
         if now != levels[-1].last:
             levels.append(_Level(now, now))
-        limit = levels[-1].own
+        limit = levels[-1].outside
         wanted = min(limit, least)
         if wanted != now:
             _set(library, wanted)

@@ -137,6 +137,7 @@ class Cluster(Executor):
         return versions
 
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
+        """Run the calls on the cluster, and repeat those whose workers are lost."""
         fresh = (ClusterTask(number, call) for number, call in enumerate(calls))
         again: deque[ClusterTask] = deque()
         flight = Flight(self._connected(), self._pack, self._held)
@@ -287,7 +288,7 @@ class Cluster(Executor):
 TICK = 1.0
 #: Calls handed out for each thread of the cluster: one at work, one waiting.
 AHEAD = 2
-#: What distributed raises when the other side is gone.
+#: Exceptions that distributed raises when the other side is gone.
 GONE = (OSError, RuntimeError, CancelledError, LoopCancelledError, ClosedClientError)
 
 
@@ -325,17 +326,17 @@ def connect(address: str, timeout: float) -> Client:
 
     threading.Thread(target=attempt, daemon=True).start()
     try:
-        client = made.get(timeout=timeout + TICK)
+        outcome = made.get(timeout=timeout + TICK)
     except Empty:
-        client = TimeoutError("frozen")
-    if isinstance(client, ValueError):
-        raise InputError(f"scheduler {address}: {client}") from client
-    if isinstance(client, BaseException):
+        outcome = TimeoutError("frozen")
+    if isinstance(outcome, ValueError):
+        raise InputError(f"scheduler {address}: {outcome}") from outcome
+    if isinstance(outcome, BaseException):
         raise ExecutorError(
             f"no scheduler answers at {address} within {timeout:g} s; is the address right, does "
             "`dask scheduler` run there, and is its port open?"
-        ) from client
-    return client
+        ) from outcome
+    return outcome
 
 
 class ClusterArguments:
@@ -392,6 +393,7 @@ class Flight:
         return self._room
 
     def submit(self, task: ClusterTask) -> None:
+        """Submit a task, and share its function with the workers once."""
         function, item = task.call
         self._count += 1
         key = f"{self._name}-{self._count}"
@@ -455,7 +457,7 @@ def keep(pickled: bytes) -> Any:
     return pickle.loads(pickled)
 
 
-def call(shared: bytes, item: Any, *lasting: Any) -> Any:
+def call(shared: bytes, item: object, *lasting: object) -> Any:
     """Do what a worker does: check itself, then call; with (lasting, item), if there is such."""
     with one_blas_thread():
         words, function = _loaded(shared)

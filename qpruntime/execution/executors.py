@@ -1,7 +1,7 @@
 """Carry out a list of independent calls: one after the other, or by threads of this process.
 
-The serial loop is the reference; `dask` does the same on a Dask cluster. What a call returns
-does not depend on who carries it out.
+The serial loop is the reference; `dask` does the same on a Dask cluster. The result of a call does
+not depend on the executor.
 """
 
 from __future__ import annotations
@@ -180,12 +180,13 @@ class Threads(Executor):
         self.workers = thread_count(workers)
 
     def each(self, calls: Iterable[Call], take: Callable[[int, Any], None]) -> None:
+        """Run the calls in this process, on one thread or several."""
         if self.workers == 1:
             for number, (function, item) in enumerate(calls):
                 take(number, function(item))
             return
 
-        def one(number: int, function: Callable[[Any], Any], item: Any) -> None:
+        def one(number: int, function: Callable[[Any], Any], item: object) -> None:
             if self.stop():
                 return
             try:

@@ -32,7 +32,7 @@ PACKAGES = ("qpruntime", "numpy", "scipy", "numba", "llvmlite")
 def provenance(packages: tuple[str, ...]) -> dict[str, str]:
     """Return versions, a hash of the sources of `packages`, and fingerprints of rounding.
 
-    Where two of them agree, the same call gives the same bytes. Call it with one BLAS thread.
+    If two of them agree, the same call gives the same bytes. Call it with one BLAS thread.
     """
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -93,8 +93,8 @@ def _sample(x: Array, out: Array) -> None:
 def arithmetic() -> str:
     """Return a fingerprint of the elementary functions and of fused operations.
 
-    IEEE arithmetic is the same everywhere; exp, log and their like are not rounded alike by every
-    C library. Where fingerprints agree, tables built from the same sources agree bit for bit.
+    IEEE arithmetic is the same everywhere; exp, log and their like are not rounded alike by every C
+    library. If fingerprints agree, tables built from the same sources agree bit for bit.
     """
     x = np.arange(1, 20001) * 0.0009765625 * 0.8
     out = np.empty((x.size, 10))

@@ -147,7 +147,7 @@ def _step(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float
     return log_z, math.copysign(1.0, y) * slope, -slope * a
 
 
-#: By the name of the likelihood; for the first power.
+#: Slopes in closed form by the name of the likelihood, for the first power.
 CLOSED_SLOPES = {
     "heaviside": Pointer(_heaviside, MOMENTS),
     "probit": Pointer(_probit, MOMENTS),

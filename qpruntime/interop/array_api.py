@@ -24,7 +24,7 @@ from qpruntime.interop.array_formulas import (
     Step,
     StudentT,
 )
-from qpruntime.interop.array_operations import Operations
+from qpruntime.interop.array_operations import Operations, Tensor
 from qpruntime.interop.functions import Derivatives, Moments
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
@@ -41,9 +41,8 @@ class PortableFunctions:
 
     Methods take ``mu``, ``sigma`` and ``y``, which broadcast; sigma is a standard deviation.
     Arguments are not checked, for they may be traced: y have to be observations, and what follows
-    from a sigma that is not positive is NaN.
-    With ``derivatives=True`` they return `Derivatives` in mu and sigma; what the library derives
-    itself, to any order, is the same.
+    from a sigma that is not positive is NaN. If ``derivatives=True``, they return `Derivatives` in
+    mu and sigma. The library's automatic differentiation gives the same derivatives, to any order.
 
     Parameters
     ----------
@@ -108,11 +107,11 @@ class PortableFunctions:
         """E log p(y|f) for f ~ N(mu, sigma^2)."""
         return self._given(self._form.expected, mu, sigma, y, derivatives)
 
-    def _moments(self, mu: Any, sigma: Any, y: Any) -> Moments:
+    def _moments(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Moments[Tensor]:
         sums = self._form.sums(mu, sigma, y)
         return Moments(sums.mean, self._ops.sqrt(sums.variance))
 
-    def _star(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def _star(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         assert self._spline is not None
         std = self._ops.sqrt(self._form.sums(mu, sigma, y).variance)
         return std * self._ops.minimum(self._form.ratio(self._spline, mu, sigma, y), 1.0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import operator
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from qpruntime import _special, likelihoods
 from qpruntime._special import HALF_LOG_2PI
-from qpruntime.interop.array_operations import SQRT1_2, SQRT_2_PI, Normal, Operations
+from qpruntime.interop.array_operations import SQRT1_2, SQRT_2_PI, Normal, Operations, Tensor
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 
@@ -54,15 +56,15 @@ class Form:
         self.ops, self.normal = ops, Normal(ops)
         self.parameters = dict(likelihood.parameters)
 
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         """Log Z, mean and variance of the tilted density."""
         raise NotImplementedError
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         """E log p(y|f)."""
         raise NotImplementedError
 
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+    def ratio(self, spline: Spline, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         """sigma*/sigma_EP by the likelihood's compact table; NaN where that has no row."""
         raise NotImplementedError
 
@@ -80,7 +82,7 @@ _TAILS = tuple(np.atleast_1d(getattr(_special, f"_TAIL_{k}")) for k in range(6, 
 class Poisson(Form):
     """p(y|f) = f^(2y) exp(-f^2)/y!."""
 
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         ops, few = self.ops, y <= _RECURSION
         small_count = ops.where(few, y, 0.0 * y)
         many = ops.where(few, 0.0 * y + _RECURSION, y)
@@ -89,7 +91,8 @@ class Poisson(Form):
         )
         return Sums(*(ops.where(few, a, b) for a, b in pairs))
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y|f) for f ~ N(mu, sigma^2)."""
         # E log f^2 is the integral of e^-t - E exp(-t f^2) over log t, f in units of its size.
         ops = self.ops
         unit = mu * mu + sigma * sigma
@@ -106,7 +109,8 @@ class Poisson(Form):
         )
         return y * log_square - unit - ops.lgamma(y + 1.0)
 
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+    def ratio(self, spline: Spline, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return sigma*/sigma_EP from the spline of two peaks or the series of a single peak."""
         ops, s2 = self.ops, sigma * sigma
         # The ratio is 1 to the bit from here on, and slopes beyond would overflow.
         far = 1e6 * ops.sqrt(1.0 + y)
@@ -122,7 +126,7 @@ class Poisson(Form):
         return ops.where(y == 0.0, 1.0 + 0.0 * mu, ops.where(single, from_one_peak, from_two_peaks))
 
 
-def by_recursion(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
+def by_recursion(ops: Operations, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
     """Few counts: nothing is subtracted."""
     a = 1.0 + 2.0 * sigma * sigma
     centre, s2, x = mu / a, sigma * sigma / a, (mu / sigma) ** 2 / a
@@ -143,21 +147,21 @@ def by_recursion(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
     return Sums(log_z, centre * t, s2 * (1.0 + excess))
 
 
-def by_sum(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
+def by_sum(ops: Operations, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
     """Many: the trapezoid rule about the right peak, onto which the left one is folded."""
     root = ops.sqrt(1.0 + 2.0 * sigma * sigma)
     sign = ops.where(mu < 0.0, -1.0 + 0.0 * mu, 1.0 + 0.0 * mu)
     s, b, n = sigma / root, sign * mu / sigma / root, 2.0 * y
-    peak = ops.held(0.5 * (b + ops.sqrt(b * b + 4.0 * n)))
+    peak = ops.stop_gradient(0.5 * (b + ops.sqrt(b * b + 4.0 * n)))
     h = 0.6 / ops.sqrt(1.0 + n / (peak * peak))
     d = _last(h) * ops.constant(np.arange(-_SQUARE_TERMS, _SQUARE_TERMS + 1.0), mu)
     x = _last(b) * (_last(peak) + d)
     # peak - b = n/peak without cancelling, whose slope is that of -b. All that follows is relative
     # to the peak: b is 1e9 for narrow cavities.
-    gap = n / peak + (ops.held(b) - b)
+    gap = n / peak + (ops.stop_gradient(b) - b)
     e = _last(n) * ops.log1p(d / _last(peak)) - d * (_last(gap) + 0.5 * d)
     e = e + ops.log1p(ops.exp(-2.0 * x))
-    best = ops.held(ops.largest(e))
+    best = ops.stop_gradient(ops.largest(e))
     mass = ops.exp(e - _last(best))
     total = ops.total(mass)
     p = mass / _last(total)
@@ -180,7 +184,7 @@ def by_sum(ops: Operations, mu: Any, sigma: Any, y: Any) -> Sums:
     return Sums(log_z, sign * s * (peak + first), s * s * (spread + folded))
 
 
-def one_peak(ops: Operations, n: Any, b: Any) -> Any:
+def one_peak(ops: Operations, n: Tensor, b: Tensor) -> Tensor:
     """`qpruntime._special.power_peak_ratio`."""
     g = 0.5 * (b + ops.sqrt(b * b + 4.0 * n))
     a = n / (g * g)
@@ -197,7 +201,7 @@ def one_peak(ops: Operations, n: Any, b: Any) -> Any:
 # --- Log-concave likelihoods, by quadrature with equally many nodes for every cavity -------------
 
 
-def log_peak(ops: Operations, x: Any) -> Any:
+def log_peak(ops: Operations, x: Tensor) -> Tensor:
     """x log x - x - log x! for x >= 0, cancelled by hand."""
     small, large = ops.minimum(ops.maximum(x, 1e-30), 16.0), ops.maximum(x, 16.0)
     i = 1.0 / (large * large)
@@ -211,24 +215,25 @@ def log_peak(ops: Operations, x: Any) -> Any:
 class _Bent(Form):
     """Likelihoods that say what their `Bend` is."""
 
-    def shape(self, y: Any) -> Bend:
+    def shape(self, y: Tensor) -> Bend:
         raise NotImplementedError
 
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         return bend_sums(self.ops, self.normal, self.shape(y), mu, sigma)
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         return bend_expected(self.ops, self.shape(y), mu, sigma)
 
 
 class Logistic(_Bent):
-    def shape(self, y: Any) -> Bend:
+    def shape(self, y: Tensor) -> Bend:
         zero = 0.0 * y
         return Bend(-y, zero, zero + 1.0, zero, zero, zero)
 
 
 class Binomial(_Bent):
-    def shape(self, y: Any) -> Bend:
+    def shape(self, y: Tensor) -> Bend:
+        """Return the bend of y successes, turned so that a is the smaller count."""
         ops, (k, n) = self.ops, y
         fail = n - k
         few = k <= fail
@@ -245,14 +250,15 @@ class Binomial(_Bent):
 
 
 class PoissonExp(_Bent):
-    def shape(self, y: Any) -> Bend:
+    def shape(self, y: Tensor) -> Bend:
         zero = 0.0 * y
         top = self.ops.log(self.ops.maximum(y, 1.0))
         return Bend(zero + 1.0, y, zero, zero, top, log_peak(self.ops, y))
 
 
 class NegativeBinomial(_Bent):
-    def shape(self, y: Any) -> Bend:
+    def shape(self, y: Tensor) -> Bend:
+        """Return the bend of a negative binomial count, turned so that a is the smaller shape."""
         ops, r = self.ops, self.parameters["dispersion"]
         n, few, log_r = y + r, y <= r, math.log(r)
         log_n, positive_y = ops.log(n), ops.maximum(y, 1.0)
@@ -278,7 +284,7 @@ class NegativeBinomial(_Bent):
 
 
 class Probit(Form):
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         ops, s2 = self.ops, sigma * sigma
         root = ops.sqrt(1.0 + s2)
         z = y * mu / root
@@ -286,10 +292,10 @@ class Probit(Form):
         mean = ops.where(z < 0.0, y * (z + s2 * s) / root, mu + y * s2 * r / root)
         return Sums(self.normal.log_ndtr(z), mean, s2 / (1.0 + s2) * (1.0 + s2 * v))
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         return normal_expected(self.ops, self.normal.log_ndtr, y * mu, sigma, 0.0 * mu)
 
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+    def ratio(self, spline: Spline, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         ops, s2 = self.ops, sigma * sigma
         k = ops.maximum(y * mu / ops.sqrt(1.0 + s2), -1e8)
         root = ops.sqrt(16.0 + k * k)
@@ -299,31 +305,33 @@ class Probit(Form):
 
 
 class Heaviside(Form):
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         z = y * mu / sigma
         r, s, v = self.normal.r(z), self.normal.s(z), self.normal.v(z)
         mean = self.ops.where(z < 0.0, y * sigma * s, mu + y * sigma * r)
         return Sums(self.normal.log_ndtr(z), mean, sigma * sigma * v)
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         # It has no derivatives: they are NaN.
         return self.ops.log(0.0 * mu) + self.ops.log(0.0 * sigma)
 
-    def ratio(self, spline: Spline, mu: Any, sigma: Any, y: Any) -> Any:
+    def ratio(self, spline: Spline, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         ops = self.ops
         z = ops.minimum(ops.maximum(y * mu / sigma, -1e8), 1e8)
         return spline(0.0 * z, z, z / ops.sqrt(16.0 + z * z))
 
 
 class Step(Form):
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
+        """Return log Z, mean and variance from the masses on both sides of the step."""
         ops = self.ops
         sign = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
         alpha, size = sign * mu / sigma, ops.abs(y)
         log_right, log_left = self.normal.log_ndtr(alpha), self.normal.log_ndtr(-alpha) - size
         top = ops.maximum(log_right, log_left)
         log_z = top + ops.log(ops.exp(log_right - top) + ops.exp(log_left - top))
-        # Where most of the mass is right, from 1 less what is lost: log Z may be tiny.
+        # If most of the mass lies right of 0, log Z may be tiny: it is computed from 1 minus the
+        # lost mass.
         lost = -ops.expm1(-size) * ops.exp(self.normal.log_ndtr(-alpha))
         log_z = ops.where(lost < 0.5, ops.log1p(-ops.minimum(lost, 0.5)), log_z)
         p, q = ops.exp(log_right - log_z), ops.exp(log_left - log_z)
@@ -333,20 +341,21 @@ class Step(Form):
         v = p * self.normal.v(alpha) + q * self.normal.v(-alpha) + p * q * (up + down) ** 2
         return Sums(log_z, mean, sigma * sigma * v)
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         ops = self.ops
         side = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
         return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * SQRT1_2)
 
 
 class Laplace(Form):
-    def _side(self, z: Any, a: Any, d: Any) -> Any:
+    def _side(self, z: Tensor, a: Tensor, d: Tensor) -> Tensor:
         """Log of one side's mass, log Phi(z) + a d + a^2/2 with z = -d - a."""
         ops, normal = self.ops, self.normal
         out = normal.log_ndtr(ops.maximum(z, 0.0)) + a * (d + 0.5 * a)
         return ops.where(z < 0.0, normal.log_scaled(ops.minimum(z, 0.0)) - 0.5 * d * d, out)
 
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
+        """Return log Z, mean and variance from the masses on both sides of the kink."""
         ops, normal, scale = self.ops, self.normal, self.parameters["scale"]
         a, d = sigma / scale, (mu - y) / sigma
         above, below = d - a, -d - a
@@ -367,7 +376,7 @@ class Laplace(Form):
         mean = ops.where(far_below, mu - sigma * (normal.r(below) - a), mean)
         return Sums(log_z, mean, sigma * sigma * v)
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         ops, scale = self.ops, self.parameters["scale"]
         d = (mu - y) / sigma
         density = SQRT_2_PI * ops.exp(-0.5 * d * d)
@@ -380,12 +389,12 @@ class StudentT(Form):
         registered = likelihoods.get("student-t", **self.parameters)
         return float(registered.theta[2]), float(registered.theta[3])
 
-    def sums(self, mu: Any, sigma: Any, y: Any) -> Sums:
+    def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
         t_moments = t_sums(self.ops, mu, sigma, y, nu, scale)
         return t_moments._replace(log_z=t_moments.log_z + self._constants()[1])
 
-    def expected(self, mu: Any, sigma: Any, y: Any) -> Any:
+    def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
         tail = t_expected(self.ops, mu, sigma, y, nu, scale)
         return self._constants()[0] - 0.5 * (self.parameters["nu"] + 1.0) * tail
@@ -394,7 +403,7 @@ class StudentT(Form):
 # --- Quintic splines of compact tables -----------------------------------------------------------
 
 
-def _weights(t: Any) -> tuple[Any, ...]:
+def _weights(t: Tensor) -> tuple[Tensor, ...]:
     """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
     s = 1.0 - t
     t2, s2 = t * t, s * s
@@ -405,6 +414,11 @@ def _weights(t: Any) -> tuple[Any, ...]:
     return tuple(
         w / 120.0 for w in (s2 * s2 * s, left_weight, middle, centre_weight, right, t2 * t2 * t)
     )
+
+
+def _sum(terms: Iterable[Tensor]) -> Tensor:
+    """Return the sum of at least one term."""
+    return functools.reduce(operator.add, terms)
 
 
 class Spline:
@@ -423,26 +437,26 @@ class Spline:
         self._flat = np.array(table.values, dtype=float).reshape(-1)
         self.rows = self._shape[0]
 
-    def __call__(self, row: Any, u: Any, v: Any) -> Any:
+    def __call__(self, row: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Arguments beyond an axis count as its end; `u` is not used along one axis."""
         ops = self._ops
         flat = ops.constant(self._flat, v)
         j, w = self._cell(v, 3, self._shape[2])
         if self._shape[1] == 1:
             start = row * self._shape[2] + j
-            return sum(w[k] * ops.take(flat, start + k) for k in range(6))
+            return _sum(w[k] * ops.take(flat, start + k) for k in range(6))
         i, x = self._cell(u, 0, self._shape[1])
-        total = 0.0
+        lines = []
         for n in range(6):
             start = (row * self._shape[1] + i + n) * self._shape[2] + j
-            total = total + x[n] * sum(w[k] * ops.take(flat, start + k) for k in range(6))
-        return total
+            lines.append(x[n] * _sum(w[k] * ops.take(flat, start + k) for k in range(6)))
+        return _sum(lines)
 
-    def _cell(self, v: Any, axis: int, nodes: int) -> tuple[Any, tuple[Any, ...]]:
+    def _cell(self, v: Tensor, axis: int, nodes: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         """First coefficient of the cell of v, and the weights there."""
         ops, (start, stop, density) = self._ops, self._axes[axis : axis + 3]
         at = (ops.minimum(ops.maximum(v, start), stop) - start) * density
-        cell = ops.held(ops.minimum(ops.floor(at), float(nodes - 6)))
+        cell = ops.stop_gradient(ops.minimum(ops.floor(at), float(nodes - 6)))
         return cell, _weights(at - cell)
 
 
@@ -451,13 +465,15 @@ class Spline:
 _MIXTURE_NODES, _CUT = 400, 42.0
 
 
-def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Sums:
+def t_sums(
+    ops: Operations, mu: Tensor, sigma: Tensor, y: Tensor, nu: Tensor, scale: Tensor
+) -> Sums:
     """Log Z, without the constant of the mixture, mean and variance."""
     s2, sigma2, d = scale * scale, sigma * sigma, y - mu
-    scaled_gap = ops.held(ops.abs(d) / scale)
+    scaled_gap = ops.stop_gradient(ops.abs(d) / scale)
     # Log weights rise with u below `low` and fall above `high`.
     low, high = -ops.log1p(scaled_gap / nu * scaled_gap), ops.log1p(1.0 / nu)
-    low = low - _CUT * 2.0 / (nu + 1.0) - ops.held(ops.log1p(sigma2 / s2)) / (nu + 1.0)
+    low = low - _CUT * 2.0 / (nu + 1.0) - ops.stop_gradient(ops.log1p(sigma2 / s2)) / (nu + 1.0)
     high = high + ops.log1p(2.0 * _CUT / nu)
     unit = ops.constant(np.linspace(0.0, 1.0, _MIXTURE_NODES), mu)
     u = _last(low) + _last(high - low) * unit
@@ -465,7 +481,7 @@ def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) ->
     spread = _last(sigma2) + _last(s2) / up
     e = -0.5 * _last(nu) * (up - 1.0 - u)
     e = e - 0.5 * (ops.log(spread) + _last(d * d) / spread)
-    best = ops.held(ops.largest(e))
+    best = ops.stop_gradient(ops.largest(e))
     mass = ops.exp(e - _last(best))
     total = ops.total(mass)
     p = mass / _last(total)
@@ -479,10 +495,12 @@ def t_sums(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) ->
     return Sums(log_z, mean, sigma2 * complement + d * d * ops.total(p * small * small))
 
 
-def t_expected(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any) -> Any:
+def t_expected(
+    ops: Operations, mu: Tensor, sigma: Tensor, y: Tensor, nu: Tensor, scale: Tensor
+) -> Tensor:
     """E log(1 + (f - y)^2/(nu scale^2))."""
     d2, s2 = (mu - y) ** 2 / (nu * scale * scale), 2.0 * sigma * sigma / (nu * scale * scale)
-    start = ops.held(-ops.log1p(s2 + d2)) - _CUT
+    start = ops.stop_gradient(-ops.log1p(s2 + d2)) - _CUT
     stop = math.log(_CUT)
     unit = ops.constant(np.linspace(0.0, 1.0, _MIXTURE_NODES), mu)
     t = ops.exp(_last(start) + _last(stop - start) * unit)
@@ -497,8 +515,8 @@ def t_expected(ops: Operations, mu: Any, sigma: Any, y: Any, nu: Any, scale: Any
 _NODES, _REACH, _REACH_MEAN = 400, 9.5, 8.7
 #: Halvings of the bracket of a peak, and steps of Newton's method after them.
 _HALVINGS, _STEPS = 60, 3
-#: As in `qpruntime.likelihoods._series_kernels`: which cavities are narrow, which bends curved,
-#: which near.
+#: Limits of narrow cavities, curved bends and near bends, as in
+#: `qpruntime.likelihoods._series_kernels`.
 _NARROW, _CURVED, _NEAR = 1.5, 0.5, 9.5
 #: Standard deviation beyond which a bend is narrow beside the normal.
 _WIDE = 3.0
@@ -507,34 +525,34 @@ _WIDE = 3.0
 class Bend(NamedTuple):
     """Shape of a log density: sign, a, 1/n, offset, place of the maximum if a > 0, log p there."""
 
-    sign: Any
-    a: Any
-    inverse: Any
-    offset: Any
-    top: Any
-    peak: Any
+    sign: Tensor
+    a: Tensor
+    inverse: Tensor
+    offset: Tensor
+    top: Tensor
+    peak: Tensor
 
 
 class Sums(NamedTuple):
     """Log Z, tilted mean and variance."""
 
-    log_z: Any
-    mean: Any
-    variance: Any
+    log_z: Tensor
+    mean: Tensor
+    variance: Tensor
 
 
-def _last(x: Any) -> Any:
+def _last(x: Tensor) -> Tensor:
     return x[..., None]
 
 
-def bend_log_prob(ops: Operations, shape: Bend, u: Any) -> Any:
+def bend_log_prob(ops: Operations, shape: Bend, u: Tensor) -> Tensor:
     """Log density at u = sign f, relative to its maximum if a > 0."""
     _, a, _, offset, top, _ = shape
     d = u - ops.where(a > 0.0, top, -offset)
     return a * d - _fall(ops, shape, d)
 
 
-def _fall(ops: Operations, shape: Bend, d: Any) -> Any:
+def _fall(ops: Operations, shape: Bend, d: Tensor) -> Tensor:
     """n log(1 + e^(u + offset)/n), or less its value at the maximum, d from there."""
     _, a, inverse, _, _, _ = shape
     large = ops.exponent(d)
@@ -550,7 +568,7 @@ def _fall(ops: Operations, shape: Bend, d: Any) -> Any:
     return ops.where(bends, bent, k * grown)
 
 
-def _slopes(ops: Operations, shape: Bend, u: Any) -> tuple[Any, Any]:
+def _slopes(ops: Operations, shape: Bend, u: Tensor) -> tuple[Tensor, Tensor]:
     """Rate and curvature: the slope is a - rate."""
     large = ops.exponent(u)
     e = ops.exp(ops.minimum(ops.maximum(-u - shape.offset, -large), large))
@@ -558,7 +576,7 @@ def _slopes(ops: Operations, shape: Bend, u: Any) -> tuple[Any, Any]:
     return rate, rate * rate * e
 
 
-def _fall_from(ops: Operations, shape: Bend, u: Any, d: Any) -> Any:
+def _fall_from(ops: Operations, shape: Bend, u: Tensor, d: Tensor) -> Tensor:
     """n log(1 + e^(u + offset)/n) at u + d less that at u, of which nothing cancels.
 
     It is n log(1 + q (e^d - 1)), q = rate/n, or that mirrored where q is near 1.
@@ -576,7 +594,7 @@ def _fall_from(ops: Operations, shape: Bend, u: Any, d: Any) -> Any:
     return ops.where(bends, ops.where(share <= 0.5, log_left, log_right) / safe_inverse, rate * up)
 
 
-def _peak(ops: Operations, shape: Bend, m: Any, sigma: Any) -> tuple[Any, Any]:
+def _peak(ops: Operations, shape: Bend, m: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
     """Peak of the tilted density and the curvature of log p there; nothing is derived."""
     s2 = sigma * sigma
     level = shape.a > 0.0
@@ -594,8 +612,8 @@ def _peak(ops: Operations, shape: Bend, m: Any, sigma: Any) -> tuple[Any, Any]:
 
 
 def _two_sides(
-    ops: Operations, normal: Normal, shape: Bend, m: Any, sigma: Any, bend: Any
-) -> tuple[Any, Any]:
+    ops: Operations, normal: Normal, shape: Bend, m: Tensor, sigma: Tensor, bend: Tensor
+) -> tuple[Tensor, Tensor]:
     """Mean, from the bend, and standard deviation for a density of two straight sides."""
     finite = shape.inverse > 0.0
     safe_inverse = ops.where(finite, shape.inverse, 1.0 + 0.0 * m)
@@ -610,8 +628,8 @@ def _two_sides(
 
 
 def _window(
-    ops: Operations, normal: Normal, shape: Bend, m: Any, sigma: Any
-) -> tuple[Any, Any, Any]:
+    ops: Operations, normal: Normal, shape: Bend, m: Tensor, sigma: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Centre and width of the nodes, and how far they reach in v, f = centre + width sinh v."""
     peak, curvature = _peak(ops, shape, m, sigma)
     width = 1.0 / ops.sqrt(curvature + 1.0 / (sigma * sigma))
@@ -624,11 +642,12 @@ def _window(
     return centre, width, ops.log(far + ops.sqrt(far * far + 1.0))
 
 
-def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Any, sigma: Any) -> Sums:
+def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Tensor, sigma: Tensor) -> Sums:
     """Log Z, mean and variance of density times N(mu, sigma^2)."""
     m = shape.sign * mu
     centre, width, reach = (
-        ops.held(x) for x in _window(ops, normal, shape, ops.held(m), ops.held(sigma))
+        ops.stop_gradient(x)
+        for x in _window(ops, normal, shape, ops.stop_gradient(m), ops.stop_gradient(sigma))
     )
     unit = ops.constant(np.linspace(-1.0, 1.0, _NODES), mu)
     v = _last(reach) * unit
@@ -640,7 +659,7 @@ def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Any, sigma: Any)
     fall = _fall_from(ops, Bend(*(_last(x) for x in shape)), _last(centre), d)
     e = _last(shape.a) * d - fall - part * (_last(gap) + 0.5 * part)
     e = e + ops.log(0.5 * (up + 1.0 / up))
-    best = ops.held(ops.largest(e))
+    best = ops.stop_gradient(ops.largest(e))
     mass = ops.exp(e - _last(best))
     total = ops.total(mass)
     p = mass / _last(total)
@@ -652,7 +671,7 @@ def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Any, sigma: Any)
     return Sums(log_z, shape.sign * (centre + shift), variance)
 
 
-def bend_expected(ops: Operations, shape: Bend, mu: Any, sigma: Any) -> Any:
+def bend_expected(ops: Operations, shape: Bend, mu: Tensor, sigma: Tensor) -> Tensor:
     """E log p under N(mu, sigma^2)."""
     unit, zero = 1.0 + 0.0 * mu, 0.0 * mu
     peaked, finite = shape.a > 0.0, shape.inverse > 0.0
@@ -669,24 +688,25 @@ def bend_expected(ops: Operations, shape: Bend, mu: Any, sigma: Any) -> Any:
 
 
 def normal_expected(
-    ops: Operations, function: Callable[[Any], Any], mean: Any, sigma: Any, bend: Any
-) -> Any:
+    ops: Operations, function: Callable[[Tensor], Tensor], mean: Tensor, sigma: Tensor, bend: Tensor
+) -> Tensor:
     """E function(x), x ~ N(mean, sigma^2), for what is smooth but for a bend of width one.
 
-    Where the normal is wide nodes lie densely at the bend and are held; elsewhere they move with
-    mean and sigma.
+    For a wide normal the nodes lie densely at the bend and are fixed; otherwise they move with mean
+    and sigma.
     """
     wide = sigma > _WIDE
     unit = ops.constant(np.linspace(-1.0, 1.0, _NODES), mean)
     t = _REACH_MEAN * unit
     near = _last(mean) + _last(sigma) * t
     low, high = (
-        ops.held(_asinh(ops, mean - bend + side * _REACH_MEAN * sigma)) for side in (-1.0, 1.0)
+        ops.stop_gradient(_asinh(ops, mean - bend + side * _REACH_MEAN * sigma))
+        for side in (-1.0, 1.0)
     )
     v = 0.5 * _last(low + high) + 0.5 * _last(high - low) * unit
     v = ops.where(_last(wide), v, 0.0 * v)
     up = ops.exp(v)
-    places = ops.held(_last(bend)) + 0.5 * (up - 1.0 / up)
+    places = ops.stop_gradient(_last(bend)) + 0.5 * (up - 1.0 / up)
     z = (places - _last(mean)) / _last(sigma)
     far = ops.exp(-0.5 * z * z) * 0.5 * (up + 1.0 / up) * _last(0.5 * (high - low) / sigma)
     weight = ops.where(_last(wide), far, _REACH_MEAN * ops.exp(-0.5 * t * t) + 0.0 * z)
@@ -694,7 +714,7 @@ def normal_expected(
     return step * ops.total(weight * function(ops.where(_last(wide), places, near)))
 
 
-def _asinh(ops: Operations, x: Any) -> Any:
+def _asinh(ops: Operations, x: Tensor) -> Tensor:
     size = ops.abs(x)
     value = ops.log(size + ops.sqrt(size * size + 1.0))
     return ops.where(x < 0.0, -value, value)

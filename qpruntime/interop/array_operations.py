@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["MARGIN", "SQRT1_2", "SQRT_2_PI", "Normal", "NumPy", "Operations"]
+from qpruntime._typing import ArrayLike
+
+__all__ = ["MARGIN", "SQRT1_2", "SQRT_2_PI", "Normal", "NumPy", "Operations", "Tensor"]
 
 SQRT1_2, SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
 
 
-#: Of exponents to the largest that there is.
+#: Distance of exponents from the largest one of the type.
 MARGIN = 8.0
+
+
+class Tensor(Protocol):
+    """Array of NumPy, JAX or PyTorch, with the operators that the formulas use."""
+
+    def __add__(self, other: Operand, /) -> Tensor: ...
+    def __radd__(self, other: float, /) -> Tensor: ...
+    def __sub__(self, other: Operand, /) -> Tensor: ...
+    def __rsub__(self, other: float, /) -> Tensor: ...
+    def __mul__(self, other: Operand, /) -> Tensor: ...
+    def __rmul__(self, other: float, /) -> Tensor: ...
+    def __truediv__(self, other: Operand, /) -> Tensor: ...
+    def __rtruediv__(self, other: float, /) -> Tensor: ...
+    def __pow__(self, other: float, /) -> Tensor: ...
+    def __neg__(self, /) -> Tensor: ...
+    def __eq__(self, other: object, /) -> Tensor: ...  # type: ignore[override]
+    def __lt__(self, other: Operand, /) -> Tensor: ...
+    def __le__(self, other: Operand, /) -> Tensor: ...
+    def __gt__(self, other: Operand, /) -> Tensor: ...
+    def __ge__(self, other: Operand, /) -> Tensor: ...
+    def __and__(self, other: Tensor, /) -> Tensor: ...
+    def __or__(self, other: Tensor, /) -> Tensor: ...
+    def __invert__(self, /) -> Tensor: ...
+    def __getitem__(self, index: object, /) -> Tensor: ...
+    def __iter__(self, /) -> Iterator[Tensor]: ...
+
+
+Operand = Tensor | float
 
 
 class Operations:
@@ -24,64 +54,66 @@ class Operations:
     ``where maximum minimum``.
     """
 
-    exp: Any
-    log: Any
-    log1p: Any
-    expm1: Any
-    sqrt: Any
-    abs: Any
-    tanh: Any
-    floor: Any
-    erf: Any
-    erfc: Any
-    lgamma: Any
-    where: Any
-    maximum: Any
-    minimum: Any
+    exp: Callable[..., Tensor]
+    log: Callable[..., Tensor]
+    log1p: Callable[..., Tensor]
+    expm1: Callable[..., Tensor]
+    sqrt: Callable[..., Tensor]
+    abs: Callable[..., Tensor]
+    tanh: Callable[..., Tensor]
+    floor: Callable[..., Tensor]
+    erf: Callable[..., Tensor]
+    erfc: Callable[..., Tensor]
+    lgamma: Callable[..., Tensor]
+    where: Callable[..., Tensor]
+    maximum: Callable[..., Tensor]
+    minimum: Callable[..., Tensor]
 
-    def arrays(self, *values: Any) -> list[Any]:
+    def arrays(self, *values: object) -> list[Tensor]:
         """Arrays of one floating type, broadcast against each other."""
         raise NotImplementedError
 
-    def constant(self, value: Any, like: Any) -> Any:
+    def constant(self, value: ArrayLike, like: Tensor) -> Tensor:
         """A constant array of the type and place of `like`."""
         raise NotImplementedError
 
-    def exponent(self, like: Any) -> float:
+    def exponent(self, like: Tensor) -> float:
         """Exponent whose exponential and its inverse are far within the type of `like`."""
         raise NotImplementedError
 
-    def held(self, x: Any) -> Any:
+    def stop_gradient(self, x: Tensor) -> Tensor:
         """The same numbers, through which nothing is derived."""
         raise NotImplementedError
 
-    def take(self, table: Any, index: Any) -> Any:
+    def take(self, table: Tensor, index: Tensor) -> Tensor:
         """Entries of a flat array at floating whole numbers."""
         raise NotImplementedError
 
-    def total(self, x: Any) -> Any:
+    def total(self, x: Tensor) -> Tensor:
         """Sum over the last axis."""
         raise NotImplementedError
 
-    def largest(self, x: Any) -> Any:
+    def largest(self, x: Tensor) -> Tensor:
         """Maximum over the last axis."""
         raise NotImplementedError
 
-    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+    def derived(
+        self, value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]
+    ) -> Callable[[Tensor], Tensor]:
         """A function of one array whose derivative is another such function."""
         raise NotImplementedError
 
-    def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+    def along(self, function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """An element-wise function at x, and its derivative, of the same structure."""
         raise NotImplementedError
 
 
 class NumPy(Operations):
-    """By NumPy and SciPy."""
+    """Operations of NumPy and SciPy."""
 
     exp, log, log1p, expm1, sqrt = np.exp, np.log, np.log1p, np.expm1, np.sqrt
     abs, tanh, floor = np.abs, np.tanh, np.floor
-    where = staticmethod(np.where)  # the others do not bind
+    where: Any = staticmethod(np.where)  # the others do not bind
     maximum, minimum = np.maximum, np.minimum
 
     def __init__(self) -> None:
@@ -89,7 +121,7 @@ class NumPy(Operations):
 
         self.erf, self.erfc, self.lgamma = erf, erfc, gammaln
 
-    def arrays(self, *values: Any) -> list[Any]:
+    def arrays(self, *values: object) -> list[Any]:
         return list(np.broadcast_arrays(*(np.asarray(v, float) for v in values)))
 
     def constant(self, value: Any, like: Any) -> Any:
@@ -98,7 +130,7 @@ class NumPy(Operations):
     def exponent(self, like: Any) -> float:
         return math.log(np.finfo(like.dtype).max) - MARGIN
 
-    def held(self, x: Any) -> Any:
+    def stop_gradient(self, x: Tensor) -> Tensor:
         return x
 
     def take(self, table: Any, index: Any) -> Any:
@@ -165,7 +197,7 @@ class Normal:
             lambda z: 2.0 * self.s(z) * self.v(z) - self.r(z) * self.w(z),
         )
 
-    def erfcx(self, x: Any) -> Any:
+    def erfcx(self, x: Tensor) -> Tensor:
         """exp(x^2) erfc(x) for x >= 0."""
         ops = self._ops
         small, middle = ops.minimum(x, 0.46875), ops.minimum(x, 4.0)
@@ -182,14 +214,14 @@ class Normal:
         level = ops.exp(small * small) * ops.erfc(small)
         return ops.where(x < 0.46875, level, ops.where(x <= 4.0, near, beyond))
 
-    def _log_ndtr(self, z: Any) -> Any:
+    def _log_ndtr(self, z: Tensor) -> Tensor:
         ops = self._ops
         above = ops.log1p(-0.5 * ops.erfc(ops.maximum(z, 0.0) * SQRT1_2))
         negative_z = ops.minimum(z, 0.0)
         below = ops.log(0.5 * self.erfcx(-negative_z * SQRT1_2)) - 0.5 * negative_z * negative_z
         return ops.where(z > 0.0, above, below)
 
-    def _series(self, z: Any) -> tuple[Any, Any, Any, Any]:
+    def _series(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """r, s, v and w."""
         ops = self._ops
         up, down = ops.maximum(z, 0.0), ops.minimum(z, 0.0)

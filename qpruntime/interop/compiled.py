@@ -1,7 +1,7 @@
 """Functions of a likelihood compiled by numba, for loops that users compile themselves.
 
-What a likelihood declares in closed form, and compact tables, are copied into the function; all
-else runs through `qpruntime.projection.site_kernel.project_site`.
+Closed forms of a likelihood and compact tables are copied into the function; all else runs through
+`qpruntime.projection.site_kernel.project_site`.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def _looked_up(projector: Projector) -> Callable[..., Any]:
     exact = _integrated(projector) if rows > 1.0 else _jitted(lambda mu, sigma, y: math.nan)
 
     def sigma_star(mu: float, sigma: float, y: float) -> float:
+        """Return sigma* from the table's ratio, or exactly outside the table."""
         mu, sigma, y = float(mu), float(sigma), float(y)
         row, u, v = coordinates(mu, sigma, y, theta)
         if 0.0 <= row < rows:

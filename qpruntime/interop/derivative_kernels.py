@@ -50,7 +50,8 @@ __all__ = [
 
 # --- Expected log likelihood E log p(y|f) under f ~ N(mean, std^2) -------------------------------
 
-#: Of the trapezoid rule in log t: exp(-pi^2/_STEP) = 1e-17; terms below exp(-_CUT) are left out.
+#: Step of the trapezoid rule in log t, exp(-pi^2/_STEP) = 1e-17; terms below exp(-_CUT) are left
+#: out.
 _STEP, _CUT = 0.25, 40.0
 #: Sizes of (f - y)/scale whose squares need care.
 _VAST = 1e100
@@ -65,10 +66,10 @@ _MARKS = 16
 
 
 def _student_t(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
-    # With X = (f - y)/scale ~ N(d, s^2): E log(1 + X^2/nu) is the integral over log t of
-    # e^-t (1 - M(t)), M(t) = E exp(-t X^2/nu) = a^-1/2 exp(-t d^2/(nu a)), a = 1 + 2 t s^2/nu.
+    # For X = (f - y)/scale ~ N(d, s^2), E log(1 + X^2/nu) is the integral over log t of e^-t (1 -
+    # M(t)), M(t) = E exp(-t X^2/nu) = a^-1/2 exp(-t d^2/(nu a)), a = 1 + 2 t s^2/nu.
     nu, scale = theta[0], theta[1]
-    # Beyond _VAST scales only log X^2 is left, of which the unit is taken out.
+    # Beyond _VAST scales only log X^2 remains, and its unit is factored out.
     vast, size = _VAST * scale, math.hypot(mean - y, std)
     if not size < math.inf:
         return math.nan, math.nan, math.nan
@@ -260,7 +261,7 @@ def _none(f: float, y: float, theta: Array) -> tuple[float, float]:
     return math.nan, math.nan
 
 
-#: What is never called.
+#: Placeholder that is never called.
 NO_SLOPE = Pointer(_none, SPLIT)
 _SLOPES = {
     "binomial": Pointer(_binomial, SPLIT),
@@ -281,7 +282,8 @@ def slope_of(likelihood: Likelihood) -> Pointer:
 
 # --- Derivatives of log Z, the moments and sigma*, from one tilted density -----------------------
 
-#: What `derive` finds: log Z, mean, standard deviation and sigma*, each with both derivatives.
+#: Number of results of `derive`: log Z, mean, standard deviation and sigma*, each with both
+#: derivatives.
 BANDS = 12
 #: Up to this change of the variance a cavity counts as hardly moved, and slopes are averaged.
 _MOVED = 0.5
@@ -385,7 +387,7 @@ def derive(
 ) -> int:
     """Fill `out` with `BANDS` numbers of one cavity; return a status.
 
-    With L' and L'' the derivatives of log Z in mu, k3 and k4 the cumulants of the tilted density
+    Let L' and L'' be the derivatives of log Z in mu, k3 and k4 the cumulants of the tilted density
     and v its variance:
 
         d log Z/d sigma = sigma (L'' + L'^2),
@@ -393,9 +395,9 @@ def derive(
         d mean/d mu = v/sigma^2,        d mean/d sigma = k3/sigma^3 + 2 v L'/sigma,
         d v/d mu = k3/sigma^2,          d v/d sigma = (k4 + 2 v^2 + 2 k3 (mean - mu))/sigma^3.
 
-    Where the cavity hardly moves, L' = E g and L'' = cov(c, g)/sigma^2, g the slope of log p, and
-    partial integration gives k3 = sigma^2 E c^2 (g - E g), likewise k4: nothing cancels then.
-    `origin` is what observations are measured from, `mu` the mean less that.
+    If the cavity hardly moves, L' = E g and L'' = cov(c, g)/sigma^2, g being the slope of log p,
+    and partial integration gives k3 = sigma^2 E c^2 (g - E g), likewise k4, without cancellation.
+    Observations are measured from `origin`, and `mu` is the mean minus `origin`.
     """
     status, anchor, log_mass, nodes, _ = quantile_nodes(raised, mu, sigma, marks, 4.0, _DEGREE)
     if status != OK:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,27 +43,30 @@ from qpruntime.projection.table import Table
 
 __all__ = ["Derivatives", "LikelihoodFunctions", "Moments", "functions"]
 
+#: Values of one array library.
+T = TypeVar("T")
+
 #: Derivatives come from moments where these parts of what is subtracted are left: moments are good
 #: to 1e-12, and the mean is rounded.
 _KEPT, _KEPT_MEAN = 2e-2, 1e-6
 
 
-class Moments(NamedTuple):
+class Moments(NamedTuple, Generic[T]):
     """Mean and standard deviation of a tilted density, of the broadcast shape."""
 
-    mean: Array
-    std: Array
+    mean: T
+    std: T
 
 
-class Derivatives(NamedTuple):
+class Derivatives(NamedTuple, Generic[T]):
     """Values of a function, and its derivatives, which look alike.
 
     `d_mu` is that by the mean of the normal, `d_sigma` that by its standard deviation.
     """
 
-    value: Any
-    d_mu: Any
-    d_sigma: Any
+    value: T
+    d_mu: T
+    d_sigma: T
 
 
 class LikelihoodFunctions:
@@ -74,8 +77,8 @@ class LikelihoodFunctions:
     deviation. An observation of several numbers, as the binomial's, has a last axis of its own.
     The tilted density is p(y|f)^power N(f | mu, sigma^2) over Z, power > 0.
 
-    With ``derivatives=True`` a method returns `Derivatives`: what it returns without, then its
-    derivatives by mu and by sigma.
+    If ``derivatives=True``, a method returns `Derivatives`: its usual result, then the derivatives
+    by mu and by sigma.
 
     Attributes
     ----------
@@ -243,7 +246,7 @@ class LikelihoodFunctions:
     ) -> Any:
         """``power`` times E log p(y|f) for f ~ N(mu, sigma^2), the term of a variational bound.
 
-        Where p(y|f) is 0 for some f, or the expectation is beyond -1.8e308, it is -inf, and its
+        If p(y|f) is 0 for some f, or the expectation is below -1.8e308, it is -inf and its
         derivatives are NaN.
 
         Returns

@@ -92,6 +92,6 @@ class QuantileLikelihood(_Matched, of_gpy.Likelihood):
     method : {"qp", "ep"}
     """
 
-    def __init__(self, likelihood: Any, method: str = "qp") -> None:
+    def __init__(self, likelihood: object, method: str = "qp") -> None:
         super().__init__(of_gpy.link_functions.Identity(), "quantile_likelihood")
         self._prepare(likelihood, method)

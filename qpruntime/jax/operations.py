@@ -16,7 +16,7 @@ __all__ = ["JAX"]
 
 
 class JAX(Operations):
-    """By `jax.numpy`; what has a derivative of its own is a `jax.custom_jvp`."""
+    """Operations of `jax.numpy`; functions with explicit derivatives are `jax.custom_jvp`."""
 
     exp = staticmethod(jnp.exp)
     log = staticmethod(jnp.log)
@@ -32,7 +32,7 @@ class JAX(Operations):
     erf = staticmethod(erf)
     erfc = staticmethod(erfc)
     lgamma = staticmethod(gammaln)
-    held = staticmethod(jax.lax.stop_gradient)
+    stop_gradient = staticmethod(jax.lax.stop_gradient)
 
     def arrays(self, *values: Any) -> list[Any]:
         tensors = [jnp.asarray(v) for v in values]

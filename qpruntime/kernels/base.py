@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
@@ -161,7 +161,9 @@ class Factor:
 
     @property
     def kind(self) -> int:
-        """What kernels are told, but for the number of a general one."""
+        """Number by which compiled kernels know the factor; general factors are numbered
+        separately.
+        """
         return self.states.kind + self.harmonic
 
     @property
@@ -229,7 +231,7 @@ class Term:
         return replace(self, factors=factors, slopes=slopes)
 
 
-def one_length(kernel: Any) -> float:
+def one_length(kernel: Kernel) -> float:
     """Length-scale of a kernel of time, or raise `NotMarkov`."""
     length = np.asarray(kernel.length_scale, dtype=float)
     if length.size != 1:
@@ -247,7 +249,7 @@ def one_length(kernel: Any) -> float:
 class KernelParts:
     """Facts about a class of kernels; everything may be left out.
 
-    With r the distance of two points in length-scales, a radial kernel is k = f(r), f(0) = 1.
+    A radial kernel is k = f(r), f(0) = 1, where r is the distance of two points in length-scales.
     Functions take a kernel of the class first.
 
     Attributes
@@ -289,15 +291,15 @@ class KernelParts:
         If of `radial` and `slope` only one is given.
     """
 
-    radial: Callable[[Any, Array], Array] | None = None
-    slope: Callable[[Any, Array], Array] | None = None
-    slopes: Mapping[str, Callable[[Any, Array], Array]] = field(default_factory=dict)
-    state_space: Callable[[Any], Factor | Sequence[Term]] | None = None
-    approximate: Callable[[Any, float], Sequence[Term]] | None = None
-    frequencies: Callable[[Any, int, np.random.Generator], Array] | None = None
+    radial: Callable[[Kernel, Array], Array] | None = None
+    slope: Callable[[Kernel, Array], Array] | None = None
+    slopes: Mapping[str, Callable[[Kernel, Array], Array]] = field(default_factory=dict)
+    state_space: Callable[[Kernel], Factor | Sequence[Term]] | None = None
+    approximate: Callable[[Kernel, float], Sequence[Term]] | None = None
+    frequencies: Callable[[Kernel, int, np.random.Generator], Array] | None = None
     scaled: bool = True
-    shape: Callable[[Any, Array, bool], tuple[Array, Array]] | None = None
-    bends: Callable[[Any, Array], tuple[Array, Array, Array, Array]] | None = None
+    shape: Callable[[Kernel, Array, bool], tuple[Array, Array]] | None = None
+    bends: Callable[[Kernel, Array], tuple[Array, Array, Array, Array]] | None = None
     compiled: int = -1
     constant: str = ""
     noise: str = ""
@@ -318,7 +320,7 @@ class KernelParts:
             names |= {*self.slopes} | ({"length_scale"} if self.scaled else set())
         object.__setattr__(self, "parameters", tuple(sorted(names)))
 
-    def _shape(self, kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+    def _shape(self, kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
         assert self.radial is not None
         assert self.slope is not None
         distance = np.sqrt(squares, out=squares)
@@ -329,5 +331,5 @@ class KernelParts:
             return f, np.where(distance > 0.0, self.slope(kernel, distance), 0.0)
 
 
-#: Of a class that nobody knows.
+#: Parts of a kernel class that is not registered.
 FOREIGN = KernelParts()

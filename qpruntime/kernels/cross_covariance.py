@@ -6,7 +6,7 @@ white noise, sums and products are contracted here, block by block of rows, and 
 stay where they are (`moves_inputs`). White noise is on the diagonal of rows alone: neither in
 k(X, Z) nor in k(Z, Z).
 
-With r the distance in length-scales and k = f(r), let W = H * g, g = -f'(r)/r. Then
+Let r be the distance in length-scales, k = f(r) and W = H * g with g = -f'(r)/r. Then
 
     dk/dlog l_d:  [x_d^2 (W1) - 2 x_d (WZ)_d + z_d^2 (W^T 1)]/l_d^2, summed;
     dk/dz_m:      [(W^T X)_m - z_m (W^T 1)_m]/l^2.
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
@@ -42,11 +43,11 @@ _STEP = 1e-4
 
 
 def cross_covariance(
-    kernel: Any, X: Array, Z: Array, dtype: DTypeLike = np.float64, out: Any = None
+    kernel: Kernel, X: Array, Z: Array, dtype: DTypeLike = np.float64, out: Any = None
 ) -> Any:
     """Return k(X, Z) (n, M) for points X (n, d), Z (M, d), without white noise; in `out` if given.
 
-    In float32 distances are still taken in float64, so that it is right to that format's rounding.
+    Distances are computed in float64 even for float32 results, which are then right to rounding.
     """
     out = np.empty((len(X), len(Z)), dtype) if out is None else out
     node = read(kernel)
@@ -55,17 +56,17 @@ def cross_covariance(
     return out
 
 
-def diagonal(kernel: Any, X: Array, noise: bool = True) -> Array:
+def diagonal(kernel: Kernel, X: Array, noise: bool = True) -> Array:
     """Return k(x_n, x_n) (n,), white noise among it unless that is left out."""
     return np.asarray(kernel.diag(X), dtype=float) if noise else _without_noise(read(kernel), X)
 
 
-def moves_inputs(kernel: Any) -> bool:
+def moves_inputs(kernel: Kernel) -> bool:
     """Decide whether slopes in Z are known, for every part of the kernel."""
     return _moves(read(kernel))
 
 
-def contract(kernel: Any, X: Array, Z: Array, H: Array, rho: Array) -> tuple[Array, Array]:
+def contract(kernel: Kernel, X: Array, Z: Array, H: Array, rho: Array) -> tuple[Array, Array]:
     """Contract the slopes of k(X, Z) with H and those of the variances of rows with rho.
 
     Parameters
@@ -93,7 +94,7 @@ def contract(kernel: Any, X: Array, Z: Array, H: Array, rho: Array) -> tuple[Arr
     return dtheta, dZ if _moves(node) else np.zeros(Z.shape)
 
 
-def contract_square(kernel: Any, Z: Array, S: Array) -> tuple[Array, Array]:
+def contract_square(kernel: Kernel, Z: Array, S: Array) -> tuple[Array, Array]:
     """Contract the slopes of k(Z, Z), without white noise, with a symmetric S (M, M).
 
     Returns
@@ -107,7 +108,7 @@ def contract_square(kernel: Any, Z: Array, S: Array) -> tuple[Array, Array]:
     return dtheta, 2.0 * dZ
 
 
-def contract_diagonal(kernel: Any, X: Array, rho: Array) -> Array:
+def contract_diagonal(kernel: Kernel, X: Array, rho: Array) -> Array:
     """Return sum_n rho_n dk(x_n, x_n)/dtheta (p,)."""
     return np.array(_diagonal_slopes(read(kernel), X, rho), dtype=float)
 
@@ -146,7 +147,7 @@ def _without_noise(node: Node, X: Array) -> Array:
     return np.asarray(node.kernel.diag(X), dtype=float)
 
 
-def _values(node: Node, X: Array, Z: Array, dtype: Any) -> Any:
+def _values(node: Node, X: Array, Z: Array, dtype: DTypeLike) -> Any:
     """k(X, Z), or a number where it is constant."""
     if isinstance(node, Added):
         return _values(node.one, X, Z, dtype) + _values(node.two, X, Z, dtype)
@@ -174,7 +175,7 @@ def _scaled(leaf: Leaf, X: Array, Z: Array) -> tuple[Array, Array, Any]:
     return (X - centre) / length, (Z - centre) / length, length
 
 
-def _squares(x: Array, z: Array, dtype: Any) -> Array:
+def _squares(x: Array, z: Array, dtype: DTypeLike) -> Array:
     """Squared distances: exact in float64; a product, for speed, where float32 is enough."""
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == np.float64:
@@ -254,7 +255,7 @@ def _radial(leaf: Leaf, X: Array, Z: Array, H: Array) -> _Part:
     by_row = (W @ np.column_stack([z, np.ones(len(z), H.dtype)])).astype(float)
     by_input = (W.T @ np.column_stack([x, np.ones(len(x), H.dtype)])).astype(float)
     dz = (by_input[:, :-1] - z * by_input[:, -1:]) / length
-    theta: list[Any] = []
+    theta: list[float | Array] = []
     for name in leaf.free:
         if name in parts.slopes:
             theta.append(float(np.vdot(H, parts.slopes[name](kernel, distance))))
@@ -265,15 +266,15 @@ def _radial(leaf: Leaf, X: Array, Z: Array, H: Array) -> _Part:
     return _Part(value, np.array(theta, dtype=float), dz)
 
 
-def _by_differences(kernel: Any, X: Array, Z: Array, H: Array) -> _Part:
-    def value(k: Any) -> float:
+def _by_differences(kernel: Kernel, X: Array, Z: Array, H: Array) -> _Part:
+    def value(k: Kernel) -> float:
         return float(np.vdot(H, k(X, Z)))
 
     theta = np.array(kernel.theta, dtype=float)
     return _Part(value(kernel), _differences(kernel, theta, value), 0.0)
 
 
-def _differences(kernel: Any, theta: Array, value: Any) -> Array:
+def _differences(kernel: Kernel, theta: Array, value: Any) -> Array:
     steps = _STEP * np.eye(theta.size)
     pairs = [[value(kernel.clone_with_theta(theta + s)) for s in (h, -h)] for h in steps]
     return np.array([(up - down) / (2.0 * _STEP) for up, down in pairs])

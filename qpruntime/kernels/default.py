@@ -1,7 +1,7 @@
 """The kernel that is learnt where none is given: a variance times a shape, on a constant or none.
 
-Where it begins, how far it may go and what is believed of it are arguments: features in units of
-their spread, and variables in a box, are not alike.
+Its start, bounds and prior are arguments, because features in units of their spread and variables
+in a box need different ones.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def table_kernel(
 ) -> tuple[Kernel, LogNormal]:
     """Return offset + variance * similarity of levels * shape of numbers, and its prior.
 
-    Without columns of numbers there is no shape. All levels share a dissimilarity.
+    A table without columns of numbers has no shape. All levels share a dissimilarity.
     """
     beliefs = [offset, variance, dissimilarity]
     shape: Kernel = Categories(list(levels), dissimilarity.start, dissimilarity[1:3])

@@ -1,6 +1,6 @@
 """Covariances of a function and its slopes, and their own slopes contracted.
 
-With r the distance in length-scales, D_d = (x_d - z_d)/l_d^2, and f, g, h, q of
+Let r be the distance in length-scales, D_d = (x_d - z_d)/l_d^2, and f, g, h, q those of
 `KernelParts.bends`:
 
     Cov(F(x), F(z)) = f,                   Cov(F(x), dF/dz_e) = g D_e,
@@ -11,11 +11,12 @@ by log l_k, w_k = (x_k - z_k)^2/l_k^2, the derivatives of f, g and h are g w_k, 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import shown
@@ -50,27 +51,27 @@ class DerivativeRows(NamedTuple):
         return cls(np.vstack([points, where]), np.concatenate([none, feature]))
 
 
-def require_slopes(kernel: Any) -> None:
+def require_slopes(kernel: Kernel) -> None:
     """Raise `InputError` for a kernel whose functions have no slopes that are known here."""
     _check(read(kernel), kernel)
 
 
-def covariance(kernel: Any, one: DerivativeRows, other: DerivativeRows | None = None) -> Array:
+def covariance(kernel: Kernel, one: DerivativeRows, other: DerivativeRows | None = None) -> Array:
     """Covariances of what is asked for, shape (N, M); white noise is on values of one set alone."""
     return _values(read(kernel), one, other)
 
 
-def diagonal(kernel: Any, asked: DerivativeRows) -> Array:
+def diagonal(kernel: Kernel, asked: DerivativeRows) -> Array:
     """Prior variances of slopes, shape (N,)."""
     return _variances(read(kernel), asked)
 
 
-def contract(kernel: Any, asked: DerivativeRows, M: Array) -> Array:
+def contract(kernel: Kernel, asked: DerivativeRows, M: Array) -> Array:
     """Return sum_ij M_ij dK_ij/dtheta (p,) for a symmetric M, of log parameters theta."""
     return np.array(_contracted(read(kernel), asked, M), dtype=float)
 
 
-def _check(node: Node, kernel: Any) -> None:
+def _check(node: Node, kernel: Kernel) -> None:
     if isinstance(node, Added):
         _check(node.one, kernel)
         _check(node.two, kernel)
@@ -179,7 +180,7 @@ class _Pairs:
         rows, columns = self._valued
         same_column = np.outer(rows, columns)
         product = self._by_row * self._by_column
-        # What multiplies w_k.
+        # The factor of w_k.
         moved = self._alike * self.h - product * np.where(product == 0.0, 0.0, self.q)
         moved += self.h * (rows[:, None] * self._by_column - columns * self._by_row)
         moved += np.where(same_column, self.g, 0.0)

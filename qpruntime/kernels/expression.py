@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sklearn.gaussian_process.kernels import Exponentiation, Product, Sum
+from sklearn.gaussian_process.kernels import Exponentiation, Kernel, Product, Sum
 
 from qpruntime._typing import Array
 from qpruntime.kernels.base import FOREIGN, KernelParts
@@ -33,7 +33,7 @@ __all__ = [
 class Leaf:
     """A kernel that is made of no others, or of others in a way that is not read."""
 
-    kernel: Any
+    kernel: Kernel
     parts: KernelParts
 
     @cached_property
@@ -77,7 +77,7 @@ class Seen(Leaf):
 class Added:
     """A sum of two; its parameters are those of the first, then those of the second."""
 
-    kernel: Any
+    kernel: Kernel
     one: Node
     two: Node
 
@@ -91,7 +91,7 @@ class Added:
 class Multiplied:
     """A product of two."""
 
-    kernel: Any
+    kernel: Kernel
     one: Node
     two: Node
 
@@ -111,7 +111,7 @@ class PowerNode(NamedTuple):
     exponent: float
 
 
-def read(kernel: Any) -> Node:
+def read(kernel: Kernel) -> Node:
     """Return the tree of a scikit-learn kernel."""
     kind = type(kernel)
     if kind is Sum:

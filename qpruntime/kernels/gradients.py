@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.base import clone
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.kernels.base import RBF
@@ -44,7 +45,7 @@ class Covariance:
 
     arrays = 1
 
-    def __init__(self, kernel: Any, X: Array) -> None:
+    def __init__(self, kernel: Kernel, X: Array) -> None:
         self._kernel, self._X = clone(kernel), X
         self._node = read(self._kernel)  # whose leaves change with theta
         self._K: Array | None = None
@@ -68,7 +69,7 @@ class Isotropic(Covariance):
 
     arrays = 2
 
-    def __init__(self, kernel: Any, X: Array) -> None:
+    def __init__(self, kernel: Kernel, X: Array) -> None:
         _, level, shape = _split(read(kernel))
         self._squares = cdist(X, X, "sqeuclidean")
         self._free = np.array([level is not None and level.is_free, shape.is_free])
@@ -77,6 +78,7 @@ class Isotropic(Covariance):
         self._logs = np.log([1.0 if level is None else level.value, length])
 
     def at(self, theta: Array) -> Array:
+        """Return the covariance matrix for these hyper-parameters."""
         self._logs[self._free] = theta
         level, length = np.exp(self._logs)
         self._rate = 0.5 / length / length
@@ -101,7 +103,7 @@ class Radial(Covariance):
 
     arrays = 3
 
-    def __init__(self, kernel: Any, X: Array) -> None:
+    def __init__(self, kernel: Kernel, X: Array) -> None:
         offset, level, shape = _split(read(kernel))
         self._X, self._kind = X, shape.parts.compiled
         lengths = np.atleast_1d(np.asarray(shape.kernel.length_scale, dtype=float))
@@ -158,12 +160,12 @@ class RadialByFeature(Radial):
         return 2.0 * by_feature(self._scaled, W, W.sum(axis=1))
 
 
-def covariance_function(kernel: Any, X: Array) -> Covariance:
+def covariance_function(kernel: Kernel, X: Array) -> Covariance:
     """Return the covariance of points X (N, d), by the quickest way to it."""
     return quickest(kernel, len(X))(kernel, X)
 
 
-def quickest(kernel: Any, n: int) -> type[Covariance]:
+def quickest(kernel: Kernel, n: int) -> type[Covariance]:
     """Return the class for n points that is quickest."""
     offset, _, shape = _split(read(kernel))
     if not isinstance(shape, Leaf) or shape.parts.compiled < 0:
@@ -205,7 +207,7 @@ def evaluate(node: Node, X: Array) -> Array:
     return K
 
 
-def contract_gradient(kernel: Any, X: Array, M: Array, K: Array | None = None) -> Array:
+def contract_gradient(kernel: Kernel, X: Array, M: Array, K: Array | None = None) -> Array:
     """Return sum_ij M_ij dK_ij/dtheta for every free parameter theta of `kernel`, shape (p,).
 
     Parameters

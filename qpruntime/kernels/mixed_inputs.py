@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
@@ -68,7 +69,7 @@ class On(Kernel):
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
-        """Those of the kernel."""
+        """Hyper-parameters of the kernel."""
         return [
             Hyperparameter(
                 _OWN + parameter.name, parameter.value_type, parameter.bounds, parameter.n_elements
@@ -95,7 +96,7 @@ class On(Kernel):
             return False
         return bool(self.kernel == other.kernel) and list(self.columns) == list(other.columns)
 
-    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+    def __call__(self, X: Any, Y: object = None, eval_gradient: bool = False) -> Any:
         return self.kernel(self.of(X), None if Y is None else self.of(Y), eval_gradient)
 
     def diag(self, X: Any) -> Array:
@@ -169,9 +170,9 @@ class Same(Kernel):
 class Categories(Kernel):
     """The covariance of levels: two that differ are alike by exp(-dissimilarity).
 
-    k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns, whose numbers are names of levels: how
-    far they are apart means nothing. A level that no row of the fit has is like none of the
-    others, by the same similarity. For one column this is compound symmetry.
+    k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns. Their numbers are names of levels, so
+    distances between them have no meaning. A level that no row of the fit has differs from all
+    others by the same similarity. For one column this is compound symmetry.
 
     Parameters
     ----------
@@ -208,8 +209,8 @@ class Categories(Kernel):
     def __init__(
         self,
         columns: Sequence[int | str],
-        dissimilarity: Any = 1.0,
-        dissimilarity_bounds: Any = (1e-6, 1e2),
+        dissimilarity: ArrayLike = 1.0,
+        dissimilarity_bounds: ArrayLike = (1e-6, 1e2),
     ) -> None:
         self.columns = columns
         self.dissimilarity = dissimilarity
@@ -217,7 +218,7 @@ class Categories(Kernel):
 
     @property
     def hyperparameter_dissimilarity(self) -> Hyperparameter:
-        """What scikit-learn asks for."""
+        """Hyper-parameter in the form of scikit-learn."""
         count = np.size(self.dissimilarity)
         shape = () if np.ndim(self.dissimilarity) == 0 else (count,)
         return Hyperparameter("dissimilarity", "numeric", self.dissimilarity_bounds, *shape)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.gaussian_process.kernels import DotProduct
+from sklearn.gaussian_process.kernels import DotProduct, Kernel
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
@@ -55,7 +55,7 @@ class PriorDraws:
     """
 
     def __init__(
-        self, kernel: Any, d: int, M: int, rng: np.random.Generator, features: int
+        self, kernel: Kernel, d: int, M: int, rng: np.random.Generator, features: int
     ) -> None:
         terms = _terms(read(kernel), np.arange(d))
         self.waves = [term for term in terms if term.factors]
@@ -232,7 +232,7 @@ class Stationary(NamedTuple):
         return np.atleast_1d(self.kernel.length_scale)
 
     @property
-    def kernel(self) -> Any:
+    def kernel(self) -> Kernel:
         """The radial kernel."""
         assert self.leaf is not None
         return self.leaf.kernel
@@ -255,7 +255,7 @@ class Stationary(NamedTuple):
         return self.variance * value, -self.variance * g[:, None] * u / self.length
 
 
-def stationary_terms(kernel: Any) -> list[Stationary]:
+def stationary_terms(kernel: Kernel) -> list[Stationary]:
     """Return the terms of a kernel; white noise is none.
 
     Raises

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -26,7 +25,7 @@ from qpruntime.kernels.stationary import matern
 
 __all__ = ["parts_of", "register"]
 
-_KNOWN: dict[type, KernelParts | Callable[[Any], KernelParts]] = {
+_KNOWN: dict[type, KernelParts | Callable[[Kernel], KernelParts]] = {
     ConstantKernel: simple.CONSTANT_PARTS,
     WhiteKernel: simple.WHITE_PARTS,
     RBF: stationary.RBF_PARTS,
@@ -41,7 +40,7 @@ _ATTRIBUTE = "_qpruntime_parts"
 _PARAMETER = "hyperparameter_"
 
 
-def parts_of(kernel: Any) -> KernelParts:
+def parts_of(kernel: Kernel) -> KernelParts:
     """Return what is known of a kernel by its class, which a subclass does not inherit."""
     parts = _KNOWN.get(type(kernel))
     if parts is None:

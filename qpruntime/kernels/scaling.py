@@ -1,7 +1,7 @@
 """Units of features: where each is and how far it spreads; one that is constant is ignored.
 
-Everybody who learns from features, kernels and deep models, has them in these units. How far a
-feature spreads is measured by whoever makes them: `spreads` is robust.
+Kernels and deep models learn from features in these units. The caller measures the spread of a
+feature; `spreads` does so robustly.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from qpruntime.kernels.mixed_inputs import Categories, On
 
 __all__ = ["Units", "spreads"]
 
-# Of the rows this share on either side is left out, and one row at least: an outlier does not set
-# the unit. A column that is constant between, sparse ones are, is measured with less of it, or
-# with all.
+# This share of the rows is left out on either side, at least one row, so that an outlier does not
+# set the unit. A column that is constant in between, as sparse ones are, is measured with a smaller
+# share left out, or with all rows.
 _TAILS = 0.01
 # The range of a uniform variable is so many standard deviations.
 _UNIFORM = math.sqrt(12.0)
-# Of few rows, one is not more than this share.
+# One row is left out only if it is at most this share of the rows.
 _MOST = 0.125
 # Numbers that differ by less than this share of themselves are constant but for rounding.
 _ROUNDING = 16.0 * np.finfo(float).eps

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import ive
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import shown
@@ -34,7 +34,7 @@ __all__ = [
 
 # --- Periodic: exp(-2 sin^2(pi r/T)/l^2)
 #
-# In time it is a constant and harmonics, whose variances are Bessel functions.
+# As a function of time it is a constant and harmonics, whose variances are Bessel functions.
 
 #: The series is cut where what is left out is below this share of the variance.
 LEFT_OUT = 1e-10
@@ -42,7 +42,7 @@ MOST_HARMONICS = 64
 PERIODIC_STATES = States([[0.0, -1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], TURN)
 
 
-def periodic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def periodic_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
     """Value, and -f'(r)/r = 2 pi/(T l^2) sin(2 pi r/T)/r f, as finite as the first at 0."""
     turn = math.pi / float(kernel.periodicity)
     rate = 2.0 / float(kernel.length_scale) ** 2
@@ -52,7 +52,7 @@ def periodic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Arr
     return f, 2.0 * rate * turn**2 * np.sinc(2.0 * turn / math.pi * r) * f if slope else f
 
 
-def by_length(kernel: Any, r: Array) -> Array:
+def by_length(kernel: Kernel, r: Array) -> Array:
     """Derivative by the log length-scale, which is one of the sine."""
     turn = math.pi / float(kernel.periodicity)
     rate = 2.0 / float(kernel.length_scale) ** 2
@@ -60,12 +60,12 @@ def by_length(kernel: Any, r: Array) -> Array:
     return 2.0 * rate * square * np.exp(-rate * square)
 
 
-def by_period(kernel: Any, r: Array) -> Array:
+def by_period(kernel: Kernel, r: Array) -> Array:
     """Derivative by the log period: that by r, with its sign changed, times r."""
     return periodic_shape(kernel, r * r, True)[1] * r * r
 
 
-def periodic_state_space(kernel: Any) -> tuple[Term, ...]:
+def periodic_state_space(kernel: Kernel) -> tuple[Term, ...]:
     """A constant and harmonics.
 
     Raises
@@ -107,7 +107,7 @@ PERIODIC_PARTS = KernelParts(
 # --- White noise
 
 
-def white_state_space(kernel: Any) -> tuple[Term, ...]:
+def white_state_space(kernel: Kernel) -> tuple[Term, ...]:
     """Noise of what is observed."""
     return (Term(float(kernel.noise_level), by=(("noise_level", 1.0),), white=True),)
 
@@ -121,7 +121,7 @@ WHITE_PARTS = KernelParts(noise="noise_level", state_space=white_state_space)
 LINE_STATES = States([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], LINE)
 
 
-def linear_state_space(kernel: Any) -> Factor:
+def linear_state_space(kernel: Kernel) -> Factor:
     """State of a line, whose rate is sigma_0."""
     return Factor(LINE_STATES, float(kernel.sigma_0), "sigma_0")
 
@@ -134,7 +134,7 @@ LINE_PARTS = KernelParts(state_space=linear_state_space)
 CONSTANT_STATES = States([[0.0]], [[1.0]], CONSTANT)
 
 
-def constant_state_space(kernel: Any) -> tuple[Term, ...]:
+def constant_state_space(kernel: Kernel) -> tuple[Term, ...]:
     """State of a constant: a variance without factors."""
     return (Term(float(kernel.constant_value), by=(("constant_value", 1.0),)),)
 

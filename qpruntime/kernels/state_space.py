@@ -99,7 +99,7 @@ class _Reading:
     error: float = 0.0
     untold: str = ""
 
-    def places(self, kernel: Any) -> dict[str, int]:
+    def places(self, kernel: Kernel) -> dict[str, int]:
         """Return the places of the free parameters of a leaf in theta, which are counted."""
         indices = {}
         for parameter in kernel.hyperparameters:
@@ -258,7 +258,8 @@ class StateSpace:
         return (
             first.astype(np.int64),
             kinds,
-            # What general factors need follows the rates: an array more costs time at every row.
+            # The data of general factors follow the rates, because another array would cost time at
+            # every row.
             np.concatenate([[f.rate for f in factors], laws(general, len(factors))]),
             np.array([t.variance for t in self.terms]),
             offset.astype(np.int64),

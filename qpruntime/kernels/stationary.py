@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 from scipy.special import kv
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._numba import contracted, kernel
 from qpruntime._typing import Array, Floats
@@ -71,7 +72,7 @@ def gamma_share(k: int, y: float, e: float) -> float:
 # --- Rational quadratic: (1 + r^2/(2 alpha))^-alpha
 
 
-def rational_quadratic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def rational_quadratic_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
     """The slope is the power above."""
     alpha = float(kernel.alpha)
     base = 1.0 + squares / (2.0 * alpha)
@@ -79,7 +80,7 @@ def rational_quadratic_shape(kernel: Any, squares: Array, slope: bool) -> tuple[
     return f, f / base if slope else f
 
 
-def by_alpha(kernel: Any, r: Array) -> Array:
+def by_alpha(kernel: Kernel, r: Array) -> Array:
     """Derivative by log alpha."""
     alpha = float(kernel.alpha)
     share = r * r / (2.0 * alpha)
@@ -87,7 +88,7 @@ def by_alpha(kernel: Any, r: Array) -> Array:
     return alpha * base**-alpha * (share / base - np.log1p(share))
 
 
-def rational_quadratic_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+def rational_quadratic_frequencies(kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
     """Precisions of the squared exponentials have a gamma distribution of mean 1."""
     alpha = float(kernel.alpha)
     return np.sqrt(rng.gamma(alpha, 1.0 / alpha, count))
@@ -104,7 +105,7 @@ RATIONAL_QUADRATIC_PARTS = KernelParts(
 #
 # Their files say the polynomials once, `profile`, for arrays and compiled loops alike.
 
-# Beyond, the exponential is 0 and the distance may be infinite.
+# Distances beyond this may be infinite, and the exponential is 0.
 _FAR = 1e4
 
 
@@ -114,17 +115,17 @@ def half_integer(
     """Return the parts of a Matérn kernel; `profile` takes u = sqrt(2 nu) r and exp(-u)."""
     rate = math.sqrt(float(twice_nu))
 
-    def shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+    def shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
         u = np.sqrt(squares, out=squares)
         u *= rate
         e = np.exp(-u)
         np.minimum(u, _FAR, out=u)
         return profile(u, e)
 
-    def state_space(kernel: Any) -> Factor:
+    def state_space(kernel: Kernel) -> Factor:
         return Factor(states, rate / one_length(kernel), "length_scale")
 
-    def frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+    def frequencies(kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
         return student(float(twice_nu), count, rng)
 
     return KernelParts(
@@ -153,7 +154,7 @@ def matern_5_profile(u: Any, e: Any) -> tuple[Any, Any]:
     return (1.0 + u + u * u / 3.0) * e, (5.0 / 3.0) * (1.0 + u) * e
 
 
-def matern_5_bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
+def matern_5_bends(kernel: Kernel, r: Array) -> tuple[Array, Array, Array, Array]:
     """f, g = 5/3 (1 + u) e, h = 25/3 e and q = 125/3 e/u, with e = exp(-u)."""
     u = _ROOT_5 * r
     e = np.exp(-u)
@@ -235,7 +236,7 @@ def matern_3_step(x: float) -> Floats:
 MATERN_1_STATES = States([[-1.0]], [[1.0]], MATERN_1, forgets=1.0)
 
 
-def matern_1_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def matern_1_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
     """Return exp(-r) and exp(-r)/r, the second 0 at r = 0."""
     r = np.sqrt(squares, out=squares)
     e = np.exp(-r)
@@ -243,13 +244,13 @@ def matern_1_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Arr
     return e, g
 
 
-def matern_1_state_space(kernel: Any) -> Factor:
+def matern_1_state_space(kernel: Kernel) -> Factor:
     """The Ornstein-Uhlenbeck process."""
     return Factor(MATERN_1_STATES, 1.0 / one_length(kernel), "length_scale")
 
 
-def matern_1_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-    """Those of a Cauchy distribution."""
+def matern_1_frequencies(kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
+    """They have a Cauchy distribution."""
     return student(1.0, count, rng)
 
 
@@ -283,25 +284,25 @@ _SLOWEST = 1.16
 _SHORT = 0.01
 
 
-def rbf_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def rbf_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
     """Value and slope are the same, and one array."""
     squares *= -0.5
     f = np.exp(squares, out=squares)
     return f, f
 
 
-def rbf_bends(kernel: Any, r: Array) -> tuple[Array, Array, Array, Array]:
+def rbf_bends(kernel: Kernel, r: Array) -> tuple[Array, Array, Array, Array]:
     """All derivatives are the value."""
     f = np.exp(-0.5 * r * r)
     return f, f, f, f
 
 
-def rbf_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
+def rbf_frequencies(kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
     """Scales of normal frequencies: all are 1."""
     return np.ones(count)
 
 
-def approximate(kernel: Any, error: float) -> tuple[Term, ...]:
+def approximate(kernel: Kernel, error: float) -> tuple[Term, ...]:
     """Return the fewest states whose covariance is off by this at most.
 
     Raises
@@ -359,12 +360,12 @@ RBF_PARTS = KernelParts(
 _NEAR, _MATERN_FAR = 1e-10, 1e4
 
 
-def matern(kernel: Any) -> KernelParts:
+def matern(kernel: Kernel) -> KernelParts:
     """Return what is known of this Matérn kernel."""
     return _FILES.get(float(kernel.nu), _OTHERS)
 
 
-def matern_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array]:
+def matern_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
     """u^nu K_nu(u), scaled to 1 at 0; its derivative is -u^nu K_(nu - 1)(u), u = sqrt(2 nu) r."""
     nu = float(kernel.nu)
     u = np.clip(math.sqrt(2.0 * nu) * np.sqrt(squares), _NEAR, _MATERN_FAR)
@@ -373,12 +374,12 @@ def matern_shape(kernel: Any, squares: Array, slope: bool) -> tuple[Array, Array
     return f, 2.0 * nu * front * u ** (nu - 1.0) * kv(nu - 1.0, u) if slope else f
 
 
-def matern_frequencies(kernel: Any, count: int, rng: np.random.Generator) -> Array:
-    """Those of Student's t of 2 nu degrees of freedom."""
+def matern_frequencies(kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
+    """They have Student's t distribution of 2 nu degrees of freedom."""
     return student(2.0 * float(kernel.nu), count, rng)
 
 
-def matern_state_space(kernel: Any) -> Factor:
+def matern_state_space(kernel: Kernel) -> Factor:
     """Refuse: the state of other smoothnesses is not finite."""
     raise NotMarkov(
         f"{shown(kernel)}: of Matern kernels those of nu = 0.5, 1.5 and 2.5 are Markov here; "

@@ -172,7 +172,7 @@ def factor(kinds: IntArray, rates: Array, f: int, dt: float, A: Array, Q: Array,
     if kind == LINE:
         A[0, 1], A[1, 0] = dt, 0.0
         return 2
-    # For a turn the rate is the period: whole periods are left out exactly.
+    # The rate of a turn is its period, and whole periods are removed exactly.
     angle = 2.0 * math.pi * ((kind - TURN) * (dt % rate / rate) % 1.0)
     A[0, 0] = A[1, 1] = math.cos(angle)
     A[0, 1] = -math.sin(angle)

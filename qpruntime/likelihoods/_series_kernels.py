@@ -72,15 +72,15 @@ def log_peak(x: float) -> float:
 
 # --- Log densities a h - n log(1 + e^h/n)
 #
-# With u = f or -f and h = u + offset, a in [0, n/2]. Left of h = 0 the log density is a line of
+# Let u = f or -f and h = u + offset, a in [0, n/2]. Left of h = 0 the log density is a line of
 # slope a, right of it, up to h = 2 log n, a double exponential, and then a line of slope a - n: one
-# peak, one bend of width one, and a second bend far out that nothing reaches. 1/n = 0 is the
-# Poisson limit, with e^h for the logarithm. Kernels only; likelihoods say what a, n and offset are.
-# How it is integrated against a cavity is in `qpruntime.likelihoods._series_kernels`.
+# peak, one bend of width one, and a second bend too far out to matter. 1/n = 0 is the Poisson
+# limit, with e^h for the logarithm. This file has kernels only; likelihoods define a, n and offset.
 
-#: Of the trapezoid rule for expectations: exp(-_REACH^2/2) = 4e-17; steps in standard deviations,
-#: singular at pi i, so that a step times std is what counts; where the normal is wide in u,
-#: f = sinh u, and there in standard deviations at the mean. Beyond _LARGEST sinh overflows.
+#: Settings of the trapezoid rule for expectations: exp(-_REACH^2/2) = 4e-17. Steps are in standard
+#: deviations; the integrand is singular at pi i, so a step times std counts. If the normal is wide,
+#: the nodes are in u of f = sinh u, in standard deviations at the mean. Beyond _LARGEST sinh
+#: overflows.
 _SOFTPLUS_REACH, _SOFTPLUS_STEP, _WIDE, _LARGEST = 8.7, 0.55, 3.0, 1e307
 _STEP_U, _STEP_W = 0.11, 0.4
 
@@ -168,7 +168,7 @@ def softplus_expected(mean: float, std: float) -> tuple[float, float, float]:
 # (sign, a, 1/n, offset, top, peak): u = sign f, and log p = peak at its maximum u = top, if a > 0.
 # To a power w, a is w a, n is w n and u is moved by log w.
 
-#: What a bend changes may be left out where it is below exp(-_NOTHING) of the density.
+#: A bend is left out if it changes the density by less than exp(-_NOTHING) of it.
 _NOTHING = 45.0
 #: Below this cavity width, or above this curvature at the peak, the bend is not narrow.
 _NARROW, _CURVED = 1.5, 0.5
@@ -251,7 +251,7 @@ def bend_scale(
 
 @kernel
 def bend_beyond(gap: float, sigma: float) -> bool:
-    """Whether a bend at distance `gap` from a normal's mean, of width one, changes nothing."""
+    """Return True if a bend of width one at distance `gap` from a normal's mean changes nothing."""
     s2 = sigma * sigma
     if s2 <= gap:
         return gap - 0.5 * s2 > _NOTHING
@@ -293,9 +293,9 @@ def bend_frame(
 ) -> Floats:
     """`Likelihood.frame` in the coordinate u; refine 0 says that the density is a normal.
 
-    So it does of a peak so narrow that nodes in f would be told apart by rounding: there the
-    series of Cornish and Fisher has sigma* = sigma_EP (1 - skewness^2/36) and a mean and a
-    sigma_EP of its own. What is left out is of order skewness^4, and 1e-13.
+    The same holds for a peak so narrow that rounding would merge nodes in f: there the series of
+    Cornish and Fisher has sigma* = sigma_EP (1 - skewness^2/36) and a mean and a sigma_EP of its
+    own. The error is of order skewness^4, and 1e-13.
     """
     centre, width, refine, side = bend_window(m, sigma, a, inverse, offset, top)
     if refine == 0.0 or width > _SHORT:
@@ -328,8 +328,8 @@ def bend_moments(
     if refine == 0.0:
         return base - 0.5 * (gap / sigma) ** 2, centre, sigma * sigma
     pull = gap / (sigma * sigma)
-    # Where log p is steep its values at centre + d differ by less than they round: there it is
-    # taken relative to its own tangent at the centre, which is a density of the same form.
+    # If log p is steep, its values at centre + d differ by less than their rounding. They are then
+    # taken relative to the tangent at the centre, which gives a density of the same form.
     rate, _ = bend_slopes(centre, inverse, offset)
     level, a_near, offset_near, start, top_near = base, a, offset, centre, top
     slope = a - rate

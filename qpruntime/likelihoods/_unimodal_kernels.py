@@ -28,14 +28,15 @@ __all__ = [
 # share panels that are bisected.
 
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
-#: What is left out is below exp(-_DROP) of the highest peak.
+#: Parts of the density below exp(-_DROP) of the highest peak are left out.
 _DROP = 42.0
 #: Even steps at first, in widths; how often they are halved, what halving them may change (its
 #: square is what is left), and how many there may be.
 _STEP, _HALVINGS, _CLOSE, _MOST = 0.68, 3, 1e-7, 220
 #: Cavities up to so many scales of the likelihood have frames, and of which steps.
 _NARROW, _FINER = 2.0, 0.7
-#: What Gauss's and Kronrod's rule may differ by on a panel, of the whole; panels at most.
+#: Largest difference of Gauss's and Kronrod's rule on a panel, as a share of the whole; largest
+#: number of panels.
 _APART, _PANELS = 1e-9, 4000
 #: Points of Kronrod's rule of 15 right of the middle, its weights, and Gauss's of 7.
 _X = np.array(
@@ -171,7 +172,7 @@ def one_peak_frame(
 ) -> Floats:
     """`Likelihood.frame` under cavities so narrow that the product has one smooth peak.
 
-    Arguments as for `one_peak_moments`. Under wider ones the width is NaN, and the adaptive rule
+    Arguments as for `one_peak_moments`. For wider cavities the width is NaN, and the adaptive rule
     integrates.
     """
     if not sigma <= _NARROW * scale:
@@ -209,7 +210,7 @@ def one_peak_moments(
     bar = best - _DROP
     step, settled = _STEP * width, False
     for halving in range(_HALVINGS + 1):
-        # At first all nodes, then those between.
+        # The first pass takes all nodes, later ones the nodes between them.
         count = 0
         stride = step if halving == 0 else 2.0 * step
         added, own_first, own_second = 0.0, 0.0, 0.0

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,11 +46,23 @@ __all__ = [
     "Rate",
     "RateLink",
     "Reduction",
+    "ResponseDistribution",
     "normal_rule",
     "restore",
 ]
 
 # --- `Likelihood`
+
+
+class ResponseDistribution(Protocol):
+    """Distribution of observations given f, with the methods of SciPy's frozen distributions."""
+
+    def mean(self) -> Array: ...
+    def var(self) -> Array: ...
+    def cdf(self, y: ArrayLike, /) -> Array: ...
+    def sf(self, y: ArrayLike, /) -> Array: ...
+    def ppf(self, q: float, /) -> Array: ...
+    def rvs(self, *, size: tuple[int, ...], random_state: np.random.Generator) -> Array: ...
 
 
 def _fixed(*parts: ArrayLike) -> Array:
@@ -66,7 +78,7 @@ def _no_parameters() -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """How p(y|f)^power is integrated faster than by the adaptive rule, power > 0.
+    """Functions that integrate p(y|f)^power, power > 0, faster than the adaptive rule.
 
     Parameters
     ----------
@@ -210,7 +222,7 @@ class Likelihood:
     score: Callable[[Array, Array], Array] | None = None
     rate: RateLink | None = None
     reach: Callable[[Array, Array, Array], Array] | None = None
-    given: Callable[[Array, Array], Any] | None = None
+    given: Callable[..., ResponseDistribution] | None = None
     columns: int = 1
     rows: Array | None = None
     log_link: bool = False
@@ -364,8 +376,9 @@ class Likelihood:
     def observing(self, y: ArrayLike) -> tuple[Likelihood, Array]:
         """Return the likelihood, and observations as its functions take them: one number each.
 
-        Where an observation has several `columns`, that is a likelihood that holds the different
-        rows of `y`, and their numbers. One that holds rows takes their numbers only.
+        If an observation has several `columns`, the likelihood returned holds the distinct rows of
+        `y`, and the outcomes are their numbers. A likelihood that holds rows accepts only their
+        numbers.
 
         Raises
         ------
@@ -427,8 +440,8 @@ class Likelihood:
     def functions(self, powers: bool = False) -> Functions:
         """Return what kernels take of the likelihood.
 
-        Without a frame, or for `powers` other than 1 that have none, the adaptive rule is needed,
-        and compiled.
+        If there is no frame, or none for `powers` other than 1, the adaptive rule is needed and
+        compiled.
         """
         self.split.reset()
         raised = self.powers if powers and self.powers else _NO_POWERS
@@ -482,9 +495,9 @@ def _restored(recipe: tuple[tuple[str, Any], ...]) -> Likelihood:
 
 #: Densities are left out where they are below exp(-CUT) = 4e-18 of their largest value.
 CUT = 40.0
-#: Of the trapezoid rule for a normal variable, in standard deviations, and for the logarithm of a
-#: gamma variable of shape 1. Errors are exp(-pi^2/step) for the densities with the heaviest
-#: spectrum, that of the latter.
+#: Step of the trapezoid rule for a normal variable, in standard deviations, and for the logarithm
+#: of a gamma variable of shape 1. The latter has the heaviest spectrum, with errors of
+#: exp(-pi^2/step).
 STEP = 0.25
 
 
@@ -492,7 +505,7 @@ STEP = 0.25
 class Rate(ABC):
     """Distributions of T rates; the fields of subclasses are arrays of shape (T,)."""
 
-    def __getitem__(self, index: Any) -> Rate:
+    def __getitem__(self, index: object) -> Rate:
         return type(self)(*(getattr(self, field.name)[index] for field in fields(self)))
 
     @abstractmethod
@@ -505,7 +518,7 @@ class Rate(ABC):
 
     @abstractmethod
     def narrower(self, shape: Array) -> NDArray[np.bool_]:
-        """Whether the rates vary less than gamma variables of this shape, where these are."""
+        """Return True for the rates that vary less than gamma variables of this shape."""
 
     @abstractmethod
     def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
@@ -513,14 +526,14 @@ class Rate(ABC):
 
 
 class RateLink(ABC):
-    """How the rate follows from f; latent values are normal of the mean and variance given."""
+    """The rate as a function of f; latent values are normal of the given mean and variance."""
 
-    #: What estimators call the link.
+    #: Name of the link in estimators.
     name: ClassVar[str]
-    #: Whether f and -f have the same rate, so that a prior mean of 0 leaves the sign open.
+    #: True if f and -f have the same rate, so that a prior mean of 0 leaves the sign open.
     two_signs: ClassVar[bool] = False
-    #: Whether the rate has tails like a gamma variable, which then stands for it in the most
-    #: probable count (paper, Appendix H).
+    #: True if the rate has tails like a gamma variable, which then replaces it in the most probable
+    #: count (paper, Appendix H).
     like_gamma: ClassVar[bool] = False
 
     @abstractmethod
@@ -628,7 +641,7 @@ def _absent_coordinates(
     return INTEGRATE, np.nan, np.nan
 
 
-#: What is never called.
+#: Placeholder for a rule that is never called.
 NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)

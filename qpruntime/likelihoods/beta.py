@@ -1,13 +1,12 @@
 """Beta: shares y strictly between 0 and 1, of mean m = 1/(1 + e^-f), variance m(1-m)/(1+precision).
 
-With a = precision m and b = precision (1 - m) log p is -precision times the divergence of m from y
-plus what varies slowly, so that nothing cancels however large the precision.
+Let a = precision m and b = precision (1 - m). Then log p is -precision times the divergence of m
+from y plus slowly varying terms, so that nothing cancels however large the precision.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from qpruntime._numba import (
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import shares
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
@@ -82,7 +81,8 @@ def digamma_like(x: float) -> float:
 def summit(y: float, theta: Array) -> float:
     """Return where log p is highest, within a fraction of its width.
 
-    There digamma(a) - digamma(b) is logit y, between f = logit y and 0. By the rule of Illinois.
+    There digamma(a) - digamma(b) is logit y. The root lies between f = logit y and 0, and the
+    Illinois rule finds it.
     """
     logit = math.log(y) - math.log1p(-y)
     if logit == 0.0:
@@ -95,7 +95,7 @@ def summit(y: float, theta: Array) -> float:
         f = (low * at_high - high * at_low) / (at_high - at_low)
         a, b = parts(f, theta[0])
         slope = digamma_like(a) - digamma_like(b) - logit
-        # In log p a step this far changes a b/precision found^2/2 at the most.
+        # A step of this length changes log p by a b/precision slope^2/2 at most.
         if slope * slope * a * b < 0.1 * theta[0] or abs(high - low) < 1e-9:
             return f
         if (slope > 0.0) == (at_low > 0.0):
@@ -152,7 +152,7 @@ def _middle(y: float, theta: Array, k: int) -> float:
     return math.log(y) - math.log1p(-y) if k == 0 else math.nan
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     small = np.exp(-np.abs(f))

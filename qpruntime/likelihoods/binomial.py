@@ -6,7 +6,6 @@ An observation is a row of two columns, successes and trials: y of shape (N, 2).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +21,7 @@ from qpruntime.likelihoods._series_kernels import (
     bent_moments,
     log_peak,
 )
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 
 __all__ = ["MOST_TRIALS", "likelihood"]
 
@@ -106,7 +105,7 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
     return bent_expected(sign * mean, std, sign, a, 1.0 / inverse, peak)
 
 
-def _given(f: Array, theta: Array, trials: Array | float = 1.0) -> Any:
+def _given(f: Array, theta: Array, trials: Array | float = 1.0) -> ResponseDistribution:
     """SciPy's distribution of one trial, or of so many."""
     from scipy import stats  # takes longer to import than all likelihoods
 

@@ -1,19 +1,18 @@
 """Gamma: positive y of mean e^f and variance mean^2/shape.
 
-In u = -f the density is shape u - (shape y) e^u but for a constant: that of Poisson counts.
+Up to a constant, log p is shape u - (shape y) e^u in u = -f, as for Poisson counts.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, log_peak
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import positive
 
 __all__ = ["likelihood"]
@@ -52,7 +51,7 @@ def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float)
     return bent_frame(mu, sigma, shape(y, theta), power)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.gamma(theta[0], scale=np.exp(np.minimum(f, 700.0)) / theta[0])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -44,7 +43,7 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return mean, math.sqrt(variance), 0.0, 0.0
 
 
-# To a power, the scale is divided by its root.
+# A power divides the scale by its square root.
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -68,7 +67,7 @@ def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     return -np.sqrt(variance + theta[0] ** 2)[:, None] * ndtri(tail)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.norm(f, theta[0])

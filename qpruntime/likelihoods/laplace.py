@@ -1,18 +1,17 @@
 """Laplace noise: p(y|f) = exp(-|y - f|/scale)/(2 scale). Closed moments; a kink at f = y.
 
-On either side of the kink the tilted density is a normal, shifted by sigma^2/scale towards the
+The tilted density on either side of the kink is a normal, shifted by sigma^2/scale towards the
 observation and cut off there.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -40,7 +39,7 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
     return log_z + theta[1], mean, variance
 
 
-# To a power, the scale is that part of what it was.
+# A power divides the scale.
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -82,7 +81,7 @@ def pointed(mu: float, sigma: float, y: float, scale: float) -> tuple[float, flo
 
 
 def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
-    # By Price's theorem, closed: theta = (scale, -log 2 scale).
+    # Price's theorem gives the closed form; theta = (scale, -log 2 scale).
     d = (mean - y) / std
     density = _SQRT_2_PI * math.exp(-0.5 * d * d)
     lean = math.erf(d * _SQRT1_2)
@@ -97,7 +96,7 @@ def _kink(y: float, theta: Array, k: int) -> float:
     return y if k == 0 else math.nan
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.laplace(f, theta[0])

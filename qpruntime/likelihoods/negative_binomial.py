@@ -7,7 +7,6 @@ the density y g - (y + r) log(1 + e^g), that of y successes in y + r trials.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from qpruntime.likelihoods._series_kernels import (
     bent_moments,
     log_peak,
 )
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 
 __all__ = ["likelihood"]
@@ -80,7 +79,7 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
     return bent_expected(sign * (mean - theta[1]), std, sign, a, 1.0 / inverse, peak)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.nbinom(theta[0], theta[0] / (theta[0] + np.exp(np.minimum(f, 700.0))))

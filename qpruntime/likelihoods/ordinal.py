@@ -1,16 +1,15 @@
 """Levels 0, 1, 2, ... in an order: y is how many thresholds f plus normal noise is above.
 
 The first threshold is 0, for f has a mean of its own, and the noise has variance 1. The others
-follow in gaps, which are positive and learnt. With `middle` above 0 that is halfway between the
+follow in gaps, which are positive and learnt. If `middle` is above 0, it lies halfway between the
 first threshold and the last instead, so that gaps move both ends: the model is then the same for
-levels in the opposite order. Levels that there are none of lie behind a gap that nothing reaches.
+levels in the opposite order. Unused levels lie behind a gap too large to reach.
 """
 
 from __future__ import annotations
 
 import math
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +29,7 @@ from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
 __all__ = [
@@ -48,11 +47,11 @@ __all__ = [
 
 # --- Truncated standard normal
 #
-# What ordered levels and censored logarithms of times have in common: p(y|f) is the probability
-# that f and unit noise end up there.
+# Ordered levels and censored logarithms of times share this: p(y|f) is the probability that f plus
+# unit noise lies in an interval.
 
 _SQRT1_2 = math.sqrt(0.5)
-#: Where the density has fallen by exp(-_DROP) nothing is left; panels of Gauss's rule.
+#: The density is cut off after a fall by exp(-_DROP); number of panels of Gauss's rule.
 _DROP, _PANELS = 42.0, 9
 _X, _W = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(12))
 
@@ -61,8 +60,8 @@ _X, _W = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(12))
 def between(a: float, b: float) -> tuple[float, float, float]:
     """Log mass, mean and variance of a standard normal variable between a < b.
 
-    By Gauss's rule from its peak between them, relative to that: nothing cancels, however narrow or
-    far out.
+    Gauss's rule integrates from the peak between them, relative to its height, so that nothing
+    cancels, however narrow or far out the interval is.
     """
     peak = min(max(a, 0.0), b)
     # Distance over which exp(-(2 p d + d^2)/2) falls so far.
@@ -138,7 +137,7 @@ MOST_LEVELS = 12
 #: A gap that nothing reaches.
 BEYOND = 1e8
 _GAPS = MOST_LEVELS - 2
-# Where the thresholds begin in theta: behind the gaps and the middle.
+# Index of the first threshold in theta, behind the gaps and the middle.
 _EDGES = _GAPS + 1
 
 
@@ -273,12 +272,12 @@ class _LevelDistribution:
         level: Array = (self._tails()[0][..., 1:-1] < q).sum(axis=-1).astype(float)
         return level
 
-    def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
+    def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
         noisy = self.f + random_state.standard_normal(size)
         return np.searchsorted(self.edges[1:-1], noisy, side="left").astype(float)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     return _LevelDistribution(f, theta[_EDGES : _EDGES + MOST_LEVELS + 1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,14 @@ from qpruntime.likelihoods._series_kernels import (
     exp_moments,
     log_peak,
 )
-from qpruntime.likelihoods.base import Likelihood, Powers, Rate, RateLink, normal_rule
+from qpruntime.likelihoods.base import (
+    Likelihood,
+    Powers,
+    Rate,
+    RateLink,
+    ResponseDistribution,
+    normal_rule,
+)
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 
 __all__ = ["likelihood"]
@@ -132,7 +138,7 @@ def _beyond(mean: Array, variance: Array, i: int) -> PointError:
     )
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.poisson(np.exp(np.minimum(f, 700.0)))

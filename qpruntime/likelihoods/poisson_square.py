@@ -1,15 +1,14 @@
 """Poisson with the square link: p(y|f) = f^(2y) exp(-f^2)/y!, y = 0, 1, 2, ...
 
-With s = sigma/sqrt(1 + 2 sigma^2) and b = |mu|/(sigma sqrt(1 + 2 sigma^2)) the tilted density of
-g = f/s (turned so that b >= 0) is proportional to g^(2y) N(g | b, 1): sigma*/s depends on y and b
-alone. For y >= 1 it has two peaks, which weigh the same at b = 0.
+Let s = sigma/sqrt(1 + 2 sigma^2) and b = |mu|/(sigma sqrt(1 + 2 sigma^2)). The tilted density of g
+= f/s (turned so that b >= 0) is proportional to g^(2y) N(g | b, 1): sigma*/s depends on y and b
+alone. It has two peaks if y >= 1, of equal mass at b = 0.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,7 @@ from qpruntime.likelihoods.base import (
     Rate,
     RateLink,
     Reduction,
+    ResponseDistribution,
     normal_rule,
 )
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
@@ -53,7 +53,7 @@ _G0 = -0.57721566490153286061 - math.log(2.0)
 _FAR = 40.0
 #: A second peak below exp(-_MINOR) of the first moves sigma* by less than 1e-13.
 _MINOR = 46.0
-#: Where b is above this.
+#: Limit of b above which the asymptotic form is used.
 _BEYOND = 1e70
 #: Even steps of 0.12 times this (in s): thirds of it change sigma* by less than 1e-13.
 _WIDTH = 1.3
@@ -103,7 +103,7 @@ def by_recursion(mu: float, sigma: float, y: float) -> tuple[float, float, float
 def by_sum(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
     """Moments by the trapezoid rule for g^n exp(-(g - b)^2/2) (1 + exp(-2 b g)) on g > 0, n = 2y.
 
-    This folds the left peak onto the right one. With T = tanh(b g), the mean of the sign, the
+    This folds the left peak onto the right one. Let T = tanh(b g) be the mean of the sign. Then the
     tilted mean is that of gT, and the variance Var(gT) + E g^2 (1 - T^2).
     """
     s, b, g1 = scales(mu, sigma, y)
@@ -195,7 +195,7 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
     return by_sum(mu, sigma, y)
 
 
-# To a power w, with g = sqrt(w) f: log p is w y log g^2 - g^2 plus a constant, a count of w y.
+# A power w makes it a count of w y: log p is w y log g^2 - g^2 plus a constant, for g = sqrt(w) f.
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -236,9 +236,9 @@ def frame(mu: float, sigma: float, y: float) -> Floats:
     drop = 0.5 * b * math.sqrt(b * b + 4.0 * n) + 2.0 * n * math.asinh(0.5 * b / math.sqrt(n))
     if drop > _MINOR:
         return math.copysign(s * g1, mu), s / math.sqrt(1.0 + n / (g1 * g1)), 1.0, 0.0
-    # Where the density g^n vanishes, F is nearly level, and 1 or 0 not far off in the complex
-    # plane: for small n the nodes have to be dense there. For large n nothing happens there.
-    # The leap is over before the left peak comes within nine of its deviations, 1/sqrt(2).
+    # F is nearly level where the density g^n vanishes, and takes the values 1 or 0 nearby in the
+    # complex plane. The nodes have to be dense there if n is small; large n needs nothing. The leap
+    # is over before the left peak comes within nine of its deviations, 1/sqrt(2).
     gap = (n / g1 - 6.2) / _WIDTH
     leap = gap - 0.25 * math.log(16.0 * max(gap, 1.0))
     side = leap if leap >= 2.0 else -2.0 - 7.0 / max(n - 1.0, 1.0)
@@ -288,7 +288,7 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
     square = mean * mean + std * std
     if y == 0.0:
         return -square, -2.0 * mean, 2.0
-    # In units in which squares neither vanish nor overflow.
+    # The unit is chosen so that squares neither vanish nor overflow.
     unit = math.hypot(mean, std)
     value, by_mean, by_variance = log_square(mean / unit, (std / unit) ** 2)
     value += 2.0 * math.log(unit)
@@ -390,7 +390,7 @@ class Square(RateLink):
         return SquareRate(mean, np.sqrt(variance))
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.poisson(f * f)

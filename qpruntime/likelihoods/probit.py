@@ -92,7 +92,7 @@ def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float)
     peak = raised_peak(m, sigma, power)
     r, r_plus_x, _ = probit_series(peak)
     width = 1.0 / math.sqrt(power * r * r_plus_x + 1.0 / (sigma * sigma))
-    # As a normal cut off at the edge, if that is wider.
+    # Treat it as a normal cut off at the edge, if that is wider.
     z = (m - edge) / sigma
     _, r_plus_z, v = probit_series(min(z, 1e8))
     step = 1.0 if power <= 1.0 else _DENSER

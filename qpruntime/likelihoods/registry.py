@@ -2,8 +2,8 @@
 
 A module defines one as ``likelihood``, or several as ``NAME_likelihood``.
 
-Those of `kinds` are found by `get` as well. They have no formulas for other libraries, no tables
-and no references to 20 digits: `names` leaves them out unless it is asked.
+`get` finds the likelihoods of `kinds` as well. They have no formulas for other libraries, no tables
+and no references to 20 digits, so `names` leaves them out by default.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _made(name: str, parameters: tuple[tuple[str, float], ...]) -> Likelihood:
 
 
 def is_registered(likelihood: Likelihood) -> bool:
-    """Whether this is what `get` returns for its name and parameters, and no other of that name."""
+    """Return True if `get` returns this likelihood for its name and parameters."""
     try:
         return _found(likelihood.name) is not None and get(likelihood.spelt) is likelihood
     except InputError:
@@ -172,7 +172,7 @@ def _reduced(likelihood: Likelihood) -> Any:
 
 
 def _like_registered(likelihood: Likelihood) -> bool:
-    """Whether this is what `get` returns, or a copy of it that a fit has given other values."""
+    """Return True if `get` returns this likelihood, or one that differs in fitted values only."""
     known = _found(likelihood.name)
     if known is None or likelihood.rows is not None:
         return False

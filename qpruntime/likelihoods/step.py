@@ -116,8 +116,8 @@ def height(q: float, rest: float, log_ratio: float) -> float:
 def one_side(t: float, q: float, rest: float) -> float:
     """int_0^inf phi(Phi^-1(q Phi(t - x)/Phi(t))) dx, 1 - q = rest: sigma*/sigma of one side.
 
-    Beyond the edge at x = 0 the variable is x = c log(1 + e^(u - e^-u)), dense at the edge. Where
-    the edge is far out it is not seen: the integrand is constant up to x = t - 9.5.
+    Beyond the edge at x = 0 the variable is x = c log(1 + e^(u - e^-u)), dense at the edge. A far
+    edge does not matter, because the integrand is constant up to x = t - 9.5.
     """
     if q < _NO_MASS:
         return 0.0
@@ -154,7 +154,7 @@ def _rule(
 ) -> Floats:
     log_z, mean, variance, alpha, right_share, left_share = two_sided(mu, sigma, y * power)
     if alpha > 8.5:
-        # What is cut off is below 1e-17: a normal.
+        # The mass beyond the edge is below 1e-17, so the density is a normal.
         return 0.0, log_z, mean, variance, math.sqrt(variance)
     star = one_side(alpha, right_share, left_share) + one_side(-alpha, left_share, right_share)
     return 0.0, log_z, mean, variance, sigma * star

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from qpruntime._numba import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -47,6 +46,7 @@ def _constants(nu: float, scale: float) -> Floats:
 
 
 def constants(nu: float, scale: float, step: float) -> tuple[float, float]:
+    """Return the log density at f = y and the log weight of u = 0 in the mixture."""
     half = 0.5 * nu
     # log of the density at f = y; and log of (nu/2)^(nu/2) e^(-nu/2)/Gamma(nu/2), the weight of
     # u = 0 in the mixture.
@@ -85,8 +85,8 @@ _step_kernel, _constants_kernel = kernel(gamma_step), kernel(constants)
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
-    # To a power it is a t of other degrees of freedom, and scale, but for a constant. Where there
-    # are none left to speak of it is left to the adaptive rule.
+    # A power of it is a t of other degrees of freedom and scale, up to a constant. If almost no
+    # degrees of freedom remain, the adaptive rule integrates.
     nu = power * (theta[0] + 1.0) - 1.0
     if nu < _LEAST:
         return math.nan, math.nan, math.nan
@@ -161,8 +161,8 @@ def mixture(
 
 
 def _reach(variance: Array, tail: Array, theta: Array) -> Array:
-    # By bisection, under the trapezoid rule above: the t is a normal whose log precision has
-    # these weights.
+    # Bisect under the trapezoid rule above: the t is a normal whose log precision has these
+    # weights.
     from scipy.special import gammaln, ndtr  # take longer to import than all likelihoods
 
     nu, scale = theta[0], theta[1]
@@ -184,7 +184,7 @@ def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     return out
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.t(theta[0], f, theta[1])

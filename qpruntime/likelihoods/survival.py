@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.gaussian import tilted
 from qpruntime.likelihoods.ordinal import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.responses import spans
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def time_likelihood(
-    name: str, family: int, distribution: Callable[[float, Array], Any]
+    name: str, family: int, distribution: Callable[[float, Array], ResponseDistribution]
 ) -> Likelihood:
     """Return the likelihood of log T = f + scale e, e of a family.
 
@@ -91,7 +91,7 @@ def time_likelihood(
     def edge(y: float, theta: Array, k: int) -> float:
         return edge_of(y, theta, k)
 
-    def given(f: Array, theta: Array) -> Any:
+    def given(f: Array, theta: Array) -> ResponseDistribution:
         return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
 
     return Likelihood(
@@ -216,7 +216,7 @@ def rule_of(family: int, mu: float, sigma: float, y: float, theta: Array, power:
 # near.
 
 WEIBULL, LOGISTIC = 0, 1
-#: What is left out is below exp(-_DROP) of the peak.
+#: Parts of the density below exp(-_DROP) of the peak are left out.
 _DROP = 42.0
 #: A panel is at most so many cavity widths long, scales where an end is within _NEAR of them, falls
 #: of the log density by its slope, and widths by its curvature.
@@ -225,7 +225,7 @@ _STEPS, _PANELS = 200, 600
 
 
 class Span(NamedTuple):
-    """What is known of a time: log T lies between `low` and `high`, to the power."""
+    """Interval of a time: log T lies between `low` and `high`; the density is raised to `power`."""
 
     family: int
     low: float
@@ -238,7 +238,7 @@ class Span(NamedTuple):
 def hazards(a: float, b: float) -> tuple[float, float]:
     """A = e^a and D = e^b - A; neither overflows, and D is right where both are next to nothing."""
     start = math.exp(min(a, 700.0)) if a > -math.inf else 0.0
-    # Beyond that e^a adds nothing to e^b.
+    # For larger gaps e^a adds nothing to e^b.
     gap = start * math.expm1(b - a) if b - a < 40.0 else math.exp(min(b, 700.0))
     return start, gap
 
@@ -306,7 +306,7 @@ def span_slopes(span: Span, f: float) -> tuple[float, float]:
 
 @kernel
 def span_peak(span: Span, mu: float, sigma: float) -> float:
-    """Where the tilted density is highest: Newton's method between bounds that steps may halve."""
+    """Return the peak of the tilted density by Newton's method, within bounds."""
     inverse = 1.0 / (sigma * sigma)
     # The slope is the power over the scale at most, where it falls towards smaller times.
     lower, upper = mu - sigma * sigma * span.power / span.scale, mu
@@ -487,7 +487,7 @@ def _edge(y: float, theta: Array, k: int) -> float:
     return edge_of(y, theta, k)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.lognorm(theta[0], scale=np.exp(np.clip(f, -700.0, 700.0)))
@@ -519,7 +519,7 @@ log_normal_likelihood = Likelihood(
 # An observation is a row of the first and the last time that T can be: `spans`.
 
 
-def _weibull_distribution(shape: float, scale: Array) -> Any:
+def _weibull_distribution(shape: float, scale: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.weibull_min(shape, scale=scale)
@@ -533,7 +533,7 @@ weibull_likelihood = time_likelihood("weibull", WEIBULL, _weibull_distribution)
 # An observation is a row of the first and the last time that T can be: `spans`.
 
 
-def _log_logistic_distribution(shape: float, scale: Array) -> Any:
+def _log_logistic_distribution(shape: float, scale: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
     return stats.fisk(shape, scale=scale)

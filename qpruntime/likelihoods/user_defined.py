@@ -114,7 +114,7 @@ def from_log_prob(
 
 # --- Checks of a log density
 
-# Where a log density is tried out: both signs, zero, near and not so near.
+# Points at which a log density is tried out: both signs, zero, near and further off.
 _PROBES = (0.3, -0.5, 1.0, 0.0, -2.0, 3.0)
 # ... and whether it is concave.
 _LINE = tuple(0.5 * k for k in range(-16, 17))
@@ -123,7 +123,7 @@ _ROUNDING = 1e-9
 
 
 class Claims(NamedTuple):
-    """What is said of a log density.
+    """Claims about a log density.
 
     Concave in f; p(y|f) = p(-y|-f); of f - y alone; p(y|f) = p(y|-f) for every y.
     """
@@ -136,7 +136,7 @@ class Claims(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What y may be: one of `values`, or any finite number from `low` to `high`.
+    """Possible values of y: one of `values`, or any finite number from `low` to `high`.
 
     Calling it turns observations into a float array, or raises `InputError`.
     """
@@ -310,10 +310,11 @@ def check_claims(name: str, claims: Claims, density: LogDensity, allowed: Outcom
 
 # --- Log densities as functions of kernels
 #
-# What numba compiles is compiled, when it first crosses into a kernel, and kept in memory only:
-# numba's files know neither the globals a function reads nor the notebook it was typed in. Anything
-# else is called back through ctypes: a compiled function of the signature that kernels call hands f
-# and y to Python, which takes the GIL for it. That costs microseconds a call but is right.
+# A function that numba can compile is compiled when it is first passed to a kernel, and kept in
+# memory only: numba's cache files know neither the globals a function reads nor the notebook it was
+# typed in. Anything else is called back through ctypes: a compiled function of the signature that
+# kernels call hands f and y to Python, which takes the GIL for it. That costs microseconds a call
+# but is right.
 
 _C_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)
 _C_LANDMARK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_longlong)
@@ -326,12 +327,13 @@ _AGREE = 1e-8
 # absolute values, SciPy's log_ndtr and math.erfc by EP and QP, 1450 calls a site.
 _SLOWER = 30
 
-# Where a failure is looked for, in standard deviations: every cavity is integrated as far as this.
+# Points at which a failure is searched for, in standard deviations; every cavity is integrated this
+# far.
 _LOOK = sorted((s * 0.5 * k for k in range(17) for s in (1, -1)), key=abs)
 
 
 class NotANumber(TypeError):
-    """What a user's function returned is not one real number; the message says what it is."""
+    """Error of a user's function that did not return one real number, with its result."""
 
 
 def number(value: Any) -> float:
@@ -365,7 +367,7 @@ def takes_theta(log_prob: Callable[..., Any]) -> bool:
 
 
 class _Failed(threading.local):
-    """What the function raised last in this thread."""
+    """Last exception that the function raised in this thread."""
 
     error: BaseException | None = None
 
@@ -386,7 +388,7 @@ class LogDensity(Pointer):
         self._python = log_prob.py_func if isinstance(log_prob, Dispatcher) else log_prob
         self.theta = theta
         self.with_theta = takes_theta(log_prob)
-        #: Whether `log_prob` only takes arrays of f; set by `probe`.
+        #: True if `log_prob` takes only arrays of f; set by `probe`.
         self.wants_array = False
         #: None until the function has first crossed into a kernel.
         self.compiled: bool | None = None
@@ -580,7 +582,7 @@ def _uncompiled(density: LogDensity) -> str:
 def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
     jitted = log_prob if isinstance(log_prob, Dispatcher) else numba.njit(**_OPTIONS)(log_prob)
 
-    # What a compiled function raises cannot cross into a kernel; NaN can.
+    # An exception of a compiled function cannot pass through a kernel, but NaN can.
     def full(f: float, y: float, theta: Array) -> tuple[float, float]:
         value = math.nan
         try:

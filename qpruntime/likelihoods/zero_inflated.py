@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +11,7 @@ from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
@@ -109,12 +108,12 @@ class _Inflated:
         quantile: Array = self.own.ppf(max(0.0, q - self.zeros) / (1.0 - self.zeros))
         return np.maximum(quantile, 0.0)
 
-    def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
+    def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
         sample = self.own.rvs(size=size, random_state=random_state)
         return np.where(random_state.uniform(size=size) < self.zeros, 0.0, sample)
 
 
-def _given(f: Array, theta: Array) -> Any:
+def _given(f: Array, theta: Array) -> ResponseDistribution:
     return _Inflated(np.asarray(f, dtype=float), theta[0], theta[1])
 
 
@@ -265,7 +264,7 @@ class _Hurdle:
         beyond = (1.0 - np.asarray(q)) / (1.0 - self.zeros)
         return np.where(beyond >= 1.0, 0.0, self._positive(beyond))
 
-    def rvs(self, size: Any, random_state: np.random.Generator) -> Array:
+    def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
         beyond = random_state.uniform(size=size) / (1.0 - self.zeros)
         return np.where(beyond >= 1.0, 0.0, self._positive(beyond))
 
@@ -275,7 +274,7 @@ class _Hurdle:
         return np.maximum(quantile, 1.0)
 
 
-def _hurdle_given(f: Array, theta: Array) -> Any:
+def _hurdle_given(f: Array, theta: Array) -> ResponseDistribution:
     return _Hurdle(np.asarray(f, dtype=float), theta[0], theta[1])
 
 

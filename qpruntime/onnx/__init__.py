@@ -179,7 +179,7 @@ def _moments(graph: OnnxGraph, process: Any, X: str) -> tuple[str, str]:
 
 
 def _inverse(lower: Array) -> Array:
-    # What is above the diagonal is not part of a factor, and may be anything.
+    # Entries above the diagonal are not part of a factor and may have any value.
     return solve_triangular(np.tril(lower), np.eye(len(lower)), lower=True)
 
 
@@ -213,7 +213,8 @@ def _labels(classes: Any) -> tuple[Any, int]:
 
 # --- log Phi(s) in double precision of operations that runtimes have; they have no error function.
 
-#: Where the series ends and the continued fraction begins; right to 2e-11 on either side.
+#: Argument at which the continued fraction takes over from the series; both are right to 2e-11
+#: there.
 _MIDDLE, _TERMS, _DEPTH = 4.0, 60, 30
 
 
@@ -221,8 +222,8 @@ def log_cdf(graph: OnnxGraph, s: str) -> str:
     """Return log Phi(s): by its power series up to |s| = 4, by the Mills ratio beyond."""
     size = graph.add("Abs", s)
     near, far = graph.add("Min", size, _MIDDLE), graph.add("Max", size, _MIDDLE)
-    # Phi(x) = 1/2 + phi(x) x (1 + x^2/3 + x^4/15 + ...), all terms positive.
-    # In x^2/16, for runtimes drop terms whose coefficients would be 0 in single precision.
+    # Phi(x) = 1/2 + phi(x) x (1 + x^2/3 + x^4/15 + ...), all terms positive. It is a polynomial in
+    # x^2/16, because runtimes drop terms whose coefficients would be 0 in single precision.
     odd = 2.0 * np.arange(1, _TERMS) + 1.0
     coefficients = np.cumprod(np.r_[1.0, _MIDDLE**2 / odd])
     square = graph.add("Mul", near, near)

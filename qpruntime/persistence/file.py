@@ -49,8 +49,8 @@ class Savable:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this to one file that `load` opens on another machine, and that holds no code.
 
-        Predictions are the same to the bit where arithmetic is. What pickles leave out is left
-        out: prior covariances, and tables, which are found again by their hash.
+        Predictions are the same to the bit where arithmetic is. Prior covariances and tables are
+        left out, as in pickles; tables are found again by their hash.
 
         Parameters
         ----------
@@ -105,8 +105,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator or a posterior to one file that holds no code.
 
     `load` reads it on another machine, with these or newer versions of the packages, and its
-    predictions are the same to the bit where arithmetic is. What pickles of it leave out is left
-    out here: prior covariances, and what a table holds, which is found again by its hash.
+    predictions are the same to the bit where arithmetic is. Prior covariances and the data of
+    tables are left out, as in pickles; a table is found again by its hash.
 
     Parameters
     ----------
@@ -187,8 +187,8 @@ def _model(members: dict[str, bytes]) -> Any:
 def _check_parts(model: Any) -> None:
     """Raise whatever a prediction raises where parts of a model do not fit together.
 
-    A forged file has the right hash. What refuses the point by an error of ours is as it should be:
-    a model may need columns or an exposure that are not known here.
+    A forged file has the right hash. A model may refuse the point with one of our errors, because
+    it may need columns or an exposure that are not known here.
     """
     with warnings.catch_warnings(), contextlib.suppress(QPError):
         warnings.simplefilter("ignore")
@@ -267,7 +267,7 @@ class _Writer:
             return {"dict": pairs}
         return self._object(x, place)
 
-    def _array(self, x: Any, place: str) -> Any:
+    def _array(self, x: object, place: str) -> Any:
         kind = "array" if isinstance(x, np.ndarray) else "scalar"
         plain = np.asarray(x)
         if plain.dtype.kind not in _KINDS:
@@ -278,7 +278,7 @@ class _Writer:
             self.arrays.append(plain)
         return {kind: self._seen[id(x)]}
 
-    def _object(self, x: Any, place: str) -> Any:
+    def _object(self, x: object, place: str) -> Any:
         try:
             reduce = copyreg.dispatch_table.get(type(x))
             made = x.__reduce_ex__(4) if reduce is None else reduce(x)
@@ -301,7 +301,7 @@ class _Writer:
         }
 
 
-def _unknown(x: Any, place: str) -> InputError:
+def _unknown(x: object, place: str) -> InputError:
     kind = type(x)
     return InputError(
         f"{place} is a {kind.__module__}.{kind.__qualname__}, which no file without code can hold: "
@@ -309,12 +309,12 @@ def _unknown(x: Any, place: str) -> InputError:
     )
 
 
-def decoded(tree: Any, arrays: list[NDArray[Any]]) -> Any:
+def decoded(tree: object, arrays: list[NDArray[Any]]) -> Any:
     """Return the model of a tree that a stranger may have written; or raise `DamagedFile`."""
     return _value(tree, arrays, 0)
 
 
-def _value(x: Any, arrays: list[NDArray[Any]], depth: int) -> Any:
+def _value(x: object, arrays: list[NDArray[Any]], depth: int) -> Any:
     if depth > _DEPTH:
         raise DamagedFile(f"nesting deeper than {_DEPTH}")
     if x is None or type(x) in (bool, int, float, str):

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qpruntime._formatting import install_hint
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.legend import Legend
+
 __all__ = ["BLUE", "CLASSES", "GREEN", "GREY", "ORANGE", "axes_of", "legend_below", "probabilities"]
 
-# Of M. Okabe and K. Ito, told apart with every kind of colour vision, also in grey.
+# Colours of M. Okabe and K. Ito, which differ for every kind of colour vision and in grey.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#5A5A5A"
 #: Colour and marker of the first and of the second class: shape tells what colour may not.
 CLASSES = ((BLUE, "o"), (ORANGE, "^"))
-# What is taken of a colour map: at its ends markers would not stand out.
+# Range of a colour map that is used; markers would not stand out at its ends.
 _TAKEN = (0.22, 0.78)
 # Points between the axes and a legend below them: the tick labels and the label of the axis.
 _BELOW = 36.0
 
 
-def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
+def axes_of(ax: object, size: tuple[float, float] = (6.4, 4.2)) -> Axes:
     """Return the axes given, or those of a new figure of `size` inches.
 
     Raises
@@ -38,13 +43,13 @@ def axes_of(ax: Any, size: tuple[float, float] = (6.4, 4.2)) -> Any:
         raise InputError(
             f"ax must be one Axes of matplotlib, got {shown(ax)}; of several take one, as axes[0]"
         )
-    # Which chooses a backend, that axes of the caller's own figure do not need.
+    # The import chooses a backend, which axes of the caller's own figure do not need.
     import matplotlib.pyplot as plt
 
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
-def legend_below(ax: Any, columns: int = 3, extra: float = 0.0, **options: Any) -> Any:
+def legend_below(ax: Axes, columns: int = 3, extra: float = 0.0, **options: Any) -> Legend:
     """Draw a legend under the axes, where no data are, `extra` points further down."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -60,7 +65,7 @@ def legend_below(ax: Any, columns: int = 3, extra: float = 0.0, **options: Any) 
     )
 
 
-def probabilities() -> Any:
+def probabilities() -> Colormap:
     """Return colours from blue, the first class, over white to red, the second."""
     import matplotlib as mpl
     import numpy as np

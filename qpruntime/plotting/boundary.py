@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,11 @@ from qpruntime._validation import choice, shown, whole
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import CLASSES, axes_of, legend_below, probabilities
 from qpruntime.plotting.function import PlottedRows, ends, known_level, pair
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.contour import QuadContourSet
+    from matplotlib.lines import Line2D
 
 __all__ = ["BoundaryDisplay"]
 
@@ -63,9 +68,9 @@ class BoundaryDisplay:
     ax_: Any = field(init=False, default=None)
     figure_: Any = field(init=False, default=None)
     surface_: Any = field(init=False, default=None)
-    boundary_: list[Any] = field(init=False, default_factory=list)
-    interval_: list[Any] = field(init=False, default_factory=list)
-    points_: list[Any] = field(init=False, default_factory=list)
+    boundary_: list[QuadContourSet] = field(init=False, default_factory=list)
+    interval_: list[QuadContourSet] = field(init=False, default_factory=list)
+    points_: list[Line2D] = field(init=False, default_factory=list)
     colorbar_: Any = field(init=False, default=None)
 
     @classmethod
@@ -80,7 +85,7 @@ class BoundaryDisplay:
         level: float = 0.9,
         grid: int = 80,
         limits: tuple[ArrayLike, ArrayLike] | None = None,
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> BoundaryDisplay:
         """Predict on a grid of two features and draw.
@@ -162,7 +167,12 @@ class BoundaryDisplay:
         return display.plot(ax, **options)
 
     def plot(
-        self, ax: Any = None, *, show: str = "probability", points: bool = True, bar: bool = True
+        self,
+        ax: Axes | None = None,
+        *,
+        show: str = "probability",
+        points: bool = True,
+        bar: bool = True,
     ) -> BoundaryDisplay:
         """Draw the map, the lines and the rows.
 
@@ -218,7 +228,7 @@ class BoundaryDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _lines(self, ax: Any, maps: list[Array], style: str, label: str) -> list[Any]:
+    def _lines(self, ax: Axes, maps: list[Array], style: str, label: str) -> list[QuadContourSet]:
         """Draw where maps are 1/2, if they are anywhere, and an entry of the legend."""
         look = {"colors": "black", "linestyles": style, "linewidths": 1.4}
         sets = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,9 @@ from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREY, axes_of, legend_below
 from qpruntime.plotting.function import known_level
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = [
     "CalibrationDisplay",
     "RanksDisplay",
@@ -29,7 +32,7 @@ __all__ = [
 
 @dataclass(eq=False, kw_only=True)
 class RanksDisplay:
-    """How many ranks fall into each of equal bins, beside what a binomial expects of each.
+    """Number of ranks in each of equal bins, with the range that a binomial expects.
 
     A hump in the middle means predictions too wide, a valley too narrow, a slope a bias.
 
@@ -92,7 +95,7 @@ class RanksDisplay:
         n_bins: int = 10,
         level: float = 0.95,
         name: str = "model",
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> RanksDisplay:
         """Count ranks, and draw.
@@ -133,7 +136,7 @@ class RanksDisplay:
         )
         return display.plot(ax, **options)
 
-    def plot(self, ax: Any = None, *, color: str = BLUE) -> RanksDisplay:
+    def plot(self, ax: Axes | None = None, *, color: str = BLUE) -> RanksDisplay:
         """Draw the histogram over the band.
 
         Parameters
@@ -227,9 +230,9 @@ class CalibrationDisplay:
         X: Any,
         y: ArrayLike,
         *,
-        positive: Any = None,
+        positive: object = None,
         name: str | None = None,
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> CalibrationDisplay:
         """Predict probabilities of rows that were not fitted, and draw.
@@ -281,8 +284,8 @@ class CalibrationDisplay:
         strategy: str = "uniform",
         level: float = 0.9,
         name: str = "model",
-        positive: Any = 1,
-        ax: Any = None,
+        positive: object = 1,
+        ax: Axes | None = None,
         **options: Any,
     ) -> CalibrationDisplay:
         """Sort predictions into bins, and draw.
@@ -322,7 +325,9 @@ class CalibrationDisplay:
         display = cls(**bins._asdict(), level=known, positive=str(positive), name=name)
         return display.plot(ax, **options)
 
-    def plot(self, ax: Any = None, *, color: str = BLUE, marker: str = "o") -> CalibrationDisplay:
+    def plot(
+        self, ax: Axes | None = None, *, color: str = BLUE, marker: str = "o"
+    ) -> CalibrationDisplay:
         """Draw the diagram, with the rows of every bin below it.
 
         Parameters
@@ -337,7 +342,7 @@ class CalibrationDisplay:
             The object itself.
         """
         ax = axes_of(ax, (5.4, 5.8))
-        below = next((a for a in ax.child_axes if a.get_label() == _LABEL), None)
+        below: Any = next((a for a in ax.child_axes if a.get_label() == _LABEL), None)
         if below is None:
             below = _axes_of_counts(ax)
             ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle=":")

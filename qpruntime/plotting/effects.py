@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,10 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, number, shown
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREY, axes_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 __all__ = [
     "CaterpillarDisplay",
@@ -62,7 +66,7 @@ class EffectMapDisplay:
         what: str = "mean",
         above: float = 0.0,
         shapes: Mapping[Any, ArrayLike] | None = None,
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> EffectMapDisplay:
         """Ask a fitted model for the effects of a term and draw them.
@@ -107,7 +111,9 @@ class EffectMapDisplay:
         )
         return display.plot(ax=ax, **options)
 
-    def plot(self, *, ax: Any = None, colorbar: bool = True, **options: Any) -> EffectMapDisplay:
+    def plot(
+        self, *, ax: Axes | None = None, colorbar: bool = True, **options: Any
+    ) -> EffectMapDisplay:
         """Draw; further options are those of matplotlib's collections, such as ``cmap``."""
         ax = axes_of(ax)
         options = {"cmap": "viridis"} | options
@@ -168,7 +174,7 @@ class CaterpillarDisplay:
 
     @classmethod
     def from_estimator(
-        cls, model: Any, term: str, *, level: float = 0.95, ax: Any = None, **options: Any
+        cls, model: Any, term: str, *, level: float = 0.95, ax: Axes | None = None, **options: Any
     ) -> CaterpillarDisplay:
         """Ask a fitted model for the effects of a term and draw them.
 
@@ -200,7 +206,9 @@ class CaterpillarDisplay:
         )
         return display.plot(ax=ax, **options)
 
-    def plot(self, *, ax: Any = None, sort: bool = True, band: bool = False) -> CaterpillarDisplay:
+    def plot(
+        self, *, ax: Axes | None = None, sort: bool = True, band: bool = False
+    ) -> CaterpillarDisplay:
         """Draw.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,10 @@ from qpruntime.plotting.function import (
     natural,
     pair,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 __all__ = ["ForecastDisplay"]
 
@@ -71,7 +75,7 @@ class ForecastDisplay:
     line_: Any = field(init=False, default=None)
     band_: Any = field(init=False, default=None)
     outer_: Any = field(init=False, default=None)
-    points_: list[Any] = field(init=False, default_factory=list)
+    points_: list[Line2D] = field(init=False, default_factory=list)
     end_: Any = field(init=False, default=None)
 
     @classmethod
@@ -87,7 +91,7 @@ class ForecastDisplay:
         later_exposure: ArrayLike | None = None,
         level: float = 0.9,
         grid: int = 300,
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> ForecastDisplay:
         """Predict from the first row to beyond the last, and draw.
@@ -166,7 +170,7 @@ class ForecastDisplay:
         )
         return display.plot(ax, **options)
 
-    def plot(self, ax: Any = None) -> ForecastDisplay:
+    def plot(self, ax: Axes | None = None) -> ForecastDisplay:
         """Draw rows, function and bands, and where the forecast begins.
 
         Returns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,10 @@ from qpruntime.errors import InputError
 from qpruntime.likelihoods.base import CUT
 from qpruntime.plotting._style import BLUE, CLASSES, GREY, axes_of, legend_below
 from qpruntime.predictive.counts import LINKS, exposures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 __all__ = [
     "QUANTITIES",
@@ -74,7 +78,7 @@ class FunctionDisplay:
     figure_: Any = field(init=False, default=None)
     line_: Any = field(init=False, default=None)
     band_: Any = field(init=False, default=None)
-    points_: list[Any] = field(init=False, default_factory=list)
+    points_: list[Line2D] = field(init=False, default_factory=list)
 
     @classmethod
     def from_estimator(
@@ -90,7 +94,7 @@ class FunctionDisplay:
         exposure: ArrayLike | None = None,
         limits: ArrayLike | None = None,
         grid: int = 200,
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> FunctionDisplay:
         """Predict along one feature and draw.
@@ -165,7 +169,12 @@ class FunctionDisplay:
         return display.plot(ax, **options)
 
     def plot(
-        self, ax: Any = None, *, color: str = BLUE, name: str | None = None, points: bool = True
+        self,
+        ax: Axes | None = None,
+        *,
+        color: str = BLUE,
+        name: str | None = None,
+        points: bool = True,
     ) -> FunctionDisplay:
         """Draw the curve, its band and the rows.
 
@@ -204,13 +213,13 @@ class FunctionDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw_points(self, ax: Any) -> list[Any]:
+    def _draw_points(self, ax: Axes) -> list[Line2D]:
         kinds = [(self.points_x == self.points_x, GREY, "o", "observed")]
         if self.classes:
             kinds = [
                 (self.signs == bool(k), *CLASSES[k], f"y = {self.classes[k]}") for k in range(2)
             ]
-        artists: list[Any] = []
+        artists: list[Line2D] = []
         for mine, colour, marker, label in kinds:
             style: dict[str, Any] = {"linestyle": "none", "color": colour, "label": label}
             if self.points_y.size:
@@ -232,7 +241,7 @@ def label_of(quantity: str, classes: tuple[str, ...]) -> str:
 
 # --- Rows where a model is drawn: along one feature or two, the others held at values of their own.
 
-# Of the range of a feature, on either side of it.
+# Margin on either side, as a share of the range of a feature.
 _MARGIN = 0.05
 
 
@@ -257,7 +266,7 @@ class PlottedRows:
         columns = getattr(X, "columns", range(self.values.shape[1]))
         self.names = [c if isinstance(c, str) else f"x{c}" for c in columns]
 
-    def column(self, feature: Any) -> int:
+    def column(self, feature: object) -> int:
         """Return the number of a column that is given by number or name."""
         if isinstance(feature, str):
             if feature not in self.names:
@@ -318,7 +327,7 @@ def pair(given: Any, name: str, what: str) -> tuple[Any, Any]:
 
 # --- What an estimator predicts at rows, with the ends of an interval: one function for all curves.
 
-#: What can be drawn, by what an estimator needs for it.
+#: Quantities that can be drawn, and the method that an estimator needs for each.
 QUANTITIES = {
     "latent": ("latent",),
     "probability": ("predict_proba", "predict_interval"),

@@ -1,9 +1,9 @@
-"""How an optimiser proceeds: what was evaluated, what was feasible, and the best so far."""
+"""Progress of an optimiser: evaluated and feasible points, and the best so far."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from qpruntime._validation import number, shown
 from qpruntime.bayesopt import Optimizer
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREEN, GREY, ORANGE, axes_of, legend_below
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 __all__ = ["ProgressDisplay"]
 
@@ -51,12 +55,12 @@ class ProgressDisplay:
     ax_: Any = field(init=False, default=None)
     figure_: Any = field(init=False, default=None)
     line_: Any = field(init=False, default=None)
-    points_: list[Any] = field(init=False, default_factory=list)
+    points_: list[Line2D] = field(init=False, default_factory=list)
     optimum_: Any = field(init=False, default=None)
 
     @classmethod
     def from_optimizer(
-        cls, optimizer: Optimizer, *, optimum: float | None = None, ax: Any = None
+        cls, optimizer: Optimizer, *, optimum: float | None = None, ax: Axes | None = None
     ) -> ProgressDisplay:
         """Read the evaluations of an optimiser and draw.
 
@@ -108,7 +112,7 @@ class ProgressDisplay:
         )
         return display.plot(ax)
 
-    def plot(self, ax: Any = None) -> ProgressDisplay:
+    def plot(self, ax: Axes | None = None) -> ProgressDisplay:
         """Draw evaluations, the best so far and, if it is known, the optimum.
 
         Returns
@@ -138,7 +142,8 @@ class ProgressDisplay:
             )
         what = "objective, maximised" if self.maximise else "objective, minimised"
         ax.set(xlabel="evaluation", ylabel=what)
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        locator: Any = ax.xaxis.get_major_locator()
+        locator.set_params(integer=True)
         legend_below(ax, columns=3)
         self.ax_, self.figure_ = ax, ax.figure
         return self

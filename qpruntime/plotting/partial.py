@@ -1,9 +1,9 @@
-"""How predictions depend on one column, with a band; and what columns are worth."""
+"""Dependence of predictions on one column, with a band, and importance of columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,9 @@ from qpruntime.criticism.inspection import (
 )
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, axes_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["ImportanceDisplay", "PartialDependenceDisplay"]
 
@@ -46,7 +49,7 @@ class PartialDependenceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, column: int | str, *, ax: Any = None, **options: Any
+        cls, estimator: Any, X: Any, column: int | str, *, ax: Axes | None = None, **options: Any
     ) -> PartialDependenceDisplay:
         """Compute and draw.
 
@@ -69,7 +72,7 @@ class PartialDependenceDisplay:
         """
         return cls(dependence=partial_dependence(estimator, X, column, **options)).plot(ax)
 
-    def plot(self, ax: Any = None, *, color: str = BLUE) -> PartialDependenceDisplay:
+    def plot(self, ax: Axes | None = None, *, color: str = BLUE) -> PartialDependenceDisplay:
         """Draw the average and its band.
 
         Parameters
@@ -127,7 +130,7 @@ class ImportanceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: ArrayLike, *, ax: Any = None, **options: Any
+        cls, estimator: Any, X: Any, y: ArrayLike, *, ax: Axes | None = None, **options: Any
     ) -> ImportanceDisplay:
         """Compute and draw.
 
@@ -150,7 +153,7 @@ class ImportanceDisplay:
         return cls(importance=permutation_importance(estimator, X, y, **options)).plot(ax)
 
     def plot(
-        self, ax: Any = None, *, errors: float = 2.0, most: int = 20, color: str = BLUE
+        self, ax: Axes | None = None, *, errors: float = 2.0, most: int = 20, color: str = BLUE
     ) -> ImportanceDisplay:
         """Draw a bar for each column, the largest on top.
 

@@ -1,10 +1,10 @@
-"""How far QP's standard deviation is below EP's, over the cavities of a table."""
+"""Ratio of QP's standard deviation to EP's over the cavities of a table."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,9 @@ from qpruntime.plotting.function import ends
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table, domain, outcome_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["RatioDisplay"]
 
@@ -67,7 +70,7 @@ class RatioDisplay:
         mu_range: ArrayLike | None = None,
         log10_sigma_range: ArrayLike | None = None,
         grid: int = 121,
-        ax: Any = None,
+        ax: Axes | None = None,
         **options: Any,
     ) -> RatioDisplay:
         """Look a table up on a grid of cavities and draw.
@@ -126,7 +129,7 @@ class RatioDisplay:
         )
         return display.plot(ax, **options)
 
-    def plot(self, ax: Any = None, *, bar: bool = True) -> RatioDisplay:
+    def plot(self, ax: Axes | None = None, *, bar: bool = True) -> RatioDisplay:
         """Draw the map, lines of equal ratio, and a bar of the colours.
 
         Parameters

@@ -40,8 +40,8 @@ __all__ = [
 
 # --- Log probabilities of the negative binomial
 #
-# In the saddle-point form of Loader (2000), "Fast and accurate computation of binomial
-# probabilities": no difference of large log Gammas.
+# They use the saddle-point form of Loader (2000), "Fast and accurate computation of binomial
+# probabilities", which has no difference of large log Gammas.
 
 
 @kernel
@@ -178,8 +178,8 @@ def _blocks(nodes: Array) -> list[int]:
 # --- Poisson counts with a random rate
 #
 # P(Y <= y) = P(g < G) with an independent gamma variable G of shape y + 1, the time of event y + 1.
-# Of g and G the narrower one is integrated over, against the distribution function of the other:
-# what that takes does not depend on the size of the counts.
+# The integral runs over the narrower of g and G, against the distribution function of the other, so
+# its cost does not depend on the size of the counts.
 
 # Step of the trapezoid rule in standard deviations of gamma variables of large shape.
 _LARGE_STEP = 0.35
@@ -249,7 +249,7 @@ def count_component(rate: Rate, tail: Tail, q: Array, most: int) -> Component:
 def _gamma_rule(shape: Array) -> tuple[Array, Array]:
     """Nodes G/shape and weights for gamma variables of shape >= 1, each of shape (T, n).
 
-    In d = log(G/shape) the density is exp(-shape (e^d - 1 - d)), and e^d - 1 - d = t lies between
+    The density of d = log(G/shape) is exp(-shape (e^d - 1 - d)), and e^d - 1 - d = t lies between
     the ends below.
     """
     t = CUT / shape

@@ -1,9 +1,9 @@
 """Predictive distributions of observations whose latent value f is normal.
 
-Of any likelihood: the normaliser Z(mean, std, y). Of a Poisson count, for the links of
-`qpruntime.predictive.counts`, also quantiles and the most probable one; ``"exact"`` is
-the distribution itself, ``"gamma"`` replaces the rate by a gamma variable of its mean and variance,
-which makes the count negative binomial (paper, Appendix H). With a finite `dispersion` r the count
+Every likelihood has the normaliser Z(mean, std, y). Poisson counts, for the links of
+`qpruntime.predictive.counts`, also have quantiles and a most probable count; ``"exact"`` is the
+distribution itself, ``"gamma"`` replaces the rate by a gamma variable of its mean and variance,
+which makes the count negative binomial (paper, Appendix H). If `dispersion` r is finite, the count
 is negative binomial given f: the rate is that of the link times a gamma variable of mean 1 and
 variance 1/r. Exposure has been applied.
 """
@@ -75,8 +75,8 @@ def log_density(
 ) -> Array:
     """Log predictive density of observations `y` of latent values N(mean, variance).
 
-    The normaliser of the likelihood; arguments broadcast. Where its code is not at hand the
-    normalisers are those of a table of surfaces.
+    The normaliser of the likelihood; arguments broadcast. If the code of the likelihood is missing,
+    a table of surfaces gives the normalisers.
     """
     method = "wp" if table is not None and table.metadata.projection is not None else "ep"
     return project_arrays(likelihood, mean, np.sqrt(wide(variance)), y, method, table).log_z
@@ -112,9 +112,10 @@ def mode(
 ) -> Counts:
     """Most probable counts, shape (T,).
 
-    For the square link those of the negative binomial, floor(c (k - 1)) if k > 1 else 0 for shape k
-    and scale c of the rate, the paper's point prediction (Appendix H). No gamma variable has the
-    tails of e^f: for links like the exponential one they are those of the exact predictive.
+    For the square link this is the mode of the negative binomial, floor(c (k - 1)) if k > 1 else 0
+    for shape k and scale c of the rate, the paper's point prediction (Appendix H). No gamma
+    variable has the tails of e^f, so links like the exponential one take the mode of the exact
+    predictive.
 
     Raises
     ------
@@ -330,6 +331,7 @@ class _Panels:
         self.below = np.concatenate([[0.0], np.cumsum(primitive.sum(axis=1))])
 
     def quantiles(self, q: Array) -> Array:
+        """Return the quantiles of probabilities q by bisection within a panel."""
         panel = np.clip(np.searchsorted(self.below, q) - 1, 0, len(self.primitive) - 1)
         low, high = -np.ones(q.size), np.ones(q.size)
         for _ in range(_HALVINGS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError, TableError
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.base import ResponseDistribution
 from qpruntime.predictive.density import (
     OutcomeSupport,
     density_mean_and_variance,
@@ -51,7 +52,7 @@ __all__ = [
 
 # Below this score the digits that probabilities have lost count; they are right to about 1e-12.
 _NEAR = 1e-4
-# Where the line is drawn through: its bend is below 1e-6 of it, and so are the lost digits.
+# Scores between which the line is drawn; its bend and its lost digits are below 1e-6 of it.
 _LEAST, _AIM, _MOST = 1e-4, 1e-3, 1e-2
 # A score at mean 0 that is smaller than this is 0 but for the errors of an integral, or of a table.
 _NOISE, _TABLE_NOISE = 1e-10, 1e-6
@@ -64,7 +65,7 @@ def log_probabilities(
 ) -> tuple[Array, Array]:
     """Log p(-1) and log p(+1) for latent values N(mean, variance), in their shape.
 
-    Where the likelihood is None they are looked up in a table of surfaces.
+    If the likelihood is None, they are looked up in a table of surfaces.
     """
     known = _closed(likelihood, mean, variance)
     if known is not None:
@@ -78,7 +79,8 @@ def scores(
 ) -> Array:
     """Normal quantile of p(+1) for latent values N(mean, variance), in their shape.
 
-    Of the sign that p(+1) - p(-1) has, and in the order of p(+1), also where both round to 1/2.
+    Scores have the sign of p(+1) - p(-1) and the order of p(+1), even if both probabilities round
+    to 1/2.
     """
     known = _closed(likelihood, mean, variance)
     if known is not None:
@@ -110,8 +112,8 @@ def _along_a_line(
 ) -> Array:
     """Scores of small means: the score at 0, and a slope from a mean where it is about 1e-3.
 
-    That mean depends on the variance alone, so that scores of one variance keep their order.
-    A mean further out than it keeps the score that was `seen`.
+    The mean at which the line ends depends on the variance alone, so that scores of one variance
+    keep their order. A mean further out than it keeps the score that was `seen`.
     """
 
     def at(mean: Array, some: NDArray[np.intp]) -> Array:
@@ -145,8 +147,7 @@ def _along_a_line(
 
 # --- Predictive distributions of any likelihood
 #
-# By the distribution of y given f that SciPy has (`expectation`), or by the density alone
-# (`density`).
+# They use SciPy's distribution of y given f (`expectation`), or the density alone (`density`).
 
 
 class RowOffsets(NamedTuple):
@@ -267,7 +268,9 @@ class Predicted:
         self._given(rows)
         return component(self.likelihood, mean + rows.shift, wide(variance), q, rows.trials)
 
-    def _given(self, rows: RowOffsets, at: Any = slice(None)) -> Callable[[Array], Any]:
+    def _given(
+        self, rows: RowOffsets, at: NDArray[np.intp] | slice = slice(None)
+    ) -> Callable[[Array], ResponseDistribution]:
         """Return the distribution of y for latent values (T, n), those of some rows."""
         likelihood = self.likelihood
         if likelihood.given is None:
@@ -275,7 +278,7 @@ class Predicted:
                 f"likelihood {likelihood.name!r} is known by its density alone: with a correction, "
                 "or hyper-parameters integrated, use predict_log_density"
             )
-        response: Any = likelihood.given
+        response = likelihood.given
         shift = rows.shift if np.ndim(rows.shift) == 0 else np.reshape(rows.shift, (-1, 1))[at]
         trials = () if rows.trials is None else (rows.trials[at, None],)
         return lambda f: response(f + shift, likelihood.theta, *trials)
@@ -288,7 +291,8 @@ def observed(
     likelihood: Likelihood, f: Array, rng: np.random.Generator, trials: Array | None = None
 ) -> Array:
     """One observation for each latent value, in their shape, of a likelihood with `given`."""
-    response: Any = likelihood.given
+    response = likelihood.given
+    assert response is not None
     distribution = response(
         f, likelihood.theta, *(() if trials is None else (trials.astype(np.int64),))
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.base import ResponseDistribution
 from qpruntime.predictive.inversion import Component, Transform, mixture_quantiles
 
 __all__ = ["cdf", "component", "discrete", "expect", "kind_of", "mean_and_variance", "quantiles"]
@@ -25,7 +26,7 @@ _STEP, _HALVINGS, _CLOSE = 0.5, 13, 1e-11
 # Numbers at a time.
 _BLOCK = 2_000_000
 _LARGEST_COUNT = 2**53
-#: Of observations and latent values: ``function(rows, f)`` for f of shape (n, nodes).
+#: A function of observations and latent values, ``function(rows, f)`` for f of shape (n, nodes).
 OfLatent = Callable[[NDArray[np.intp], Array], Array]
 
 
@@ -148,10 +149,14 @@ def kind_of(likelihood: Likelihood) -> tuple[bool, Transform | None]:
 
 
 def _given(
-    likelihood: Likelihood, f: Array, trials: Array | None = None, rows: Any = slice(None)
-) -> Any:
+    likelihood: Likelihood,
+    f: Array,
+    trials: Array | None = None,
+    rows: NDArray[np.intp] | slice = slice(None),
+) -> ResponseDistribution:
     """The distribution of y for f of shape (n, nodes), those of some rows."""
-    response: Any = likelihood.given
+    response = likelihood.given
+    assert response is not None
     if trials is None:
         return response(f, likelihood.theta)
     return response(f, likelihood.theta, trials[rows, None])
@@ -165,7 +170,8 @@ def discrete(likelihood: Likelihood) -> bool:
 
 def _coordinate(likelihood: Likelihood) -> Transform:
     """Logarithms of what is positive, logits of shares."""
-    low, high = (float(np.ravel(end)[0]) for end in _given(likelihood, np.zeros(1)).support())
+    distribution: Any = _given(likelihood, np.zeros(1))  # one of SciPy's, which have a support
+    low, high = (float(np.ravel(end)[0]) for end in distribution.support())
     if low == 0.0 and high == 1.0:
         return (
             lambda y: np.log(np.clip(y, 1e-300, None)) - np.log1p(-np.minimum(y, 1.0 - 1e-16)),

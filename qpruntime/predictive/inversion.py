@@ -81,6 +81,7 @@ def integer_quantiles(cdf: RowCdf, low: Array, high: Array, q: Array) -> Array:
     upper = q > 0.5
 
     def enough(pairs: NDArray[np.intp], y: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return True for pairs of a row and a level whose quantile is at most y."""
         row, level = np.divmod(pairs, q.size)
         out = np.empty(pairs.size, dtype=bool)
         for tail in (False, True):

@@ -41,7 +41,7 @@ def loads(text: str | bytes) -> dict[str, Any]:
     return document
 
 
-def _check(value: Any, depth: int) -> None:
+def _check(value: object, depth: int) -> None:
     if depth == 0:
         raise ValueError(f"nesting deeper than {_DEPTH}")
     if isinstance(value, dict):
@@ -74,7 +74,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 LIMIT = 1 << 18
 _MAGIC = b"qp-seal\x01"
 _FIELDS = struct.Struct("<8s4Q")
-#: Of the seal: the fields, then a SHA-256.
+#: Bytes of the seal: the fields, then a SHA-256.
 SIZE = _FIELDS.size + 32
 _REMEDY = "build it again"
 

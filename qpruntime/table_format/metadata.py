@@ -1,4 +1,4 @@
-"""What a table file says about itself: axes, metadata, and the check that both make sense.
+"""Metadata and axes of a table file, and the check that both make sense.
 
 Knows nothing of how tables are computed or opened. The metadata of a table is one JSON document,
 kept as the attribute ``metadata`` of an HDF5 file or zarr group.
@@ -28,7 +28,7 @@ DATASET = "sigma_star"
 #: Nodes of a grid, spline coefficients over a likelihood's own coordinates, or those of whole
 #: projections.
 KINDS = ("grid", "compact", "surfaces")
-#: How many axes each of them may have.
+#: Possible numbers of axes of each kind.
 AXES = {"grid": (2,), "compact": (1, 2), "surfaces": (2, 3)}
 #: Orders p of L_p projections: beyond 10, q^(1/p) varies too little for double precision.
 SMALLEST, LARGEST = 1.0, 10.0
@@ -244,11 +244,11 @@ class Metadata:
 
 
 def _consecutive(value: Any) -> bool:
-    """Whether this is a list of numbers, each one more than the last: the row of y is y - y[0]."""
+    """Return True for numbers in steps of one, so that the row of y is y - y[0]."""
     return _ascending(value) and all(after - before == 1 for before, after in pairwise(value))
 
 
-def _ascending(value: Any) -> bool:
+def _ascending(value: object) -> bool:
     """Decide whether this is a list of finite numbers, each larger than the last."""
     if not isinstance(value, list) or not value:
         return False
@@ -258,7 +258,7 @@ def _ascending(value: Any) -> bool:
     return all(after > before for before, after in pairwise(value))
 
 
-def _names(value: Any, expected: bool) -> bool:
+def _names(value: object, expected: bool) -> bool:
     """Decide whether this is a list of names, empty unless some are expected."""
     return (
         isinstance(value, list)
@@ -274,7 +274,7 @@ def _numbers(value: object) -> bool:
     )
 
 
-def _projection(value: Any, allowed: bool) -> bool:
+def _projection(value: object, allowed: bool) -> bool:
     """Decide whether this is None or, where it may be, a well-formed L_p projection."""
     if value is None:
         return True

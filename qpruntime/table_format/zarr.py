@@ -52,13 +52,13 @@ __all__ = [
 
 #: Grids up to here are held in memory, larger ones mapped from the cache.
 IN_MEMORY = 1 << 25
-#: Where nothing can be kept, larger ones are refused.
+#: Largest table that is read into memory if no file can be kept; larger ones are refused.
 MOST_IN_MEMORY = 1 << 30
 #: Data may have so many times the bytes of their chunks: those of tables have at most some tens.
 RATIO = 1000
-# Beside the compressed bytes: blosc's header, its offsets of blocks where nothing is gained.
+# Overhead of a compressed chunk: blosc's header, and its block offsets for incompressible data.
 _HEADER, _SLACK = struct.Struct("<4B3I"), 1 << 16
-# Of the flags in blosc's header: the compressor, and the filter that is not of ours.
+# Flags in blosc's header: our compressor, and a filter that we do not use.
 _ZSTD, _BITSHUFFLE = 4, 4
 _STALE = 3600.0
 _REMEDY = "export or copy it again"

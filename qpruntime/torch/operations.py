@@ -14,7 +14,7 @@ __all__ = ["Torch"]
 
 
 class Torch(Operations):
-    """By `torch`; what has a derivative of its own is a `torch.autograd.Function`."""
+    """Operations of `torch`; functions with explicit derivatives are `torch.autograd.Function`."""
 
     exp = staticmethod(torch.exp)
     log = staticmethod(torch.log)
@@ -36,6 +36,7 @@ class Torch(Operations):
         return torch.minimum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, max=y)
 
     def arrays(self, *values: Any) -> list[Any]:
+        """Return the values as tensors of one shape, type and device."""
         tensors = [v for v in values if isinstance(v, torch.Tensor)]
         floats = [v for v in tensors if v.is_floating_point()]
         kind, place = torch.float64, None
@@ -43,7 +44,7 @@ class Torch(Operations):
             kind = tensor.dtype if tensor is floats[0] else torch.promote_types(kind, tensor.dtype)
         for tensor in tensors:
             place = tensor.device
-        # At once of this type: a number of Python would go through single precision.
+        # Convert to this type at once, because a Python number would go through single precision.
         made = [torch.as_tensor(v, dtype=kind, device=place) for v in values]
         return list(torch.broadcast_tensors(*made))
 
@@ -53,7 +54,7 @@ class Torch(Operations):
     def exponent(self, like: Any) -> float:
         return math.log(torch.finfo(like.dtype).max) - MARGIN
 
-    def held(self, x: Any) -> Any:
+    def stop_gradient(self, x: Any) -> Any:
         return x.detach()
 
     def take(self, table: Any, index: Any) -> Any:
@@ -67,6 +68,8 @@ class Torch(Operations):
         return x.amax(-1)
 
     def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+        """Return `value` as a function whose derivative is `slope`."""
+
         class Derived(torch.autograd.Function):
             generate_vmap_rule = True
 

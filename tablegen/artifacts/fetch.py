@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from qpruntime._formatting import printable
@@ -41,8 +40,8 @@ def fetch(
 ) -> tuple[Path, Metadata]:
     """Bring a table, check it, and put it among the installed ones.
 
-    What comes is opened and all its data are hashed before the file gets its name. Where a
-    connection was cut, also the one of an earlier call, only what is missing is asked for.
+    The received file is opened and all its data are hashed before it gets its name. If a connection
+    was cut, now or in an earlier call, only the missing bytes are requested.
 
     Parameters
     ----------
@@ -185,7 +184,7 @@ def _look_up(
     return f"{_url(base)}/{entry.file}", entry
 
 
-def _is_place(table: Any) -> bool:
+def _is_place(table: object) -> bool:
     if not isinstance(table, str) or not table:
         raise InputError(f"a table is given by a name, a URL or a path, got {shown(table)}")
     return "://" in table or "/" in table or table.endswith(".h5")

@@ -90,7 +90,7 @@ def read(text: bytes, source: str) -> list[Entry]:
     return entries
 
 
-def _entry(table: Any) -> Entry:
+def _entry(table: object) -> Entry:
     kinds = {"size": int, "certificate": dict}
     known = [field.name for field in fields(Entry)]
     if not isinstance(table, dict) or set(table) != set(known):

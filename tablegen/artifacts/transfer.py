@@ -33,7 +33,7 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class TransferLimits:
-    """How patient a transfer is.
+    """Time limits of a transfer.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Transfer:
         self._partial, self._nbytes, self._check = partial, nbytes, check
         self._report, self._limits, self._resumes = report, limits or TransferLimits(), resumes
 
-    def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
+    def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
         """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""
         lock = self._partial.with_name(f".{self._partial.name}.lock")
         with _held(lock, url):
@@ -252,7 +252,8 @@ def _by_http(url: str, start: int, silence: float) -> _Source:
     def pieces() -> Iterator[bytes]:
         try:
             with closing(answer):
-                # What has come so far, at once: a slow server is to be seen, and its bytes kept.
+                # Read the bytes that have arrived at once, so that a slow server is noticed and its
+                # bytes are kept.
                 while piece := answer.raw.read1(_CHUNK, decode_content=True):
                     yield piece
         except (urllib3.exceptions.HTTPError, OSError) as error:

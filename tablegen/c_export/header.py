@@ -1,8 +1,8 @@
 """Write a compact table as one header of C99: its coefficients, and what evaluates them.
 
-What the header says beside its numbers stands in the files of this folder that end in ``.h``:
-`common.h` is the same for all, one more has the likelihood's closed forms and coordinates, and
-`entries.h` what a program calls. Nothing is allocated, and nothing is read when it runs.
+The text of the header beside its numbers comes from the ``.h`` files of this folder: `common.h` is
+the same for all, one more has the likelihood's closed forms and coordinates, and `entries.h` what a
+program calls. Nothing is allocated, and nothing is read when it runs.
 """
 
 from __future__ import annotations

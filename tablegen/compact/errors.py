@@ -1,7 +1,7 @@
 """Measure the error of a compact table wherever it may be: on nodes, in cells, at seams, far out.
 
-What is measured is a whole lookup, coordinates and sigma_EP included, against the second
-quadrature rule; at nodes the splines themselves, so that no coefficient can be wrong unseen.
+Whole lookups, with coordinates and sigma_EP, are compared with the second quadrature rule. At nodes
+the splines themselves are compared, so that a wrong coefficient cannot remain unnoticed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ REGIONS = ("nodes", "cells", "seams", "far")
 #: log10 sigma goes from here to there; mu up to `_REACH` times the larger of sigma and 1.
 DOMAIN = (-6.0, 8.0)
 _REACH = 1e6
-#: Beyond this many sigma a double cannot hold where mu lies to 1e-10 sigma: nothing to compare.
+#: Beyond this many sigma a double cannot hold mu to 1e-10 sigma, so comparisons are meaningless.
 _RESOLVED = 1e9
 #: Distances from a seam, in lengths of its axis.
 _NEAR = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
-#: At least one node in this many is integrated again.
+#: One node in this many, or more, is integrated again.
 _EVERY = 5
 
 
@@ -84,7 +84,7 @@ def check(table: Table, look: Look) -> Found:
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
     """Say which regions miss the tolerance; nodes have to be better than 1e-11.
 
-    That is what one coefficient altered by 1e-6, in a corner, changes at the node there.
+    A coefficient in a corner that is altered by 1e-6 changes the node there by this much.
     """
     reasons = []
     for name in REGIONS:
@@ -134,8 +134,8 @@ def _lattice(table: Table, rng: np.random.Generator) -> Array:
         if axis is None:
             nodes.append(np.zeros(1))
             continue
-        nodes_of_axis = np.arange(rng.integers(_EVERY), axis.size, _EVERY)
-        nodes.append(axis.nodes()[np.unique([0, *nodes_of_axis, axis.size - 1])])
+        sampled = np.arange(rng.integers(_EVERY), axis.size, _EVERY)
+        nodes.append(axis.nodes()[np.unique([0, *sampled, axis.size - 1])])
     rows = np.arange(table.metadata.shape[0], dtype=np.float64)
     return np.stack(np.meshgrid(rows, *nodes, indexing="ij"), -1).reshape(-1, 3)
 

@@ -13,7 +13,7 @@ from qpruntime._formatting import meant, printable
 __all__ = ["USAGE", "parser"]
 
 USAGE = 2
-#: What the help of each command ends with; tests run those lines that stand alone.
+#: Examples at the end of each command's help; tests run the lines that stand alone.
 EXAMPLES = {
     "build": (
         "tablegen build --likelihood probit --output probit.h5",

@@ -43,7 +43,7 @@ EXTRAS = {
     "requests": "fetch",
     "fsspec": "fetch",
 }
-# How the system says that memory or threads have run out, besides a MemoryError.
+# Messages of the system, besides a MemoryError, for a lack of memory or threads.
 _SCARCE = ("can't start new thread", "cannot allocate memory", "failed to map segment")
 
 
@@ -109,7 +109,7 @@ def _run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         # Reads and writes of zarr that were cut short are no news.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        # What was cut off complains when it is collected.
+        # Interrupted objects warn when they are collected.
         warnings.simplefilter("ignore")
         verb = "resume" if arguments.command == "build" else "run again"
         print(f"tablegen: interrupted; to {verb}: {command(*argv)}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Draw a table: sigma*/sigma_EP over mu and log10 sigma, and the error of its lookups beside it.
 
-Where the density is not at hand, to integrate again, log Z takes the place of the error.
+If the density is not available to integrate again, log Z replaces the error.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Where a build lives until it is done, and the file it becomes."""
+"""Working directory of a build, and the file that results from it."""

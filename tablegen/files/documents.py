@@ -1,4 +1,4 @@
-"""What metadata say, as plain documents for people and for JSON."""
+"""Metadata as plain documents for people and for JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a table becomes a file: written, sealed and given its name in one step, or found finished."""
+"""Last step of a build: write, seal and rename the table file, or find it finished."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TableJob", "found", "left_over", "publish", "write"]
 
 
 class TableJob(NamedTuple):
-    """Where a table is made, what computes it, what certifies it, and how good it has to be."""
+    """Job of building a table: workspace, computation, certification and tolerance."""
 
     workspace: Workspace
     executor: Executor

@@ -43,7 +43,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 class Array(Protocol):
-    """What a plan or the metadata say of the dataset."""
+    """Description of the dataset from a plan or from metadata."""
 
     @property
     def dtype(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What checks of finished tables have in common: how to look, what is found, and the hash."""
+"""Shared parts of checks of finished tables: settings, problems and the hash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Found = tuple[list[str], dict[str, Any]]
 
 
 class Look(NamedTuple):
-    """At how many random points, drawn from what, how good they have to be, and by how many."""
+    """Settings of a check: random points, seed, tolerance and workers and progress report."""
 
     points: int
     seed: int

@@ -1,4 +1,4 @@
-"""Where a command may write: regular files and new ones, never what a rename would take away.
+"""Targets of a command: regular and new files, never anything that a rename would destroy.
 
 A finished file takes the place of its target in one step. A device, a socket or a FIFO would be
 gone after that, and a symbolic link would have become a file: links are followed, the others

@@ -1,7 +1,7 @@
 """The directory beside the target where a build lives until it is done, and its lock.
 
 ``probit.h5`` is built in ``.probit.h5.build/``. The lock is the kernel's (flock): it ends with the
-process that holds it, however that ends. What the file says is only who that is.
+process that holds it, however that ends. The content of the file only names that process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BuildStopped(TableError):
 
 
 class Workspace:
-    """Where the table `target` is built.
+    """Working directory in which the table `target` is built.
 
     Attributes
     ----------

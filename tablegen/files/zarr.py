@@ -1,6 +1,6 @@
 """Write a table as a zarr v3 group: made beside its place, and given its name when it is whole.
 
-What stands in the files is said by `qpruntime.table_format.zarr`; equal tables give equal files.
+`qpruntime.table_format.zarr` defines the content of the files; equal tables give equal files.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def check_replaceable(target: Path) -> None:
 def publish(table: Table, target: Path, work: Path) -> None:
     """Write a table as a group in the directory `work`, and give that its name.
 
-    What had the name before waits in the working directory until the new one has it: for a moment
-    nothing has. Killed there, the same command resumes.
+    The previous table of that name waits in the working directory until the new one has the name.
+    For a moment neither has it; if the process is killed then, the same command resumes.
     """
     fresh, old = work / "table.zarr", work / "old"
     for leftover in (fresh, old):

@@ -98,9 +98,9 @@ def _columns(axis: Axis, n: int) -> Array:
 def resolve(plan: Plan) -> Plan:
     """Choose the numbers of Chebyshev nodes, or the direct method where a series does not pay.
 
-    A likelihood with an exact scale needs one axis only: the method is then "one-axis". Else psi
-    is sampled along a few lines through the rectangle, its edges among them, until the
-    coefficients have decayed to noise. That no line missed anything is what the certificate shows.
+    A likelihood with an exact scale needs one axis only: the method is then "one-axis". Otherwise
+    psi is sampled along a few lines through the rectangle, including its edges, until the
+    coefficients have decayed to noise. The certificate shows that no line missed anything.
     """
     if plan.method == "direct":
         return plan

@@ -34,7 +34,8 @@ def _outside(
 ) -> tuple[int, int, int]:
     """Return (count, i, j) of values that are not in (0, sigma_EP], and the first of them.
 
-    Without moments the cavity's width is the bound if the likelihood `narrows`, else there is none.
+    If there are no moments, the cavity's width is the bound if the likelihood `narrows`, else there
+    is none.
     """
     count, row, column = 0, 0, 0
     for i in range(mu.size):
@@ -93,6 +94,7 @@ def _scan(table: Table, look: Look) -> tuple[list[str], Places, Places]:
         return hasher.hexdigest()
 
     def scan(block: tuple[int, int, int]) -> tuple[int, str, Places, Places]:
+        """Return the problems of a block of the table, and its worst and roughest nodes."""
         nonlocal done
         k, a, b = block
         values = np.array(table.values[k, a:b], dtype=np.float64)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import kernel
@@ -23,7 +21,7 @@ def _fill_direct(
     theta: Array,
     has_frame: bool,
     split: int,
-    frame: Any,
+    frame: object,
     mu: Array,
     sigma: Array,
     y: float,

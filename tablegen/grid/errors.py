@@ -69,7 +69,7 @@ def worst_nodes(
 def _rough(values: Array, first: int, last: int) -> tuple[float, int, int, int]:
     """Return the largest relative sixth difference that starts in columns first:last (-1: none).
 
-    With it row and column of its first node and the axis it runs along.
+    Also return row and column of its first node and the axis it runs along.
     """
     best, row, column, axis = -1.0, 0, 0, 0
     m, n = values.shape

@@ -1,8 +1,8 @@
-"""What is to be computed, decided before anything is: axes, chunks, method, size. Pure.
+"""Plan of a table before any computation: axes, chunks, method, size. All functions are pure.
 
 A `Plan` determines every byte of the table, and its fingerprint stands for it: chunks of an
-interrupted build are kept only if they were made by the same plan. How chunks are computed is in
-`tablegen.grid.chebyshev`, how a plan is carried out in `tablegen.builder`.
+interrupted build are kept only if they were made by the same plan. `tablegen.grid.chebyshev`
+computes chunks, and `tablegen.builder` carries out a plan.
 """
 
 from __future__ import annotations

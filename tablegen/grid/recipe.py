@@ -64,6 +64,7 @@ class GridRecipe:
             return replace(self, plan=chebyshev.estimate(self.plan))
 
     def describe(self, threads: int) -> Document:
+        """Return the document that describes the plan, with its estimated time and memory."""
         plan = self.plan
         few = plan.nodes and len(plan.outcomes) > chebyshev.FEW
         return {
@@ -77,7 +78,7 @@ class GridRecipe:
             "chunks": plan.chunk_count,
             "chebyshev_nodes": list(plan.nodes) if plan.nodes else None,
             **({"estimated_from_outcomes": chebyshev.FEW} if few else {}),
-            # On a cluster: of one worker, and of what this process does.
+            # For a cluster this is the time of one worker and of this process.
             "estimated_seconds": round(plan.estimate_seconds(threads), 1),
         }
 

@@ -105,7 +105,7 @@ class ChunkStore:
 
     def missing(self) -> list[GridChunk]:
         """Return the chunks that have to be computed, in order."""
-        # Of a new store nothing is read: a missing chunk would come as a chunk of NaN.
+        # A new store is not read, because a missing chunk would appear as a chunk of NaN.
         if not (self.path / "c").exists():
             return list(self._plan.chunks)
         return [chunk for chunk in self._plan.chunks if self.read(chunk) is None]

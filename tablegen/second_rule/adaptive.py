@@ -1,10 +1,10 @@
 """The second quadrature rule where a likelihood says nothing of its shape.
 
-As in `tablegen.second_rule`, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, before the integration
-by parts. The rule shares neither nodes nor ways with `qpruntime.quadrature.adaptive_kernels`:
-intervals of its own around the cavity, the landmarks and every local maximum are halved until
-10-point Gauss-Legendre of the whole and of both halves agree, first for the mass, then for the
-score (f - mean) Phi^-1(F) q.
+The formula is that of `tablegen.second_rule`, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, before
+the integration by parts. The rule shares neither nodes nor ways with
+`qpruntime.quadrature.adaptive_kernels`: intervals of its own around the cavity, the landmarks and
+every local maximum are halved until 10-point Gauss-Legendre of the whole and of both halves agree,
+first for the mass, then for the score (f - mean) Phi^-1(F) q.
 """
 
 from __future__ import annotations

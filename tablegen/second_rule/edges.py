@@ -1,4 +1,4 @@
-"""Where the mass of a tilted density lies, of which nothing is known but values and landmarks.
+"""Location of the mass of a tilted density that is known by its values and landmarks only.
 
 Intervals around the cavity, the landmarks and every local maximum, for `masses` to halve. The
 density is taken relative to an anchor near its peak: `place` holds the anchor, what its log density
@@ -35,7 +35,7 @@ def log_density(split: int, place: Floats, d: float, y: float, theta: Array) -> 
 
 @kernel
 def rounding_of(place: Floats, d: float) -> float:
-    """What rounding may do to the density, relative to it: terms of this size are added up."""
+    """Return the relative rounding error of the density, whose terms have this size."""
     anchor, rest0, curvature0, inverse, slope = place
     size = abs(rest0) + abs(d * slope) + d * d * inverse + curvature0 * anchor * anchor
     return 4.0 * _EPS * size
@@ -133,7 +133,7 @@ def edges_of(
         place = _place(split, mu, sigma, place[0] + points[best], y, theta)
     known, modes = count, 0
     for i in range(1, known - 1):
-        # Where the density is level, its maximum is anywhere.
+        # A level stretch of the density has no single maximum.
         if modes < _MODES and levels[i] > levels[i - 1] and levels[i] >= levels[i + 1]:
             modes += 1
             top = _top(split, place, points[i - 1], points[i + 1], y, theta)

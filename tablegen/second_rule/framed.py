@@ -1,10 +1,10 @@
 """A second quadrature rule, which shares nothing with the first that could be wrong in both.
 
-That is the likelihood, the map of `place` from a frame to f, by which no sum is more than more or
-less exact, and the normal scores of `ndtri_density`, which have tests of their own against mpmath.
-The tables' own rule integrates phi(Phi^-1(F)); this one goes back to the formula before the
-integration by parts, sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, on other nodes: the centre is
-shifted by a fraction of the width, steps are shorter, panels have eight points.
+Shared are the likelihood, the map of `place` from a frame to f, which only affects precision, and
+the normal scores of `ndtri_density`, which have tests of their own against mpmath. The tables' own
+rule integrates phi(Phi^-1(F)); this one goes back to the formula before the integration by parts,
+sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, on other nodes: the centre is shifted by a fraction of
+the width, steps are shorter, panels have eight points.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tablegen.second_rule.adaptive import adaptive_points
 
 __all__ = ["RULE", "SEED", "independent", "independent_all"]
 
-#: Of the random points of a certificate.
+#: Seed of the random points of a certificate.
 SEED = 20200612
-#: How certificates name it.
+#: Name of the rule in certificates.
 RULE = "sigma* = int (f - mean) Phi^-1(F) q df, 8-point panels"
 
 _CUT = 46.0
@@ -109,7 +109,7 @@ def _independent(theta: Array, split: int, frame: int, mu: float, sigma: float, 
             d, jacobian = place(side, width, ends[0] + h * p)
             e = _log_density(split, anchored, d, y, theta)
             star += (d - mean) * x * math.exp(e - best) * jacobian
-    # Where f falls with v (side -1), lower and upper tail have changed places.
+    # If f falls with v (side -1), lower and upper tail have changed places.
     log_z = best + math.log(total) + rest0 - 0.5 * curvature0 * anchor * anchor
     log_z -= 0.5 * ((anchor - mu) / sigma) ** 2 + math.log(sigma) + _HALF_LOG_2PI
     return log_z, anchor + mean, second / total - mean * mean, abs(star) * h / total

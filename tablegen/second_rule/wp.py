@@ -1,11 +1,11 @@
 """A second rule for L_p projections: one step of Newton's method from what a table holds.
 
 The tables' own rule integrates over f; this one integrates over z, with quantiles Q from the masses
-of `second_rule.adaptive`: eps(z) = Q(Phi(z)) - m - s z, its panels split at the roots of eps.
-The gradient of E |eps|^p / p at a tabulated (m, s), solved with the second derivatives, is how far
-the minimum is, to first order. For 1 < p < 1.2 the second derivatives, whose integrals are all but
-singular, come out too small, and the errors too large. For p beyond 4, scores past +-8.5 may count
-where a density has a sharp end: then errors are large, and no table is certified.
+of `second_rule.adaptive`: eps(z) = Q(Phi(z)) - m - s z, its panels split at the roots of eps. The
+gradient of E |eps|^p / p at a tabulated (m, s), solved with the second derivatives, is how far the
+minimum is, to first order. If 1 < p < 1.2, the second derivatives, whose integrals are nearly
+singular, are too small, and the errors too large. If p > 4 and the density has a sharp end, scores
+past +-8.5 may count: errors are then large, and no table is certified.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tablegen.second_rule.masses import log_evidence, masses, panel
 
 __all__ = ["RULE", "errors"]
 
-#: How certificates name it.
+#: Name of the rule in certificates.
 RULE = "Newton step of E |Q(Phi(z)) - m - s z|^p at the tabulated (m, s), panels in z"
 
 _M = 10
@@ -209,7 +209,8 @@ def _error(
             sums[3] += mass
             sums[4] += mass * a
             sums[5] += mass * a * a
-    # At the minimum E |eps|^p is no larger: by the triangle inequality no answer is further off.
+    # E |eps|^p is no larger at the minimum, so the triangle inequality bounds the distance of every
+    # answer.
     d = sums[0] ** (1.0 / p)
     first, second = 2.0 * d, 2.0 * d * math.sqrt(math.pi / 2.0)
     det = sums[3] * sums[5] - sums[4] * sums[4]
@@ -224,7 +225,7 @@ def _error(
 
 @kernel
 def _errors(
-    functions: Any, p: float, mu: Array, sigma: Array, y: Array, stored: Array, out: Array
+    functions: object, p: float, mu: Array, sigma: Array, y: Array, stored: Array, out: Array
 ) -> None:
     for i in range(mu.size):
         log_z, first, second = _error(

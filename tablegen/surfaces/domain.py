@@ -1,4 +1,4 @@
-"""What a table of surfaces is to hold: a likelihood, its observations, and the ends of the axes."""
+"""Domain of a table of surfaces: a likelihood, its observations, and the ends of the axes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MU_RANGE, SIGMA_RANGE, LIMIT = (-10.0, 10.0), (-2.0, 1.0), 128_000_000
 
 @dataclass(frozen=True)
 class Domain:
-    """What is to be built: a likelihood, its observations, and the ends of the axes.
+    """Likelihood, observations and ends of the axes of a table to be built.
 
     Attributes
     ----------

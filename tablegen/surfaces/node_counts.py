@@ -1,4 +1,4 @@
-"""How many nodes a table of surfaces needs: doubled along lines until its tolerance is met.
+"""Number of nodes of a table of surfaces, doubled along lines until its tolerance is met.
 
 Splines along one axis at a time, on lines through the domain: what they need, the tensor needs. The
 power law between the last two doublings says how many cells would just do.
@@ -32,8 +32,8 @@ _LINES = (0.0, 0.09, 0.21, 0.33, 0.46, 0.5, 0.58, 0.71, 0.84, 0.93, 1.0)
 def deviation(found: Array, truth: Array) -> Array:
     """Errors of stored values, shape (..., 4), in the order of `surfaces.NAMES`.
 
-    Of log Z: relative where it is large, else absolute. Of the mean: in tilted standard
-    deviations. Of the standard deviations: relative.
+    The deviation of log Z is relative if log Z is large, else absolute; that of the mean is in
+    tilted standard deviations, and those of the standard deviations are relative.
     """
     gap = found - truth
     return np.stack(
@@ -110,7 +110,7 @@ def cells_needed(
             break
         stuck = stuck + 1 if error > _STUCK * before else 0
         if stuck == 2:
-            # What is left is no matter of nodes: the integrals themselves are no better.
+            # More nodes would not help, because the integrals themselves are no better.
             return cells // 4, error
         before = error
         cells *= 2

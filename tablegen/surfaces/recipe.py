@@ -61,6 +61,7 @@ class SurfacesRecipe:
         return self
 
     def describe(self, threads: int) -> Document:
+        """Return the document that describes the domain and the limit of its table."""
         what = self.plan
         return {
             "likelihood": what.likelihood.spelt,

@@ -128,11 +128,11 @@ def certify(
         document.axes[0], document.axes[1], 1.0, likelihood.parameters["nu"], 0.0
     )
     y = np.zeros(_POINTS)
-    values_found = lookups((values, axes, interpolation.lookup_scaled.handle), mu, s, y)
+    looked_up = lookups((values, axes, interpolation.lookup_scaled.handle), mu, s, y)
     truth = independent_all(likelihood, mu, s, y)
     truth[:, 2] = np.sqrt(truth[:, 2])
     unit = np.stack([np.maximum(1.0, np.abs(truth[:, 0])), *truth[:, [2, 2, 3]].T], 1)
-    error = np.abs(values_found - truth) / unit
+    error = np.abs(looked_up - truth) / unit
     certificate: dict[str, Any] = {"rule": RULE, "seed": seed, "random_points": _POINTS}
     for k, name in enumerate(NAMES):
         at = int(np.argmax(error[:, k]))
