@@ -144,7 +144,7 @@ html_theme_options = {
         "alt_text": "",
     },
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "footer_start": ["sphinx-version"],
@@ -155,5 +155,5 @@ html_theme_options = {
 }
 html_context = {"default_mode": "auto"}
 # Pages without others beneath or beside them.
-ALONE = ("index", "from-other-libraries", "guarantees")
+ALONE = ("index",)
 html_sidebars = {name: [] for name in ALONE}
