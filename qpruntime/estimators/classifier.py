@@ -330,7 +330,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         The first call is `fit`: kernel and inducing points are learnt from its rows, which should
         be a fair sample. Later calls only add sites and never see earlier rows again, so that
-        memory does not grow; docs/bench-streams.md says how far posteriors drift.
+        memory does not grow; docs/bench-cost.md says how far posteriors drift.
 
         Parameters
         ----------

@@ -11,8 +11,8 @@ from scripts.records import lines
 from scripts.reports.tables import Record, Table, across, average, percent
 
 
-def group(label: str, records: Iterable[Record] | None = None) -> str:
-    """Scores of a group, by series that all models have done, then of all of them."""
+def group(label: str, records: Iterable[Record] | None = None, each: bool = True) -> str:
+    """Return scores of a group: of `each` series that all models have done, and of all series."""
     kept = lines("forecasts.jsonl") if records is None else records
     done = {(one["model"], one["set"]): one for one in kept if one["group"] == label}
     models = sorted(dict.fromkeys(model for model, _ in done), key=lambda m: m != "GPForecaster")
@@ -22,6 +22,8 @@ def group(label: str, records: Iterable[Record] | None = None) -> str:
         best = min(one["crps"] for one in own)
         if len(own) == len(models):
             found += [{**one, "over": one["crps"] / best} for one in own]
+    if not each:
+        return _TOGETHER(found)
     first = Table("", {"CRPS": "{set}", **across("model", models, _score)}, ("set",), right=1)
     return f"{first(found)}\n\n{_TOGETHER(found)}"
 
@@ -44,7 +46,8 @@ _TOGETHER = Table(
     right=1,
 )
 #: Series that rules were set with, those that were looked at afterwards, counts that are mostly 0.
-seen, others, zeros = (partial(group, label) for label in ("seen", "others", "zeros"))
+others, zeros = (partial(group, label) for label in ("others", "zeros"))
+seen = partial(group, "seen", each=False)
 #: Many series: scores and seconds.
 panels = Table(
     "panels.jsonl",

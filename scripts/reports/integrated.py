@@ -1,4 +1,4 @@
-"""Tables of docs/bench-hyperparameters.md, from what three studies have kept."""
+"""Tables of averages over hyper-parameters, from the records of three studies."""
 
 from __future__ import annotations
 
@@ -107,14 +107,21 @@ few_rows = Table(
         ("rows", "{rows}"),
         ("sets", count),
         ("covered, mode", within("mode", spread("covered"))),
-        ("… integrated", within("integrated", spread("covered"))),
+        ("covered, integrated", within("integrated", spread("covered"))),
         ("width, mode", within("mode", average("width", ".3f"))),
-        ("… integrated", within("integrated", average("width", ".3f"))),
+        ("width, integrated", within("integrated", average("width", ".3f"))),
         ("log density, mode", within("mode", average("density", ".3f"))),
-        ("integrated - mode", gain("density", "mode", "integrated")),
+        ("gain in log density", gain("density", "mode", "integrated")),
         ("CPU s, mode", within("mode", _COST)),
-        ("… integrated", within("integrated", _COST)),
+        ("CPU s, integrated", within("integrated", _COST)),
     ],
     group=("problem", "rows"),
     order=lambda key: key,
 )
+
+#: Columns of the page.
+few_rows_page = few_rows.select(
+    *("problem", "rows", "covered, mode", "covered, integrated"),
+    *("gain in log density", "CPU s, mode", "CPU s, integrated"),
+)
+losses = _LOSSES.select("data", "log loss, mode", "integrated - mode", "integrated - map")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
 
 from scripts.records import lines
 from scripts.reports.tables import (
@@ -17,6 +20,7 @@ from scripts.reports.tables import (
     mean_error,
     of,
     spread,
+    table,
 )
 
 
@@ -47,11 +51,8 @@ classes = Table(
     {
         "set, rows, classes": "{set}, {fitted} rows, {classes}",
         "b": of("model", "default", average("b", ".2f")),
-        **across(
-            "model",
-            ("default", "scaled", "exactly one", "linear", "boosting"),
-            beside("loss", "calibration"),
-        ),
+        **across("model", ("default", "scaled"), beside("loss", "calibration")),
+        **across("model", ("linear", "boosting"), average("loss", ".3f")),
     },
     group=("fitted", "set"),
     right=1,
@@ -62,6 +63,35 @@ classes = Table(
 def is_tuned(model: str) -> bool:
     """Decide whether a model of ours was changed after its default had been seen."""
     return any(word in model for word in ("kernel", "priors", "hurdle")) and model[:2] == "GP"
+
+
+def _best(some: list[Record]) -> Record | None:
+    """Means of the model with the highest mean log density, if there is one."""
+    means = [
+        {
+            "model": model,
+            "density": float(np.mean([r["density"] for r in own])),
+            "cell": _known("density")(own) + f" ({_known('concordance')(own)})".replace(" ()", ""),
+        }
+        for (model,), own in grouped(some, ("model",)).items()
+        if own[0].get("density") is not None
+    ]
+    return max(means, key=lambda r: r["density"]) if means else None
+
+
+def best() -> str:
+    """Return log densities by set: the best default, other kernels or priors, and other packages."""
+    rows = []
+    for (name,), some in grouped(lines("kinds.jsonl"), ("set",)).items():
+        groups = (
+            _best([r for r in some if r["model"][:2] == "GP" and not is_tuned(r["model"])]),
+            _best([r for r in some if is_tuned(r["model"])]),
+            _best([r for r in some if r["model"][:2] != "GP"]),
+        )
+        cells = ["" if one is None else one["cell"] for one in groups]
+        rows.append([name, str(some[0]["rows"]), *cells, groups[2]["model"]])
+    head = ["set", "rows", "default", "other kernel", "best package", "which package"]
+    return table(head, rows)
 
 
 def _gain(name: str) -> Cell:
@@ -101,7 +131,7 @@ _CHOSEN = {"by evidence": "evidence", "by rows left out": "loo"}
 _MODELS = ("default", _LINE, f"{_LINE}, priors", *_CHOSEN, "lifelines WeibullAFTFitter")
 
 
-def kernels(records: Iterable[Record] | None = None) -> str:
+def kernels(records: Iterable[Record] | None = None, shown: Sequence[str] = _MODELS) -> str:
     """Log densities of survival times by set and kernel, concordances in brackets; their means."""
     found = []
     kept = lines("survival_kernels.jsonl") if records is None else records
@@ -113,5 +143,9 @@ def kernels(records: Iterable[Record] | None = None) -> str:
             found += some
     found += [{**r, "set": "mean", "rows": ""} for r in found]
     columns = {"set": "{set}", "rows": "{rows}"}
-    columns |= across("model", _MODELS, beside("density", "concordance"))
+    columns |= across("model", shown, beside("density", "concordance"))
     return Table("", columns, ("set",), tight=True)(found).replace("|  |", "| |")
+
+
+#: Columns of the page: kernels without the choice between them.
+some_kernels = partial(kernels, shown=(*_MODELS[:3], _MODELS[-1]))

@@ -40,10 +40,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "sets": middle.sets,
         "intervals": middle.intervals,
         "frames": frames.peers,
-        "forms": frames.forms,
-        "gaps": frames.gaps,
         "large": middle.large,
-        "monotone": printed("monotone.csv"),
+        "monotone": printed("monotone.csv", "function of the first feature", "rows", "gain", "its gain"),
         "losses": findings.boosting_losses,
     },
     "bench-mixed-models.md": {
@@ -72,8 +70,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "curve": sparse.curve,
         "peers": sparse.peers,
         "series": speed.series,
-        "passes": passes.passes,
         "estimates": passes.estimates,
+        "parts": findings.parts,
+        "drift": sparse.drift,
     },
     "bench-posterior.md": {
         "findings": findings.posterior,
@@ -83,6 +82,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "costs": speed.costs,
         "wrong": truth.wrong,
         "table 1": table1.corrected,
+        "averaging": findings.averaging,
+        "few": integrated.few_rows_page,
+        "sets": integrated.losses,
     },
     "bench-paper.md": {"findings": findings.paper, "table1": table1.page},
     "bench-classes.md": {
@@ -100,29 +102,23 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "bench-deep.md": {
         "findings": findings.deep,
         "gains": deep.gains,
-        "published": deep.regression,
-        "binary": deep.binary,
+        "published": deep.published,
+        "binary": deep.by_depth,
         "peers": deep.peers,
         "streamed": deep.streamed,
     },
-    "bench-streams.md": {"findings": findings.parts, "drift": sparse.drift},
     "bench-families.md": {
         "findings": findings.families,
-        "kinds": kinds.kinds,
-        "kernels": kinds.kernels,
+        "kinds": kinds.best,
+        "kernels": kinds.some_kernels,
         "cover": kinds.cover,
         "preferences": printed("preferences.csv"),
-    },
-    "bench-hyperparameters.md": {
-        "findings": findings.averaging,
-        "few": integrated.few_rows,
-        "sets": integrated.sets,
     },
     "bench-integrals.md": {
         "findings": findings.integrals,
         "failures": certified.failures,
         "accuracy": speed.accuracy,
-        "costs": certified.costs,
+        "costs": certified.some_costs,
     },
 }
 

@@ -1,11 +1,11 @@
-"""Tables of inducing points: docs/bench-cost.md and docs/bench-streams.md."""
+"""Tables of inducing points of docs/bench-cost.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from scripts.records import lines
-from scripts.reports.tables import Cell, Record, Table, size, spaced, table
+from scripts.reports.tables import Record, Table, size, spaced, table
 
 _NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
 _NOISY = ("counts", "diamonds", "outliers")
@@ -126,32 +126,16 @@ scale_peers = Table(
 )
 
 
-def _both(name: str, form: str, scale: float = 1.0) -> Cell:
-    """Figures of sites of their own, and of tied ones after the stroke."""
-
-    def cell(some: list[Record]) -> str:
-        ways = {record["sites"]: record for record in some}
-        return " / ".join(format(scale * ways[sites][name], form) for sites in ("own", "tied"))
-
-    return cell
-
-
-def _spreads(some: list[Record]) -> str:
-    ways = {record["sites"]: record["variances"] for record in some}
-    return " / ".join("{1:.2f} to {2:.2f}".format(*ways[sites]) for sites in ("own", "tied"))
-
-
-#: Drift of rows in parts from all rows at once.
+#: Drift of rows in parts from all rows at once, with one site per row.
 drift = Table(
     "study_streams.jsonl",
     {
         "rows": lambda some: some[-1]["data"].replace("-", ", "),
         "order and rows in a part": "{order}, {size}",
-        "evidence, nats": _both("evidence", "+.2f"),
-        "means, sd": _both("means", ".3f"),
-        "variances, 5 to 95 %": _spreads,
-        "NLL x 1000": _both("nll", "+.2f", 1000.0),
-        "time": _both("time", ".1f"),
+        "evidence, nats": "{evidence:+.2f}",
+        "means, sd": "{means:.3f}",
+        "NLL × 1000": lambda some: f"{1000.0 * some[-1]['nll']:+.2f}",
+        "time": "{time:.1f}",
     },
-    group=("data", "order", "size"),
+    where=lambda r: r["sites"] == "own",
 )

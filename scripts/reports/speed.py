@@ -16,12 +16,9 @@ from scripts.reports.tables import number, table
 
 _SWEEPS = {
     "one EP sweep": "sweep, ep",
-    "… in Cholesky factorisations": "sweep, ep / Cholesky",
     "… QP with the shipped table, against EP": "sweep, qp, shipped table / ep",
-    "… QP with the mapped grid, against EP": "sweep, qp, mapped table / ep",
     "… QP with quadrature, against EP": "sweep, qp, exact / ep",
     "… GPy's loop over the sites, against ours": "GPy sweep, ep / ours",
-    "refresh, in Cholesky factorisations": "refresh / Cholesky",
 }
 _FITS = {
     "`GPClassifier`, EP": "fit, ep",
@@ -34,15 +31,12 @@ _FITS = {
 
 _SERIES = {
     "fixed point, probit, EP": "probit, EP",
-    "… a point, ns": "probit, EP, a point",
     "… QP against EP": "probit, QP / EP",
     "fixed point, Poisson e^f, EP": "poisson-exp, EP",
     "fit of two parameters, probit": "fit, probit",
     "… Poisson e^f": "fit, poisson-exp",
     "GPBoost, fit, probit": "GPBoost, fit",
-    "… it predicts N": "GPBoost, predict",
-    "ours in that run, fit": "ours, fit",
-    "… ours predict N": "ours, predict",
+    "… ours in the same run": "ours, fit",
 }
 
 
@@ -74,7 +68,7 @@ def series() -> str:
 
 
 def sweeps() -> str:
-    """What a sweep and a refresh cost."""
+    """What a sweep costs."""
     return _measured(_SWEEPS, (300, 500, 1000, 2000))
 
 

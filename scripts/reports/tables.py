@@ -33,15 +33,16 @@ def table(
     return "\n".join([cells[0], rule, *cells[1:]])
 
 
-def printed(name: str) -> Callable[[], str]:
-    """Return a function that makes a table of a CSV file of results, cell by cell."""
-    return partial(_printed, name)
+def printed(name: str, *headers: str) -> Callable[[], str]:
+    """Return a function that prints a CSV file of results, or its columns with these headers."""
+    return partial(_printed, name, headers)
 
 
-def _printed(name: str) -> str:
+def _printed(name: str, headers: Sequence[str]) -> str:
     with (records.RESULTS / name).open(newline="") as file:
         header, *rows = csv.reader(file)
-    return table(header, rows, right=1)
+    shown = [header.index(word) for word in headers or header]
+    return table([header[k] for k in shown], [[row[k] for k in shown] for row in rows], right=1)
 
 
 class Table(NamedTuple):
@@ -82,6 +83,12 @@ class Table(NamedTuple):
             records = lines(self.file) if isinstance(self.file, str) else self.file()
         found = grouped(filter(self.where, records), self.group, self.last)
         return {key: found[key] for key in sorted(found, key=self.order)} if self.order else found
+
+    def select(self, *headers: str, where: Callable[[Record], bool] | None = None) -> Table:
+        """Return the table with some of its columns and, if `where` is given, other records."""
+        columns = self.columns.items() if isinstance(self.columns, dict) else self.columns
+        shown = [(header, cell) for header, cell in columns if header in headers]
+        return self._replace(columns=shown, where=where or self.where)
 
     def __call__(self, records: Iterable[Record] | None = None) -> str:
         """The table."""
