@@ -89,14 +89,13 @@ def _taken(what: str) -> Cell:
     return cell
 
 
-#: CPU time of an ask of both and of a conditioning.
+#: CPU time of a suggestion by both.
 times = Table(
     "bench_bayesopt_times.jsonl",
     {
         **{"problem": "{problem}", "d": "{d}", "K": "{K}", "N": "{N}"},
         "PESC, an ask": _taken("ask"),
         "EI": _taken("ei"),
-        "one conditioning (EP)": _taken("conditioning"),
     },
     group=("problem", "N"),
 )

@@ -63,10 +63,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "bench-cost.md": {
         "findings": findings.cost,
         "fits": speed.fits,
-        "sweeps": speed.sweeps,
         "scale": sparse.scale,
         "scale peers": sparse.scale_peers,
-        "sizes": sparse.sizes,
         "curve": sparse.curve,
         "peers": sparse.peers,
         "series": speed.series,

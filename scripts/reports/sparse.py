@@ -73,21 +73,6 @@ curve = Table(
     order=lambda key: key,
 )
 
-#: Seconds and memory of fits by rows.
-sizes = Table(
-    "sparse_sizes.jsonl",
-    {
-        "rows": lambda some: spaced(some[-1]["rows"]) + ", from zarr" * some[-1]["zarr"],
-        "two cores": "{seconds:.0f} s",
-        "CPU time": "{cpu:.0f} s",
-        "memory at most": lambda some: f"{some[-1]['peak'] / 1000.0:.1f} GB",
-        "test NLL": "{nll:.4f}",
-    },
-    group=("rows", "inducing", "method"),
-    where=lambda r: "rows" in r,
-    order=lambda key: key,
-)
-
 #: The default at 10^5 rows and more: the last record of every size.
 scale = Table(
     "scale.jsonl",

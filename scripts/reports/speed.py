@@ -14,12 +14,6 @@ from qpruntime.projection.projector import project_arrays
 from scripts.records import TOP, document
 from scripts.reports.tables import number, table
 
-_SWEEPS = {
-    "one EP sweep": "sweep, ep",
-    "… QP with the shipped table, against EP": "sweep, qp, shipped table / ep",
-    "… QP with quadrature, against EP": "sweep, qp, exact / ep",
-    "… GPy's loop over the sites, against ours": "GPy sweep, ep / ours",
-}
 _FITS = {
     "`GPClassifier`, EP": "fit, ep",
     "`GPClassifier`, QP": "fit, qp",
@@ -65,11 +59,6 @@ def series() -> str:
     kept = document("bench_series.json")
     found = {name: f"{value:.3g}" for name, (value, _) in kept.items()}
     return by_size("CPU seconds", found, _SERIES, {10**k: f"N = 1e{k}" for k in (4, 5, 6, 7)})
-
-
-def sweeps() -> str:
-    """What a sweep costs."""
-    return _measured(_SWEEPS, (300, 500, 1000, 2000))
 
 
 def fits() -> str:

@@ -98,9 +98,6 @@ def by_kind() -> str:
     ):
         columns[head] = figure(method, "log_variance", "+.3f")
     columns |= {
-        "chains' error": lambda some: _mean(
-            [r["truth"]["error log_variance"] for r in some], ".3f"
-        ),
         "mean (sd), EP": figure("ep", "mean", ".3f"),
         "blend, mean": figure("blend", "mean", ".3f"),
     }
