@@ -64,5 +64,5 @@ failures = Table(
 #: Costs of the page.
 some_costs = costs.select(
     *("function", "likelihood", "arrays, value", "and both derivatives", "numba", "JAX", "PyTorch"),
-    where=lambda r: r["likelihood"] in ("probit", "poisson-exp", "student-t"),
+    where=lambda r: r["likelihood"] in ("probit", "student-t"),
 )

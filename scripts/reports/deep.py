@@ -109,6 +109,7 @@ published = regression.select(
     ),
 )
 
+
 def _stated_binary(model: str) -> Cell:
     return lambda rows: f"{PUBLISHED_BINARY[rows[0]['data']][model]:.2f}"
 

@@ -45,19 +45,6 @@ def _estimate(name: str) -> Cell:
     return cell
 
 
-#: Lip cancer in Scottish districts beside long chains.
-districts = Table(
-    "districts.jsonl",
-    {
-        "model": "{model}",
-        "outdoors": _estimate("outdoors"),
-        "sd of districts": _estimate("sd"),
-        "share of neighbours": _estimate("phi"),
-        "CPU s": lambda rows: f"{rows[0]['cpu_seconds']:.1f}",
-    },
-    group=("model",),
-)
-
 #: Counts at many places.
 places = Table(
     lambda: [r for r in lines("places.jsonl") if "fit_seconds" in r],

@@ -44,6 +44,16 @@ kinds = Table(
     tight=True,
 )
 
+
+def _largest_cuts() -> list[Record]:
+    """Return the records of the largest cut of every set."""
+    kept = lines("coupling.jsonl")
+    most: dict[str, int] = {}
+    for r in kept:
+        most[r["set"]] = max(most.get(r["set"], 0), r["fitted"])
+    return [r for r in kept if r["fitted"] == most[r["set"]]]
+
+
 #: Several classes by each way to join processes of one against the rest: log loss, calibration
 #: error, means over seeds. Sets that have fewer rows than are asked for are once in the table.
 classes = Table(
@@ -80,16 +90,17 @@ def _best(some: list[Record]) -> Record | None:
 
 
 def best() -> str:
-    """Return log densities by set: the best default, other kernels or priors, and other packages."""
+    """Return the best log density of defaults, other kernels and packages by set."""
     rows = []
-    for (name,), some in grouped(lines("kinds.jsonl"), ("set",)).items():
-        groups = (
-            _best([r for r in some if r["model"][:2] == "GP" and not is_tuned(r["model"])]),
-            _best([r for r in some if is_tuned(r["model"])]),
-            _best([r for r in some if r["model"][:2] != "GP"]),
+    for (name,), kept in grouped(lines("kinds.jsonl"), ("set",)).items():
+        models = (
+            _best([r for r in kept if r["model"][:2] == "GP" and not is_tuned(r["model"])]),
+            _best([r for r in kept if is_tuned(r["model"])]),
+            _best([r for r in kept if r["model"][:2] != "GP"]),
         )
-        cells = ["" if one is None else one["cell"] for one in groups]
-        rows.append([name, str(some[0]["rows"]), *cells, groups[2]["model"]])
+        cells = ["" if model is None else model["cell"] for model in models]
+        package = "" if models[2] is None else models[2]["model"]
+        rows.append([name, str(kept[0]["rows"]), *cells, package])
     head = ["set", "rows", "default", "other kernel", "best package", "which package"]
     return table(head, rows)
 
@@ -147,5 +158,6 @@ def kernels(records: Iterable[Record] | None = None, shown: Sequence[str] = _MOD
     return Table("", columns, ("set",), tight=True)(found).replace("|  |", "| |")
 
 
-#: Columns of the page: kernels without the choice between them.
+#: What the page shows: one cut of every set, and kernels without the choice between them.
+largest_classes = classes._replace(file=_largest_cuts)
 some_kernels = partial(kernels, shown=(*_MODELS[:3], _MODELS[-1]))

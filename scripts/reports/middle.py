@@ -53,6 +53,11 @@ def kept() -> list[Record]:
     return means(lines("bench_middle.jsonl"))
 
 
+def judged() -> list[Record]:
+    """Return the largest cut of every set that was not used to set defaults."""
+    return [row for row in most(kept()) if not row["chosen"]]
+
+
 def most(rows: list[Record]) -> list[Record]:
     """Of every set the largest cut that is not a large table."""
     rows = [row for row in rows if row["rows"] <= _LARGE_ROWS]
@@ -84,7 +89,7 @@ def large() -> str:
 def sets(rows: list[Record] | None = None) -> str:
     """Return a line for each set: losses, the least in bold, and CPU time over boosting's."""
     shown, lines_ = [*OURS, "best tree", "linear"], []
-    for row in _in_order(most(kept()) if rows is None else rows):
+    for row in _in_order(judged() if rows is None else rows):
         tree = min((t for t in _TREES if t in row), key=lambda name: row[name]["loss"])
         losses = [row[m]["loss"] if m in row else None for m in (*OURS, tree, "linear")]
         least = min(loss for loss in losses if loss is not None)
@@ -97,7 +102,7 @@ def sets(rows: list[Record] | None = None) -> str:
 
 def intervals(rows: list[Record] | None = None) -> str:
     """Return coverage of 90 % intervals and mean log loss by set and model."""
-    kept_ = most(kept()) if rows is None else rows
+    kept_ = judged() if rows is None else rows
     lines_ = []
     for row in _in_order([row for row in kept_ if "coverage" in row["default"]]):
         said = [row.get(m, {}).get(key) for m in _WITH_INTERVALS for key in ("coverage", "nlpd")]

@@ -41,7 +41,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "intervals": middle.intervals,
         "frames": frames.peers,
         "large": middle.large,
-        "monotone": printed("monotone.csv", "function of the first feature", "rows", "gain", "its gain"),
+        "monotone": printed(
+            "monotone.csv", "function of the first feature", "rows", "gain", "its gain"
+        ),
         "losses": findings.boosting_losses,
     },
     "bench-mixed-models.md": {
@@ -49,7 +51,6 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "simulations": effects.simulations,
         "bias": printed("effects_bias.csv"),
         "bacteria": effects.bacteria,
-        "districts": effects.districts,
         "groups": printed("sparse_precisions.csv"),
         "places": effects.places,
     },
@@ -87,7 +88,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "bench-paper.md": {"findings": findings.paper, "table1": table1.page},
     "bench-classes.md": {
         "findings": findings.classes,
-        "coupling": kinds.classes,
+        "coupling": kinds.largest_classes,
         "joint": printed("joint_classes.csv"),
         "many": printed("many_classes.csv"),
     },

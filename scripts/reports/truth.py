@@ -146,23 +146,24 @@ def wrong() -> str:
 
 def by_word() -> str:
     """Say how often `check()` warns with cause and without."""
-    found = [r for r in records() if "predicted" in r["said"]]
-    told = np.array([r["said"]["predicted"] for r in found])
-    true = -np.array([r["methods"]["ep"]["log_variance"] for r in found])
-    spread = np.array([r["said"]["spread"] for r in found])
-    left = np.array([r["methods"]["blend"]["log_variance_abs"] for r in found])
-    error = np.array([r["truth"]["error log_variance"] for r in found])
-    one = spread <= FLAGGED
-    warned, needed = told > NOTABLE, true > NOTABLE
-    missed = left > 0.1 + 3.0 * error
+    rows = [r for r in records() if "predicted" in r["said"]]
+    predicted = np.array([r["said"]["predicted"] for r in rows])
+    true = -np.array([r["methods"]["ep"]["log_variance"] for r in rows])
+    spread = np.array([r["said"]["spread"] for r in rows])
+    miss = np.array([r["methods"]["blend"]["log_variance_abs"] for r in rows])
+    error = np.array([r["truth"]["error log_variance"] for r in rows])
+    quiet = spread <= FLAGGED
+    warned, needed = predicted > NOTABLE, true > NOTABLE
+    missed = miss > 0.1 + 3.0 * error
+    correlation = np.corrcoef(predicted[quiet], true[quiet])[0, 1]
     sentences = (
-        f"`check()` predicts by how much EP's log variance is too low. Over {len(found)} problems the "
-        f"prediction correlates with the error by {np.corrcoef(told[one], true[one])[0, 1]:.2f}.",
-        f"It warns on {(warned & needed & one).sum()} of {(needed & one).sum()} problems on which "
-        f"EP's log variance is more than {NOTABLE} too low, and without cause on "
-        f"{(warned & ~needed & one).sum()}.",
-        f"The spread of the corrections exceeds {FLAGGED} on {(~one & missed).sum()} of "
+        "`check()` predicts by how much EP's log variance is too low. Over "
+        f"{len(rows)} problems the prediction correlates with the error by {correlation:.2f}.",
+        f"It warns on {(warned & needed & quiet).sum()} of {(needed & quiet).sum()} problems on "
+        f"which EP's log variance is more than {NOTABLE} too low, and without cause on "
+        f"{(warned & ~needed & quiet).sum()}.",
+        f"The spread of the corrections exceeds {FLAGGED} on {(~quiet & missed).sum()} of "
         f'{missed.sum()} problems on which "blend" is off by more than 0.1 and three errors of the '
-        f"chains, and without cause on {(~one & ~missed).sum()}.",
+        f"chains, and without cause on {(~quiet & ~missed).sum()}.",
     )
     return "\n".join(f"- {sentence}" for sentence in sentences)
