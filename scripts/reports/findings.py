@@ -159,7 +159,7 @@ def posterior() -> str:
     return _listed(
         (
             f"**EP is slightly too narrow, QP a little more.** On {len(rows)} problems EP's "
-            f"variance is off by {width('ep')} and QP's by {width('qp')} on average; nominal 90 % "
+            f"variance is off by {width('ep')} and QP's by {width('qp')} on average. Nominal 90 % "
             f"intervals cover {100 * of('ep', 'coverage 0.9'):.1f} % and "
             f"{100 * of('qp', 'coverage 0.9'):.1f} %.",
             f'**Corrections remove the error.** With `correction="blend"` the variance is off by '
@@ -374,7 +374,7 @@ def integrals() -> str:
             "**Here they are right to 1e-9.** `tests/interop` compares every function with mpmath "
             "for near and far, narrow and wide Gaussians.",
             f"**Twenty points fail if the Gaussian is wide.** For Student-t noise of scale 1 they "
-            f"hold 1e-9 up to a standard deviation of {good:.2g}; at 10 the tilted standard "
+            f"hold 1e-9 up to a standard deviation of {good:.2g}. At 10 the tilted standard "
             f"deviation is wrong by a factor of {ten['std']:.2f}.",
             f"**Tables make σ\\* cheap.** σ\\* of the probit takes {1e-3 * star[0]:.1f} µs from "
             "its "
