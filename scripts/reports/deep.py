@@ -17,7 +17,6 @@ from scripts.reports.tables import (
     average,
     count,
     mean_error,
-    size,
     spread,
     table,
 )
@@ -148,19 +147,6 @@ def gains(records: Iterable[Record] | None = None) -> str:
         gain = mean_error([one["log_density"] - two["log_density"] for one, two in both])
         found.append([fit[0], str(fit[1]), model, gain, stated])
     return table(["data", "M", "model", "gain over GP", "published"], found)
-
-
-#: Rows of zarr arrays: seconds and memory, as ``benchmarks deep --rows`` measured them.
-streamed = Table(
-    "bench_deep_rows.jsonl",
-    {
-        "rows": size("rows"),
-        "CPU s": "{cpu:.0f}",
-        "memory before, MB": "{before:.0f}",
-        "at most, MB": "{memory:.0f}",
-        "RMSE of the function": "{error:.3f}",
-    },
-)
 
 
 #: Last marks of all programs, as ``benchmarks deep`` measured them in one run.

@@ -40,7 +40,7 @@ def _table(records: Sequence[Record], models: Sequence[str]) -> str:
             cells = [cell + error for cell, error in zip(cells, more, strict=True)]
             rows.append([name, str(own[0]["rows"]), *cells])
     seconds = " | ".join(f"{_mean(records, model, 'cpu'):.1f}" for model in models)
-    return table(["set", "rows", *models], rows, tight=True) + f"\n| CPU s | | {seconds} |"
+    return table(["set", "rows", *models], rows) + f"\n| CPU s | | {seconds} |"
 
 
 def _mean(records: Sequence[Record], model: str, what: str) -> float:

@@ -124,4 +124,20 @@ few_rows_page = few_rows.select(
     *("problem", "rows", "covered, mode", "covered, integrated"),
     "gain in log density",
 )
-losses = _LOSSES.select("data", "log loss, mode", "integrated - mode", "integrated - map")
+
+
+def change() -> str:
+    """Say how far averaging changes the log loss of the data sets of Table 1."""
+    groups = _LOSSES.groups().values()
+    gaps = {
+        _title(some): 1000.0
+        * (_losses(some, "integrate") - _losses(some, "mode")).sum()
+        / _rows(some).sum()
+        for some in groups
+    }
+    less = sorted(gaps, key=gaps.__getitem__)
+    words = ", ".join(f"{name} {gaps[name]:+.1f}" for name in (*less[:2], *less[-2:]))
+    return (
+        f"On {len(gaps)} data sets of the paper averaging changes the log loss × 1000 by "
+        f"{np.median(list(gaps.values())):+.1f} in the median; the extremes are {words}."
+    )

@@ -41,7 +41,6 @@ kinds = Table(
         "CPU s": average("cpu", ".1f"),
     },
     group=("set", "model"),
-    tight=True,
 )
 
 
@@ -133,7 +132,6 @@ cover = Table(
     ],
     group=("rows",),
     order=lambda key: key,
-    tight=True,
 )
 
 _LINE = "linear + Matérn"
@@ -155,7 +153,7 @@ def kernels(records: Iterable[Record] | None = None, shown: Sequence[str] = _MOD
     found += [{**r, "set": "mean", "rows": ""} for r in found]
     columns = {"set": "{set}", "rows": "{rows}"}
     columns |= across("model", shown, beside("density", "concordance"))
-    return Table("", columns, ("set",), tight=True)(found).replace("|  |", "| |")
+    return Table("", columns, ("set",))(found).replace("|  |", "| |")
 
 
 #: What the page shows: one cut of every set, and kernels without the choice between them.

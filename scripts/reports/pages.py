@@ -83,7 +83,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "table 1": table1.corrected,
         "averaging": findings.averaging,
         "few": integrated.few_rows_page,
-        "sets": integrated.losses,
+        "sets": integrated.change,
     },
     "bench-paper.md": {"findings": findings.paper, "table1": table1.page},
     "bench-classes.md": {
@@ -104,13 +104,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "published": deep.published,
         "binary": deep.by_depth,
         "peers": deep.peers,
-        "streamed": deep.streamed,
     },
     "bench-families.md": {
         "findings": findings.families,
         "kinds": kinds.best,
         "kernels": kinds.some_kernels,
-        "cover": kinds.cover,
         "preferences": printed("preferences.csv"),
     },
     "bench-integrals.md": {

@@ -23,12 +23,10 @@ def table(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
     right: int | None = None,
-    tight: bool = False,
 ) -> str:
     """Markdown; columns from number `right` on are flush right."""
     marks = ["---:" if right is not None and k >= right else "---" for k in range(len(header))]
-    space = "" if tight else " "
-    rule = f"|{space}" + f"{space}|{space}".join(marks) + f"{space}|"
+    rule = "|" + "|".join(marks) + "|"
     cells = ["| " + " | ".join(row) + " |" for row in (header, *rows)]
     return "\n".join([cells[0], rule, *cells[1:]])
 
@@ -64,8 +62,6 @@ class Table(NamedTuple):
         The first column that is flush right.
     last : tuple of str
         Of records of a group that agree in these fields the last counts; without any, all do.
-    tight : bool
-        Whether the line below the headers has no blanks.
     """
 
     file: str | Callable[[], Iterable[Record]]
@@ -75,7 +71,6 @@ class Table(NamedTuple):
     order: Callable[[tuple[Any, ...]], Any] | None = None
     right: int | None = None
     last: tuple[str, ...] = ()
-    tight: bool = False
 
     def groups(self, records: Iterable[Record] | None = None) -> Grouped:
         """Records by the values of the fields; those of the file, if none are given."""
@@ -95,7 +90,7 @@ class Table(NamedTuple):
         columns = self.columns.items() if isinstance(self.columns, dict) else self.columns
         groups = self.groups(records).values()
         rows = [[filled(cell, some) for _, cell in columns] for some in groups]
-        return table([header for header, _ in columns], rows, self.right, self.tight)
+        return table([header for header, _ in columns], rows, self.right)
 
 
 def grouped(

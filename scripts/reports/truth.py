@@ -117,11 +117,11 @@ def wrong() -> str:
         if best is None:
             reason = next((v for k, v in said.items() if "refused" in k), "not run")
             words = reason.split(":")[0].split(", and corrections")[0]
-            rows.append([name, "refused", "", "", words, spoken])
+            rows.append([name, "refused", "", words, spoken])
             continue
         if truth["rhat"] >= MIXED:
             words = f"chains: R-hat {truth['rhat']:.3f}, no truth"
-            rows.append([name, "", "", "", words, spoken])
+            rows.append([name, "", "", words, spoken])
             continue
         gap, error, off = best["log_variance_abs"], truth["error log_variance"], best["evidence"]
         if (
@@ -133,14 +133,13 @@ def wrong() -> str:
             rows.append(
                 [
                     name,
-                    f"{best['mean']:.3f} ± {truth['error mean']:.3f}",
                     f"{best['log_variance']:+.3f} ± {error:.3f}",
                     f"{off:+.3f} ± {truth['error evidence']:.3f}",
                     f"spread {said['spread']:.2f}",
                     spoken,
                 ]
             )
-    head = ["problem", "mean (sd)", "log variance", "log evidence"]
+    head = ["problem", "log variance", "log evidence"]
     return table([*head, "note", "check() warns of"], rows)
 
 
