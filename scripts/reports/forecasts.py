@@ -11,8 +11,8 @@ from scripts.records import lines
 from scripts.reports.tables import Record, Table, across, average, percent
 
 
-def group(label: str, records: Iterable[Record] | None = None, each: bool = True) -> str:
-    """Return scores of a group: of `each` series that all models have done, and of all series."""
+def group(label: str, records: Iterable[Record] | None = None) -> str:
+    """Return scores of a group: by series that all models have done, then of all of them."""
     kept = lines("forecasts.jsonl") if records is None else records
     done = {(one["model"], one["set"]): one for one in kept if one["group"] == label}
     models = sorted(dict.fromkeys(model for model, _ in done), key=lambda m: m != "GPForecaster")
@@ -22,8 +22,6 @@ def group(label: str, records: Iterable[Record] | None = None, each: bool = True
         best = min(one["crps"] for one in own)
         if len(own) == len(models):
             found += [{**one, "over": one["crps"] / best} for one in own]
-    if not each:
-        return _TOGETHER(found)
     first = Table("", {"CRPS": "{set}", **across("model", models, _score)}, ("set",), right=1)
     return f"{first(found)}\n\n{_TOGETHER(found)}"
 
@@ -45,9 +43,8 @@ _TOGETHER = Table(
     group=("model",),
     right=1,
 )
-#: Series that rules were set with, those that were looked at afterwards, counts that are mostly 0.
+#: Series that no default was set with, and counts that are mostly 0.
 others, zeros = (partial(group, label) for label in ("others", "zeros"))
-seen = partial(group, "seen", each=False)
 #: Many series: scores and seconds.
 panels = Table(
     "panels.jsonl",

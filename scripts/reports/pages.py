@@ -57,7 +57,6 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "bench-forecasts.md": {
         "findings": findings.forecasts,
         "others": forecasts.others,
-        "seen": forecasts.seen,
         "zeros": forecasts.zeros,
         "panels": forecasts.panels,
     },

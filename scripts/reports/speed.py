@@ -67,9 +67,9 @@ def fits() -> str:
 
 
 def costs() -> str:
-    """What corrections cost."""
-    rows = document("bench.json")["results"]["corrections"]
-    return table(["", "", "unit"], [[r["what"], f"{r['value']:.3g}", r["unit"]] for r in rows])
+    """Return the cost of corrections relative to the same call without them."""
+    rows = [r for r in document("bench.json")["results"]["corrections"] if r["unit"] == "x"]
+    return table(["ratio", "value"], [[r["what"], f"{r['value']:.3g}"] for r in rows])
 
 
 def accuracy() -> str:
