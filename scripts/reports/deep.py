@@ -16,6 +16,7 @@ from scripts.reports.tables import (
     across,
     average,
     count,
+    filled,
     mean_error,
     spread,
     table,
@@ -81,32 +82,20 @@ def _fits(names: tuple[str, ...], columns: Any) -> Table:
     )
 
 
+_REGRESSION: list[tuple[str, Cell]] = [
+    ("data", "{data}"),
+    ("M", lambda rows: str(rows[0]["inducing"] or "–")),
+    ("model", _named),
+    ("splits", count),
+    ("log-likelihood", spread("log_density")),
+    ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
+    ("by 100 draws", spread("log_density_drawn")),
+    ("RMSE", spread("rmse")),
+    ("RMSE, published", _stated(lambda p: f"{p.rmse:.2f}")),
+    ("CPU s a fit", average("cpu", ".0f", np.median)),
+]
 #: Log-likelihood and RMSE by data, inducing inputs and model.
-regression = _fits(
-    deep_data.REGRESSION,
-    [
-        ("data", "{data}"),
-        ("M", lambda rows: str(rows[0]["inducing"] or "–")),
-        ("model", _named),
-        ("splits", count),
-        ("log-likelihood", spread("log_density")),
-        ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
-        ("by 100 draws", spread("log_density_drawn")),
-        ("RMSE", spread("rmse")),
-        ("RMSE, published", _stated(lambda p: f"{p.rmse:.2f}")),
-        ("CPU s a fit", average("cpu", ".0f", np.median)),
-    ],
-)
-
-#: Fits of the page: those that were published, one hidden unit more, and the exact process.
-published = regression.select(
-    *("data", "M", "model", "log-likelihood", "published", "CPU s a fit"),
-    where=lambda r: (
-        r["data"] in deep_data.REGRESSION
-        and r["dtype"] == "float64"
-        and r["model"] in ("dense GP", "GP", "DGP-2", "DGP-3")
-    ),
-)
+regression = _fits(deep_data.REGRESSION, _REGRESSION)
 
 
 def _stated_binary(model: str) -> Cell:
@@ -134,19 +123,23 @@ def _pairs(groups: dict[Any, list[Record]], key: Any, other: Any) -> list[tuple[
     return [(row, base[row["split"]]) for row in groups[key] if row["split"] in base]
 
 
-def gains(records: Iterable[Record] | None = None) -> str:
-    """What a hidden layer adds to the log-likelihood of the same splits, beside the published."""
-    found, groups = [], regression.groups(records)
-    for key in groups:
+def beside_published(records: Iterable[Record] | None = None) -> str:
+    """Return log-likelihoods of the published models and of one more hidden unit, with gains."""
+    rows, groups = [], regression.groups(records)
+    for key, some in groups.items():
         *fit, model = key
-        both = _pairs(groups, key, (*fit, model.replace(model[:5], "GP")))
-        if model not in ("DGP-2", "DGP-3") or not both:
+        if model not in ("dense GP", "GP", "DGP-2", "DGP-3") or "float32" in fit:
             continue
-        own, base = (PUBLISHED.get((fit[0], name, fit[1])) for name in (model, "GP"))
-        stated = f"{own.log_density - base.log_density:.2f}" if own and base else "–"
-        gain = mean_error([one["log_density"] - two["log_density"] for one, two in both])
-        found.append([fit[0], str(fit[1]), model, gain, stated])
-    return table(["data", "M", "model", "gain over GP", "published"], found)
+        pairs = _pairs(groups, key, (*fit, "GP")) if model[:3] == "DGP" else []
+        gain = mean_error([deep["log_density"] - one["log_density"] for deep, one in pairs])
+        cells = [
+            filled(cell, some)
+            for header, cell in _REGRESSION
+            if header in ("data", "M", "model", "log-likelihood", "published", "CPU s a fit")
+        ]
+        rows.append([*cells[:-1], gain, cells[-1]])
+    head = ["data", "M", "model", "log-likelihood", "published", "gain over GP", "CPU s a fit"]
+    return table(head, rows)
 
 
 #: Last marks of all programs, as ``benchmarks deep`` measured them in one run.

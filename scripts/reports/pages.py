@@ -65,7 +65,6 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "fits": speed.fits,
         "scale": sparse.scale,
         "scale peers": sparse.scale_peers,
-        "curve": sparse.curve,
         "peers": sparse.peers,
         "series": speed.series,
         "estimates": passes.estimates,
@@ -99,8 +98,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "bench-deep.md": {
         "findings": findings.deep,
-        "gains": deep.gains,
-        "published": deep.published,
+        "published": deep.beside_published,
         "binary": deep.by_depth,
         "peers": deep.peers,
     },

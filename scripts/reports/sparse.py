@@ -59,20 +59,6 @@ def noise(records: Iterable[Record] | None = None) -> str:
     return table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], rows)
 
 
-#: What M buys.
-curve = Table(
-    "sparse_curve.jsonl",
-    {
-        "M": "{inducing}",
-        "log evidence": "{evidence:.0f}",
-        "test NLL": "{nll:.4f}",
-        "CPU time": "{seconds:.0f} s",
-    },
-    group=("inducing",),
-    where=lambda r: r["what"] == "m",
-    order=lambda key: key,
-)
-
 #: The default at 10^5 rows and more: the last record of every size.
 scale = Table(
     "scale.jsonl",
@@ -118,7 +104,6 @@ drift = Table(
         "evidence, nats": "{evidence:+.2f}",
         "means, sd": "{means:.3f}",
         "NLL × 1000": lambda some: f"{1000.0 * some[-1]['nll']:+.2f}",
-        "time": "{time:.1f}",
     },
-    where=lambda r: r["sites"] == "own",
+    where=lambda r: r["sites"] == "own" and not r["data"].startswith("outliers"),
 )

@@ -30,7 +30,6 @@ _SHOWN = {
     "log_variance": ("log variance", "+.3f"),
     "quantiles": ("5 and 95 % points (sd)", ".3f"),
     "coverage 0.9": ("in 90 %", ".3f"),
-    "log_probability": ("log P(y)", ".3f"),
 }
 
 
@@ -67,7 +66,7 @@ def by_method() -> str:
         for what in ("mean", "log_variance", "quantiles")
     ]
     last = _mean([r["truth"]["error evidence"] for r in known], ".3f")
-    rows.append(["*error of the chains*", str(len(found)), *errors, "", "", last])
+    rows.append(["*error of the chains*", str(len(found)), *errors, "", last])
     heads = [head for head, _ in _SHOWN.values()]
     return table(["method", "problems", *heads, "log evidence"], rows)
 
