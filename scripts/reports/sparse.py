@@ -43,7 +43,7 @@ def peers(records: Iterable[Record] | None = None) -> str:
         share = f"{min(passed) / end[0]:.2f}" if passed else "not passed"
         row += [f"{end[1]:.4f}", f"{end[0]:.0f} s", f"{own[1]:.4f}", f"{own[0]:.0f} s"]
         rows.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
-    header = ["", "peer", "its NLL", "after", "ours", "after", "its NLL passed, share of its time"]
+    header = ["", "peer", "its NLL", "after", "ours", "after", "share"]
     return table([*header, "calibration errors"], rows)
 
 
@@ -64,10 +64,6 @@ scale = Table(
     "scale.jsonl",
     {
         "rows": lambda some: spaced(some[-1]["rows"]) + ", mapped" * (some[-1]["rows"] >= _MAPPED),
-        "inducing points": lambda some: (
-            f"{some[-1]['inducing']}"
-            + " and nearest rows" * (some[-1]["engine"] == "inducing+nearest")
-        ),
         "elapsed, two cores": "{wall:.0f} s",
         "CPU": "{cpu:.0f} s",
         "memory of its own": lambda some: f"{some[-1]['own'] / 1e9:.2f} GB",
