@@ -107,5 +107,5 @@ def intervals(rows: list[Record] | None = None) -> str:
     for row in _in_order([row for row in kept_ if "coverage" in row["default"]]):
         said = [row.get(m, {}).get(key) for m in _WITH_INTERVALS for key in ("coverage", "nlpd")]
         lines_.append([_starred(row), *("" if value is None else f"{value:.3f}" for value in said)])
-    heads = [head for m in _WITH_INTERVALS for head in (f"{m}: held", "−log p")]
+    heads = [head for m in _WITH_INTERVALS for head in (f"{m}: coverage", "−log p")]
     return table(["set", *heads], lines_, right=1)
