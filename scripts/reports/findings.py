@@ -107,7 +107,7 @@ def forecasts() -> str:
     cpu = {m: _mean([r for r in others if r["model"] == m], "cpu") for m in held}
     return _listed(
         (
-            "**Scores are alike.** On 15 series that no default was set with, the CRPS "
+            "**Scores are alike.** On 15 series that were not used to set defaults, the CRPS "
             f"relative to the best model is {over('others', 'GPForecaster'):.2f} for GPForecaster, "
             f"{over('others', 'AutoARIMA'):.2f} for AutoARIMA and "
             f"{over('others', 'AutoETS'):.2f} for AutoETS.",
@@ -221,11 +221,10 @@ def classes() -> str:
     return _listed(
         (
             f"**Usually, yes.** The default has a lower log loss than a tuned linear model on "
-            f"{wins('linear')} cuts of data, and than boosting on {wins('boosting')}. The cuts "
-            "have "
+            f"{wins('linear')} samples, and than boosting on {wins('boosting')}. Samples have at most "
             "150 or 500 rows.",
             "**The learnt coupling matters.** Against scaled one-against-rest probabilities it "
-            f"lowers the log loss on {wins('scaled')} cuts, by up to {100 * gain:.0f} %.",
+            f"lowers the log loss on {wins('scaled')} samples, by up to {100 * gain:.0f} %.",
             "**Labels do not change.** The coupling changes probabilities only; the most probable "
             "class stays the same.",
         )
@@ -271,8 +270,8 @@ def deep() -> str:
             "**A second layer gains a little in regression.** The test log-likelihood rises by "
             f"{value('boston', 'DGP-2') - value('boston', 'GP'):.2f} (boston) and "
             f"{value('concrete', 'DGP-2') - value('concrete', 'GP'):.2f} (concrete).",
-            "**It does not help in classification.** Three hidden units gain on ionosphere; "
-            "elsewhere depth gains nothing or loses.",
+            "**It does not help in classification.** Ionosphere gains from three hidden units, the other "
+            "sets from no depth.",
             f"**It is faster than GPyTorch.** On diamonds the log-likelihood is "
             f"{ours['log_density']:.2f} after {ours['cpu']:.0f} s of CPU; GPyTorch reaches "
             f"{theirs['log_density']:.2f} after {theirs['cpu']:.0f} s.",

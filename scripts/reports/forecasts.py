@@ -43,7 +43,7 @@ _TOGETHER = Table(
     group=("model",),
     right=1,
 )
-#: Series that no default was set with, and counts that are mostly 0.
+#: Series that were not used to set defaults, and counts that are mostly 0.
 others, zeros = (partial(group, label) for label in ("others", "zeros"))
 #: Many series: scores and seconds.
 panels = Table(

@@ -42,7 +42,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "frames": frames.peers,
         "large": middle.large,
         "monotone": printed(
-            "monotone.csv", "function of the first feature", "rows", "gain", "its gain"
+            "monotone.csv", "function of the first feature", "rows", "gain", "gain of boosting"
         ),
         "losses": findings.boosting_losses,
     },

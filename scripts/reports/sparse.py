@@ -101,5 +101,5 @@ drift = Table(
         "means, sd": "{means:.3f}",
         "NLL × 1000": lambda some: f"{1000.0 * some[-1]['nll']:+.2f}",
     },
-    where=lambda r: r["sites"] == "own" and not r["data"].startswith("outliers"),
+    where=lambda r: r["sites"] == "own" and r["data"].startswith("labels"),
 )

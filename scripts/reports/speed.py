@@ -19,13 +19,13 @@ _FITS = {
     "`GPClassifier`, QP": "fit, qp",
     "scikit-learn (Laplace)": "fit, scikit-learn (Laplace)",
     "GPBoost (Laplace, C++, 2 threads)": "fit, GPBoost (Laplace)",
-    "GPy (EP at every step), against ours": "fit, GPy (nested EP) / ep",
+    "GPy (EP at every step), ratio to ours": "fit, GPy (nested EP) / ep",
 }
 
 
 _SERIES = {
     "fixed point, probit, EP": "probit, EP",
-    "… QP against EP": "probit, QP / EP",
+    "… ratio of QP to EP": "probit, QP / EP",
     "fixed point, Poisson e^f, EP": "poisson-exp, EP",
     "fit of two parameters, probit": "fit, probit",
     "… Poisson e^f": "fit, poisson-exp",

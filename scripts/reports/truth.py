@@ -158,10 +158,10 @@ def by_word() -> str:
         "`check()` predicts by how much EP's log variance is too low. Over "
         f"{len(rows)} problems the prediction correlates with the error by {correlation:.2f}.",
         f"It warns on {(warned & needed & quiet).sum()} of {(needed & quiet).sum()} problems on "
-        f"which EP's log variance is more than {NOTABLE} too low, and without cause on "
-        f"{(warned & ~needed & quiet).sum()}.",
+        f"which EP's log variance is more than {NOTABLE} too low. It gives "
+        f"{(warned & ~needed & quiet).sum()} false alarm(s).",
         f"The spread of the corrections exceeds {FLAGGED} on {(~quiet & missed).sum()} of "
-        f'{missed.sum()} problems on which "blend" is off by more than 0.1 and three errors of the '
-        f"chains, and without cause on {(~quiet & ~missed).sum()}.",
+        f'{missed.sum()} problems on which "blend" errs by more than 0.1 plus three standard '
+        f"errors of the chains. It gives {(~quiet & ~missed).sum()} false alarm(s).",
     )
     return "\n".join(f"- {sentence}" for sentence in sentences)
