@@ -221,8 +221,8 @@ def classes() -> str:
     return _listed(
         (
             f"**Usually, yes.** The default has a lower log loss than a tuned linear model on "
-            f"{wins('linear')} samples, and than boosting on {wins('boosting')}. Samples have at most "
-            "150 or 500 rows.",
+            f"{wins('linear')} samples, and than boosting on {wins('boosting')}. Samples have at "
+            "most 150 or 500 rows.",
             "**The learnt coupling matters.** Against scaled one-against-rest probabilities it "
             f"lowers the log loss on {wins('scaled')} samples, by up to {100 * gain:.0f} %.",
             "**Labels do not change.** The coupling changes probabilities only; the most probable "
@@ -270,8 +270,8 @@ def deep() -> str:
             "**A second layer gains a little in regression.** The test log-likelihood rises by "
             f"{value('boston', 'DGP-2') - value('boston', 'GP'):.2f} (boston) and "
             f"{value('concrete', 'DGP-2') - value('concrete', 'GP'):.2f} (concrete).",
-            "**It does not help in classification.** Ionosphere gains from three hidden units, the other "
-            "sets from no depth.",
+            "**It does not help in classification.** Ionosphere gains from three hidden units, "
+            "the other sets from no depth.",
             f"**It is faster than GPyTorch.** On diamonds the log-likelihood is "
             f"{ours['log_density']:.2f} after {ours['cpu']:.0f} s of CPU; GPyTorch reaches "
             f"{theirs['log_density']:.2f} after {theirs['cpu']:.0f} s.",
