@@ -41,9 +41,9 @@ OTHER_LIBRARIES = {
     "from-other-libraries": ("GPy", "gpytorch", "gpboost"),
     "other-libraries": ("jax", "gpytorch", "GPy"),
 }
-pages_shown_only = [
+pages_shown_only = tuple(
     page for page, modules in OTHER_LIBRARIES.items() if not all(map(find_spec, modules))
-]
+)
 exclude_patterns = ["_build", "inventories", "gallery", "site", "**/GALLERY_HEADER.rst"]
 # The quick build leaves out what is written about extras that are not installed.
 EXTRAS = {"deep": "optax", "onnx": "onnx", "optuna": "optuna", "sktime": "sktime"}
