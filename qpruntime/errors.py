@@ -22,19 +22,87 @@ _PACKAGE = str(Path(__file__).parent) + os.sep
 
 
 class QPError(Exception):
-    """Base of all exceptions of ``qpruntime`` and ``tablegen``."""
+    """Base of all exceptions of ``qpruntime`` and ``tablegen``.
+
+    See Also
+    --------
+    qpruntime.InputError, qpruntime.TableError, qpruntime.NumericalError
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import QPError, infer
+    >>> try:
+    ...     infer(np.eye(2), [1, 2])
+    ... except QPError as error:
+    ...     print(type(error).__name__)
+    ...
+    InputError
+    """
 
 
 class InputError(QPError, ValueError):
-    """An argument is not usable; the message names the value, the limit and the remedy."""
+    """An argument is not usable; the message names the value, the limit and the remedy.
+
+    See Also
+    --------
+    qpruntime.QPError
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import InputError, infer
+    >>> try:
+    ...     infer(np.eye(2), [1, -1], method="qpp")
+    ... except InputError as error:
+    ...     print(error)
+    ...
+    method must be one of ('ep', 'qp', 'wp', 'vb'), got 'qpp'
+    """
 
 
 class TableError(QPError, ValueError):
-    """A table is missing, damaged or made for something else."""
+    """A table is missing, damaged or made for something else.
+
+    See Also
+    --------
+    qpruntime.QPError, qpruntime.open_table
+
+    Examples
+    --------
+    >>> from qpruntime import TableError, open_table
+    >>> try:
+    ...     open_table("absent.h5")
+    ... except TableError as error:
+    ...     print(str(error)[:14])
+    ...
+    no table at ab
+    """
 
 
 class NumericalError(QPError, ArithmeticError):
-    """A computation cannot be carried out in double precision; the message says where and why."""
+    """A computation cannot be carried out in double precision; the message says where and why.
+
+    See Also
+    --------
+    qpruntime.QPError, qpruntime.Likelihood
+
+    Examples
+    --------
+    >>> from qpruntime import Likelihood, NumericalError, project
+    >>> def log_prob(f, y):
+    ...     if f > 3.0:
+    ...         raise KeyError("no entry")
+    ...     return -0.5 * (f - y) ** 2
+    ...
+    >>> broken = Likelihood.from_log_prob(log_prob, name="broken")
+    >>> try:
+    ...     project(broken, 0.0, 1.0, 1.0)
+    ... except NumericalError as error:
+    ...     print(repr(error.__cause__))
+    ...
+    KeyError('no entry')
+    """
 
 
 class ConvergenceWarning(UserWarning):

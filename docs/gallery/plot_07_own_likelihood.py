@@ -71,7 +71,7 @@ ax.set(xlabel="position x", ylabel="concentration")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
 # %%
-# If you use it often, ``tablegen.build(censored, "censored.h5", ...)`` makes a table. Inference then
-# looks numbers up instead of integrating.
+# If you use it often, ``tablegen.build(censored, "censored.h5", ...)`` makes a table. Inference
+# then looks numbers up instead of integrating.
 
 plt.show()

@@ -3,7 +3,7 @@ Extend a posterior row by row at constant cost
 ==============================================
 
 A monitor reports good or bad about once a second. You want the current probability of bad, with an
-interval. ``extend`` adds rows to a posterior. New rows at the end cost a sweep over the rows shortly
+interval. ``extend`` adds rows to a posterior. New rows at the end cost a sweep over the rows just
 before them, however long the series is.
 """
 

@@ -211,6 +211,10 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
+    See Also
+    --------
+    qpruntime.GPOrdinal, qpruntime.infer_classes, qpruntime.plotting.CalibrationDisplay
+
     Examples
     --------
     >>> from qpruntime import GPClassifier

@@ -43,6 +43,24 @@ class Components(NamedTuple):
         other, so that variances do not add up.
     offset : ndarray, shape (T,)
         What is no part: the prior mean, and means of parts that were taken off.
+
+    See Also
+    --------
+    qpruntime.GPClassifier.components, qpruntime.kernels.On
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime import GPRegressor
+    >>> from qpruntime.kernels import On
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2.0, 2.0, (40, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=40)
+    >>> kernel = 1.0 * On(RBF(1.0), [0]) + 1.0 * On(RBF(1.0), [1])
+    >>> parts = GPRegressor(kernel).fit(X, y).components([[1.0, 0.0], [1.0, 1.0]])
+    >>> parts.mean.shape, bool(np.isclose(parts.mean[0, 0], parts.mean[1, 0]))
+    ((2, 2), True)
     """
 
     names: tuple[str, ...]
@@ -143,6 +161,10 @@ class LatentPaths:
     some hundredths of the variance. They have few fast waves: between rows of nearly no noise the
     functions of a rough kernel agree more than they should, by 1e-5 of its standard deviation.
     If hyper-parameters were integrated, each function has those of one node, drawn by its weight.
+
+    See Also
+    --------
+    qpruntime.GPClassifier.sample_latent
 
     Examples
     --------

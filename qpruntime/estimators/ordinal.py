@@ -98,6 +98,10 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
         As of `GPRegressor`.
 
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.GPRegressor
+
     Examples
     --------
     >>> import numpy as np

@@ -147,6 +147,10 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         points, like `exposure_`.
     exposure_ : ndarray, shape (N,)
 
+    See Also
+    --------
+    qpruntime.count_bins, qpruntime.GPRegressor, qpruntime.effects.EffectsModel
+
     Examples
     --------
     >>> from qpruntime import GPPoissonRegressor

@@ -105,6 +105,10 @@ class GPPreference(Savable, BaseEstimator):
     X_train_ : ndarray, shape (m, d)
         Where the latent values are: items, each at every time of a comparison of its own.
 
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.infer
+
     Examples
     --------
     >>> from qpruntime import GPPreference

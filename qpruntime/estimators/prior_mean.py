@@ -212,6 +212,21 @@ class CrossFitted:
         Fitted to all rows but those of a fold.
     slope, shift : ndarray, shape (K,)
         Of each process.
+
+    See Also
+    --------
+    qpruntime.GPClassifier
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from qpruntime import GPClassifier
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 1))
+    >>> trees = DecisionTreeClassifier(max_depth=2, min_samples_leaf=5)
+    >>> model = GPClassifier(prior_mean=trees, random_state=0).fit(X, X[:, 0] > 0.0)
+    >>> len(model.prior_mean_.estimators), model.prior_mean_.slope.shape
+    (5, (1,))
     """
 
     estimators: tuple[Any, ...]

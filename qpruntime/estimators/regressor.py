@@ -98,6 +98,10 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
+    See Also
+    --------
+    qpruntime.GPRobustRegressor, qpruntime.GPSurvival, qpruntime.Likelihood
+
     Examples
     --------
     >>> import numpy as np

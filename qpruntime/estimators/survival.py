@@ -90,6 +90,10 @@ class GPSurvival(LikelihoodRegressor):
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
         As of `GPRegressor`.
 
+    See Also
+    --------
+    qpruntime.GPRegressor
+
     Examples
     --------
     >>> import numpy as np

@@ -111,6 +111,10 @@ class Search(Options):
     InputError
         If an option is not usable.
 
+    See Also
+    --------
+    qpruntime.Integrate, qpruntime.GPClassifier
+
     Examples
     --------
     >>> from qpruntime import Search
@@ -159,6 +163,10 @@ class Series(Options):
     ------
     InputError
         If an option is not usable.
+
+    See Also
+    --------
+    qpruntime.infer_series, qpruntime.GPClassifier
 
     Examples
     --------
@@ -221,6 +229,10 @@ class Integrate(Options):
     ------
     InputError
         If an option is not usable.
+
+    See Also
+    --------
+    qpruntime.Search, qpruntime.GPClassifier
 
     Examples
     --------
@@ -317,6 +329,10 @@ class Inducing(Options):
     ------
     InputError
         If an option is not usable, or cannot act with these points.
+
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.infer_sparse
 
     Examples
     --------
