@@ -106,15 +106,59 @@ class NumericalError(QPError, ArithmeticError):
 
 
 class ConvergenceWarning(UserWarning):
-    """Inference stopped at its sweep limit before the sites settled."""
+    """Inference stopped at its sweep limit before the sites settled.
+
+    See Also
+    --------
+    qpruntime.infer, qpruntime.Posterior.check
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from qpruntime import infer
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = infer(np.eye(2) + 0.5, [1, -1], max_sweeps=1)
+    >>> caught[0].category.__name__
+    'ConvergenceWarning'
+    """
 
 
 class CorrectionWarning(UserWarning):
-    """Corrections disagree among themselves, or are more than a call computes; see the message."""
+    """Corrections disagree among themselves, or are more than a call computes; see the message.
+
+    See Also
+    --------
+    qpruntime.Posterior.marginals, qpruntime.Posterior.check
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from qpruntime import CorrectionWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", CorrectionWarning)  # corrections must agree
+    """
 
 
 class SamplingWarning(UserWarning):
-    """A projection, or hyper-parameters, rest on too few effective samples."""
+    """A projection, or hyper-parameters, rest on too few effective samples.
+
+    See Also
+    --------
+    qpruntime.project_samples, qpruntime.Integrate
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from qpruntime import project_samples
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = project_samples(np.linspace(-1.0, 1.0, 20))
+    >>> caught[0].category.__name__
+    'SamplingWarning'
+    """
 
 
 def warn(message: str, category: type[Warning]) -> None:

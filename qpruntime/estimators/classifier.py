@@ -359,8 +359,8 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         if classes is not None and set(np.ravel(classes).tolist()) != set(self.classes_.tolist()):
             raise InputError(
                 f"classes={shown(np.ravel(classes).tolist())} are not those of the first part, "
-                f"{shown(self.classes_.tolist())}, and kernels were learnt for these: leave "
-                "classes out, or begin again with a sklearn.base.clone"
+                f"{shown(self.classes_.tolist())}, for which kernels were learnt: leave classes "
+                "out, or start again with a sklearn.base.clone"
             )
         points, labels = fit_data(self, X, y, reset=False)
         weights, points, labels = weighed(sample_weight, points, labels)

@@ -93,8 +93,8 @@ def components_of(
     """
     if solution_of(process.posterior).name != "dense":
         raise InputError(
-            "components take a covariance matrix, and this model was fitted by states or inducing "
-            'points: fit it with solver="dense" and inducing=None'
+            "components need a covariance matrix, and this model was fitted as a series or "
+            'with inducing points: fit it with solver="dense" and inducing=None'
         )
     parts = parts_of_sum(process.kernel)
     own = [replace(process, kernel=part) for part in parts]
@@ -225,7 +225,7 @@ class _Draw:
         solution = solution_of(process.posterior)
         if solution.name not in ("dense", "inducing") or process.slopes is not None:
             raise InputError(
-                "paths are drawn of models fitted by covariance matrices or inducing points, "
+                "paths can be drawn from models fitted by the dense engine or inducing points, "
                 'without monotone=: fit with solver="dense", or use sample_latent'
             )
         self.process = process
@@ -236,8 +236,8 @@ class _Draw:
         variance = self.prior.diag(at[:1])
         if (process.kernel.diag(at[:1]) - variance > _WHITE * variance).any():
             raise InputError(
-                "white noise of the kernel is no function: learn noise by the likelihood, or use "
-                "sample_latent"
+                "white noise of the kernel cannot be drawn as a function: learn noise by the "
+                "likelihood, or use sample_latent"
             )
         p, z = self.prior(at), rng.standard_normal((len(at), n))
         if self.dense:

@@ -373,7 +373,7 @@ class Inducing(Options):
         if self.checkpoint is not None:
             path_of(self.checkpoint, "checkpoint")
         elif self.resume:
-            raise InputError("resume=True needs checkpoint=, the file to go on from")
+            raise InputError("resume=True needs checkpoint=, the file to resume from")
         if not (self.scheduler is None or isinstance(self.scheduler, str)):
             raise InputError(f"scheduler must be None or an address, got {shown(self.scheduler)}")
         remedy = "inducing=200" if self.open else "inducing='auto'"

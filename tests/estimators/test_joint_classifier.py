@@ -251,7 +251,7 @@ def test_ratios_are_for_few_sites(monkeypatch):
 
 
 def test_parts_are_refused():
-    with pytest.raises(InputError, match="takes all rows at once"):
+    with pytest.raises(InputError, match="is fitted to all rows at once"):
         GPClassifier(multi_class="joint", inducing=5).partial_fit(X, Y)
     with pytest.raises(InputError, match="inducing points"):
         GPClassifier(multi_class="joint").partial_fit(X, Y)
