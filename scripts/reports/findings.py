@@ -270,8 +270,8 @@ def deep() -> str:
             "**A second layer gains a little in regression.** The test log-likelihood rises by "
             f"{value('boston', 'DGP-2') - value('boston', 'GP'):.2f} (boston) and "
             f"{value('concrete', 'DGP-2') - value('concrete', 'GP'):.2f} (concrete).",
-            "**It does not help in classification.** Ionosphere gains from three hidden units, "
-            "the other sets from no depth.",
+            "**It does not help in classification.** Only ionosphere gains from depth, "
+            "with three hidden units.",
             f"**It is faster than GPyTorch.** On diamonds the log-likelihood is "
             f"{ours['log_density']:.2f} after {ours['cpu']:.0f} s of CPU; GPyTorch reaches "
             f"{theirs['log_density']:.2f} after {theirs['cpu']:.0f} s.",

@@ -158,10 +158,10 @@ def by_word() -> str:
         "`check()` predicts by how much EP's log variance is too low. Over "
         f"{len(rows)} problems the prediction correlates with the error by {correlation:.2f}.",
         f"It warns on {(warned & needed & quiet).sum()} of {(needed & quiet).sum()} problems on "
-        f"which EP's log variance is more than {NOTABLE} too low. It gives "
-        f"{(warned & ~needed & quiet).sum()} false alarm(s).",
+        f"which EP's log variance is more than {NOTABLE} too low. False alarms: "
+        f"{(warned & ~needed & quiet).sum()}.",
         f"The spread of the corrections exceeds {FLAGGED} on {(~quiet & missed).sum()} of "
         f'{missed.sum()} problems on which "blend" errs by more than 0.1 plus three standard '
-        f"errors of the chains. It gives {(~quiet & ~missed).sum()} false alarm(s).",
+        f"errors of the chains. False alarms: {(~quiet & ~missed).sum()}.",
     )
     return "\n".join(f"- {sentence}" for sentence in sentences)
