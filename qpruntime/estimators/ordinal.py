@@ -258,8 +258,8 @@ def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDAr
             raise InputError(f"y has {shown(labels[other][0])}, which is none of levels=")
     if not 2 <= found.size <= MOST_LEVELS:
         raise InputError(
-            f"GPOrdinal takes 2 to {MOST_LEVELS} levels, got {found.size}: use GPRegressor "
-            "for more levels"
+            f"GPOrdinal takes 2 to {MOST_LEVELS} levels, got {found.size}: add rows of another "
+            "class, or use GPRegressor for more levels"
         )
     return found
 

@@ -171,7 +171,7 @@ class RanksDisplay:
             edges[:-1], self.counts, np.diff(edges), align="edge", color=color, alpha=0.75,
             edgecolor="white", label=self.name,
         )  # fmt: skip
-        ax.set(xlim=(0.0, 1.0), xlabel="rank of what was seen", ylabel="rows")
+        ax.set(xlim=(0.0, 1.0), xlabel="rank of the observation", ylabel="rows")
         legend_below(ax, columns=2)
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -113,7 +113,8 @@ def test_parts_without_inducing_points(model):
     assert hasattr(model(inducing=3), "partial_fit")
     assert callable(model.partial_fit)
     for kind in (AttributeError, InputError):
-        with pytest.raises(kind, match=rf"partial_fit needs .*: use {model.__name__}\(inducing=200\)"):
+        words = rf"needs inducing points: use {model.__name__}\(inducing=200\)"
+        with pytest.raises(kind, match=words):
             model().partial_fit(X, Y)
 
 
