@@ -223,7 +223,7 @@ def test_rows_of_weight_zero_are_dropped():
     "options, words",
     [
         ({"method": "vb"}, 'method=\'vb\': use "qp" or "ep"'),
-        ({"likelihood": "logistic"}, "has the probit, got likelihood='logistic'"),
+        ({"likelihood": "logistic"}, "takes the probit only, got likelihood='logistic'"),
         ({"optimize": "loo"}, 'use optimize="evidence"'),
         ({"inducing": "judged"}, 'use inducing="auto", or a number'),
         ({"inducing": "variance"}, "give a number, inducing=100"),
