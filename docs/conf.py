@@ -36,6 +36,14 @@ extensions = [
     "names_in_docstrings",
 ]
 root_doc = "index"
+# Pages about other libraries show their code alone if one of these is not installed.
+OTHER_LIBRARIES = {
+    "from-other-libraries": ("GPy", "gpytorch", "gpboost"),
+    "other-libraries": ("jax", "gpytorch", "GPy"),
+}
+pages_shown_only = tuple(
+    page for page, modules in OTHER_LIBRARIES.items() if not all(map(find_spec, modules))
+)
 exclude_patterns = ["_build", "inventories", "gallery", "site", "**/GALLERY_HEADER.rst"]
 # The quick build leaves out what is written about extras that are not installed.
 EXTRAS = {"deep": "optax", "onnx": "onnx", "optuna": "optuna", "sktime": "sktime"}
@@ -144,7 +152,7 @@ html_theme_options = {
         "alt_text": "",
     },
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "footer_start": ["sphinx-version"],
@@ -155,5 +163,5 @@ html_theme_options = {
 }
 html_context = {"default_mode": "auto"}
 # Pages without others beneath or beside them.
-ALONE = ("index", "from-other-libraries", "guarantees")
+ALONE = ("index",)
 html_sidebars = {name: [] for name in ALONE}

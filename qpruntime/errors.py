@@ -22,31 +22,143 @@ _PACKAGE = str(Path(__file__).parent) + os.sep
 
 
 class QPError(Exception):
-    """Base of all exceptions of ``qpruntime`` and ``tablegen``."""
+    """Base of all exceptions of ``qpruntime`` and ``tablegen``.
+
+    See Also
+    --------
+    qpruntime.InputError, qpruntime.TableError, qpruntime.NumericalError
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import QPError, infer
+    >>> try:
+    ...     infer(np.eye(2), [1, 2])
+    ... except QPError as error:
+    ...     print(type(error).__name__)
+    ...
+    InputError
+    """
 
 
 class InputError(QPError, ValueError):
-    """An argument is not usable; the message names the value, the limit and the remedy."""
+    """An argument is not usable; the message names the value, the limit and the remedy.
+
+    See Also
+    --------
+    qpruntime.QPError
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import InputError, infer
+    >>> try:
+    ...     infer(np.eye(2), [1, -1], method="qpp")
+    ... except InputError as error:
+    ...     print(error)
+    ...
+    method must be one of ('ep', 'qp', 'wp', 'vb'), got 'qpp'
+    """
 
 
 class TableError(QPError, ValueError):
-    """A table is missing, damaged or made for something else."""
+    """A table is missing, damaged or made for something else.
+
+    See Also
+    --------
+    qpruntime.QPError, qpruntime.open_table
+
+    Examples
+    --------
+    >>> from qpruntime import TableError, open_table
+    >>> try:
+    ...     open_table("absent.h5")
+    ... except TableError as error:
+    ...     print(str(error)[:14])
+    ...
+    no table at ab
+    """
 
 
 class NumericalError(QPError, ArithmeticError):
-    """A computation cannot be carried out in double precision; the message says where and why."""
+    """A computation cannot be carried out in double precision; the message says where and why.
+
+    See Also
+    --------
+    qpruntime.QPError, qpruntime.Likelihood
+
+    Examples
+    --------
+    >>> from qpruntime import Likelihood, NumericalError, project
+    >>> def log_prob(f, y):
+    ...     if f > 3.0:
+    ...         raise KeyError("no entry")
+    ...     return -0.5 * (f - y) ** 2
+    ...
+    >>> broken = Likelihood.from_log_prob(log_prob, name="broken")
+    >>> try:
+    ...     project(broken, 0.0, 1.0, 1.0)
+    ... except NumericalError as error:
+    ...     print(repr(error.__cause__))
+    ...
+    KeyError('no entry')
+    """
 
 
 class ConvergenceWarning(UserWarning):
-    """Inference stopped at its sweep limit before the sites settled."""
+    """Inference stopped at its sweep limit before the sites settled.
+
+    See Also
+    --------
+    qpruntime.infer, qpruntime.Posterior.check
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from qpruntime import infer
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = infer(np.eye(2) + 0.5, [1, -1], max_sweeps=1)
+    >>> caught[0].category.__name__
+    'ConvergenceWarning'
+    """
 
 
 class CorrectionWarning(UserWarning):
-    """Corrections disagree among themselves, or are more than a call computes; see the message."""
+    """Corrections disagree among themselves, or are more than a call computes; see the message.
+
+    See Also
+    --------
+    qpruntime.Posterior.marginals, qpruntime.Posterior.check
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from qpruntime import CorrectionWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", CorrectionWarning)  # corrections must agree
+    """
 
 
 class SamplingWarning(UserWarning):
-    """A projection, or hyper-parameters, rest on too few effective samples."""
+    """A projection, or hyper-parameters, rest on too few effective samples.
+
+    See Also
+    --------
+    qpruntime.project_samples, qpruntime.Integrate
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from qpruntime import project_samples
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = project_samples(np.linspace(-1.0, 1.0, 20))
+    >>> caught[0].category.__name__
+    'SamplingWarning'
+    """
 
 
 def warn(message: str, category: type[Warning]) -> None:

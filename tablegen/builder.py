@@ -103,6 +103,26 @@ def build(
         A TableError: the disk is full or gone, or the cluster is. The same call resumes.
     NumericalError
         If the table misses the tolerance; nothing is left behind.
+
+    See Also
+    --------
+    tablegen.fetch, tablegen.publish, qpruntime.open_table
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import tablegen
+    >>> from qpruntime import open_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "probit.h5"
+    ...     _ = tablegen.build(
+    ...         "probit", path, mu_range=(-2.0, 2.0), log10_sigma_range=(-0.5, 0.5), tolerance=1e-3
+    ...     )
+    ...     name = open_table(path).likelihood.name
+    ...
+    >>> name
+    'probit'
     """
     if not (progress is None or callable(progress)):
         raise InputError(f"progress must be None or a function, got {shown(progress)}")

@@ -22,18 +22,20 @@ def needed(block):
 
 
 def run(blocks):
-    """Run blocks in one namespace; return what they print."""
+    """Run blocks in one namespace; return it, and what they print."""
     names: dict = {"__name__": "page"}
     with redirect_stdout(io.StringIO()) as out:
         for block in blocks:
             exec(compile(block, PAGE.name, "exec"), names)
-    return out.getvalue().split()
+    return names, out.getvalue().splitlines()
 
 
 def test_without_an_extra():
     plain = [block for block in BLOCKS if not needed(block)]
     assert len(plain) == 2
-    assert run(plain) == ["True"] * 2
+    names, printed = run(plain)
+    assert names["d_mu"] == pytest.approx(-1.824031356456717, abs=1e-12)
+    assert float(printed[-1].split()[-1]) == pytest.approx(2.0 * 0.825215532323, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -46,6 +48,9 @@ def test_all_of_it():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of these libraries, on import
         try:
-            assert run(BLOCKS) == ["True"] * 8
+            _, printed = run(BLOCKS)
         finally:
             jax.config.update("jax_enable_x64", False)
+    differences = [float(line.split()[-1]) for line in printed if "difference from infer" in line]
+    for difference, most in zip(differences, (1e-8, 1e-8, 1e-5), strict=True):
+        assert difference < most

@@ -3,8 +3,8 @@ A censored likelihood needs only its log density
 ================================================
 
 A sensor reports nothing below its limit. If such rows are left out, or taken for the limit, the
-curve is too high. The log density of one observation y given one latent value f, as a Python
-function, is enough to treat them correctly.
+curve is too high. To treat them correctly, write the log density of one observation y given one
+latent value f as a Python function.
 """
 
 import matplotlib.pyplot as plt
@@ -24,16 +24,20 @@ def log_prob(f, y, theta):
     return -z - 2.0 * np.logaddexp(0.0, -z) - np.log(theta[1])
 
 
-censored = Likelihood.from_log_prob(
-    log_prob, name="censored", theta={"limit": LIMIT, "scale": SCALE}, log_concave=True
-)
+def with_limit(limit):
+    """Likelihood that treats values at or below the limit as censored."""
+    theta = {"limit": limit, "scale": SCALE}
+    return Likelihood.from_log_prob(log_prob, name="censored", theta=theta, log_concave=True)
+
+
+censored, plain = with_limit(LIMIT), with_limit(-100.0)
 
 # %%
 # Three ways to treat the same rows
 # ---------------------------------
-# The likelihood goes where the name of one would: into ``infer``, an estimator, or a table. Rows at
-# the limit are drawn as triangles. The same function serves for the naive ways: with a limit below
-# all values nothing counts as censored.
+# ``infer``, estimators and tables take the likelihood in place of a name. Triangles are rows at the
+# limit. The naive ways use the same function with a limit below all values, so that no value counts
+# as censored.
 
 rng = np.random.default_rng(2)
 x = np.sort(rng.uniform(0.0, 8.0, 70))
@@ -41,9 +45,6 @@ truth = 1.5 + 1.2 * np.sin(x)
 y = np.maximum(truth + rng.logistic(0.0, SCALE, x.size), LIMIT)
 fine = np.linspace(0.0, 8.0, 200)
 kernel = 1.5 * RBF(1.0)
-plain = Likelihood.from_log_prob(
-    log_prob, name="plain", theta={"limit": -100.0, "scale": SCALE}, log_concave=True
-)
 
 
 def curve(likelihood, rows):
@@ -62,8 +63,7 @@ ways = {
 figure, ax = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
 for name, (mean, style) in ways.items():
     ax.plot(fine, mean, style, lw=2.0, label=name)
-    error = np.abs(mean - 1.5 - 1.2 * np.sin(fine)).mean()
-    print(f"{name:27} mean error of the curve {error:.3f}")
+    print(f"{name:27} mean error {np.abs(mean - 1.5 - 1.2 * np.sin(fine)).mean():.3f}")
 ax.plot(fine, 1.5 + 1.2 * np.sin(fine), "k--", lw=1.2, label="truth")
 ax.plot(x[observed], y[observed], "o", color="0.4", markersize=4.0, label="measured")
 ax.plot(x[~observed], y[~observed], "v", color="0.4", markersize=5.0, label="at the limit")
@@ -71,7 +71,7 @@ ax.set(xlabel="position x", ylabel="concentration")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
 # %%
-# If it is used often, ``tablegen.build(censored, "censored.h5", ...)`` makes a table of it.
-# Inference then looks numbers up instead of integrating, and needs the function no more.
+# If you use it often, ``tablegen.build(censored, "censored.h5", ...)`` makes a table. Inference
+# then looks numbers up instead of integrating.
 
 plt.show()

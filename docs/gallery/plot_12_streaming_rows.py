@@ -2,9 +2,9 @@
 Extend a posterior row by row at constant cost
 ==============================================
 
-A monitor reports good or bad about once a second, and the current probability of bad is wanted,
-with an interval. ``extend`` adds rows to a posterior. Rows that are later than all others cost a
-sweep over the rows shortly before them, however long the series has become.
+A monitor reports good or bad about once a second. You want the current probability of bad, with an
+interval. ``extend`` adds rows to a posterior. New rows at the end cost a sweep over the rows just
+before them, however long the series is.
 """
 
 import matplotlib.pyplot as plt
@@ -48,8 +48,8 @@ print(f"log evidence {post.log_evidence:.4f} and {whole.log_evidence:.4f}")
 # %%
 # Probability at the time, and what each part costs
 # -------------------------------------------------
-# Whiskers are 90 % intervals of the probability as they were known at the time. Below are the rows
-# that each part had swept: their number does not grow with the series.
+# Whiskers are 90 % intervals of the probability at the time. The lower panel has the number of rows
+# that each part updated, which does not grow with the series.
 
 mean, variance = np.array([[m[0], v[0]] for m, v in now]).T
 reach = norm.ppf(0.95) * np.sqrt(variance)
@@ -64,7 +64,7 @@ above.plot(t, truth(t), color="black", linestyle="--", linewidth=1.2, label="tru
 style = {"fmt": "o", "color": "#0072B2", "ms": 4.0, "capsize": 2.0, "lw": 1.2}
 above.errorbar(ends, p, [p - low, high - p], label="known at the time", **style)
 above.set(ylabel="P(bad)", ylim=(0.0, 1.0))
-below.bar(ends, swept, width=80.0, color="#0072B2", label="swept")
+below.bar(ends, swept, width=80.0, color="#0072B2", label="updated")
 below.plot(ends, counts, color="#D55E00", label="seen so far")
 below.set(xlabel="time (s)", ylabel="rows", yscale="log")
 figure.legend(loc="outside lower center", ncols=4, frameon=False)

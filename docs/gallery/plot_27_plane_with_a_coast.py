@@ -2,8 +2,8 @@
 A field that respects a coast predicts better near it
 =====================================================
 
-Fish are counted along two shores of a headland. Places that are near across land are far by
-water. Triangles end at the coast, so the field knows it.
+Fish are counted along two shores of a headland. Places that are near across land are far apart by
+water. The mesh ends at the coast, so the field does not cross land.
 """
 
 import matplotlib.pyplot as plt
@@ -55,11 +55,6 @@ for ax, (name, model) in zip(axes, models.items(), strict=False):
     EffectMapDisplay.from_estimator(model, "plane(x, y)", ax=ax, clim=(-1.8, 1.8))
     ax.plot(*np.vstack([coast, coast[:1]]).T, color="black", linewidth=0.8)
     ax.plot(*points.T, ".", color="white", markersize=1.5)
-    ax.set(
-        title=name,
-        xlabel="west to east, km",
-        ylabel="south to north, km",
-        xlim=(-0.1, 4.1),
-        ylim=(-0.1, 4.1),
-    )
+    ax.set(xlabel="west to east, km", ylabel="south to north, km", title=name)
+    ax.set(xlim=(-0.1, 4.1), ylim=(-0.1, 4.1))
 plt.show()

@@ -13,7 +13,7 @@ from typing import Any
 PAGES = {
     "../CHANGELOG.md": "changelog.md",
     "../CONTRIBUTING.md": "contributing.md",
-    "../SECURITY.md": "security.md",
+    "../SECURITY.md": "contributing.md#files-from-strangers",
 }
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:#]+?)(#[^)\s]*)?\)")
 
@@ -22,7 +22,8 @@ def led(match: re.Match[str]) -> str:
     """Return a link as the site has it."""
     words, target, anchor = match[1], match[2], match[3] or ""
     if target in PAGES:
-        return f"[{words}]({PAGES[target]}{anchor})"
+        page, _, section = PAGES[target].partition("#")
+        return f"[{words}]({page}{anchor or (section and '#' + section)})"
     if target.startswith("../") or target.endswith(".py"):
         name = target.removeprefix("../")
         return f"{words} (`{name}`)" if words.strip("`") not in name else f"`{name}`"

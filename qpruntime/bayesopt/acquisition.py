@@ -75,6 +75,23 @@ def gains(surrogates: Sequence[Surrogate], posts: Sequence[Conditioned], X: Arra
     ------
     InputError
         If shapes do not fit or there is nothing to average.
+
+    See Also
+    --------
+    qpruntime.bayesopt.condition, qpruntime.bayesopt.Optimizer
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.bayesopt import Surrogate, condition, gains
+    >>> X = np.array([[0.1], [0.4], [0.7], [0.9]])
+    >>> objective = Surrogate(1.0 * RBF(0.3), X, (X[:, 0] - 0.5) ** 2)
+    >>> constraint = Surrogate(1.0 * RBF(0.3), X, X[:, 0] - 0.3)
+    >>> known = [objective, constraint]
+    >>> posts = [condition(known, [x]) for x in (0.4, 0.5)]
+    >>> gains(known, posts, [[0.45], [0.8], [1.0]]).shape
+    (2, 3)
     """
     known = checked(surrogates)
     if not posts or not all(isinstance(post, Conditioned) for post in posts):
@@ -230,6 +247,25 @@ class Knowledge:
         Of the optimiser.
     rng : Generator
         The same for the same calls.
+
+    See Also
+    --------
+    qpruntime.bayesopt.Optimizer, qpruntime.bayesopt.Surrogate
+
+    Examples
+    --------
+    >>> from qpruntime.bayesopt import Optimizer
+    >>> def explore(known):
+    ...     objective = known.believed[0][0]
+    ...     return lambda points: objective.predict(points)[1]
+    ...
+    >>> opt = Optimizer([(0.0, 1.0)], noise=0.0, acquisition=explore, random_state=0)
+    >>> for _ in range(4):
+    ...     x = opt.ask()
+    ...     _ = opt.tell(x, f=x[0] ** 2)
+    ...
+    >>> opt.ask().shape
+    (1,)
     """
 
     groups: Sequence[Sequence[Surrogate]]
@@ -304,7 +340,28 @@ _NEAR = 5
 
 @dataclass(frozen=True)
 class Aim:
-    """Worths, and points (n, d) near which the best may be: what an acquisition may return too."""
+    """Worths, and points (n, d) near which the best may be: what an acquisition may return too.
+
+    See Also
+    --------
+    qpruntime.bayesopt.Knowledge
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.bayesopt import Aim, Optimizer
+    >>> def explore(known):
+    ...     objective = known.believed[0][0]
+    ...     return Aim(lambda points: objective.predict(points)[1], np.array([[0.0], [1.0]]))
+    ...
+    >>> opt = Optimizer([(0.0, 1.0)], noise=0.0, acquisition=explore, random_state=0)
+    >>> for _ in range(4):
+    ...     x = opt.ask()
+    ...     _ = opt.tell(x, f=x[0] ** 2)
+    ...
+    >>> opt.ask().shape
+    (1,)
+    """
 
     worths: Worths
     near: Array

@@ -161,6 +161,22 @@ def sample_minimisers(
     ------
     InputError
         If the box is empty, shapes do not fit, or a kernel has no known spectrum.
+
+    See Also
+    --------
+    qpruntime.bayesopt.condition
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.bayesopt import Surrogate, sample_minimisers
+    >>> X = np.array([[0.1], [0.4], [0.7], [0.9]])
+    >>> objective = Surrogate(1.0 * RBF(0.3), X, (X[:, 0] - 0.5) ** 2)
+    >>> constraint = Surrogate(1.0 * RBF(0.3), X, X[:, 0] - 0.3)
+    >>> drawn = sample_minimisers([objective, constraint], [(0.0, 1.0)], 5, random_state=0)
+    >>> drawn.X_star.shape, bool(drawn.feasible.all())
+    ((5, 1), True)
     """
     models = checked(surrogates)
     low, high = box(bounds)

@@ -102,6 +102,10 @@ class Optimizer:
         If an argument is not usable, there is a file at `path` already, or there are more than
         21201 coordinates, every choice of a category counting as one.
 
+    See Also
+    --------
+    qpruntime.bayesopt.Real, qpruntime.bayesopt.Integer, qpruntime.bayesopt.Category
+
     Examples
     --------
     >>> from qpruntime.bayesopt import Optimizer

@@ -47,11 +47,25 @@ class PESCSampler(BaseSampler):
     **options
         Of `Optimizer`: kernel, noise, method, n_samples, hyper.
 
+    See Also
+    --------
+    qpruntime.bayesopt.Optimizer
+
     Notes
     -----
     Variables that all trials have are sampled together, those with ``log=True`` by their logarithm;
     others are independent and random. Running trials are pending. Failed and pruned ones make a
     constraint of success. Studies have one objective.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from qpruntime.bayesopt.optuna_sampler import PESCSampler
+    >>> optuna.logging.set_verbosity(optuna.logging.WARNING)
+    >>> study = optuna.create_study(sampler=PESCSampler(n_initial=4, random_state=0))
+    >>> study.optimize(lambda trial: trial.suggest_float("x", -1.0, 1.0) ** 2, n_trials=6)
+    >>> len(study.trials), study.best_value < 0.1
+    (6, True)
     """
 
     def __init__(

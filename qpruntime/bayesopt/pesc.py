@@ -59,6 +59,23 @@ class Conditioned:
     converged : bool
     held : bool
         Whether site precisions are held at zero or above, because negative ones lead nowhere.
+
+    See Also
+    --------
+    qpruntime.bayesopt.condition
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.bayesopt import Surrogate, condition
+    >>> X = np.array([[0.1], [0.4], [0.7], [0.9]])
+    >>> objective = Surrogate(1.0 * RBF(0.3), X, (X[:, 0] - 0.5) ** 2)
+    >>> constraint = Surrogate(1.0 * RBF(0.3), X, X[:, 0] - 0.3)
+    >>> post = condition([objective, constraint], [0.45])
+    >>> mean, variance = post.predict([[0.45], [0.6]])
+    >>> mean.shape, bool(np.all(variance >= 0.0))
+    ((2, 2), True)
     """
 
     def __init__(
@@ -184,6 +201,22 @@ def condition(
     -----
     ConvergenceWarning
         If the sites have not settled after `max_sweeps` iterations.
+
+    See Also
+    --------
+    qpruntime.bayesopt.gains, qpruntime.bayesopt.sample_minimisers
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.bayesopt import Surrogate, condition
+    >>> X = np.array([[0.1], [0.4], [0.7], [0.9]])
+    >>> objective = Surrogate(1.0 * RBF(0.3), X, (X[:, 0] - 0.5) ** 2)
+    >>> constraint = Surrogate(1.0 * RBF(0.3), X, X[:, 0] - 0.3)
+    >>> post = condition([objective, constraint], [0.45])
+    >>> post.converged, post.tau.shape
+    (True, (2, 5))
     """
     frame = ObservedFunctions(surrogates)
     star = np.atleast_1d(np.asarray(x_star, dtype=float))

@@ -438,6 +438,17 @@ class Real:
     low, high : float
         Finite, low below high, and above 0 if `log`.
     log : bool
+
+    See Also
+    --------
+    qpruntime.bayesopt.Optimizer
+
+    Examples
+    --------
+    >>> from qpruntime.bayesopt import Optimizer, Real
+    >>> opt = Optimizer(space={"rate": Real(1e-4, 1e-1, log=True)}, random_state=0)
+    >>> 1e-4 <= opt.ask()["rate"] <= 1e-1
+    True
     """
 
     low: float
@@ -470,6 +481,17 @@ class Integer:
     low, high : int
         Within 2^53, low below high, and low at least 1 if `log`.
     log : bool
+
+    See Also
+    --------
+    qpruntime.bayesopt.Optimizer
+
+    Examples
+    --------
+    >>> from qpruntime.bayesopt import Integer, Optimizer
+    >>> opt = Optimizer(space={"layers": Integer(1, 8)}, random_state=0)
+    >>> opt.ask()["layers"] in range(1, 9)
+    True
     """
 
     low: int
@@ -505,6 +527,17 @@ class Category:
     ----------
     choices : sequence of str, int, float, bool or None
         At least two, all different.
+
+    See Also
+    --------
+    qpruntime.bayesopt.Optimizer
+
+    Examples
+    --------
+    >>> from qpruntime.bayesopt import Category, Optimizer
+    >>> opt = Optimizer(space={"activation": Category(["relu", "tanh"])}, random_state=0)
+    >>> opt.ask()["activation"] in ("relu", "tanh")
+    True
     """
 
     choices: Sequence[str | int | float | bool | None]

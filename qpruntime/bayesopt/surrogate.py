@@ -56,6 +56,21 @@ class Surrogate:
     ------
     InputError
         If shapes do not fit, something is not finite, or the noise is negative.
+
+    See Also
+    --------
+    qpruntime.bayesopt.condition, qpruntime.bayesopt.Optimizer
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.bayesopt import Surrogate
+    >>> X = np.array([[0.1], [0.4], [0.7], [0.9]])
+    >>> surrogate = Surrogate(1.0 * RBF(0.3), X, (X[:, 0] - 0.5) ** 2)
+    >>> mean, variance = surrogate.predict([[0.5], [3.0]])
+    >>> mean.round(2).tolist(), variance.round(2).tolist()
+    ([-0.02, 0.0], [0.01, 1.0])
     """
 
     def __init__(

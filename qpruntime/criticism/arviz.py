@@ -58,6 +58,22 @@ def to_arviz(
     ------
     InputError
         If the model has several classes, `y` or `X` is needed, or xarray is missing.
+
+    See Also
+    --------
+    qpruntime.criticism.leave_one_out, qpruntime.compare
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> from qpruntime.criticism import to_arviz
+    >>> draws = to_arviz(model, n_samples=100, random_state=0)
+    >>> draws["posterior"]["f"].shape
+    (1, 100, 60)
     """
     try:
         import xarray

@@ -53,6 +53,21 @@ class PartialDependence:
     kind : {"latent", "mean"}
     level : float
         Probability of the band.
+
+    See Also
+    --------
+    qpruntime.criticism.partial_dependence, qpruntime.plotting.PartialDependenceDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPRegressor
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> model = GPRegressor().fit(X[:40], np.sin(X[:40, 0]))
+    >>> from qpruntime.criticism import partial_dependence
+    >>> curve = partial_dependence(model, X[:40], 0, n_values=5)
+    >>> curve.values.shape, bool(np.all(curve.low <= curve.high))
+    ((5,), True)
     """
 
     name: str
@@ -124,9 +139,24 @@ def partial_dependence(
     InputError
         If the model is of several classes or has no mean of y given f, or there is no such column.
 
+    See Also
+    --------
+    qpruntime.plotting.PartialDependenceDisplay, qpruntime.criticism.permutation_importance
+
     References
     ----------
     Friedman, 2001, Greedy Function Approximation, Section 8.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPRegressor
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> model = GPRegressor().fit(X[:40], np.sin(X[:40, 0]))
+    >>> from qpruntime.criticism import partial_dependence
+    >>> curve = partial_dependence(model, X[:40], 0, values=[-1.0, 0.0, 1.0])
+    >>> curve.middle.round(1).tolist()
+    [-0.8, 0.0, 0.8]
     """
     check_is_fitted(model)
     choice(kind, "kind", ("mean", "latent"))
@@ -225,6 +255,21 @@ class Importance:
         Standard errors: of the mean over rows, each by its mean over permutations.
     by_row : ndarray, shape (d, N)
         The losses of the rows.
+
+    See Also
+    --------
+    qpruntime.criticism.permutation_importance, qpruntime.plotting.ImportanceDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPRegressor
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> model = GPRegressor().fit(X[:40], np.sin(X[:40, 0]))
+    >>> from qpruntime.criticism import permutation_importance
+    >>> result = permutation_importance(model, X[40:], np.sin(X[40:, 0]), random_state=0)
+    >>> result.loss.shape, result.by_row.shape
+    ((2,), (2, 20))
     """
 
     names: tuple[str, ...]
@@ -279,9 +324,24 @@ def permutation_importance(
     InputError
         If there is no such column, or the model has no log density of y.
 
+    See Also
+    --------
+    qpruntime.plotting.ImportanceDisplay, qpruntime.criticism.partial_dependence
+
     References
     ----------
     Breiman, 2001, Random Forests, Section 10; Fisher, Rudin and Dominici, 2019, Section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPRegressor
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> model = GPRegressor().fit(X[:40], np.sin(X[:40, 0]))
+    >>> from qpruntime.criticism import permutation_importance
+    >>> result = permutation_importance(model, X[40:], np.sin(X[40:, 0]), random_state=0)
+    >>> result.names, (result.loss > 0.1).tolist()
+    (('0', '1'), [True, False])
     """
     check_is_fitted(model)
     repeats, rng = whole(n_repeats, "n_repeats", 1), generator(random_state)

@@ -83,6 +83,24 @@ def compare(
     InputError
         If the models are of other rows, some have densities of numbers and others probabilities,
         or pandas is missing.
+
+    See Also
+    --------
+    qpruntime.criticism.leave_one_out, qpruntime.check_calibration
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> from qpruntime import compare
+    >>> other = GPPoissonRegressor(dispersion=1.0).fit(X, y)
+    >>> print(compare({"default": model, "overdispersed": other})["elpd"].round(1).to_string())
+    model
+    default         -138.5
+    overdispersed   -153.9
     """
     try:
         import pandas
@@ -221,6 +239,22 @@ def pit(
     ------
     InputError
         If the model is another, or `y` is needed.
+
+    See Also
+    --------
+    qpruntime.plotting.RanksDisplay, qpruntime.check_calibration
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> from qpruntime.criticism import pit
+    >>> ranks = pit(model, random_state=0)
+    >>> ranks.shape, bool(0.4 < ranks.mean() < 0.6)
+    ((60,), True)
     """
     likelihood = getattr(model, "likelihood_", None)
     if likelihood is None or likelihood.given is None:
@@ -298,6 +332,22 @@ class LeaveOneOut:
     ----------
     log_density : ndarray, shape (n,)
         ``log p(y_i | y_-i)``, in units of the data: of probabilities for labels and counts.
+
+    See Also
+    --------
+    qpruntime.criticism.leave_one_out
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> from qpruntime.criticism import leave_one_out
+    >>> result = leave_one_out(model)
+    >>> result.log_density.shape
+    (60,)
     """
 
     log_density: Array
@@ -345,6 +395,21 @@ def leave_one_out(
     ------
     InputError
         If `y` or `rows` do not fit the model, or it is of a kind that is not known here.
+
+    See Also
+    --------
+    qpruntime.compare, qpruntime.criticism.pit
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> from qpruntime.criticism import leave_one_out
+    >>> leave_one_out(model, rows=[0, 1]).log_density.round(2).tolist()
+    [-1.71, -3.9]
     """
     if isinstance(model, ClassPosterior | Posterior):
         log_density = model.loo()

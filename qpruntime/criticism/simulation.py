@@ -53,6 +53,22 @@ class Calibration:
         Share of drawn values inside central intervals of 90 %.
     learnt : bool
         Whether hyper-parameters were learnt anew from each simulation.
+
+    See Also
+    --------
+    qpruntime.check_calibration, qpruntime.plotting.RanksDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> from qpruntime import check_calibration
+    >>> result = check_calibration(model, 10, random_state=0)
+    >>> bool(abs(result.bias) < 4.0 * result.bias_se), result.learnt
+    (True, False)
     """
 
     ranks: Array
@@ -125,6 +141,22 @@ def check_calibration(
         If the model is of several classes or of slopes, or `X` is needed; with `learn` if it has
         columns of levels; if 100 draws in a row had
         labels of one class.
+
+    See Also
+    --------
+    qpruntime.criticism.pit, qpruntime.compare
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> from qpruntime import check_calibration
+    >>> result = check_calibration(model, 10, random_state=0)
+    >>> result.ranks.shape, bool(0.8 < result.coverage < 1.0)
+    ((10, 30), True)
     """
     count, anew = whole(n, "n", 10), flag(learn, "learn")
     posts = processes_of(model)

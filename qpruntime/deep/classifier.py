@@ -47,6 +47,10 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
     converged_ : bool
         Whether no training diverged.
 
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.deep.DeepGPRegressor
+
     Notes
     -----
     Weights count rows: one of 2 is the row twice.

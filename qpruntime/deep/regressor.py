@@ -78,6 +78,10 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
     converged_ : bool
         Whether training ended by itself or at max_iter, and did not diverge.
 
+    See Also
+    --------
+    qpruntime.GPRegressor, qpruntime.deep.DeepGPClassifier
+
     Notes
     -----
     Weights count rows: one of 2 is the row twice.

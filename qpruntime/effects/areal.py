@@ -51,6 +51,21 @@ class Areas(Term):
         independent. "icar" is the first part alone, without islands.
     prior : (limit, probability)
         P(sd > limit) = probability; phi is uniform between 0 and 1.
+
+    See Also
+    --------
+    qpruntime.effects.Graph, qpruntime.plotting.EffectMapDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import Areas, EffectsModel
+    >>> row = [("A", "B"), ("B", "C"), ("C", "D")]
+    >>> data = {"area": np.repeat(["A", "B", "C", "D"], 5)}
+    >>> y = np.random.default_rng(0).poisson(np.repeat([2.0, 3.0, 6.0, 8.0], 5))
+    >>> model = EffectsModel([Areas("area", row)], "poisson").fit(data, y)
+    >>> model.effects("area").names
+    ('A', 'B', 'C', 'D')
     """
 
     def __init__(
@@ -237,6 +252,17 @@ class Graph:
     part : ndarray of int, shape (n,)
         Number of the connected part of every area, -1 for an island, which has no neighbours.
     parts : int
+
+    See Also
+    --------
+    qpruntime.effects.Areas
+
+    Examples
+    --------
+    >>> from qpruntime.effects import Graph
+    >>> graph = Graph([("A", "B"), ("B", "C")])
+    >>> graph.levels.tolist(), graph.weights.toarray().sum(axis=0).tolist()
+    (['A', 'B', 'C'], [1.0, 2.0, 1.0])
     """
 
     def __init__(self, graph: object, levels: object = None) -> None:

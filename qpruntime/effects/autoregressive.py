@@ -46,6 +46,20 @@ class Series(Term):
         it rho is positive.
     prior : (limit, probability)
         P(sd > limit) = probability, for the standard deviation of the effect.
+
+    See Also
+    --------
+    qpruntime.effects.EffectsModel, qpruntime.effects.Walk
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import EffectsModel, Series
+    >>> week = np.arange(60)
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(week / 8.0)))
+    >>> model = EffectsModel([Series("week")], "poisson").fit({"week": week}, y)
+    >>> model.names_
+    ('ar1(week): log sd', 'ar1(week): atanh rho')
     """
 
     def __init__(

@@ -42,6 +42,10 @@ class Fixed(Term):
         Whether columns are centred and brought to unit spread inside. Reported coefficients are in
         the columns' own units in either case.
 
+    See Also
+    --------
+    qpruntime.effects.EffectsModel, qpruntime.effects.Groups
+
     Examples
     --------
     >>> from qpruntime.effects import Fixed

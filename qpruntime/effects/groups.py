@@ -52,6 +52,10 @@ class Groups(Term):
         P(sd > limit) = probability, for each standard deviation; slopes are those of columns of
         unit spread. Of families of real values the limit is in spreads of y.
 
+    See Also
+    --------
+    qpruntime.effects.EffectsModel, qpruntime.effects.Fixed
+
     Notes
     -----
     Beside an intercept the columns of slopes are centred inside, so that a shift of a column

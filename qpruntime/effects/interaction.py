@@ -28,6 +28,10 @@ class Product(Term):
         Its standard deviation is 1: that of the field is the plane's.
     place : Plane
 
+    See Also
+    --------
+    qpruntime.effects.Series, qpruntime.effects.Plane, qpruntime.effects.Areas
+
     Examples
     --------
     >>> from qpruntime.effects import Plane, Product, Series

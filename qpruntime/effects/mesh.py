@@ -48,6 +48,17 @@ class Mesh:
     ------
     InputError
         If a corner does not exist, a node has no triangle, or a triangle has no area.
+
+    See Also
+    --------
+    qpruntime.effects.mesh_over, qpruntime.effects.Plane
+
+    Examples
+    --------
+    >>> from qpruntime.effects import Mesh
+    >>> mesh = Mesh([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [[0, 1, 2], [1, 3, 2]])
+    >>> mesh.nodes.shape, mesh.triangles.shape
+    ((4, 2), (2, 3))
     """
 
     def __init__(self, nodes: ArrayLike, triangles: ArrayLike) -> None:
@@ -216,6 +227,10 @@ def mesh_over(
     ------
     InputError
         If the points span no area, polygons are no such, or there would be too many nodes.
+
+    See Also
+    --------
+    qpruntime.effects.Plane, qpruntime.effects.Mesh
 
     Examples
     --------

@@ -117,6 +117,11 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     feature_names_in_ : ndarray of str
         Where all columns have names.
 
+    See Also
+    --------
+    qpruntime.infer_precision, qpruntime.forecasting.GPForecaster
+    qpruntime.plotting.CaterpillarDisplay
+
     Examples
     --------
     >>> import numpy as np

@@ -55,10 +55,24 @@ class Walk(Term):
     prior : (limit, probability)
         P(sd > limit) = probability; the standard deviation is that of the function, not of a step.
 
+    See Also
+    --------
+    qpruntime.effects.EffectsModel, qpruntime.effects.Series
+
     Notes
     -----
     The function sums to zero over the knots. One of second order has a straight line of its own,
     normal with standard deviation 10 over a spread of the knots.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import EffectsModel, Walk
+    >>> month = np.arange(48) % 12
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * np.pi * month / 12.0)))
+    >>> model = EffectsModel([Walk("month", cyclic=True)], "poisson").fit({"month": month}, y)
+    >>> len(model.effects("month"))
+    12
     """
 
     def __init__(

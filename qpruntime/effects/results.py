@@ -423,6 +423,20 @@ class Table:
     columns : tuple of str
         Of the numbers: "mean", "sd", quantiles as "2.5%".
     values : ndarray, shape (R, columns)
+
+    See Also
+    --------
+    qpruntime.effects.EffectsModel
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import EffectsModel, Groups
+    >>> data = {"clinic": np.repeat(np.arange(8), 6)}
+    >>> y = np.random.default_rng(0).poisson(np.repeat(np.linspace(1.0, 6.0, 8), 6))
+    >>> table = EffectsModel([Groups("clinic")], "poisson").fit(data, y).summary()
+    >>> table.names, sorted(table["intercept"])[:2]
+    (('intercept', 'clinic: sd'), ['2.5%', '50%'])
     """
 
     names: tuple[str, ...]

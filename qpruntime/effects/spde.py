@@ -55,6 +55,21 @@ class Plane(Term):
         P(sd > limit) = probability.
     prior_range : (limit, probability), optional
         P(range < limit) = probability, by default a tenth of the points' extent and .05.
+
+    See Also
+    --------
+    qpruntime.effects.mesh_over, qpruntime.plotting.EffectMapDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import EffectsModel, Plane
+    >>> rng = np.random.default_rng(0)
+    >>> data = {"east": rng.uniform(0.0, 1.0, 80), "north": rng.uniform(0.0, 1.0, 80)}
+    >>> y = rng.poisson(np.exp(1.0 + np.sin(6.0 * data["east"])))
+    >>> model = EffectsModel([Plane("east", "north", spacing=0.15)], "poisson").fit(data, y)
+    >>> model.names_
+    ('plane(east, north): log sd', 'plane(east, north): log range')
     """
 
     def __init__(

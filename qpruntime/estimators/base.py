@@ -227,7 +227,7 @@ class GPEstimator(Parameters):
         """The processes, if each has a posterior of its own."""
         if not hasattr(all_of(self.posterior_)[0], "joint"):
             raise InputError(
-                "classes that were fitted jointly have no joint draws of several rows: use "
+                'multi_class="joint" has no joint draws of several rows: use '
                 'multi_class="one_vs_rest"'
             )
         return self._processes()
@@ -246,8 +246,8 @@ class GPEstimator(Parameters):
         own = self._processes()
         if not all(solution_of(one.posterior).corrects for one in own):
             raise InputError(
-                "corrections take a covariance matrix, and this model was fitted by states or "
-                'inducing points: fit it with solver="dense" and inducing=None'
+                "corrections need a covariance matrix, and this model was fitted as a series or "
+                'with inducing points: fit it with solver="dense" and inducing=None'
             )
         if not all(one.posterior.knows_covariance for one in own):
             n = len(self.X_train_)
@@ -436,7 +436,7 @@ def settings_to_fit(model: GPEstimator) -> Settings:
         return settings
     choice(model.correction, "correction", CORRECTIONS)
     if settings.solver == "markov":
-        raise InputError('corrections take a covariance matrix: use solver="dense" with them')
+        raise InputError('corrections need a covariance matrix: use solver="dense"')
     if settings.sparse is not None:
-        raise InputError("corrections take a covariance matrix: use inducing=None with them")
+        raise InputError("corrections need a covariance matrix: use inducing=None")
     return replace(settings, solver="dense", inducing=None)

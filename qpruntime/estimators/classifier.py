@@ -211,6 +211,10 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
+    See Also
+    --------
+    qpruntime.GPOrdinal, qpruntime.infer_classes, qpruntime.plotting.CalibrationDisplay
+
     Examples
     --------
     >>> from qpruntime import GPClassifier
@@ -330,7 +334,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         The first call is `fit`: kernel and inducing points are learnt from its rows, which should
         be a fair sample. Later calls only add sites and never see earlier rows again, so that
-        memory does not grow; docs/bench-streams.md says how far posteriors drift.
+        memory does not grow; docs/bench-cost.md says how far posteriors drift.
 
         Parameters
         ----------
@@ -355,8 +359,8 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         if classes is not None and set(np.ravel(classes).tolist()) != set(self.classes_.tolist()):
             raise InputError(
                 f"classes={shown(np.ravel(classes).tolist())} are not those of the first part, "
-                f"{shown(self.classes_.tolist())}, and kernels were learnt for these: leave "
-                "classes out, or begin again with a sklearn.base.clone"
+                f"{shown(self.classes_.tolist())}, for which kernels were learnt: leave classes "
+                "out, or start again with a sklearn.base.clone"
             )
         points, labels = fit_data(self, X, y, reset=False)
         weights, points, labels = weighed(sample_weight, points, labels)

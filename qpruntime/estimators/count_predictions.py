@@ -335,10 +335,10 @@ def warn_of_tails(mean: Array, exposure: ArrayLike | None, largest: float) -> No
         return
     worst = int(np.argmax(rate))
     warn(
-        f"the mean rate of point {worst} is {rate[worst]:.3g}, and of {int(beyond.sum())} points "
-        f"it is more than {_BEYOND:g} times the largest rate observed, {largest:.3g}: the mean of "
-        "e^f is exp(mean + variance/2), and f is hardly known there. predict_quantiles has the "
-        'median; link="square" has no such means; an upper bound of the kernel\'s variance, or '
-        "counts without outliers, keep f known",
+        f"the predicted mean rate of point {worst} is {rate[worst]:.3g}, and at "
+        f"{int(beyond.sum())} points it is more than {_BEYOND:g} times the largest "
+        f"observed rate, {largest:.3g}: the mean of e^f is exp(mean + variance/2), and "
+        "the variance is large there. Use the median of predict_quantiles, "
+        'link="square", or a smaller upper bound of the variance of the kernel',
         UserWarning,
     )

@@ -80,8 +80,8 @@ def check_announced(classes: ArrayLike, labels: ArrayLike) -> None:
     """Raise `InputError` unless the first part has rows of every class announced, and no others."""
     if (missing := np.setdiff1d(classes, labels)).size:
         raise InputError(
-            f"the first part has no rows of {missing.tolist()}, and kernels are learnt "
-            "from it: begin with rows of every class"
+            f"the first part has no rows of {missing.tolist()}, and kernels are learnt from "
+            "it: start with rows of every class"
         )
     if (more := np.setdiff1d(labels, classes)).size:
         raise InputError(
@@ -150,8 +150,8 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
             reach = float(np.abs(array).max())
             if reach > _LARGEST:
                 raise InputError(
-                    f"the data reach {reach:.3g}, and squared distances leave double precision "
-                    f"beyond {_LARGEST:g}: use other units, or a StandardScaler"
+                    f"the data reach {reach:.3g}, and squared distances overflow beyond "
+                    f"{_LARGEST:g}: use other units, or a StandardScaler"
                 )
     return found
 
@@ -274,7 +274,9 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
     weights = None if (given[kept] == 1.0).all() else given[kept]
     if is_lazy(points):
         if not kept.all():
-            raise InputError("rows of weight 0 cannot be left out of what is read in parts: do so")
+            raise InputError(
+                "rows of weight 0 are not possible in data that are read in parts: remove them"
+            )
         return weights, points, *others
     return weights, *(None if rows is None else rows[kept] for rows in (points, *others))
 
@@ -350,15 +352,15 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
         model.columns_ = table
     elif known is None:
         raise InputError(
-            f"{type(model).__name__} was fitted to rows that were read in parts: "
-            "give numbers, none of them missing"
+            f"{type(model).__name__} was fitted to rows that were read in parts: give numbers "
+            "without missing values"
         )
     else:
         table = known
     if len(seen) == 1 and seen[0].numbers is not None and np.isnan(seen[0].numbers).any():
         raise InputError(
-            f"column {columns[0].name} is the only one, as the times of a series are, and has "
-            "missing values, NaN: leave these rows out"
+            f"column {columns[0].name} is the only one, so it has the times of a series, and "
+            "it has missing values (NaN): leave these rows out"
         )
     names = _names_first(X)
     try:
@@ -435,9 +437,9 @@ def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
     for k in sorted(own & _measured(read(kernel), frozenset(range(count)))):
         name = table.names[k]
         raise InputError(
-            f"the kernel measures distances in column {name}, whose values are levels: give one "
-            f"for it, On(Matern(), [columns of numbers]) * Categories([{name}]), of "
-            "qpruntime.kernels, or leave kernel=None"
+            f"the kernel measures distances in column {name}, whose values are levels: use "
+            f"On(Matern(), [columns of numbers]) * Categories([{name}]) of qpruntime.kernels, "
+            "or leave kernel=None"
         )
     if not table.gaps:
         return kernel
@@ -546,7 +548,7 @@ def _numbered(kernel: Kernel, names: list[str]) -> Kernel:
 def _number(name: str, names: list[str]) -> int:
     if name not in names:
         have = f"it has {shown(names)}" if names else "X has no names: give numbers from 0"
-        raise InputError(f"the kernel has a column {name!r}, which X has not: {have}")
+        raise InputError(f"the kernel names the column {name!r}, which X does not have: {have}")
     return names.index(name)
 
 

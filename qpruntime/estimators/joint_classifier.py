@@ -201,14 +201,15 @@ def fit_joint(
     """
     if projector.likelihood.name != "probit":
         raise InputError(
-            f'multi_class="joint" has the probit, got likelihood={projector.likelihood.spelt!r}: '
-            'leave likelihood out, or use multi_class="one_vs_rest"'
+            'multi_class="joint" takes the probit only, got '
+            f"likelihood={projector.likelihood.spelt!r}: leave likelihood out, or use "
+            'multi_class="one_vs_rest"'
         )
     layout = Layout(codes.astype(np.intp), int(codes.max()) + 1)
     if draft.correction is not None and layout.sites > CORRECTED:
         raise InputError(
-            f"correction={draft.correction!r} is for {CORRECTED} sites at most, N (C - 1) = "
-            f"{layout.sites} here: use correction=None, or fit fewer rows"
+            f"correction={draft.correction!r} is possible for at most {CORRECTED} sites, and "
+            f"N (C - 1) = {layout.sites} here: use correction=None, or fit fewer rows"
         )
     settings = kernel_of_table(draft, settings)
     wanted = points_asked(draft, settings, layout.n, layout.classes)
@@ -296,7 +297,7 @@ class JointClasses:
         """Corrected marginals of the latent values of each class."""
         if isinstance(self.posterior, SparseClassPosterior):
             raise InputError(
-                "corrections take a covariance matrix, and this model was fitted by inducing "
+                "corrections need a covariance matrix, and this model was fitted with inducing "
                 "points: fit it with inducing=None"
             )
         return self._whole().marginals(*self.crossed(points), correction=correction)
@@ -367,12 +368,12 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
     wanted: Any = settings.sparse.points
     if isinstance(wanted, str):
         raise InputError(
-            f'inducing={shown(given)} is not for multi_class="joint": give a number, inducing=100, '
-            "or points"
+            f'inducing={shown(given)} cannot be used with multi_class="joint": give a number, '
+            "inducing=100, or points"
         )
     if model.correction is not None:
         raise InputError(
-            f"correction={model.correction!r} takes a covariance matrix: use inducing=None"
+            f"correction={model.correction!r} needs a covariance matrix: use inducing=None"
         )
     return wanted
 
@@ -381,7 +382,8 @@ def no_parts(model: Any, y: Any) -> None:
     """Raise `InputError` if rows in parts are asked of more than two classes jointly."""
     if model.multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
         raise InputError(
-            'multi_class="joint" takes all rows at once: use fit, or multi_class="one_vs_rest"'
+            'multi_class="joint" is fitted to all rows at once: use fit, or '
+            'multi_class="one_vs_rest"'
         )
 
 

@@ -43,6 +43,24 @@ class Components(NamedTuple):
         other, so that variances do not add up.
     offset : ndarray, shape (T,)
         What is no part: the prior mean, and means of parts that were taken off.
+
+    See Also
+    --------
+    qpruntime.GPClassifier.components, qpruntime.kernels.On
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime import GPRegressor
+    >>> from qpruntime.kernels import On
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2.0, 2.0, (40, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=40)
+    >>> kernel = 1.0 * On(RBF(1.0), [0]) + 1.0 * On(RBF(1.0), [1])
+    >>> parts = GPRegressor(kernel).fit(X, y).components([[1.0, 0.0], [1.0, 1.0]])
+    >>> parts.mean.shape, bool(np.isclose(parts.mean[0, 0], parts.mean[1, 0]))
+    ((2, 2), True)
     """
 
     names: tuple[str, ...]
@@ -75,8 +93,8 @@ def components_of(
     """
     if solution_of(process.posterior).name != "dense":
         raise InputError(
-            "components take a covariance matrix, and this model was fitted by states or inducing "
-            'points: fit it with solver="dense" and inducing=None'
+            "components need a covariance matrix, and this model was fitted as a series or "
+            'with inducing points: fit it with solver="dense" and inducing=None'
         )
     parts = parts_of_sum(process.kernel)
     own = [replace(process, kernel=part) for part in parts]
@@ -144,6 +162,10 @@ class LatentPaths:
     functions of a rough kernel agree more than they should, by 1e-5 of its standard deviation.
     If hyper-parameters were integrated, each function has those of one node, drawn by its weight.
 
+    See Also
+    --------
+    qpruntime.GPClassifier.sample_latent
+
     Examples
     --------
     >>> import numpy as np
@@ -203,7 +225,7 @@ class _Draw:
         solution = solution_of(process.posterior)
         if solution.name not in ("dense", "inducing") or process.slopes is not None:
             raise InputError(
-                "paths are drawn of models fitted by covariance matrices or inducing points, "
+                "paths can be drawn from models fitted by the dense engine or inducing points, "
                 'without monotone=: fit with solver="dense", or use sample_latent'
             )
         self.process = process
@@ -214,8 +236,8 @@ class _Draw:
         variance = self.prior.diag(at[:1])
         if (process.kernel.diag(at[:1]) - variance > _WHITE * variance).any():
             raise InputError(
-                "white noise of the kernel is no function: learn noise by the likelihood, or use "
-                "sample_latent"
+                "white noise of the kernel cannot be drawn as a function: learn noise by the "
+                "likelihood, or use sample_latent"
             )
         p, z = self.prior(at), rng.standard_normal((len(at), n))
         if self.dense:

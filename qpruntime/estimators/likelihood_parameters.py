@@ -95,7 +95,9 @@ def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[
             f"noise_bounds of {name} must be two positive numbers or 'fixed', got {bounds!r}"
         ) from error
     if not low <= _positive(start, name) <= high:
-        raise InputError(f"{name} is {start:g}, outside its noise_bounds {low:g} to {high:g}")
+        raise InputError(
+            f"{name} is {start:g}, outside its noise_bounds {low:g} to {high:g}: start inside them"
+        )
     limits = get("student-t").limits[name]
     return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}
 
@@ -248,8 +250,8 @@ def learnt_between(
         if not value > 0.0:
             if asked is not None:
                 raise InputError(
-                    f"{name} of likelihood {likelihood.name!r} is {value:g}: the logarithm is what "
-                    "is learnt, so that it must be positive; write log_prob in its exponential"
+                    f"{name} of likelihood {likelihood.name!r} is {value:g} and must be positive, "
+                    "because its logarithm is learnt: write log_prob in its exponential"
                 )
             continue
         if asked is not None and search_of(model.optimize) is None:
@@ -291,7 +293,7 @@ def _between(
         if not low <= value <= high:
             raise InputError(
                 f"{name} begins with {value * unit:g}, outside its parameter_bounds "
-                f"{low * unit:g} to {high * unit:g}"
+                f"{low * unit:g} to {high * unit:g}: begin inside them"
             )
     # The limits leave room for the differences that slopes are made of.
     return max(low, least), min(high, most)

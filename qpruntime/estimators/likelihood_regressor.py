@@ -116,8 +116,8 @@ class LikelihoodRegressor(GPEstimator):
             own, units, prior = own.with_parameters(scale=first), {"scale": unit}, 0.0
         elif given_mean(self.prior_mean) is not None:
             raise InputError(
-                f"prior_mean={shown(self.prior_mean)} is for likelihoods of y = f + noise: of "
-                f"{own.name!r} the latent function has no units of y; leave it out"
+                f"prior_mean={shown(self.prior_mean)} needs a likelihood of y = f + noise, got "
+                f"{own.name!r}: leave it out"
             )
         learn = draft._learnt(own, units)
         bounded = "scale" not in learn or "scale" in (self.parameter_bounds or {})
@@ -257,7 +257,7 @@ class LikelihoodRegressor(GPEstimator):
         if self.correction is not None:
             if np.any(shift):
                 raise InputError(
-                    "exposure cannot act on corrected densities: use correction=None, or the "
+                    "exposure cannot be used with corrected densities: use correction=None, or the "
                     "exposure 1"
                 )
             free = self._corrected(points, lambda m, y: m[0].log_probability(y), inside)
@@ -401,8 +401,8 @@ class ExposedRegressor(LikelihoodRegressor):
         """Raise if observations are to be judged whose exposures are not said."""
         if exposure is None and self._exposed_:
             raise InputError(
-                "the model was fitted with exposures, and observations cannot be judged without "
-                "theirs: exposure=..., with exposure=1 for those of one unit"
+                "the model was fitted with exposure, and these observations need theirs: give "
+                "exposure=, with 1 for one unit"
             )
 
 
@@ -423,7 +423,7 @@ def log_exposures(likelihood: Likelihood, exposure: ArrayLike | None, count: int
         }
         remedy = instead.get(likelihood.name, "leave it out, or rescale y")
         raise InputError(
-            f"exposure multiplies a mean e^f, and that of {likelihood.name!r} is no such: {remedy}"
+            f"exposure multiplies a mean e^f, and likelihood {likelihood.name!r} has none: {remedy}"
         )
     return np.log(exposures(exposure, count))
 
@@ -432,7 +432,9 @@ def _trials(likelihood: Likelihood, trials: ArrayLike | None, count: int) -> Arr
     if trials is None:
         return None
     if likelihood.name != "binomial" or likelihood.recipe is not None:
-        raise InputError(f"trials are for successes of trials, not for {likelihood.name!r}")
+        raise InputError(
+            f"trials are for the binomial likelihood, not for {likelihood.name!r}: leave them out"
+        )
     given = real(trials, "trials")
     if given.shape not in ((), (count,)):
         raise InputError(

@@ -51,13 +51,13 @@ def monotone_data(
             f'monotone must be a mapping of features to +1 or -1, {{"age": +1}}; got {shown(asked)}'
         )
     if settings.sparse is not None:
-        raise InputError("monotone takes the dense engine: use inducing=None with it")
+        raise InputError("monotone needs the dense engine: use inducing=None")
     if settings.solver == "markov":
-        raise InputError('monotone takes covariance matrices: use solver="dense" with it')
+        raise InputError('monotone needs covariance matrices: use solver="dense"')
     if model.prior_mean is not None:
         raise InputError(
-            "monotone is of the Gaussian process alone, and prior_mean may fall: leave one out, or "
-            "give both to boosting, as monotonic_cst"
+            "monotone constrains the Gaussian process alone, and prior_mean may still fall: "
+            "leave one out, or constrain boosting by its monotonic_cst"
         )
     data = processes[0]
     if data.projector.method == "wp":
@@ -78,23 +78,20 @@ def _of_numbers(model: Any, settings: Settings, data: Data) -> None:
     """Raise `InputError` for what has no answer where values and slopes differ in likelihood."""
     if data.projector.likelihood.even:
         raise InputError(
-            'monotone is of f, and rates of the square link rise with |f|: use link="exp"'
+            'monotone constrains f, and with link="square" the rate rises with |f|: use link="exp"'
         )
     if settings.search.objective == "loo":
-        raise InputError('monotone of counts and numbers is learnt by evidence: leave out "loo"')
+        raise InputError('monotone for counts and numbers is learnt by evidence: leave out "loo"')
     if model.correction is not None:
-        raise InputError("monotone of counts and numbers has no corrections: use correction=None")
+        raise InputError("monotone for counts and numbers has no corrections: use correction=None")
     if not (model.table is None or (isinstance(model.table, str) and model.table == "exact")):
-        raise InputError("monotone of counts and numbers integrates: use table=None with it")
+        raise InputError("monotone for counts and numbers takes no table: use table=None")
 
 
 def one_direction(model: Any, count: int) -> None:
     """Raise `InputError` if a classifier of more than two classes asks for a direction."""
     if model.monotone and count > 2:
-        raise InputError(
-            f"monotone has a direction for two classes, towards the second; there are {count}: "
-            "join classes, or leave it out"
-        )
+        raise InputError(f"monotone needs two classes, got {count}: join classes, or leave it out")
 
 
 def train_monotone(
@@ -139,9 +136,9 @@ def _settled(data: Data, begin: Start, settings: Settings, rng: np.random.Genera
             break
         if not left:
             warn(
-                f"the function still has slopes of the wrong sign at "
-                f"{max(map(len, wrong.values()))} of {len(places)} places: rows contradict "
-                "monotone; leave the feature out, or turn its direction",
+                "the function still has slopes of the wrong sign at "
+                f"{max(map(len, wrong.values()))} of {len(places)} places, so the rows contradict "
+                "monotone: leave the feature out, or reverse its direction",
                 ConvergenceWarning,
             )
             break
@@ -200,7 +197,7 @@ def _directions(model: Any, asked: Mapping[Any, Any], units: Units) -> dict[int,
             if key not in names:
                 have = f"it has {shown(names)}" if names else "X had no names, use numbers"
                 raise InputError(
-                    f"monotone names the feature {shown(key)}, which X has not: {have}"
+                    f"monotone names the feature {shown(key)}, which X does not have: {have}"
                 )
             k = names.index(key)
         elif isinstance(key, (int, np.integer)) and not isinstance(key, bool) and 0 <= key < count:

@@ -98,6 +98,10 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
         As of `GPRegressor`.
 
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.GPRegressor
+
     Examples
     --------
     >>> import numpy as np
@@ -245,17 +249,17 @@ def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDAr
         if other.any() and values.dtype.kind in "iu" and found.dtype.kind == "U":
             encoded = np.argsort(_by_value(found)).tolist()
             raise InputError(
-                f"y has {shown(labels[other][0])}, which is none of levels={shown(found.tolist())}:"
-                " give the labels as they are; scikit-learn's VotingClassifier and others that "
-                "hand on numbers of the sorted labels need these numbers in the order of the "
-                f"levels, levels={shown(encoded)}"
+                f"y has {shown(labels[other][0])}, which is none of "
+                f"levels={shown(found.tolist())}: give the labels as they are. VotingClassifier "
+                "of scikit-learn passes positions of the sorted labels: give "
+                f"levels={shown(encoded)} inside it"
             )
         if other.any():
             raise InputError(f"y has {shown(labels[other][0])}, which is none of levels=")
     if not 2 <= found.size <= MOST_LEVELS:
         raise InputError(
-            f"GPOrdinal is for 2 to {MOST_LEVELS} levels, got {found.size}: one class has nothing "
-            "to learn, and many are for GPRegressor"
+            f"GPOrdinal takes 2 to {MOST_LEVELS} levels, got {found.size}: add rows of another "
+            "class, or use GPRegressor for more levels"
         )
     return found
 
@@ -272,7 +276,10 @@ def _codes(levels: NDArray[Any], labels: NDArray[Any]) -> Array:
     """Return the number of the level of each label."""
     found = numbers_of(level_values(labels, "y"), levels, "y")
     if (found < 0).any():
-        raise InputError(f"y has {shown(labels[found < 0][0])}, which is no level of the fit")
+        raise InputError(
+            f"y has {shown(labels[found < 0][0])}, which is no level of the fit: leave these "
+            "rows out"
+        )
     return found.astype(float)
 
 

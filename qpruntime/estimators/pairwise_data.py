@@ -203,8 +203,8 @@ def seen(
             raise InputError(f"choice {number} has an item twice: leave one out")
         if (points[at[1:]] == points[at[0]]).all(axis=1).any():
             raise InputError(
-                f"choice {number} is of items with the same features, of which no kernel prefers "
-                "one: leave it out, or add a feature that tells them apart"
+                f"choice {number} is of items with the same features, which no kernel can tell "
+                "apart: leave it out, or add a feature"
             )
     return points, Functionals(choice_operator(places, len(points)), _columns(places, len(points)))
 
@@ -277,8 +277,8 @@ class Items:
         at = numbers_of(_names(found, name), self.names, name).reshape(found.shape)
         if (at < 0).any():
             raise InputError(
-                f"{name} have the item {shown(found[at < 0][0])}, which the fit did not: its "
-                "utility is that of no one; fit with features of items to compare new ones"
+                f"{name} have the item {shown(found[at < 0][0])}, which was not in the fit: fit "
+                "with features of items to compare new ones"
             )
         return at.astype(np.intp)
 

@@ -147,6 +147,10 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         points, like `exposure_`.
     exposure_ : ndarray, shape (N,)
 
+    See Also
+    --------
+    qpruntime.count_bins, qpruntime.GPRegressor, qpruntime.effects.EffectsModel
+
     Examples
     --------
     >>> from qpruntime import GPPoissonRegressor
@@ -241,7 +245,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
         if self.mean is not None and given_mean(self.prior_mean) is not None:
-            raise InputError("mean= and prior_mean= are the same: give one of the two")
+            raise InputError("mean= and prior_mean= exclude each other: give one of the two")
         draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
         # With an exposure f is another Gaussian process under no other model.
         slope, shift = link.exposed(draft.exposure_)
@@ -324,9 +328,9 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         check_is_fitted(self)
         if exposure is None and self._exposed_:
             raise InputError(
-                "the model was fitted with exposures, and counts cannot be scored without theirs: "
-                "score(X, y, exposure=...), with exposure=1 for counts of one unit; in "
-                "cross-validation sklearn.set_config(enable_metadata_routing=True) and "
+                "the model was fitted with exposure, and these counts need theirs: use score(X, "
+                "y, exposure=...), with 1 for one unit; in cross-validation "
+                "sklearn.set_config(enable_metadata_routing=True) and "
                 "model.set_fit_request(exposure=True).set_score_request(exposure=True)"
             )
         found = self.predict(X, exposure=exposure)
@@ -423,7 +427,7 @@ def asked(link: str, dispersion: Any, settled: bool, units: bool) -> Noise | Non
     name = DISPERSED.get("exp" if link == "auto" else link)
     if name is None:
         raise InputError(
-            f"link {link!r} has Poisson counts only: dispersion={value:g} needs link='exp'"
+            f"link {link!r} has Poisson counts only, got dispersion={value:g}: use link='exp'"
         )
     low, high = get(name).limits["dispersion"]
     number(value, "dispersion", above=0.0)

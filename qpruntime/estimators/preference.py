@@ -105,6 +105,10 @@ class GPPreference(Savable, BaseEstimator):
     X_train_ : ndarray, shape (m, d)
         Where the latent values are: items, each at every time of a comparison of its own.
 
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.infer
+
     Examples
     --------
     >>> from qpruntime import GPPreference
@@ -169,7 +173,7 @@ class GPPreference(Savable, BaseEstimator):
         if any(len(row) > 2 for row in shown):
             if scores is not None:
                 raise InputError(
-                    "scores are of pairs: of three items or more the first is the one chosen; "
+                    "scores are for pairs; with three items or more the first is the one chosen: "
                     "leave scores out"
                 )
             items = items_of(X, np.concatenate(shown))
@@ -182,17 +186,15 @@ class GPPreference(Savable, BaseEstimator):
         when = times_of(times, len(compared))
         numbers = items.numbers(compared, "pairs")
         if (alike := np.flatnonzero(numbers[:, 0] == numbers[:, 1])).size:
-            raise InputError(
-                f"comparison {alike[0]} is of an item and itself, and tells nothing: leave it out"
-            )
+            raise InputError(f"comparison {alike[0]} is of an item with itself: leave it out")
         own = np.where(wins.swapped[:, None], numbers[wins.of][:, ::-1], numbers[wins.of])
         # Every item has a latent value, or with times one for each time at which it was compared.
         points, places = _points(items, own, None if when is None else when[wins.of])
         same = (points[places[:, 0]] == points[places[:, 1]]).all(axis=1)
         if (alike := np.flatnonzero(same)).size:
             raise InputError(
-                f"comparison {wins.of[alike[0]]} is of two items with the same features, of which "
-                "no kernel prefers one: leave it out, or add a feature that tells them apart"
+                f"comparison {wins.of[alike[0]]} is of two items with the same features, which no "
+                "kernel can tell apart: leave it out, or add a feature"
             )
         functionals = Functionals(differences(places[:, 0], places[:, 1], len(points)), len(points))
         return self._fitted(items, points, functionals, wins.weights, when, projector, settings)

@@ -79,9 +79,9 @@ def _given(value: Any, link: RateLink) -> float:
         raise InputError(f"mean must be a finite number or None, got {shown(value)}") from error
     if mean == 0.0 and link.two_signs:
         warn(
-            "mean=0 leaves the sign of the latent function open: the posterior is symmetric "
-            "under f <-> -f and has two peaks, which one normal covers badly; leave mean=None "
-            "or give about the f of the expected rate, for the square link its square root",
+            "mean=0 does not determine the sign of f: the posterior is symmetric under f <-> "
+            "-f and has two peaks, which one normal represents badly; leave mean=None, or "
+            "give the square root of the expected rate",
             UserWarning,
         )
     return mean
@@ -212,6 +212,21 @@ class CrossFitted:
         Fitted to all rows but those of a fold.
     slope, shift : ndarray, shape (K,)
         Of each process.
+
+    See Also
+    --------
+    qpruntime.GPClassifier
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from qpruntime import GPClassifier
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 1))
+    >>> trees = DecisionTreeClassifier(max_depth=2, min_samples_leaf=5)
+    >>> model = GPClassifier(prior_mean=trees, random_state=0).fit(X, X[:, 0] > 0.0)
+    >>> len(model.prior_mean_.estimators), model.prior_mean_.slope.shape
+    (5, (1,))
     """
 
     estimators: tuple[Any, ...]
@@ -313,7 +328,7 @@ def cross_fitted(
     n = len(target.y)
     groups = RowGroups(X) if target.groups is None else target.groups
     if n < FEWEST:
-        raise InputError(f"prior_mean takes {FEWEST} rows to be cross-fitted, got {n}")
+        raise InputError(f"prior_mean needs {FEWEST} rows or more to be cross-fitted, got {n}")
     if rarest_groups(target, groups) < 2:
         kind = "of each class: there is a class with one" if target.classes else "and got one"
         raise InputError(
@@ -389,8 +404,8 @@ def _weights(model: Any, target: Target, rows: NDArray[np.intp]) -> dict[str, An
         name = f"{step}__{name}"
     if not has_fit_parameter(last, "sample_weight"):
         raise InputError(
-            f"rows have weights or exposures, and prior_mean={type(last).__name__} takes no "
-            "sample_weight: give one that does"
+            f"prior_mean={type(last).__name__} takes no sample_weight, and rows have weights "
+            "or exposures: give an estimator that takes it"
         )
     return {name: target.weights[rows]}
 

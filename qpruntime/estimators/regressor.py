@@ -98,6 +98,10 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
+    See Also
+    --------
+    qpruntime.GPRobustRegressor, qpruntime.GPSurvival, qpruntime.Likelihood
+
     Examples
     --------
     >>> import numpy as np
@@ -155,7 +159,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         """
         own = _likelihood_of(self.likelihood)
         if own.validate is spans:
-            raise InputError(f"likelihood {own.name!r} is of times: use GPSurvival")
+            raise InputError(f"likelihood {own.name!r} is for times: use GPSurvival")
         draft = draft_of(self)
         several = {"multi_output": True} if own.columns > 1 else {}
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True, **several)
@@ -263,7 +267,7 @@ def _likelihood_of(given: Any) -> Likelihood:
     own = get(given)
     if own.recipe is None and own.given is None:
         raise InputError(
-            f"likelihood {own.name!r} has no numbers y to predict: for two classes and more use "
-            "GPClassifier, GPOrdinal for levels in an order, GPSurvival for times"
+            f"likelihood {own.name!r} has no numbers y: use GPClassifier for classes, "
+            "GPOrdinal for ordered levels, GPSurvival for times"
         )
     return replace(own, rows=None) if own.rows is not None else own

@@ -132,6 +132,10 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
+    See Also
+    --------
+    qpruntime.GPRegressor
+
     Examples
     --------
     >>> import numpy as np

@@ -90,6 +90,10 @@ class GPSurvival(LikelihoodRegressor):
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
         As of `GPRegressor`.
 
+    See Also
+    --------
+    qpruntime.GPRegressor
+
     Examples
     --------
     >>> import numpy as np
@@ -267,7 +271,9 @@ def concordance(spans: Array, predicted: Array, weights: Array | None = None) ->
         right += 0.5 * float((pairs * (predicted[some, None] == predicted)).sum())
         total += float(pairs.sum())
     if total == 0.0:
-        raise InputError("no two times have a known order: concordance takes events")
+        raise InputError(
+            "no two times have a known order, and concordance needs one: score rows with events"
+        )
     return right / total
 
 
@@ -299,14 +305,16 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
                 f"a structured y has two fields, one of booleans and one of times, got {y.dtype}"
             )
         if event is not None:
-            raise InputError("event= beside a structured y, which has its own: leave one out")
+            raise InputError(
+                "event= cannot be given with a structured y, which has its own: leave one out"
+            )
         y, event = y[names[kinds[0] == "b"]], y[names[kinds[0] != "b"]]
     times = real(unmasked(y, "y"), "y")
     if times.ndim == 2:
         if event is not None:
             raise InputError(
-                "event= beside first and last times, which say it: the same time twice for an "
-                "event, infinity as the last for none"
+                "event= cannot be given with first and last times: give the same time twice for "
+                "an event, infinity as the last for none"
             )
         return spans(times)
     if times.ndim != 1:

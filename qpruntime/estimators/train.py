@@ -68,8 +68,8 @@ class with_inducing:
         if given is None or left_open(given):
             name = type(model).__name__
             raise NoParts(
-                f"partial_fit takes inducing points: {name}(inducing=200); without them fit takes "
-                "all rows at once"
+                f"partial_fit needs inducing points: use {name}(inducing=200), or fit all rows at "
+                "once"
             )
         return self._method.__get__(model, owner)
 
@@ -88,8 +88,8 @@ def begun(model: Any) -> bool:
         isinstance(post, SparsePosterior | LocalPosterior) for post in all_of(model.posterior_)
     ):
         raise InputError(
-            "the model was fitted without inducing points, and no rows can be added to it: call "
-            "partial_fit of a sklearn.base.clone"
+            "the model was fitted without inducing points, so no rows can be added to it: "
+            "call partial_fit of a sklearn.base.clone"
         )
     return True
 
@@ -214,7 +214,7 @@ def train_all(
         own = replace(own, solver="dense")
     elif own.solver == "markov" and int(X.shape[1]) != int(scaled.shape[1]):
         raise InputError(
-            f'solver="markov" takes X of one column, got {X.shape[1]}: leave out what is constant'
+            f'solver="markov" takes X of one column, got {X.shape[1]}: leave out constant columns'
         )
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)

@@ -50,6 +50,17 @@ class PortableFunctions:
     likelihood : str or Likelihood
     table : None, path, name or Table
         A compact table.
+
+    See Also
+    --------
+    qpruntime.functions
+
+    Examples
+    --------
+    >>> from qpruntime.torch import functions  # doctest: +SKIP
+    >>> probit = functions("probit")  # doctest: +SKIP
+    >>> round(float(probit.log_partition(0.0, 1.0, 1.0)), 4)  # doctest: +SKIP
+    -0.6931
     """
 
     def __init__(

@@ -86,6 +86,10 @@ class LikelihoodFunctions:
     table : Table or None
         Where sigma* is looked up.
 
+    See Also
+    --------
+    qpruntime.functions, qpruntime.project
+
     Notes
     -----
     Values are right to 1e-9, relative; log Z to 1e-12 where it is smaller than 1e-3, and a mean
@@ -95,6 +99,14 @@ class LikelihoodFunctions:
     mpmath (tests/interop). A log density that is large, or is a user's own, is used as it
     is rounded: where the cavity moves, derivatives of moments and of sigma* keep four digits at a
     log p of 3e7 in size, and beyond 1e8 there is a `NumericalError`.
+
+    Examples
+    --------
+    >>> from qpruntime import functions
+    >>> probit = functions("probit")
+    >>> mean, std = probit.moments(0.0, 1.0, 1)
+    >>> round(float(mean), 4), round(float(std), 4), round(float(probit.sigma_star(0.0, 1.0, 1)), 4)
+    (0.5642, 0.8256, 0.8252)
     """
 
     def __init__(
@@ -407,6 +419,10 @@ def functions(
         If there is no such likelihood, or the table is of another.
     TableError
         If the table cannot be opened.
+
+    See Also
+    --------
+    qpruntime.project, qpruntime.Likelihood
 
     Examples
     --------

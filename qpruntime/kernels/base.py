@@ -82,6 +82,18 @@ class States:
     ------
     InputError
         If shapes do not fit, or there is no such process.
+
+    See Also
+    --------
+    qpruntime.kernels.Factor, qpruntime.kernels.KernelParts
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.kernels import States
+    >>> matern = States(generator=[[0.0, 1.0], [-1.0, -2.0]], stationary=np.eye(2))
+    >>> np.shape(matern.generator)
+    (2, 2)
     """
 
     generator: ArrayLike
@@ -151,6 +163,17 @@ class Factor:
         Of a turn: how often it comes round in ``rate``, which is then the period.
     theta : int
         Place of the parameter among the free ones; -1 if it is none. Readers fill it in.
+
+    See Also
+    --------
+    qpruntime.kernels.States, qpruntime.kernels.Term
+
+    Examples
+    --------
+    >>> from qpruntime.kernels import Factor, States
+    >>> decay = States(generator=[[-1.0]], stationary=[[1.0]])
+    >>> Factor(decay, rate=1.0 / 3.0, scaled="length_scale").rate < 0.34
+    True
     """
 
     states: States
@@ -210,6 +233,18 @@ class Term:
         By how much the correlation of the whole kernel is off, where this is an approximation.
     slopes : tuple of (int, float)
         `by`, by the places of free parameters. Readers fill it in.
+
+    See Also
+    --------
+    qpruntime.kernels.Factor, qpruntime.kernels.KernelParts
+
+    Examples
+    --------
+    >>> from qpruntime.kernels import Factor, States, Term
+    >>> decay = States(generator=[[-1.0]], stationary=[[1.0]])
+    >>> term = Term(variance=2.0, factors=(Factor(decay, rate=1.0),))
+    >>> term.variance, len(term.factors)
+    (2.0, 1)
     """
 
     variance: float = 1.0
@@ -289,6 +324,23 @@ class KernelParts:
     ------
     InputError
         If of `radial` and `slope` only one is given.
+
+    See Also
+    --------
+    qpruntime.kernels.register, qpruntime.kernels.States
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.kernels import KernelParts, register
+    >>> class Smooth(RBF):
+    ...     pass
+    ...
+    >>> def covariance(kernel, r):
+    ...     return np.exp(-0.5 * r**2)
+    ...
+    >>> register(Smooth, KernelParts(radial=covariance, slope=covariance))
     """
 
     radial: Callable[[Kernel, Array], Array] | None = None

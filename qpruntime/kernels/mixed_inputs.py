@@ -45,6 +45,10 @@ class On(Kernel):
     InputError
         When it is called, if a row has no such column.
 
+    See Also
+    --------
+    qpruntime.kernels.Same, qpruntime.kernels.Categories
+
     Examples
     --------
     A curve of the first column for each group that the second one names:
@@ -134,6 +138,10 @@ class Same(Kernel):
     k(x, z) is 1 where x = z, else 0. Unlike white noise it holds between rows of two sets: rows of
     one group share their value. A constant before it is the variance of the values.
 
+    See Also
+    --------
+    qpruntime.kernels.On, qpruntime.kernels.Categories
+
     Examples
     --------
     >>> from qpruntime.kernels import Same
@@ -189,6 +197,10 @@ class Categories(Kernel):
     ------
     InputError
         When it is called, if a row has no such column, or dissimilarities are not one for each.
+
+    See Also
+    --------
+    qpruntime.kernels.On, qpruntime.kernels.Same
 
     References
     ----------

@@ -65,6 +65,28 @@ def register(kernel_class: type, parts: KernelParts) -> None:
     InputError
         If the class is none of a kernel, is built in, or has parameters of which `parts` has no
         slope.
+
+    See Also
+    --------
+    qpruntime.kernels.KernelParts
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime.kernels import KernelParts, register
+    >>> from qpruntime import GPClassifier
+    >>> class Smooth(RBF):
+    ...     pass
+    ...
+    >>> def covariance(kernel, r):
+    ...     return np.exp(-0.5 * r**2)
+    ...
+    >>> register(Smooth, KernelParts(radial=covariance, slope=covariance))
+    >>> X = np.linspace(-2.0, 2.0, 50)[:, None]
+    >>> model = GPClassifier(1.0 * Smooth(1.0), inducing=5, random_state=0).fit(X, X[:, 0] > 0.0)
+    >>> model.predict([[-1.0], [1.0]]).tolist()
+    [False, True]
     """
     if not (isinstance(kernel_class, type) and issubclass(kernel_class, Kernel)):
         raise InputError(

@@ -182,7 +182,7 @@ def priors_of(
             )
         for index in indices:
             if index in by_index:
-                raise InputError(f"two of priors are of {names[index]!r}: give one")
+                raise InputError(f"priors have two entries for {names[index]!r}: give one")
             by_index[index] = prior
     theta = kernel.theta
     for index, prior in by_index.items():

@@ -102,6 +102,17 @@ class Optimum:
     log_prior : float
         Log prior density at the optimum, relative to its maximum for the default kernel; 0 without
         a prior. It is not part of `value`.
+
+    See Also
+    --------
+    qpruntime.Search, qpruntime.GPClassifier
+
+    Examples
+    --------
+    >>> from qpruntime import GPClassifier
+    >>> model = GPClassifier().fit([[-2.0], [-1.0], [1.0], [2.0]], [0, 0, 1, 1])
+    >>> model.optimum_.theta.shape, model.optimum_.value < 0.0
+    ((3,), True)
     """
 
     theta: Array

@@ -111,6 +111,10 @@ class Search(Options):
     InputError
         If an option is not usable.
 
+    See Also
+    --------
+    qpruntime.Integrate, qpruntime.GPClassifier
+
     Examples
     --------
     >>> from qpruntime import Search
@@ -159,6 +163,10 @@ class Series(Options):
     ------
     InputError
         If an option is not usable.
+
+    See Also
+    --------
+    qpruntime.infer_series, qpruntime.GPClassifier
 
     Examples
     --------
@@ -221,6 +229,10 @@ class Integrate(Options):
     ------
     InputError
         If an option is not usable.
+
+    See Also
+    --------
+    qpruntime.Search, qpruntime.GPClassifier
 
     Examples
     --------
@@ -318,6 +330,10 @@ class Inducing(Options):
     InputError
         If an option is not usable, or cannot act with these points.
 
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.infer_sparse
+
     Examples
     --------
     >>> from qpruntime import Inducing
@@ -357,7 +373,7 @@ class Inducing(Options):
         if self.checkpoint is not None:
             path_of(self.checkpoint, "checkpoint")
         elif self.resume:
-            raise InputError("resume=True needs checkpoint=, the file to go on from")
+            raise InputError("resume=True needs checkpoint=, the file to resume from")
         if not (self.scheduler is None or isinstance(self.scheduler, str)):
             raise InputError(f"scheduler must be None or an address, got {shown(self.scheduler)}")
         remedy = "inducing=200" if self.open else "inducing='auto'"

@@ -114,9 +114,9 @@ def settings_of(model: Any) -> Settings:
         raise no_kernel(kernel, "None, 'auto' or ")
     if _compound(model.kernel):
         raise InputError(
-            f"kernel {shown(model.kernel)} has a CompoundKernel in it, which stands for one "
-            "covariance matrix per class: a Gaussian process has one; give one of its kernels, or "
-            "their sum"
+            f"kernel {shown(model.kernel)} contains a CompoundKernel, which stands for one "
+            "covariance matrix per class, and a Gaussian process has one: give one of its "
+            "kernels, or their sum"
         )
     search, (solver, approximate) = search_of(model.optimize), _solver_of(model.solver)
     inducing = inducing_of(model.inducing)
@@ -129,12 +129,14 @@ def settings_of(model: Any) -> Settings:
     if isinstance(verbose, (bool, np.bool_)):
         verbose = int(verbose)
     if solver == "markov" and not (chosen or inducing is None):
-        raise InputError('solver="markov" has no inducing points: leave one of the two out')
+        raise InputError(
+            'solver="markov" cannot be used with inducing points: leave one of the two out'
+        )
     checkpointed = inducing is not None and inducing.checkpoint is not None
     if checkpointed and not isinstance(model.random_state, Integral):
         raise InputError(
-            "checkpoint= needs random_state=, a whole number: a fit that goes on draws the same "
-            f"rows again; got {shown(model.random_state)}"
+            "checkpoint= needs a whole number as random_state=, so that a resumed fit draws "
+            f"the same rows; got {shown(model.random_state)}"
         )
     return Settings(
         kernel=kernel if automatic else clone(kernel),
@@ -154,8 +156,8 @@ def _check_priors(search: Search | None, automatic: bool) -> None:
     """Raise `InputError` for priors that cannot act."""
     if search is not None and search.priors and automatic:
         raise InputError(
-            "priors are of a kernel that is given, whose parameters they name: the default kernel "
-            "has priors of its own; give kernel="
+            "priors need a kernel, whose parameters they name; the default kernel has priors "
+            "of its own: give kernel="
         )
 
 

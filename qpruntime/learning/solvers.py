@@ -76,6 +76,6 @@ def solvers(data: Data, kernel: Kernel, settings: Settings) -> Callable[[Kernel]
     if why and settings.solver == "markov":
         raise InputError(f'solver="markov": {why}')
     if settings.scheduler:
-        raise InputError("scheduler is for fits by inducing points: leave it out")
+        raise InputError("scheduler needs inducing points: leave it out")
     states = SeriesSolver(settings)
     return lambda kernel: dense if why or reason(kernel) else states

@@ -105,9 +105,9 @@ def train(
     if settings.search.objective == "loo" and groups is not None and groups.repeat:
         copies = len(groups.codes) - groups.count
         warn(
-            'optimize="loo" leaves single rows out, and '
-            f"{copies} of {len(groups.codes)} rows belong to the group of another row, which "
-            'tells what they say: give equal rows once, with sample_weight, or use "evidence"',
+            f'optimize="loo" leaves out single rows, and {copies} of {len(groups.codes)} rows '
+            "have a copy in their group, which reveals them: give equal rows once, with "
+            'sample_weight, or use "evidence"',
             UserWarning,
         )
     search = settings

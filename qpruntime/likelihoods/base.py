@@ -196,6 +196,23 @@ class Likelihood:
     scale_family : bool
         Whether a factor of y only adds its logarithm to f: p(c y | f + log c) = p(y|f)/c. What a
         fit begins with then does not depend on the unit of y.
+
+    See Also
+    --------
+    qpruntime.likelihoods.get, qpruntime.infer, qpruntime.GPRegressor
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import Likelihood, infer
+    >>> def log_prob(f, y, theta):
+    ...     return -np.logaddexp(0.0, -y * f / theta[0])
+    ...
+    >>> logistic = Likelihood.from_log_prob(
+    ...     log_prob, name="own-logistic", theta={"scale": 0.5}, outcomes=[-1, 1], log_concave=True
+    ... )
+    >>> infer(np.eye(2), [1, -1], logistic, table="exact").mean.round(3).tolist()
+    [0.606, -0.606]
     """
 
     name: str

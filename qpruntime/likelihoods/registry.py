@@ -71,6 +71,16 @@ def names(kinds: bool = False) -> tuple[str, ...]:
     kinds : bool
         Those of `qpruntime.likelihoods` instead: kinds of y that estimators and `infer` take,
         without formulas for other libraries and without tables.
+
+    See Also
+    --------
+    qpruntime.likelihoods.get
+
+    Examples
+    --------
+    >>> from qpruntime.likelihoods import names
+    >>> "probit" in names(), "gamma" in names(kinds=True)
+    (True, True)
     """
     return tuple(_kinds() if kinds else _core())
 
@@ -100,6 +110,10 @@ def get(likelihood: str | Likelihood, **parameters: float) -> Likelihood:
     ------
     InputError
         If no likelihood of that name is registered, or it has no such parameter or value.
+
+    See Also
+    --------
+    qpruntime.likelihoods.names, qpruntime.Likelihood
 
     Examples
     --------
@@ -133,7 +147,18 @@ def _made(name: str, parameters: tuple[tuple[str, float], ...]) -> Likelihood:
 
 
 def is_registered(likelihood: Likelihood) -> bool:
-    """Return True if `get` returns this likelihood for its name and parameters."""
+    """Return True if `get` returns this likelihood for its name and parameters.
+
+    See Also
+    --------
+    qpruntime.likelihoods.get
+
+    Examples
+    --------
+    >>> from qpruntime.likelihoods import get
+    >>> is_registered(get("probit"))
+    True
+    """
     try:
         return _found(likelihood.name) is not None and get(likelihood.spelt) is likelihood
     except InputError:
@@ -141,7 +166,18 @@ def is_registered(likelihood: Likelihood) -> bool:
 
 
 def shortest(likelihood: Likelihood) -> str:
-    """Return how `get` finds a registered likelihood: without parameters, if all have defaults."""
+    """Return how `get` finds a registered likelihood: without parameters, if all have defaults.
+
+    See Also
+    --------
+    qpruntime.likelihoods.get
+
+    Examples
+    --------
+    >>> from qpruntime.likelihoods import get
+    >>> shortest(get("student-t", nu=4.0)), shortest(get("student-t", scale=0.3))
+    ('student-t', 'student-t(nu=4, scale=0.3)')
+    """
     plain = likelihood is _found(likelihood.name)
     return likelihood.name if plain else likelihood.spelt
 
@@ -153,6 +189,10 @@ def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -
     >>> from qpruntime.likelihoods import get
     >>> stem(get("student-t", scale=0.3), "surfaces"), stem(get("student-t"), "surfaces")
     ('student-t,nu=4,scale=0.3-surfaces', 'student-t-surfaces')
+
+    See Also
+    --------
+    qpruntime.likelihoods.get, qpruntime.open_table
     """
     plain = likelihood is _found(likelihood.name)
     return file_stem(likelihood.name, {} if plain else likelihood.parameters, preset, p)

@@ -65,6 +65,19 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
     ------
     InputError
         If the model has a part without a formula here; the message names it and what to do.
+
+    See Also
+    --------
+    qpruntime.GPClassifier, qpruntime.load
+
+    Examples
+    --------
+    >>> from qpruntime import GPClassifier
+    >>> from qpruntime.onnx import to_onnx
+    >>> model = GPClassifier().fit([[-2.0], [-1.0], [1.0], [2.0]], [0, 0, 1, 1])
+    >>> graph = to_onnx(model).graph
+    >>> [node.name for node in graph.output]
+    ['label', 'probabilities']
     """
     if not isinstance(model, GPClassifier):
         raise InputError(f"to_onnx takes a GPClassifier, got {type(model).__name__}")

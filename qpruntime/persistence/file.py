@@ -153,6 +153,24 @@ def load(path: str | os.PathLike[str]) -> Any:
         there; the message says which.
     InputError
         If it cannot be read, is no regular file, or is larger than the memory there is.
+
+    See Also
+    --------
+    qpruntime.GPClassifier.save
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import qpruntime
+    >>> model = qpruntime.GPClassifier().fit([[-2.0], [-1.0], [1.0], [2.0]], [0, 0, 1, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "model.npz"
+    ...     model.save(path)
+    ...     again = qpruntime.load(path)
+    ...
+    >>> again.predict([[-1.5], [1.5]]).tolist()
+    [0, 1]
     """
     source = path_of(path, "path")
     try:

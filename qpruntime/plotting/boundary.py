@@ -52,6 +52,22 @@ class BoundaryDisplay:
         What `plot` has drawn: axes, figure, QuadContourSet of colours, lists of those of the solid
         line and of the dashed ones, a list of Line2D, and the Colorbar or None. A list is empty
         where a line is not on the map.
+
+    See Also
+    --------
+    qpruntime.GPClassifier
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPClassifier
+    >>> from qpruntime.plotting import BoundaryDisplay
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> y = X[:, 0] + X[:, 1] > 0.0
+    >>> model = GPClassifier().fit(X[:40], y[:40])
+    >>> display = BoundaryDisplay.from_estimator(model, X[:40], y[:40])
+    >>> display.ax_.get_xlabel()
+    'x0'
     """
 
     x: Array

@@ -48,6 +48,22 @@ class RanksDisplay:
     name : str
     ax_, figure_, bars_
         What `plot` has drawn.
+
+    See Also
+    --------
+    qpruntime.criticism.pit, qpruntime.check_calibration
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> from qpruntime.plotting import RanksDisplay
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> display = RanksDisplay.from_estimator(model, random_state=0)
+    >>> int(display.counts.sum())
+    60
     """
 
     counts: np.ndarray
@@ -158,7 +174,7 @@ class RanksDisplay:
             edges[:-1], self.counts, np.diff(edges), align="edge", color=color, alpha=0.75,
             edgecolor="white", label=self.name,
         )  # fmt: skip
-        ax.set(xlim=(0.0, 1.0), xlabel="rank of what was seen", ylabel="rows")
+        ax.set(xlim=(0.0, 1.0), xlabel="rank of the observation", ylabel="rows")
         legend_below(ax, columns=2)
         self.ax_, self.figure_ = ax, ax.figure
         return self
@@ -205,6 +221,22 @@ class CalibrationDisplay:
     ax_, counts_ax_, figure_, line_, counts_
         What `plot` has drawn: axes of the diagram and of the counts, figure, ErrorbarContainer and
         StepPatch.
+
+    See Also
+    --------
+    qpruntime.plotting.RanksDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPClassifier
+    >>> from qpruntime.plotting import CalibrationDisplay
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> y = X[:, 0] + X[:, 1] > 0.0
+    >>> model = GPClassifier().fit(X[:40], y[:40])
+    >>> display = CalibrationDisplay.from_estimator(model, X[40:], y[40:], n_bins=4)
+    >>> display.ax_.get_ylabel()
+    'observed share of y = True'
     """
 
     predicted: Array

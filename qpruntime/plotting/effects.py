@@ -45,6 +45,23 @@ class EffectMapDisplay:
         Corners (B, 2) by area.
     ax_, figure_, surface_, colorbar_
         What `plot` has drawn.
+
+    See Also
+    --------
+    qpruntime.effects.Plane, qpruntime.plotting.CaterpillarDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import EffectsModel, Plane
+    >>> from qpruntime.plotting import EffectMapDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> data = {"east": rng.uniform(0.0, 1.0, 80), "north": rng.uniform(0.0, 1.0, 80)}
+    >>> y = rng.poisson(np.exp(1.0 + np.sin(6.0 * data["east"])))
+    >>> model = EffectsModel([Plane("east", "north", spacing=0.15)], "poisson").fit(data, y)
+    >>> display = EffectMapDisplay.from_estimator(model, "plane(east, north)", clim=(-1.0, 1.0))
+    >>> display.ax_.get_title()
+    ''
     """
 
     names: tuple[str, ...]
@@ -160,6 +177,22 @@ class CaterpillarDisplay:
     term : str
     ax_, figure_, intervals_
         What `plot` has drawn: axes, figure, and the lines or the band.
+
+    See Also
+    --------
+    qpruntime.effects.EffectsModel, qpruntime.plotting.EffectMapDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.effects import EffectsModel, Groups
+    >>> from qpruntime.plotting import CaterpillarDisplay
+    >>> data = {"clinic": np.repeat(np.arange(8), 6)}
+    >>> y = np.random.default_rng(0).poisson(np.repeat(np.linspace(1.0, 6.0, 8), 6))
+    >>> model = EffectsModel([Groups("clinic")], "poisson").fit(data, y)
+    >>> display = CaterpillarDisplay.from_estimator(model, "clinic")
+    >>> display.ax_.get_xlabel()
+    'effect, 95 %'
     """
 
     names: tuple[str, ...]

@@ -56,6 +56,22 @@ class ForecastDisplay:
     ax_, figure_, line_, band_, outer_, points_, end_
         What `plot` has drawn: axes, figure, Line2D of the function, PolyCollections of its band and
         of observations, a list of Line2D, and the line where the forecast begins.
+
+    See Also
+    --------
+    qpruntime.GPPoissonRegressor, qpruntime.forecasting.GPForecaster
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> from qpruntime.plotting import ForecastDisplay
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> display = ForecastDisplay.from_estimator(model, X, y, until=12.0)
+    >>> display.ax_.get_ylabel()
+    'rate'
     """
 
     t: Array

@@ -61,6 +61,22 @@ class FunctionDisplay:
         Labels of the two classes; empty where there are none.
     ax_, figure_, line_, band_, points_
         What `plot` has drawn: axes, figure, Line2D, PolyCollection and a list of artists.
+
+    See Also
+    --------
+    qpruntime.plotting.PartialDependenceDisplay
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPPoissonRegressor
+    >>> from qpruntime.plotting import FunctionDisplay
+    >>> X = np.linspace(0.0, 10.0, 60)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(X[:, 0])))
+    >>> model = GPPoissonRegressor().fit(X, y)
+    >>> display = FunctionDisplay.from_estimator(model, X, y)
+    >>> bool(np.all(display.low <= display.high))
+    True
     """
 
     x: Array

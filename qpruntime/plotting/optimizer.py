@@ -43,6 +43,23 @@ class ProgressDisplay:
     ax_, figure_, line_, points_, optimum_
         What `plot` has drawn: axes, figure, Line2D of the best, a list of Line2D of evaluations,
         and the line of the optimum or None.
+
+    See Also
+    --------
+    qpruntime.bayesopt.Optimizer
+
+    Examples
+    --------
+    >>> from qpruntime.bayesopt import Optimizer
+    >>> from qpruntime.plotting import ProgressDisplay
+    >>> opt = Optimizer([(0.0, 1.0)], noise=0.0, random_state=0)
+    >>> for _ in range(6):
+    ...     x = opt.ask()
+    ...     _ = opt.tell(x, f=(x[0] - 0.3) ** 2)
+    ...
+    >>> display = ProgressDisplay.from_optimizer(opt, optimum=0.0)
+    >>> display.ax_.get_xlabel()
+    'evaluation'
     """
 
     number: np.ndarray

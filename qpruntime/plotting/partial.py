@@ -39,6 +39,22 @@ class PartialDependenceDisplay:
         The numbers.
     ax_, figure_, line_, band_
         What `plot` has drawn: axes, figure, the line or the whiskers, the band or None.
+
+    See Also
+    --------
+    qpruntime.criticism.partial_dependence
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPClassifier
+    >>> from qpruntime.plotting import PartialDependenceDisplay
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> y = X[:, 0] + X[:, 1] > 0.0
+    >>> model = GPClassifier().fit(X[:40], y[:40])
+    >>> display = PartialDependenceDisplay.from_estimator(model, X[:40], 0)
+    >>> display.ax_.get_xlabel()
+    '0'
     """
 
     dependence: PartialDependence
@@ -121,6 +137,22 @@ class ImportanceDisplay:
         The numbers.
     ax_, figure_, bars_
         What `plot` has drawn.
+
+    See Also
+    --------
+    qpruntime.criticism.permutation_importance
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import GPClassifier
+    >>> from qpruntime.plotting import ImportanceDisplay
+    >>> X = np.random.default_rng(0).uniform(-2.0, 2.0, (60, 2))
+    >>> y = X[:, 0] + X[:, 1] > 0.0
+    >>> model = GPClassifier().fit(X[:40], y[:40])
+    >>> display = ImportanceDisplay.from_estimator(model, X[40:], y[40:], random_state=0)
+    >>> display.ax_.get_xlabel()
+    'log density lost, nats a row, and 2 standard errors'
     """
 
     importance: Importance

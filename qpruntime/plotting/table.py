@@ -48,6 +48,18 @@ class RatioDisplay:
     ax_, figure_, surface_, lines_, colorbar_
         What `plot` has drawn: axes, figure, QuadMesh, QuadContourSet and Colorbar; the last two may
         be None.
+
+    See Also
+    --------
+    qpruntime.open_table, qpruntime.project
+
+    Examples
+    --------
+    >>> from qpruntime import open_table
+    >>> from qpruntime.plotting import RatioDisplay
+    >>> display = RatioDisplay.from_table(open_table("probit"))
+    >>> display.ax_.get_xlabel()[:11]
+    'cavity mean'
     """
 
     mu: Array

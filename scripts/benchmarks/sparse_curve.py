@@ -4,7 +4,7 @@
     python -m scripts.benchmarks sparse_curve --sets dense     # N = 1000 ... 4000, both engines
 
 CPU seconds on one core. What is found is kept in tables/results/sparse_curve.jsonl; what is there
-is left out unless --again. The tables of docs/bench-cost.md are made of it.
+is left out unless --again. docs/bench-cost.md quotes it.
 """
 
 from __future__ import annotations

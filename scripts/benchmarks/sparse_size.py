@@ -9,9 +9,8 @@ An evaluation is gather, sweep and gradient, on one core; a product is one of (N
 dgemm, in the same process and interleaved, so that ratios count on a busy machine too. Rows are
 drawn as in `data.drawn.synthetic`, and times of fits are elapsed ones, on all cores. With --zarr
 they are drawn once into that folder, and read from there as the fit goes: run it twice, for the
-memory that is told has been taken at any time. --kept tables/results/sparse_sizes.jsonl is for
-docs/bench-cost.md. --workers has passes over all rows timed on clusters of this machine, to the
-same bits.
+memory that is told has been taken at any time. --kept FILE keeps the records. --workers has passes
+over all rows timed on clusters of this machine, to the same bits.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def reached(rows: list[Record]) -> list[float]:
     return [lasting({int(n): gap for n, gap in r["recommended"].items()}, 1e-3) for r in rows]
 
 
-def gaps(records: Iterable[Record] | None = None) -> str:
-    """Return median gaps by n; those of decoupled runs by single evaluations."""
+def gaps(records: Iterable[Record] | None = None, decoupled: bool = True) -> str:
+    """Return median gaps by n and, if `decoupled`, those of decoupled runs."""
     groups = runs(records)
     parts = [
         by_method(problem, together, lambda n: lambda rows: f"{quantiles(rows)[n]:.2g}")
@@ -75,7 +75,7 @@ def gaps(records: Iterable[Record] | None = None) -> str:
         for (p, m), found in groups.items()
         if m == DECOUPLED
     ]
-    if alone:
+    if alone and decoupled:
         header = ["decoupled", "seeds", "single evaluations to a gap of .001, median"]
         parts.append(table(header, alone))
     return "\n\n".join(parts)
@@ -89,14 +89,13 @@ def _taken(what: str) -> Cell:
     return cell
 
 
-#: CPU time of an ask of both and of a conditioning.
+#: CPU time of a suggestion by both.
 times = Table(
     "bench_bayesopt_times.jsonl",
     {
         **{"problem": "{problem}", "d": "{d}", "K": "{K}", "N": "{N}"},
         "PESC, an ask": _taken("ask"),
         "EI": _taken("ei"),
-        "one conditioning (EP)": _taken("conditioning"),
     },
     group=("problem", "N"),
 )

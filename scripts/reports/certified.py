@@ -61,3 +61,8 @@ failures = Table(
     where=lambda r: r["sigma"] in (3.162278, 10.0),
     right=1,
 )
+#: Costs of the page.
+some_costs = costs.select(
+    *("function", "likelihood", "arrays, value", "and both derivatives", "numba", "JAX", "PyTorch"),
+    where=lambda r: r["likelihood"] in ("probit", "student-t"),
+)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scripts.records import TOP, document, lines
-from scripts.reports import bayesopt, integrated, kinds, middle, speed, truth
+from scripts.reports import bayesopt, kinds, middle, speed, truth
 from scripts.reports.figures import canvas
 from scripts.reports.table1_numbers import merge, published
 from scripts.reports.tables import grouped
@@ -260,22 +260,6 @@ def deep(path: Path) -> None:
         panels[1].legend(fontsize=8)
 
 
-def parts(path: Path) -> None:
-    """Draw how far means drift from those of all rows at once, by rows in a part."""
-    rows = [r for r in lines("study_streams.jsonl") if r["sites"] == "own"]
-    with chart(path) as axes:
-        for k, ((data, order), some) in enumerate(grouped(rows, ("data", "order")).items()):
-            axes.loglog(
-                [r["size"] for r in some],
-                [r["means"] for r in some],
-                f"-{_MARKS[k % 7]}",
-                label=f"{data.replace('-', ', ')} rows, {order}",
-                color=(*_CYCLE, "black")[k],
-            )
-        axes.set(xlabel="rows in a part", ylabel="drift of means, posterior sd")
-        axes.figure.legend(fontsize=8, loc="outside right upper")
-
-
 def families(path: Path) -> None:
     """Draw log densities of models of times, levels and counts beside usual packages."""
     means = {
@@ -298,25 +282,6 @@ def families(path: Path) -> None:
         axes.axvline(0.0, color="black", linewidth=0.8)
         axes.set_xlabel("mean log density of held-out rows, minus that of the best model")
         axes.legend(loc="lower left")
-
-
-def averaging(path: Path) -> None:
-    """Draw coverage of 90 % intervals with one and with averaged hyper-parameters."""
-    groups = integrated.few_rows.groups()
-    names = [f"{problem}\n{n} rows" for problem, n in groups]
-    with chart(path) as axes:
-        for k, (arm, words) in enumerate(
-            {"mode": "most probable", "integrated": "averaged"}.items()
-        ):
-            values = [[100 * r["of"][arm]["covered"] for r in some] for some in groups.values()]
-            error = [np.std(v, ddof=1) / np.sqrt(len(v)) for v in values]
-            at = np.arange(len(names)) + 0.2 * (k - 0.5)
-            means = [np.mean(v) for v in values]
-            axes.errorbar(at, means, error, fmt=_MARKS[k], label=words, capsize=3)
-        axes.axhline(90.0, color="black", linewidth=0.8)
-        axes.set_xticks(range(len(names)), names)
-        axes.set_ylabel("coverage of 90 % intervals, %")
-        axes.legend(title="hyper-parameters")
 
 
 def integrals(path: Path) -> None:
@@ -343,9 +308,7 @@ CHARTS: dict[str, Callable[[Path], None]] = {
     "classes": classes,
     "bayesopt": optimisation,
     "deep": deep,
-    "streams": parts,
     "families": families,
-    "hyperparameters": averaging,
     "integrals": integrals,
 }
 

@@ -13,10 +13,11 @@ from scripts.reports.tables import (
     Cell,
     Record,
     Table,
+    across,
     average,
     count,
+    filled,
     mean_error,
-    size,
     spread,
     table,
 )
@@ -81,35 +82,38 @@ def _fits(names: tuple[str, ...], columns: Any) -> Table:
     )
 
 
+_REGRESSION: list[tuple[str, Cell]] = [
+    ("data", "{data}"),
+    ("M", lambda rows: str(rows[0]["inducing"] or "–")),
+    ("model", _named),
+    ("splits", count),
+    ("log-likelihood", spread("log_density")),
+    ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
+    ("by 100 draws", spread("log_density_drawn")),
+    ("RMSE", spread("rmse")),
+    ("RMSE, published", _stated(lambda p: f"{p.rmse:.2f}")),
+    ("CPU s a fit", average("cpu", ".0f", np.median)),
+]
 #: Log-likelihood and RMSE by data, inducing inputs and model.
-regression = _fits(
-    deep_data.REGRESSION,
-    [
-        ("data", "{data}"),
-        ("M", lambda rows: str(rows[0]["inducing"] or "–")),
-        ("model", _named),
-        ("splits", count),
-        ("log-likelihood", spread("log_density")),
-        ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
-        ("by 100 draws", spread("log_density_drawn")),
-        ("RMSE", spread("rmse")),
-        ("published", _stated(lambda p: f"{p.rmse:.2f}")),
-        ("CPU s a fit", average("cpu", ".0f", np.median)),
-    ],
-)
+regression = _fits(deep_data.REGRESSION, _REGRESSION)
 
-#: Log-likelihood and error rate of the binary sets.
-binary = _fits(
-    deep_data.BINARY,
-    [
-        ("data", "{data}"),
-        ("M", "{inducing}"),
-        ("model", "{model}"),
-        ("splits", count),
-        ("log-likelihood", spread("log_density")),
-        ("published", lambda rows: f"{PUBLISHED_BINARY[rows[0]['data']][rows[0]['model']]:.2f}"),
-        ("error rate", average("error", ".3f")),
-    ],
+
+def _stated_binary(model: str) -> Cell:
+    return lambda rows: f"{PUBLISHED_BINARY[rows[0]['data']][model]:.2f}"
+
+
+#: Log-likelihoods of the binary sets, a line for each set.
+by_depth = Table(
+    "reproduce_deep.jsonl",
+    {
+        "data": "{data}",
+        **across("model", ("GP", "DGP-1", "DGP-2", "DGP-3"), spread("log_density")),
+        "GP, published": _stated_binary("GP"),
+        "DGP-3, published": _stated_binary("DGP-3"),
+    },
+    group=("data",),
+    where=lambda r: r["data"] in deep_data.BINARY,
+    order=lambda key: key,
 )
 
 
@@ -119,37 +123,28 @@ def _pairs(groups: dict[Any, list[Record]], key: Any, other: Any) -> list[tuple[
     return [(row, base[row["split"]]) for row in groups[key] if row["split"] in base]
 
 
-def gains(records: Iterable[Record] | None = None) -> str:
-    """What a hidden layer adds to the log-likelihood of the same splits, beside the published."""
-    found, groups = [], regression.groups(records)
-    for key in groups:
+def beside_published(records: Iterable[Record] | None = None) -> str:
+    """Return log-likelihoods of the published models and of one more hidden unit, with gains."""
+    rows, groups = [], regression.groups(records)
+    for key, some in groups.items():
         *fit, model = key
-        both = _pairs(groups, key, (*fit, model.replace(model[:5], "GP")))
-        if not model.startswith("DGP") or not both:
+        if model not in ("dense GP", "GP", "DGP-2", "DGP-3") or "float32" in fit:
             continue
-        own, base = (PUBLISHED.get((fit[0], name, fit[1])) for name in (model, "GP"))
-        stated = f"{own.log_density - base.log_density:.2f}" if own and base else "–"
-        gain = mean_error([one["log_density"] - two["log_density"] for one, two in both])
-        found.append([fit[0], str(fit[1]), model, str(len(both)), gain, stated])
-    return table(["data", "M", "model", "splits", "gain over GP", "published"], found)
+        pairs = _pairs(groups, key, (*fit, "GP")) if model[:3] == "DGP" else []
+        gain = mean_error([deep["log_density"] - one["log_density"] for deep, one in pairs])
+        cells = [
+            filled(cell, some)
+            for header, cell in _REGRESSION
+            if header in ("data", "M", "model", "log-likelihood", "published", "CPU s a fit")
+        ]
+        rows.append([*cells[:-1], gain, cells[-1]])
+    head = ["data", "M", "model", "log-likelihood", "published", "gain over GP", "CPU s a fit"]
+    return table(head, rows)
 
 
-#: Rows of zarr arrays: seconds and memory, as ``benchmarks deep --rows`` measured them.
-streamed = Table(
-    "bench_deep_rows.jsonl",
-    {
-        "rows": size("rows"),
-        "CPU s": "{cpu:.0f}",
-        "memory before, MB": "{before:.0f}",
-        "at most, MB": "{memory:.0f}",
-        "RMSE of the function": "{error:.3f}",
-    },
-)
-
-
-#: Marks of both programs by CPU seconds, as ``benchmarks deep`` measured them in one run.
+#: Last marks of all programs, as ``benchmarks deep`` measured them in one run.
 peers = Table(
-    lambda: [{**r, **mark} for r in lines("bench_deep.jsonl") for mark in r["marks"]],
+    lambda: [{**r, **r["marks"][-1]} for r in lines("bench_deep.jsonl")],
     {
         "data": "{data}",
         "program": "{program}",

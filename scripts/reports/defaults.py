@@ -178,13 +178,13 @@ def tables(results: list[Result]) -> str:
     """Every kind in Markdown, its halves, and the sets that are lost with a reason."""
     kinds = _by_kind(results)
     halves = [[_OURS[kind], *_halves(own)] for kind, own in kinds.items()]
-    lines = [table(["", "all", "for choosing", "reported"], halves, tight=True)]
+    lines = [table(["", "all", "for choosing", "reported"], halves)]
     for kind, own in kinds.items():
         lines += ["", f"## {_OURS[kind]}: {_LOSS[kind]}", ""]
-        lines.append(table(*_rows(own), tight=True))
+        lines.append(table(*_rows(own)))
         if kind == "classes":
             lines += ["", "Share of wrong labels, per cent:", ""]
-            lines.append(table(*_errors(own), tight=True))
+            lines.append(table(*_errors(own)))
         lost = [r for r in own if not r.good]
         if lost:
             lines += ["", "Lost:", ""]

@@ -17,6 +17,8 @@ def _covered(rows: list[Record]) -> str:
     return ", ".join(f"{100 * value:.0f}" for value in values)
 
 
+_SIMULATED = ("EP, maximum of the evidence", "EP, integrated", "GPBoost, Laplace")
+
 #: Simulations of small groups: bias of the standard deviation, coverage and time.
 simulations = Table(
     "effects.jsonl",
@@ -28,7 +30,7 @@ simulations = Table(
         "CPU ms": lambda rows: f"{1000 * rows[0]['cpu_seconds']:.0f}",
     },
     group=("problem", "model"),
-    where=lambda r: "seeds" in r,
+    where=lambda r: "seeds" in r and r["model"] in _SIMULATED,
     order=lambda key: key[0],
 )
 
@@ -42,19 +44,6 @@ def _estimate(name: str) -> Cell:
 
     return cell
 
-
-#: Lip cancer in Scottish districts beside long chains.
-districts = Table(
-    "districts.jsonl",
-    {
-        "model": "{model}",
-        "outdoors": _estimate("outdoors"),
-        "sd of districts": _estimate("sd"),
-        "share of neighbours": _estimate("phi"),
-        "CPU s": lambda rows: f"{rows[0]['cpu_seconds']:.1f}",
-    },
-    group=("model",),
-)
 
 #: Counts at many places.
 places = Table(

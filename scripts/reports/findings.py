@@ -75,7 +75,7 @@ def mixed_models() -> str:
             "**In small groups of labels it is less biased.** With 300 pairs of labels and a true "
             f"standard deviation of 1.5, EP estimates {mode['sd'][0]:.2f} on average and Laplace's "
             f"approximation {theirs['sd'][0]:.2f}. For counts the two agree.",
-            f"**Intervals hold what they say.** 95 % intervals of the slope cover "
+            f"**Coverage is near nominal.** 95 % intervals of the slope cover "
             f"{100 * ours['covered'][1]:.0f} % with hyper-parameters averaged, and "
             f"{100 * theirs['covered'][1]:.0f} % with Laplace's approximation.",
             f"**It is slower on small data and faster on maps.** A fit of 600 labels takes "
@@ -107,11 +107,11 @@ def forecasts() -> str:
     cpu = {m: _mean([r for r in others if r["model"] == m], "cpu") for m in held}
     return _listed(
         (
-            "**Points and scores are alike.** On 15 series that no default was set with, the CRPS "
+            "**Scores are alike.** On 15 series that were not used to set defaults, the CRPS "
             f"relative to the best model is {over('others', 'GPForecaster'):.2f} for GPForecaster, "
             f"{over('others', 'AutoARIMA'):.2f} for AutoARIMA and "
             f"{over('others', 'AutoETS'):.2f} for AutoETS.",
-            f"**Intervals hold what they say.** Its 95 % intervals cover "
+            f"**Coverage is near nominal.** Its 95 % intervals cover "
             f"{held['GPForecaster']:.0f} %, "
             f"AutoARIMA's {held['AutoARIMA']:.0f} %, AutoETS's {held['AutoETS']:.0f} % and "
             f"Prophet's {held['Prophet']:.0f} %.",
@@ -159,7 +159,7 @@ def posterior() -> str:
     return _listed(
         (
             f"**EP is slightly too narrow, QP a little more.** On {len(rows)} problems EP's "
-            f"variance is off by {width('ep')} and QP's by {width('qp')} on average; nominal 90 % "
+            f"variance is off by {width('ep')} and QP's by {width('qp')} on average. Nominal 90 % "
             f"intervals cover {100 * of('ep', 'coverage 0.9'):.1f} % and "
             f"{100 * of('qp', 'coverage 0.9'):.1f} %.",
             f'**Corrections remove the error.** With `correction="blend"` the variance is off by '
@@ -221,11 +221,10 @@ def classes() -> str:
     return _listed(
         (
             f"**Usually, yes.** The default has a lower log loss than a tuned linear model on "
-            f"{wins('linear')} cuts of data, and than boosting on {wins('boosting')}. The cuts "
-            "have "
-            "150 or 500 rows.",
+            f"{wins('linear')} samples, and than boosting on {wins('boosting')}. Samples have at "
+            "most 150 or 500 rows.",
             "**The learnt coupling matters.** Against scaled one-against-rest probabilities it "
-            f"lowers the log loss on {wins('scaled')} cuts, by up to {100 * gain:.0f} %.",
+            f"lowers the log loss on {wins('scaled')} samples, by up to {100 * gain:.0f} %.",
             "**Labels do not change.** The coupling changes probabilities only; the most probable "
             "class stays the same.",
         )
@@ -247,7 +246,7 @@ def optimisation() -> str:
             "**PESC needs fewer evaluations on hard problems.** On hartmann6 the median gap after "
             "60 "
             f"evaluations is {six['pesc'][60]:.1g}, with EI {six['ei'][60]:.1g} (few seeds).",
-            f"**PESC thinks longer.** A suggestion takes "
+            f"**PESC takes longer.** A suggestion takes "
             f"{1e3 * times['hartmann6', 30, 'ask']:.0f} ms "
             f"with 30 observations, EI {1e3 * times['hartmann6', 30, 'ei']:.0f} ms. PESC pays if "
             "an "
@@ -271,8 +270,8 @@ def deep() -> str:
             "**A second layer gains a little in regression.** The test log-likelihood rises by "
             f"{value('boston', 'DGP-2') - value('boston', 'GP'):.2f} (boston) and "
             f"{value('concrete', 'DGP-2') - value('concrete', 'GP'):.2f} (concrete).",
-            "**It does not help in classification.** Three hidden units gain on ionosphere; "
-            "elsewhere depth gains nothing or loses.",
+            "**It does not help in classification.** Only ionosphere gains from depth, "
+            "with three hidden units.",
             f"**It is faster than GPyTorch.** On diamonds the log-likelihood is "
             f"{ours['log_density']:.2f} after {ours['cpu']:.0f} s of CPU; GPyTorch reaches "
             f"{theirs['log_density']:.2f} after {theirs['cpu']:.0f} s.",
@@ -373,8 +372,9 @@ def integrals() -> str:
         (
             "**Here they are right to 1e-9.** `tests/interop` compares every function with mpmath "
             "for near and far, narrow and wide Gaussians.",
-            f"**Twenty points fail if the Gaussian is wide.** For Student-t noise of scale 1 they "
-            f"hold 1e-9 up to a standard deviation of {good:.2g}; at 10 the tilted standard "
+            f"**Twenty points fail if the Gaussian is wide.** For Student-t noise of scale 1 "
+            f"their error is below 1e-9 up to a standard deviation of {good:.2g}. "
+            "At 10 the tilted standard "
             f"deviation is wrong by a factor of {ten['std']:.2f}.",
             f"**Tables make σ\\* cheap.** σ\\* of the probit takes {1e-3 * star[0]:.1f} µs from "
             "its "

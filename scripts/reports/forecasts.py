@@ -12,7 +12,7 @@ from scripts.reports.tables import Record, Table, across, average, percent
 
 
 def group(label: str, records: Iterable[Record] | None = None) -> str:
-    """Scores of a group, by series that all models have done, then of all of them."""
+    """Return scores of a group: by series that all models have done, then of all of them."""
     kept = lines("forecasts.jsonl") if records is None else records
     done = {(one["model"], one["set"]): one for one in kept if one["group"] == label}
     models = sorted(dict.fromkeys(model for model, _ in done), key=lambda m: m != "GPForecaster")
@@ -36,15 +36,15 @@ _TOGETHER = Table(
     {
         "all series": "{model}",
         "CRPS over the best": average("over", ".3f", lambda v: np.exp(np.mean(np.log(v)))),
-        "80 % hold": percent("within80"),
-        "95 % hold": percent("within95"),
+        "80 % coverage": percent("within80"),
+        "95 % coverage": percent("within95"),
         "CPU s": average("cpu", ".2f"),
     },
     group=("model",),
     right=1,
 )
-#: Series that rules were set with, those that were looked at afterwards, counts that are mostly 0.
-seen, others, zeros = (partial(group, label) for label in ("seen", "others", "zeros"))
+#: Series that were not used to set defaults, and counts that are mostly 0.
+others, zeros = (partial(group, label) for label in ("others", "zeros"))
 #: Many series: scores and seconds.
 panels = Table(
     "panels.jsonl",
@@ -53,8 +53,8 @@ panels = Table(
         "steps": "{rows}",
         "hyper-parameters": "{model}",
         "-log p": "{nlpd:.3f}",
-        "of the true rate": "{truth:.3f}",
-        "90 % hold": percent("within90"),
+        "true rate": "{truth:.3f}",
+        "90 % coverage": percent("within90"),
         "fit s": "{fit}",
         "forecast s": "{ahead}",
     },

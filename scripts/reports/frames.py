@@ -9,30 +9,15 @@ import numpy as np
 from scripts.records import lines
 from scripts.reports.tables import Record, grouped, table
 
-_PEERS = (
-    "GP, table as it is",
-    "GP, indicators by hand",
-    "HistGradientBoosting",
-    "LightGBM",
-    "CatBoost",
-)
+_TREES = ("HistGradientBoosting", "LightGBM", "CatBoost")
+_PEERS = ("GP, table as it is", "GP, indicators by hand", *_TREES)
 _FORMS = ("product", "sum", "sum and product")
 _GAPS = ("GP, table as it is", "GP, medians alone", "GP, drawn five times")
 
 
 def peers() -> str:
     """Log densities beside boosting, errors in brackets."""
-    return _table(lines("frames.jsonl"), _PEERS)
-
-
-def forms() -> str:
-    """Kernels of levels and numbers, by how they are put together."""
-    return _table(lines("frames.jsonl"), _FORMS, errors=False)
-
-
-def gaps() -> str:
-    """What becomes of missing numbers."""
-    return _table([one for one in lines("frames.jsonl") if one["gaps"]], _GAPS, errors=False)
+    return _table(lines("frames.jsonl"), (_PEERS[0], *_TREES))
 
 
 def page(records: list[Record]) -> str:
@@ -42,7 +27,7 @@ def page(records: list[Record]) -> str:
     return "\n\n".join(parts)
 
 
-def _table(records: Sequence[Record], models: Sequence[str], errors: bool = True) -> str:
+def _table(records: Sequence[Record], models: Sequence[str]) -> str:
     """Mean densities over folds, a row a set, the best in bold; CPU seconds in the last row."""
     rows = []
     for (name,), own in grouped(records, ("set",)).items():
@@ -51,12 +36,11 @@ def _table(records: Sequence[Record], models: Sequence[str], errors: bool = True
             cells = [f"{value:.3f}" if np.isfinite(value) else "" for value in values]
             best = int(np.nanargmax(values))
             cells[best] = f"**{cells[best]}**"
-            if errors:
-                more = (f" ({_mean(own, model, 'error'):.3f})" for model in models)
-                cells = [cell + error for cell, error in zip(cells, more, strict=True)]
+            more = (f" ({_mean(own, model, 'error'):.3f})" for model in models)
+            cells = [cell + error for cell, error in zip(cells, more, strict=True)]
             rows.append([name, str(own[0]["rows"]), *cells])
     seconds = " | ".join(f"{_mean(records, model, 'cpu'):.1f}" for model in models)
-    return table(["set", "rows", *models], rows, tight=True) + f"\n| CPU s | | {seconds} |"
+    return table(["set", "rows", *models], rows) + f"\n| CPU s | | {seconds} |"
 
 
 def _mean(records: Sequence[Record], model: str, what: str) -> float:

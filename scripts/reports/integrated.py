@@ -1,4 +1,4 @@
-"""Tables of docs/bench-hyperparameters.md, from what three studies have kept."""
+"""Tables of averages over hyper-parameters, from the records of three studies."""
 
 from __future__ import annotations
 
@@ -107,14 +107,37 @@ few_rows = Table(
         ("rows", "{rows}"),
         ("sets", count),
         ("covered, mode", within("mode", spread("covered"))),
-        ("… integrated", within("integrated", spread("covered"))),
+        ("covered, integrated", within("integrated", spread("covered"))),
         ("width, mode", within("mode", average("width", ".3f"))),
-        ("… integrated", within("integrated", average("width", ".3f"))),
+        ("width, integrated", within("integrated", average("width", ".3f"))),
         ("log density, mode", within("mode", average("density", ".3f"))),
-        ("integrated - mode", gain("density", "mode", "integrated")),
+        ("gain in log density", gain("density", "mode", "integrated")),
         ("CPU s, mode", within("mode", _COST)),
-        ("… integrated", within("integrated", _COST)),
+        ("CPU s, integrated", within("integrated", _COST)),
     ],
     group=("problem", "rows"),
     order=lambda key: key,
 )
+
+#: Columns of the page.
+few_rows_page = few_rows.select(
+    *("problem", "rows", "covered, mode", "covered, integrated"),
+    "gain in log density",
+)
+
+
+def change() -> str:
+    """Say how far averaging changes the log loss of the data sets of Table 1."""
+    groups = _LOSSES.groups().values()
+    gaps = {
+        _title(some): 1000.0
+        * (_losses(some, "integrate") - _losses(some, "mode")).sum()
+        / _rows(some).sum()
+        for some in groups
+    }
+    less = sorted(gaps, key=gaps.__getitem__)
+    words = ", ".join(f"{name} {gaps[name]:+.1f}" for name in (*less[:2], *less[-2:]))
+    return (
+        f"On {len(gaps)} data sets of the paper averaging changes the log loss × 1000 by "
+        f"{np.median(list(gaps.values())):+.1f} in the median; the extremes are {words}."
+    )

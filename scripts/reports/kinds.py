@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
 
 from scripts.records import lines
 from scripts.reports.tables import (
@@ -17,6 +20,7 @@ from scripts.reports.tables import (
     mean_error,
     of,
     spread,
+    table,
 )
 
 
@@ -37,8 +41,17 @@ kinds = Table(
         "CPU s": average("cpu", ".1f"),
     },
     group=("set", "model"),
-    tight=True,
 )
+
+
+def _largest_cuts() -> list[Record]:
+    """Return the records of the largest cut of every set."""
+    kept = lines("coupling.jsonl")
+    most: dict[str, int] = {}
+    for r in kept:
+        most[r["set"]] = max(most.get(r["set"], 0), r["fitted"])
+    return [r for r in kept if r["fitted"] == most[r["set"]]]
+
 
 #: Several classes by each way to join processes of one against the rest: log loss, calibration
 #: error, means over seeds. Sets that have fewer rows than are asked for are once in the table.
@@ -47,11 +60,8 @@ classes = Table(
     {
         "set, rows, classes": "{set}, {fitted} rows, {classes}",
         "b": of("model", "default", average("b", ".2f")),
-        **across(
-            "model",
-            ("default", "scaled", "exactly one", "linear", "boosting"),
-            beside("loss", "calibration"),
-        ),
+        **across("model", ("default", "scaled"), beside("loss", "calibration")),
+        **across("model", ("linear", "boosting"), average("loss", ".3f")),
     },
     group=("fitted", "set"),
     right=1,
@@ -62,6 +72,36 @@ classes = Table(
 def is_tuned(model: str) -> bool:
     """Decide whether a model of ours was changed after its default had been seen."""
     return any(word in model for word in ("kernel", "priors", "hurdle")) and model[:2] == "GP"
+
+
+def _best(some: list[Record]) -> Record | None:
+    """Means of the model with the highest mean log density, if there is one."""
+    means = [
+        {
+            "model": model,
+            "density": float(np.mean([r["density"] for r in own])),
+            "cell": _known("density")(own) + f" ({_known('concordance')(own)})".replace(" ()", ""),
+        }
+        for (model,), own in grouped(some, ("model",)).items()
+        if own[0].get("density") is not None
+    ]
+    return max(means, key=lambda r: r["density"]) if means else None
+
+
+def best() -> str:
+    """Return the best log density of defaults, other kernels and packages by set."""
+    rows = []
+    for (name,), kept in grouped(lines("kinds.jsonl"), ("set",)).items():
+        models = (
+            _best([r for r in kept if r["model"][:2] == "GP" and not is_tuned(r["model"])]),
+            _best([r for r in kept if is_tuned(r["model"])]),
+            _best([r for r in kept if r["model"][:2] != "GP"]),
+        )
+        cells = ["" if model is None else model["cell"] for model in models]
+        package = "" if models[2] is None else models[2]["model"]
+        rows.append([name, str(kept[0]["rows"]), *cells, package])
+    head = ["set", "rows", "default", "other kernel", "best package", "which package"]
+    return table(head, rows)
 
 
 def _gain(name: str) -> Cell:
@@ -92,7 +132,6 @@ cover = Table(
     ],
     group=("rows",),
     order=lambda key: key,
-    tight=True,
 )
 
 _LINE = "linear + Matérn"
@@ -101,7 +140,7 @@ _CHOSEN = {"by evidence": "evidence", "by rows left out": "loo"}
 _MODELS = ("default", _LINE, f"{_LINE}, priors", *_CHOSEN, "lifelines WeibullAFTFitter")
 
 
-def kernels(records: Iterable[Record] | None = None) -> str:
+def kernels(records: Iterable[Record] | None = None, shown: Sequence[str] = _MODELS) -> str:
     """Log densities of survival times by set and kernel, concordances in brackets; their means."""
     found = []
     kept = lines("survival_kernels.jsonl") if records is None else records
@@ -113,5 +152,10 @@ def kernels(records: Iterable[Record] | None = None) -> str:
             found += some
     found += [{**r, "set": "mean", "rows": ""} for r in found]
     columns = {"set": "{set}", "rows": "{rows}"}
-    columns |= across("model", _MODELS, beside("density", "concordance"))
-    return Table("", columns, ("set",), tight=True)(found).replace("|  |", "| |")
+    columns |= across("model", shown, beside("density", "concordance"))
+    return Table("", columns, ("set",))(found).replace("|  |", "| |")
+
+
+#: What the page shows: one cut of every set, and kernels without the choice between them.
+largest_classes = classes._replace(file=_largest_cuts)
+some_kernels = partial(kernels, shown=(*_MODELS[:3], _MODELS[-1]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 
 from scripts.records import TOP
 from scripts.reports import (
@@ -25,7 +26,6 @@ from scripts.reports import (
     integrated,
     kinds,
     middle,
-    passes,
     sparse,
     speed,
     table1,
@@ -40,10 +40,10 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "sets": middle.sets,
         "intervals": middle.intervals,
         "frames": frames.peers,
-        "forms": frames.forms,
-        "gaps": frames.gaps,
         "large": middle.large,
-        "monotone": printed("monotone.csv"),
+        "monotone": printed(
+            "monotone.csv", "function of the first feature", "rows", "gain", "gain of boosting"
+        ),
         "losses": findings.boosting_losses,
     },
     "bench-mixed-models.md": {
@@ -51,29 +51,24 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "simulations": effects.simulations,
         "bias": printed("effects_bias.csv"),
         "bacteria": effects.bacteria,
-        "districts": effects.districts,
         "groups": printed("sparse_precisions.csv"),
         "places": effects.places,
     },
     "bench-forecasts.md": {
         "findings": findings.forecasts,
         "others": forecasts.others,
-        "seen": forecasts.seen,
         "zeros": forecasts.zeros,
         "panels": forecasts.panels,
     },
     "bench-cost.md": {
         "findings": findings.cost,
         "fits": speed.fits,
-        "sweeps": speed.sweeps,
         "scale": sparse.scale,
         "scale peers": sparse.scale_peers,
-        "sizes": sparse.sizes,
-        "curve": sparse.curve,
         "peers": sparse.peers,
         "series": speed.series,
-        "passes": passes.passes,
-        "estimates": passes.estimates,
+        "parts": findings.parts,
+        "drift": sparse.drift,
     },
     "bench-posterior.md": {
         "findings": findings.posterior,
@@ -83,46 +78,40 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "costs": speed.costs,
         "wrong": truth.wrong,
         "table 1": table1.corrected,
+        "averaging": findings.averaging,
+        "few": integrated.few_rows_page,
+        "sets": integrated.change,
     },
     "bench-paper.md": {"findings": findings.paper, "table1": table1.page},
     "bench-classes.md": {
         "findings": findings.classes,
-        "coupling": kinds.classes,
+        "coupling": kinds.largest_classes,
         "joint": printed("joint_classes.csv"),
         "many": printed("many_classes.csv"),
     },
     "bench-bayesopt.md": {
         "findings": findings.optimisation,
-        "gaps": bayesopt.gaps,
+        "gaps": partial(bayesopt.gaps, decoupled=False),
         "pays": bayesopt.pays,
         "times": bayesopt.times,
     },
     "bench-deep.md": {
         "findings": findings.deep,
-        "gains": deep.gains,
-        "published": deep.regression,
-        "binary": deep.binary,
+        "published": deep.beside_published,
+        "binary": deep.by_depth,
         "peers": deep.peers,
-        "streamed": deep.streamed,
     },
-    "bench-streams.md": {"findings": findings.parts, "drift": sparse.drift},
     "bench-families.md": {
         "findings": findings.families,
-        "kinds": kinds.kinds,
-        "kernels": kinds.kernels,
-        "cover": kinds.cover,
+        "kinds": kinds.best,
+        "kernels": kinds.some_kernels,
         "preferences": printed("preferences.csv"),
-    },
-    "bench-hyperparameters.md": {
-        "findings": findings.averaging,
-        "few": integrated.few_rows,
-        "sets": integrated.sets,
     },
     "bench-integrals.md": {
         "findings": findings.integrals,
         "failures": certified.failures,
         "accuracy": speed.accuracy,
-        "costs": certified.costs,
+        "costs": certified.some_costs,
     },
 }
 

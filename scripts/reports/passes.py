@@ -126,10 +126,10 @@ def failures(costs: Costs, given: Problem, features: int) -> dict[str, float]:
     pass_ = simulated(costs, given, "sweep")
     rest = AHEAD * work + 0.5 * pass_ / max(given.workers - 1, 1) + sent / given.workers
     return {
-        "a worker is killed": rest,
-        "a worker freezes": rest + SILENT,
-        "the scheduler is killed and comes back": AHEAD * work + sent,
-        "the client is killed, with a checkpoint of the last sweep": pass_ + sent,
+        "worker killed": rest,
+        "worker frozen": rest + SILENT,
+        "scheduler restarted": AHEAD * work + sent,
+        "client killed": pass_ + sent,
     }
 
 

@@ -1,11 +1,11 @@
-"""Tables of inducing points: docs/bench-cost.md and docs/bench-streams.md."""
+"""Tables of inducing points of docs/bench-cost.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from scripts.records import lines
-from scripts.reports.tables import Cell, Record, Table, size, spaced, table
+from scripts.reports.tables import Record, Table, size, spaced, table
 
 _NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
 _NOISY = ("counts", "diamonds", "outliers")
@@ -43,7 +43,7 @@ def peers(records: Iterable[Record] | None = None) -> str:
         share = f"{min(passed) / end[0]:.2f}" if passed else "not passed"
         row += [f"{end[1]:.4f}", f"{end[0]:.0f} s", f"{own[1]:.4f}", f"{own[0]:.0f} s"]
         rows.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
-    header = ["", "peer", "its NLL", "after", "ours", "after", "its NLL passed, share of its time"]
+    header = ["", "peer", "its NLL", "after", "ours", "after", "share"]
     return table([*header, "calibration errors"], rows)
 
 
@@ -59,51 +59,16 @@ def noise(records: Iterable[Record] | None = None) -> str:
     return table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], rows)
 
 
-#: What M buys.
-curve = Table(
-    "sparse_curve.jsonl",
-    {
-        "M": "{inducing}",
-        "log evidence": "{evidence:.0f}",
-        "test NLL": "{nll:.4f}",
-        "CPU time": "{seconds:.0f} s",
-    },
-    group=("inducing",),
-    where=lambda r: r["what"] == "m",
-    order=lambda key: key,
-)
-
-#: Seconds and memory of fits by rows.
-sizes = Table(
-    "sparse_sizes.jsonl",
-    {
-        "rows": lambda some: spaced(some[-1]["rows"]) + ", from zarr" * some[-1]["zarr"],
-        "two cores": "{seconds:.0f} s",
-        "CPU time": "{cpu:.0f} s",
-        "memory at most": lambda some: f"{some[-1]['peak'] / 1000.0:.1f} GB",
-        "test NLL": "{nll:.4f}",
-    },
-    group=("rows", "inducing", "method"),
-    where=lambda r: "rows" in r,
-    order=lambda key: key,
-)
-
 #: The default at 10^5 rows and more: the last record of every size.
 scale = Table(
     "scale.jsonl",
     {
         "rows": lambda some: spaced(some[-1]["rows"]) + ", mapped" * (some[-1]["rows"] >= _MAPPED),
-        "inducing points": lambda some: (
-            f"{some[-1]['inducing']}"
-            + " and nearest rows" * (some[-1]["engine"] == "inducing+nearest")
-        ),
         "elapsed, two cores": "{wall:.0f} s",
         "CPU": "{cpu:.0f} s",
         "memory of its own": lambda some: f"{some[-1]['own'] / 1e9:.2f} GB",
-        "with mapped files": lambda some: f"{some[-1]['bytes'] / 1e9:.2f} GB",
         "log loss": "{loss:.4f}",
-        "a prediction, first": lambda some: f"{1e6 * some[-1]['first']:.0f} µs",
-        "later": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
+        "a prediction": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
     },
     group=("rows",),
     where=lambda r: "model" not in r,
@@ -126,32 +91,15 @@ scale_peers = Table(
 )
 
 
-def _both(name: str, form: str, scale: float = 1.0) -> Cell:
-    """Figures of sites of their own, and of tied ones after the stroke."""
-
-    def cell(some: list[Record]) -> str:
-        ways = {record["sites"]: record for record in some}
-        return " / ".join(format(scale * ways[sites][name], form) for sites in ("own", "tied"))
-
-    return cell
-
-
-def _spreads(some: list[Record]) -> str:
-    ways = {record["sites"]: record["variances"] for record in some}
-    return " / ".join("{1:.2f} to {2:.2f}".format(*ways[sites]) for sites in ("own", "tied"))
-
-
-#: Drift of rows in parts from all rows at once.
+#: Drift of rows in parts from all rows at once, with one site per row.
 drift = Table(
     "study_streams.jsonl",
     {
         "rows": lambda some: some[-1]["data"].replace("-", ", "),
         "order and rows in a part": "{order}, {size}",
-        "evidence, nats": _both("evidence", "+.2f"),
-        "means, sd": _both("means", ".3f"),
-        "variances, 5 to 95 %": _spreads,
-        "NLL x 1000": _both("nll", "+.2f", 1000.0),
-        "time": _both("time", ".1f"),
+        "evidence, nats": "{evidence:+.2f}",
+        "means, sd": "{means:.3f}",
+        "NLL × 1000": lambda some: f"{1000.0 * some[-1]['nll']:+.2f}",
     },
-    group=("data", "order", "size"),
+    where=lambda r: r["sites"] == "own" and r["data"].startswith("labels"),
 )

@@ -23,25 +23,24 @@ def table(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
     right: int | None = None,
-    tight: bool = False,
 ) -> str:
     """Markdown; columns from number `right` on are flush right."""
     marks = ["---:" if right is not None and k >= right else "---" for k in range(len(header))]
-    space = "" if tight else " "
-    rule = f"|{space}" + f"{space}|{space}".join(marks) + f"{space}|"
+    rule = "|" + "|".join(marks) + "|"
     cells = ["| " + " | ".join(row) + " |" for row in (header, *rows)]
     return "\n".join([cells[0], rule, *cells[1:]])
 
 
-def printed(name: str) -> Callable[[], str]:
-    """Return a function that makes a table of a CSV file of results, cell by cell."""
-    return partial(_printed, name)
+def printed(name: str, *headers: str) -> Callable[[], str]:
+    """Return a function that prints a CSV file of results, or its columns with these headers."""
+    return partial(_printed, name, headers)
 
 
-def _printed(name: str) -> str:
+def _printed(name: str, headers: Sequence[str]) -> str:
     with (records.RESULTS / name).open(newline="") as file:
         header, *rows = csv.reader(file)
-    return table(header, rows, right=1)
+    shown = [header.index(word) for word in headers or header]
+    return table([header[k] for k in shown], [[row[k] for k in shown] for row in rows], right=1)
 
 
 class Table(NamedTuple):
@@ -63,8 +62,6 @@ class Table(NamedTuple):
         The first column that is flush right.
     last : tuple of str
         Of records of a group that agree in these fields the last counts; without any, all do.
-    tight : bool
-        Whether the line below the headers has no blanks.
     """
 
     file: str | Callable[[], Iterable[Record]]
@@ -74,7 +71,6 @@ class Table(NamedTuple):
     order: Callable[[tuple[Any, ...]], Any] | None = None
     right: int | None = None
     last: tuple[str, ...] = ()
-    tight: bool = False
 
     def groups(self, records: Iterable[Record] | None = None) -> Grouped:
         """Records by the values of the fields; those of the file, if none are given."""
@@ -83,12 +79,18 @@ class Table(NamedTuple):
         found = grouped(filter(self.where, records), self.group, self.last)
         return {key: found[key] for key in sorted(found, key=self.order)} if self.order else found
 
+    def select(self, *headers: str, where: Callable[[Record], bool] | None = None) -> Table:
+        """Return the table with some of its columns and, if `where` is given, other records."""
+        columns = self.columns.items() if isinstance(self.columns, dict) else self.columns
+        shown = [(header, cell) for header, cell in columns if header in headers]
+        return self._replace(columns=shown, where=where or self.where)
+
     def __call__(self, records: Iterable[Record] | None = None) -> str:
         """The table."""
         columns = self.columns.items() if isinstance(self.columns, dict) else self.columns
         groups = self.groups(records).values()
         rows = [[filled(cell, some) for _, cell in columns] for some in groups]
-        return table([header for header, _ in columns], rows, self.right, self.tight)
+        return table([header for header, _ in columns], rows, self.right)
 
 
 def grouped(

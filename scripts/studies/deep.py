@@ -158,4 +158,4 @@ def main(options: Namespace) -> None:
 
     each(run, ((task, *loaded[task.data]) for task in tasks), take, options)
     rows = list(records.records.values())
-    print(report.regression(rows), report.gains(rows), sep="\n\n")
+    print(report.regression(rows), report.beside_published(rows), sep="\n\n")

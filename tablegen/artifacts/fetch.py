@@ -72,6 +72,24 @@ def fetch(
         If an argument is not usable.
     TableError
         If there is no such table, or what came is not what was asked for.
+
+    See Also
+    --------
+    tablegen.publish, tablegen.build
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import tablegen
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = tablegen.publish(folder, ["probit"])
+    ...     path, metadata = tablegen.fetch(
+    ...         "probit-compact", source=folder, output=Path(folder) / "fetched.h5"
+    ...     )
+    ...
+    >>> path.name
+    'fetched.h5'
     """
     wanted = _hash(sha256)
     limits = limits or TransferLimits()

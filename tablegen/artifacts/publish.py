@@ -47,6 +47,20 @@ def publish(
         If the directory or a file cannot be written.
     TableError
         If a table is damaged, missing, or of another format.
+
+    See Also
+    --------
+    tablegen.fetch, tablegen.build
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import tablegen
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path, entries = tablegen.publish(folder, ["probit"])
+    ...
+    >>> path.name, len(entries)
+    ('registry.json', 1)
     """
     target = path_of(directory, "directory").absolute()
     sources = [_source(table) for table in (_everything() if tables is None else tables)]

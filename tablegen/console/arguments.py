@@ -102,18 +102,26 @@ def parser() -> argparse.ArgumentParser:
         action=_Completion,
         choices=("bash", "zsh", "tcsh"),
         metavar="SHELL",
-        help="print what completes commands and options in bash, zsh or tcsh, and exit",
+        help="print a completion script for bash, zsh or tcsh, and exit",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _build(commands.add_parser("build", help="build a table; interrupted, the same resumes"))
-    info = commands.add_parser("info", help="metadata and certificate of a table")
+    _build(commands.add_parser("build", help="build a table, or resume an interrupted build"))
+    info = commands.add_parser("info", help="print the metadata and the certificate of a table")
     _table(info)
-    _verify(commands.add_parser("verify", help="hash a table and integrate random points again"))
+    _verify(
+        commands.add_parser(
+            "verify", help="check the hash of a table, and integrate random points again"
+        )
+    )
     _plot(commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table"))
-    _export(commands.add_parser("export", help="write a table again in another format"))
-    _publish(commands.add_parser("publish", help="write tables and registry.json for others"))
-    _fetch(commands.add_parser("fetch", help="bring a published table, and check it"))
-    commands.add_parser("list", help="installed tables, and those inside the package")
+    _export(commands.add_parser("export", help="write a table in another format"))
+    _publish(
+        commands.add_parser(
+            "publish", help="write tables and registry.json to a directory for others"
+        )
+    )
+    _fetch(commands.add_parser("fetch", help="download a published table, and check it"))
+    commands.add_parser("list", help="list the installed tables and those inside the package")
     for name, command in commands.choices.items():
         command.add_argument("--json", action="store_true", help="print one JSON document")
         command.epilog = "\n".join(["examples:", *(f"  {line}" for line in EXAMPLES[name])])
@@ -122,97 +130,123 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _table(command: argparse.ArgumentParser) -> None:
-    command.add_argument("table", metavar="FILE|NAME", help="a file, or a name of tablegen list")
+    command.add_argument(
+        "table", metavar="FILE|NAME", help="a file, or a name that tablegen list prints"
+    )
 
 
 def _build(build: argparse.ArgumentParser) -> None:
     build.description = (
-        "Build a table and certify its error. Interrupted or killed, the same command resumes."
+        "Build a table and certify its error. If a build is interrupted or killed, the same "
+        "command resumes it."
     )
     what = build.add_argument_group("which table")
     what.add_argument(
         "--likelihood",
         default="probit",
         metavar="NAME",
-        help="a registered name (default: probit), with parameters 'student-t(nu=4, scale=0.3)', "
-        "or package.module:name of your own, found from the current directory: a Likelihood, or "
-        "a function without arguments annotated '-> Likelihood'; your module is imported and run",
+        help="a registered name, with parameters as in 'student-t(nu=4, scale=0.3)', or "
+        "package.module:name of your own Likelihood, or of a function without arguments that is "
+        "annotated '-> Likelihood'; the module is imported from the current directory and run; "
+        "default: probit",
     )
     what.add_argument(
         "--preset",
         metavar="PRESET",
-        help="grid: the paper's shape (default); compact: small, holds for every cavity; surfaces: "
-        "all that inference needs, of any likelihood (default of your own)",
+        help="grid: the grid of the paper (default); compact: a small table for every cavity; "
+        "surfaces: all quantities that inference needs, for any likelihood (default for your own)",
     )
-    for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1, of surfaces -2 1")):
+    for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1; surfaces: -2 1")):
         what.add_argument(
-            f"--{axis}-range", nargs=2, type=float, metavar=("LO", "HI"), help=f"default: {ends}"
+            f"--{axis}-range",
+            nargs=2,
+            type=float,
+            metavar=("LO", "HI"),
+            help=f"ends of the axis {axis}; default: {ends}",
         )
         what.add_argument(
-            f"--{axis}-step", type=float, metavar="STEP", help="of a grid; default: 0.001"
+            f"--{axis}-step",
+            type=float,
+            metavar="STEP",
+            help="distance of nodes of a grid; default: 0.001",
         )
     what.add_argument(
-        "--counts", type=_counts, metavar="FIRST:LAST", help="y of a likelihood of counts; 0:50"
+        "--counts", type=_counts, metavar="FIRST:LAST", help="counts y in the table; default: 0:50"
     )
     what.add_argument(
-        "--outcomes", type=_outcomes, metavar="Y,Y,...", help="of surfaces: every value y takes"
+        "--outcomes",
+        type=_outcomes,
+        metavar="Y,Y,...",
+        help="surfaces only: every value that y takes",
     )
     what.add_argument(
-        "--y-range", nargs=2, type=float, metavar=("LO", "HI"), help="of surfaces: continuous y"
+        "--y-range",
+        nargs=2,
+        type=float,
+        metavar=("LO", "HI"),
+        help="surfaces only: range of a continuous y",
     )
     what.add_argument(
         "--projection",
         metavar="NAME",
-        help='of surfaces: "wp" stores L_p projections of the order --p, for method "wp"',
+        help='surfaces only: "wp" stores L_p projections of order --p, for method="wp"',
     )
-    what.add_argument("--p", type=float, metavar="P", help="from 1 to 10, of --projection wp")
+    what.add_argument("--p", type=float, metavar="P", help="order of --projection wp, from 1 to 10")
     what.add_argument(
         "--method",
         metavar="METHOD",
-        help="of a grid; spectral: expand a Chebyshev series (default); direct: integrate at "
-        "every node",
+        help="grid only; spectral: expand a Chebyshev series (default); direct: integrate at every "
+        "node",
     )
-    what.add_argument("--dtype", metavar="TYPE", help="of a grid: float64 (default) or float32")
+    what.add_argument("--dtype", metavar="TYPE", help="grid only: float64 (default) or float32")
     what.add_argument(
         "--tolerance",
         type=float,
         metavar="ERROR",
-        help="relative error above which the build fails; default: 1e-12, float32: 1e-7, "
+        help="largest relative error; the build fails above it; default: 1e-12, float32: 1e-7, "
         "compact: 1e-9, surfaces: 1e-8, --projection wp: 1e-6",
     )
     where = build.add_argument_group("where to")
     where.add_argument(
         "--output",
         metavar="FILE",
-        help="default: named after likelihood, parameters and preset, in $QP_TABLES or the user's "
-        "data directory, where tablegen and open_table find it by that name",
+        help="file to write; default: a name made of likelihood, parameters and preset, in "
+        "$QP_TABLES or the user's data directory, where tablegen and open_table find it",
     )
     where.add_argument(
-        "--force", action="store_true", help="replace an existing table, follow a link to nothing"
+        "--force",
+        action="store_true",
+        help="replace an existing table; follow a link that leads nowhere",
     )
-    where.add_argument("--format", metavar="FORMAT", help=f"{_FORMATS}; default: as --output ends")
+    where.add_argument(
+        "--format", metavar="FORMAT", help=f"{_FORMATS}; default: by the ending of --output"
+    )
     where.add_argument(
         "--size-limit",
         type=_megabytes,
         metavar="MB",
-        help="of surfaces: largest table; default: 128",
+        help="surfaces only: largest size of the table; default: 128",
     )
     where.add_argument("--yes", action="store_true", help="build more than 4 GB without asking")
     where.add_argument(
-        "--dry-run", action="store_true", help="print path, size, nodes and estimated time only"
+        "--dry-run",
+        action="store_true",
+        help="print path, size, nodes and estimated time, and build nothing",
     )
     who = build.add_argument_group("who computes")
-    who.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
+    who.add_argument(
+        "--workers", type=int, metavar="N", help="number of threads; default: all cores"
+    )
     who.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="compute on a dask cluster, such as tcp://host:8786; this process writes the table",
+        help="address of a dask cluster, such as tcp://host:8786",
     )
     who.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="how long to wait for the cluster, and for a worker when none is left; default: 60",
+        help="time to wait for the cluster, or for a worker; default: 60",
     )
 
 
@@ -222,79 +256,99 @@ def _export(export: argparse.ArgumentParser) -> None:
         "--format",
         default="zarr",
         metavar="FORMAT",
-        help=f"{_FORMATS} (default); c: a header of C99, of a compact table",
+        help=f"{_FORMATS} (default); c: a C99 header, from a compact table",
     )
     export.add_argument(
-        "--output", metavar="FILE", help="default: beside the table; of c: qp_NAME.h, here"
+        "--output",
+        metavar="FILE",
+        help="file to write; default: beside the table; c: qp_NAME.h in this directory",
     )
     export.add_argument("--force", action="store_true", help="replace an existing table")
 
 
 def _publish(publish: argparse.ArgumentParser) -> None:
     publish.description = (
-        "Write tables and registry.json (names, sizes, hashes, certificates, commands that build "
-        "them again) to a directory, which any web server or object store may offer."
+        "Write tables and registry.json to a directory that any web server or object store can "
+        "serve. The registry has names, sizes, hashes, certificates and the commands of builds."
     )
-    publish.add_argument("directory", metavar="DIR", help="made if it is not there")
+    publish.add_argument(
+        "directory", metavar="DIR", help="directory to write to; it is made if it does not exist"
+    )
     publish.add_argument(
         "tables",
         nargs="*",
         metavar="FILE|NAME",
-        help="default: all that tablegen list names; what DIR has already stays in its registry",
+        help="tables to publish; default: all that tablegen list prints; tables that DIR has stay "
+        "in its registry",
     )
 
 
 def _fetch(fetch: argparse.ArgumentParser) -> None:
     fetch.description = (
-        "Bring a table, go on where an earlier call was cut off, check its hashes, and install it. "
-        "Proxies are those of the environment."
+        "Download a table or resume a download, check its hashes, and install it. Proxies are "
+        "read from the environment."
     )
     fetch.add_argument(
         "table",
         metavar="NAME|URL",
-        help="a name of a registry, the hash of a table's data, or a URL or path NAME.h5",
+        help="a name in the registry, the hash of the data of a table, or a URL or path of NAME.h5",
     )
     fetch.add_argument(
         "--from",
         dest="source",
         metavar="DIR|URL",
-        help="where registry.json is: a directory, http, https or what fsspec knows; default: "
+        help="directory or URL of registry.json: http, https, or a protocol of fsspec; default: "
         "$QP_REGISTRY",
     )
     fetch.add_argument(
-        "--sha256", metavar="HASH", help="of the file, or of its data as tablegen info prints it"
+        "--sha256",
+        metavar="HASH",
+        help="hash of the file, or of its data as tablegen info prints it; others are refused",
     )
-    fetch.add_argument("--output", metavar="FILE", help="default: among the installed tables")
-    fetch.add_argument("--force", action="store_true", help="replace another table")
+    fetch.add_argument(
+        "--output", metavar="FILE", help="file to write; default: an installed table"
+    )
+    fetch.add_argument("--force", action="store_true", help="replace an existing table")
 
 
 def _verify(verify: argparse.ArgumentParser) -> None:
     _table(verify)
     verify.description = (
-        "Hash a table and integrate random points again. The exit status is 0 if the table is "
-        "sound, 1 if it is not, and 3 if its bytes are right but its accuracy was not checked, "
-        "because the code of its likelihood was not given (--likelihood)."
+        "Check the hash of a table, and integrate random points again. The exit status is 0 if the "
+        "table is sound, 1 if it is not, and 3 if its bytes are right but its accuracy was not "
+        "checked because --likelihood was not given."
     )
     verify.add_argument(
-        "--likelihood", metavar="NAME", help="package.module:name of your own table of surfaces"
+        "--likelihood", metavar="NAME", help="package.module:name of your own likelihood"
     )
-    verify.add_argument("--points", type=int, default=2000, metavar="N", help="default: 2000")
-    verify.add_argument("--seed", type=int, metavar="N", help="default: a new one each time")
-    verify.add_argument("--tolerance", type=float, metavar="ERROR", help="default: the table's own")
-    verify.add_argument("--workers", type=int, metavar="N", help="threads; default: all cores")
+    verify.add_argument(
+        "--points", type=int, default=2000, metavar="N", help="number of points; default: 2000"
+    )
+    verify.add_argument(
+        "--seed", type=int, metavar="N", help="seed of the points; default: a new one each time"
+    )
+    verify.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="ERROR",
+        help="largest relative error; default: that of the table",
+    )
+    verify.add_argument(
+        "--workers", type=int, metavar="N", help="number of threads; default: all cores"
+    )
 
 
 def _plot(plot: argparse.ArgumentParser) -> None:
     _table(plot)
     plot.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg file")
-    plot.add_argument("--outcome", type=float, metavar="Y", help="default: 1")
+    plot.add_argument("--outcome", type=float, metavar="Y", help="value of y to draw; default: 1")
     for axis in ("mu", "log10-sigma"):
         plot.add_argument(
             f"--{axis}-range",
             nargs=2,
             type=float,
             metavar=("LO", "HI"),
-            help="default: what the table holds",
+            help=f"part of the axis {axis} to draw; default: all of it",
         )
 
 

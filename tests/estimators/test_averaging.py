@@ -477,7 +477,7 @@ def test_inducing_points_at_all_rows_are_the_dense_engine():
     np.testing.assert_allclose(sparse.predict_proba(NEW), dense.predict_proba(NEW), atol=2e-3)
     ends = (model.predict_interval(NEW, 0.5) for model in (sparse, dense))
     np.testing.assert_allclose(next(ends), next(ends), atol=6e-3)
-    with pytest.raises(InputError, match="takes a covariance matrix"):
+    with pytest.raises(InputError, match="needs a covariance matrix"):
         clone(sparse).set_params(hyperparameters=Integrate(evidence="corrected")).fit(X, LABELS)
     with pytest.raises(InputError, match="of one set of hyper-parameters"):
         sparse.partial_fit(X, LABELS)

@@ -80,7 +80,7 @@ def test_classes_have_a_process_each():
     assert covariance.shape == (3, 5, 5)
     np.testing.assert_allclose(np.diagonal(covariance, 0, 1, 2).T, model.latent(NEW)[1], rtol=1e-9)
     model = GPClassifier(KERNEL, multi_class="joint", optimize=False, method="ep").fit(X, labels)
-    with pytest.raises(InputError, match="fitted jointly have no joint draws"):
+    with pytest.raises(InputError, match="has no joint draws"):
         model.sample_latent(NEW)
 
 

@@ -113,7 +113,8 @@ def test_parts_without_inducing_points(model):
     assert hasattr(model(inducing=3), "partial_fit")
     assert callable(model.partial_fit)
     for kind in (AttributeError, InputError):
-        with pytest.raises(kind, match=rf"partial_fit takes .*: {model.__name__}\(inducing=200\)"):
+        words = rf"needs inducing points: use {model.__name__}\(inducing=200\)"
+        with pytest.raises(kind, match=words):
             model().partial_fit(X, Y)
 
 
@@ -139,7 +140,7 @@ def test_means_that_only_a_tail_makes():
     t = np.linspace(0.0, 6.0, 60)[:, None]
     model = GPPoissonRegressor(200.0 * Matern(0.05, nu=2.5), link="exp", optimize=False)
     model.fit(t, counts, exposure=2.0)
-    words = r"times the largest rate observed, 5e\+05: .*predict_quantiles.*variance"
+    words = r"times the largest observed rate, 5e\+05: .*predict_quantiles.*variance"
     for asked in ({}, {"return_std": False, "exposure": 3.0}, {"return_std": True}):
         with pytest.warns(UserWarning, match=words):
             model.predict([[9.0]], **asked)

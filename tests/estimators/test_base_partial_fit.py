@@ -99,5 +99,5 @@ def test_what_cannot_be_added():
     for exposure in (-1.0, np.ones(3), 1e-310):
         with pytest.raises(InputError, match=r"exposure must|scale must be positive"):
             counts.partial_fit(X, np.full(60, 3), exposure=exposure)
-    with pytest.raises(InputError, match="counts cannot be scored"):
+    with pytest.raises(InputError, match="counts need theirs"):
         counts.partial_fit(X, np.full(60, 3), exposure=2.0).score(X, np.full(60, 3))

@@ -58,7 +58,7 @@ def test_sample_weights_of_the_other_objective(check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         # The rows of these checks are copies of each other.
-        warnings.filterwarnings("ignore", 'optimize="loo" leaves single rows out', UserWarning)
+        warnings.filterwarnings("ignore", 'optimize="loo" leaves out single rows', UserWarning)
         check("GPClassifier", GPClassifier(optimize=Search("loo", max_iter=3)))
 
 
@@ -280,7 +280,7 @@ def test_refuses_before_and_after_fitting(toy):
     ],
 )
 def test_refuses_several_covariances(kernel, toy):
-    with pytest.raises(InputError, match=r"has a CompoundKernel in it.* give one of its kernels"):
+    with pytest.raises(InputError, match=r"contains a CompoundKernel.* give one of its kernels"):
         GPClassifier(kernel).fit(toy.x, toy.y)
 
 

@@ -215,7 +215,7 @@ def test_a_kernel_that_is_given_is_multiplied_by_one_of_gaps():
     "model, words",
     [
         (GPRegressor(RBF(1.0)), "measures distances in column 'city', whose values are levels"),
-        (GPRegressor(On(RBF(1.0), ["width"])), "has a column 'width', which X has not"),
+        (GPRegressor(On(RBF(1.0), ["width"])), "names the column 'width', which X does not have"),
         (GPClassifier(solver="markov"), "takes one column of numbers.* 'city' has levels"),
         (GPClassifier(monotone={"size": 1}), "monotone takes columns of numbers"),
     ],
@@ -230,7 +230,7 @@ def test_what_levels_are_not_for(model, words):
     "X, words",
     [
         ([[1.0, np.inf], [2.0, 1.0]], "column 1 has infinity in row 0"),
-        ([[1.0], [np.nan]], "column 0 is the only one, as the times of a series.* NaN"),
+        ([[1.0], [np.nan]], "column 0 is the only one, so it has the times of a series.*NaN"),
         ([["a", 1.0], ["b", 2.0]], "there is text in it.* data frame"),
     ],
 )

@@ -223,7 +223,7 @@ def test_rows_of_weight_zero_are_dropped():
     "options, words",
     [
         ({"method": "vb"}, 'method=\'vb\': use "qp" or "ep"'),
-        ({"likelihood": "logistic"}, "has the probit, got likelihood='logistic'"),
+        ({"likelihood": "logistic"}, "takes the probit only, got likelihood='logistic'"),
         ({"optimize": "loo"}, 'use optimize="evidence"'),
         ({"inducing": "judged"}, 'use inducing="auto", or a number'),
         ({"inducing": "variance"}, "give a number, inducing=100"),
@@ -251,7 +251,7 @@ def test_ratios_are_for_few_sites(monkeypatch):
 
 
 def test_parts_are_refused():
-    with pytest.raises(InputError, match="takes all rows at once"):
+    with pytest.raises(InputError, match="is fitted to all rows at once"):
         GPClassifier(multi_class="joint", inducing=5).partial_fit(X, Y)
     with pytest.raises(InputError, match="inducing points"):
         GPClassifier(multi_class="joint").partial_fit(X, Y)

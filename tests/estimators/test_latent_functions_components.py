@@ -119,5 +119,5 @@ def test_of_several_classes_and_of_defaults():
 def test_other_engines_are_refused(options):
     X, f, _ = drawn()
     model = GPClassifier(optimize=False, **({"kernel": RBF()} | options)).fit(X[:, :1], f > 0.0)
-    with pytest.raises(InputError, match="components take a covariance matrix"):
+    with pytest.raises(InputError, match="components need a covariance matrix"):
         model.components(X[:2, :1])

@@ -190,7 +190,7 @@ def test_manners(tmp_path):
 @every_case(
     ("options", "said"),
     [
-        ({"monotone": {"age": 1}}, "'age', which X has not: X had no names"),
+        ({"monotone": {"age": 1}}, "'age', which X does not have: X had no names"),
         ({"monotone": {2: 1}}, "from 0 to 1"),
         ({"monotone": {-1: 1}}, "from 0 to 1"),
         ({"monotone": {True: 1}}, "from 0 to 1"),

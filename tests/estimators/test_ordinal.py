@@ -85,7 +85,7 @@ def test_numbers_and_words_are_alike(model, tmp_path):
 @every_case(
     ("y", "levels", "words"),
     [
-        (np.zeros(150), None, "2 to 12 levels, got 1: one class"),
+        (np.zeros(150), None, "2 to 12 levels, got 1: add rows of another class"),
         (CODES, [0, 1, 2], "none of levels="),
         (CODES, [0, 1, 2, 2], "different ones"),
         (np.arange(150) % 20, None, "got 20"),

@@ -149,7 +149,7 @@ def test_names_and_times():
         ([[0, 1, 2], [1]], {}, "row 1 has shape"),
         ([[0, 1, 1]], {}, "choice 0 has an item twice"),
         ([[0, 1, 99]], {}, "from 0 to 11"),
-        ([[0, 1, 2]], {"scores": [1.0]}, "scores are of pairs"),
+        ([[0, 1, 2]], {"scores": [1.0]}, "scores are for pairs"),
         ([[0, 1, 2]], {"sample_weight": [2.0]}, "repeat a choice"),
         ([[0, 1, 2]], {"sample_weight": [0.0]}, "1 for one of them"),
         ([], {}, "pairs must have"),

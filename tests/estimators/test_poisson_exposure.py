@@ -110,7 +110,7 @@ def test_a_search(routing):
 
 def test_without_routing_it_is_loud():
     model = GPPoissonRegressor(KERNEL)
-    with pytest.warns(UserWarning, match="model was fitted with exposures") as caught:
+    with pytest.warns(UserWarning, match="model was fitted with exposure") as caught:
         found = cross_val_score(model, X, Y, cv=FOLDS, params={"exposure": E})
     assert np.isnan(found).all()
     assert len(caught) == 4

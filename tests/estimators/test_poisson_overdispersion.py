@@ -207,7 +207,10 @@ def test_what_is_asked_for(arguments, noise):
 @every_case(
     ("arguments", "words"),
     [
-        (("square", 2.0), "link 'square' has Poisson counts only: dispersion=2 needs link='exp'"),
+        (
+            ("square", 2.0),
+            "link 'square' has Poisson counts only, got dispersion=2: use link='exp'",
+        ),
         (("exp", 0.0), "dispersion must be positive"),
         (("exp", -math.inf), "dispersion must be positive"),
         (("exp", "much"), "dispersion must be a positive number or 'auto', got 'much'"),

@@ -213,7 +213,7 @@ def test_manners(tmp_path):
         ((None, [0, 1]), r"shape \(P, 2\)"),
         ((None, np.empty((0, 2))), r"shape \(P, 2\)"),
         ((None, [["a", "a"]]), "two items or more"),
-        ((None, [["a", "b"], ["b", "b"]]), "comparison 1 is of an item and itself"),
+        ((None, [["a", "b"], ["b", "b"]]), "comparison 1 is of an item with itself"),
         ((None, [[0.0, np.nan]]), "not finite"),
         ((None, np.array([["a", 1]], dtype=object)), "one type"),
         ((["a", "b"], [["a", "c"]]), "item 'c'"),

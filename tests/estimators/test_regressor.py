@@ -164,7 +164,7 @@ def test_light_tails_of_ones_own_have_intervals():
 @every_case(
     ("options", "y", "words"),
     [
-        ({"likelihood": "probit"}, F, "no numbers y to predict.*GPClassifier"),
+        ({"likelihood": "probit"}, F, "no numbers y.*GPClassifier"),
         ({"likelihood": 3}, F, "must be a name or a Likelihood"),
         ({"likelihood": "gamma"}, -POSITIVE, "positive"),
         ({"parameter_bounds": {"shape": (1.0, 2.0)}}, F, "by parameters of 'gaussian'.*scale"),

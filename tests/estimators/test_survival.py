@@ -127,7 +127,7 @@ def test_it_is_saved(model, tmp_path):
         (-TIME, SEEN, "0 <= first"),
         (TIME, SEEN[:5], "120 booleans"),
         (TIME, TIME, "120 booleans"),
-        (SPANS, SEEN, "leave|beside first and last"),
+        (SPANS, SEEN, "leave|with first and last"),
         (SPANS[:, ::-1], None, "0 <= first <= last"),
         (TIME[:, None, None], None, "shape"),
         (np.zeros(120), SEEN, "event at 0 has no logarithm"),

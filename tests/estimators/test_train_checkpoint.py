@@ -195,7 +195,7 @@ def test_files_of_other_fits_are_refused(cut):
         ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901235)}),
         ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901234, (1e-5, 1e4))}),
         ("another fit: its kernel", {"kernel": 1.7 * RBF(1.2345678901234, "fixed")}),
-        ("needs random_state=, a whole number", {"random_state": None}),
+        ("needs a whole number as random_state=", {"random_state": None}),
         ("checkpoint=.* cannot act with inducing='auto'", {"points": "auto"}),
     ):
         refused(cut, words, **options)

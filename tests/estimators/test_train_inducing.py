@@ -150,7 +150,7 @@ BAD = [
     ({"inducing": 500}, "inducing=500 is more than the 400 rows"),
     ({"inducing": 0}, "at least 1"),
     ({"inducing": "many"}, "'auto', 'judged', 'variance' or inputs"),
-    ({"inducing": 5, "optimize": Search(restarts=2)}, "begins elsewhere"),
+    ({"inducing": 5, "optimize": Search(restarts=2)}, "starts elsewhere"),
     ({"inducing": [[np.nan, 0.0]]}, "must be finite"),
     ({"inducing": [[1.0, 2.0, 3.0]]}, "2 columns"),
     ({"inducing": [[1e6, 2e6]]}, "units of X"),

@@ -121,7 +121,7 @@ def test_of_classes_too():
         ({"length_scal": ("gamma", 1.0, 2.0)}, "no free parameter; there are"),
         (
             {"length_scale": ("gamma", 1.0, 2.0), "k2__length_scale": ("gamma", 1.0, 2.0)},
-            "two of priors",
+            "priors have two entries",
         ),
         ({"length_scale": stats.uniform(2.0, 3.0)}, "begin inside its support"),
     ],

@@ -73,6 +73,6 @@ def test_training_rows_have_large_groups_in_proportion(classes):
 def test_loo_of_copies_is_warned_of():
     rng = np.random.default_rng(6)
     X, y = np.tile(rng.normal(size=(15, 2)), (2, 1)), np.tile(rng.integers(0, 2, 15), 2)
-    with pytest.warns(UserWarning, match="15 of 30 rows belong to the group of another row"):
+    with pytest.warns(UserWarning, match="15 of 30 rows have a copy in their group"):
         GPClassifier(RBF(1.0), optimize="loo").fit(X, y)
     GPClassifier(RBF(1.0), optimize="loo").fit(X[:15], y[:15])

@@ -228,6 +228,6 @@ def test_what_double_precision_cannot_hold():
     far = model(400.0)
     assert far.predict_quantiles([[99.0]], 0.5) == [3]
     assert far.predict_count([[99.0]]) == [0]
-    with pytest.warns(UserWarning, match="more than 1000 times the largest rate observed"):
+    with pytest.warns(UserWarning, match="more than 1000 times the largest observed rate"):
         mean = far.predict([[99.0]])[0]
     assert mean == pytest.approx(np.exp(201.0), rel=1e-12)

@@ -93,7 +93,7 @@ class SparsePosterior(Posterior):
         """Posterior of these rows after those seen, which are not visited again.
 
         New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
-        What that changes is measured: docs/bench-streams.md. `sites`, `loo`, `mean` and
+        What that changes is measured: docs/bench-cost.md. `sites`, `loo`, `mean` and
         `variance` are of the last part's rows; indices of rows count from its first.
 
         Parameters

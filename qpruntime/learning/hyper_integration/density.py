@@ -126,6 +126,18 @@ class Integrated:
         Number of evaluations of the evidence.
     kernels, likelihoods, posteriors : tuple, length J
         Values at the nodes, as `kernel_`, `likelihood_` and `posterior_` are at the mode.
+
+    See Also
+    --------
+    qpruntime.Integrate
+
+    Examples
+    --------
+    >>> from qpruntime import GPClassifier, Integrate
+    >>> model = GPClassifier(method="ep", hyperparameters=Integrate("composite"))
+    >>> result = model.fit([[-2.0], [-1.0], [1.0], [2.0]], [0, 0, 1, 1]).integrated_
+    >>> len(result.names) == result.theta.shape[1], round(float(result.weights.sum()), 6)
+    (True, 1.0)
     """
 
     design: str

@@ -218,11 +218,11 @@ def warn_unreliable(found: NodeSet) -> None:
     """Warn about importance weights that are not to be relied on."""
     if found.design in ("importance", "composite") and not found.trusted:
         warn(
-            f"hyper-parameters are far from a Student t around their mode: Pareto k is "
-            f"{found.pareto_k:.2f}, to be {MAX_PARETO_K} at most, and {found.share:.0%} of draws "
-            f"are effective, to be {MIN_EFFECTIVE_SHARE:.0%} at least; weights of "
-            f'design="{found.design}" are not to be relied on: use Integrate("importance", n=512), '
-            "or priors that bound the parameters",
+            "hyper-parameters are far from a Student t around their mode: Pareto k is "
+            f"{found.pareto_k:.2f} (at most {MAX_PARETO_K}), and {found.share:.0%} of draws "
+            f"are effective (at least {MIN_EFFECTIVE_SHARE:.0%}). Weights of "
+            f'design="{found.design}" are unreliable: use Integrate("importance", n=512), or '
+            "priors that bound the parameters",
             SamplingWarning,
         )
 
@@ -292,8 +292,8 @@ def find_nodes(
     p = mode.size
     if p > _MAX_PARAMETERS.get(design, p):
         raise InputError(
-            f'design="{design}" is for {_MAX_PARAMETERS[design]} hyper-parameters at most, '
-            f'and these are {p}: use design="importance"'
+            f'design="{design}" takes at most {_MAX_PARAMETERS[design]} hyper-parameters, got '
+            f'{p}: use design="importance"'
         )
     at = _Around(density, mode, density.directions(mode))
     volume = float(np.linalg.slogdet(at.V)[1])

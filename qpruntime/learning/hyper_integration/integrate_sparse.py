@@ -110,8 +110,8 @@ def integrate_sparse(
     assert options is not None
     if options.evidence == "corrected":
         raise InputError(
-            'Integrate(evidence="corrected") takes a covariance matrix: use evidence="ep", or '
-            "inducing=None"
+            'Integrate(evidence="corrected") needs a covariance matrix: use evidence="ep", '
+            "or inducing=None"
         )
     kernel = ground.kernel
     prior = prior_of(replace(data, X=points), begin, kernel)

@@ -125,8 +125,8 @@ def fit_with_selection(
     """
     if settings.integrate is not None:
         raise InputError(
-            f'hyperparameters="integrate" of {len(processes[0].y)} rows: the evidence chooses no '
-            "kernel there, rows held out do; give their number, inducing=200, or "
+            f'hyperparameters="integrate" cannot be used with {len(processes[0].y)} rows, '
+            "where hold-out chooses the kernel: give a number of points, inducing=200, or "
             "inducing=None for the dense engine"
         )
     assert settings.auto is not None

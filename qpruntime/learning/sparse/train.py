@@ -251,7 +251,8 @@ def check(data: Data, settings: Settings, points: Array) -> None:
     assert sparse is not None
     if data.projector.method == "vb":
         raise InputError(
-            'method "vb" is dense only: use "ep" or "qp" with Inducing(200, power=0.05)'
+            'method "vb" is dense only: use "ep" or "qp" with Inducing(200, power=0.05), '
+            "which is close to it"
         )
     if settings.search.objective == "loo":
         raise InputError(
@@ -259,8 +260,9 @@ def check(data: Data, settings: Settings, points: Array) -> None:
         )
     if settings.search.restarts:
         raise InputError(
-            "restarts needs inducing=None: stages with inducing points go on from one another; "
-            "give a kernel that begins elsewhere, and compare log_marginal_likelihood_value_"
+            "restarts needs inducing=None, because stages with inducing points continue from "
+            "one another: give a kernel that starts elsewhere, and compare "
+            "log_marginal_likelihood_value_"
         )
     given = sparse.points
     if isinstance(given, int) and given > n:
@@ -280,5 +282,5 @@ def check(data: Data, settings: Settings, points: Array) -> None:
         if beyond.any(axis=1).all():
             raise InputError(
                 "every inducing input is more than ten times the range of X away from X: give "
-                "them in the units of X, or their number"
+                "points in the units of X, or their number"
             )

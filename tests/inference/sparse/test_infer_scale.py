@@ -162,7 +162,7 @@ def test_later_rows_are_dense_inference_from_the_posterior_there_was():
     np.testing.assert_allclose(new.variance, dense.variance / s**2, rtol=0.0, atol=1e-9)
     np.testing.assert_allclose(new.loo(), dense.loo(), rtol=0.0, atol=1e-9)
     tied = old.extend(x, y, scale=s, sites="tied")
-    # Sites that are shared while they settle: docs/bench-streams.md has by how much.
+    # Sites that are shared while they settle: docs/bench-cost.md has by how much.
     assert abs(tied.log_evidence - new.log_evidence) < 0.1
 
 
