@@ -17,6 +17,7 @@ from qpruntime.effects.term import DEVIATION, EffectBlock, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.cycle import Cycle
+from qpruntime.forecasting.damped import Damped
 from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, likelihood_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.likelihoods import Likelihood
@@ -170,8 +171,11 @@ class Structure:
         if self.trend != "none":
             span = steps.max() - steps.min()
             knots = int(np.clip(min(len(steps), span) // _SPACING, 5, _KNOTS))
-            order = 2 if self.trend == "slope" else 1
-            terms.append(Walk(TREND, order, knots=knots, prior=prior))
+            if self.trend.startswith("damped"):
+                terms.append(Damped(TREND, knots, prior=prior))
+            if self.trend != "damped":
+                order = 2 if self.trend == "slope" else 1
+                terms.append(Walk(TREND, order, knots=knots, prior=prior))
         # Parts that come back are seen more often than a trend: what counts is how many events.
         prior = DEVIATION if known == len(steps) else prior
         for period in self.seasons:
