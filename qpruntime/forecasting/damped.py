@@ -6,6 +6,7 @@ makes it a random walk, and a long one a straight line.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,36 @@ from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
     EffectBlock,
-    NormalPrior,
     Term,
     deviation_prior,
 )
 from qpruntime.forecasting.pairs import PairBlock
 
-__all__ = ["Damped", "DampedBlock"]
+__all__ = ["Around", "Damped", "DampedBlock"]
 
 #: The prior of log(length) is normal around this share of the span, with standard deviation 1.
 _SHARE, _LENGTH = 0.25, 1.0
 #: Bounds of log(length) around that centre: beyond them the trend is a walk or a line.
 _FAR = 3.0
+
+
+@restorable("around/1")
+@dataclass(frozen=True)
+class Around:
+    """A normal density of theta.
+
+    Attributes
+    ----------
+    mean, std : float
+    """
+
+    mean: float
+    std: float
+
+    def __call__(self, t: float) -> tuple[float, float]:
+        """Log density at t, and its slope."""
+        z = (t - self.mean) / self.std
+        return -0.5 * z * z - np.log(self.std * np.sqrt(2.0 * np.pi)), -z / self.std
 
 
 @restorable("damped/1")
@@ -76,11 +95,12 @@ class DampedBlock(PairBlock):
         # Rounding must not make several gaps of one.
         self.gaps, self.which = np.ones(1), np.zeros(term.knots - 1, dtype=np.intp)
         self.spacing = float(knots[1] - knots[0])
-        self.prior, self.prior_of_length = deviation_prior(term.prior), NormalPrior(_LENGTH)
+        self.prior = deviation_prior(term.prior)
         self.parameters = ("log sd", "log length")
-        self.centre = float(np.log(_SHARE * (knots[-1] - knots[0])))
-        self.start = np.array([np.log(0.5), self.centre])
-        self.bounds = np.array([LOG_DEVIATION, (self.centre - _FAR, self.centre + _FAR)])
+        centre = float(np.log(_SHARE * (knots[-1] - knots[0])))
+        self.prior_of_length = Around(centre, _LENGTH)
+        self.start = np.array([np.log(0.5), centre])
+        self.bounds = np.array([LOG_DEVIATION, (centre - _FAR, centre + _FAR)])
 
     def first_variance(self, theta: Any) -> Any:
         """Return the slope's variance per knot that makes the mean variance of the value 1."""
@@ -121,7 +141,7 @@ class DampedBlock(PairBlock):
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviation; a normal logarithm of the length."""
         first, one = self.prior(float(theta[0]))
-        second, two = self.prior_of_length(float(theta[1]) - self.centre)
+        second, two = self.prior_of_length(float(theta[1]))
         return first + second, np.array([one, two])
 
     def deviations(self, theta: Array) -> dict[str, float]:

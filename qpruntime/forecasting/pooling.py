@@ -92,7 +92,8 @@ def _fitted(
     known = own._read(**series, clock=clock)
     found = fitted(like(structure, known), known, own.integrate)
     # The parameters learnt from the other series stay with the panel.
-    return own._taken(replace(found, structure=replace(found.structure, learnt=None)))
+    found = replace(found, structure=replace(found.structure, learnt=None))
+    return own._taken([found], np.ones(1))
 
 
 # --- Structure and hyper-parameters shared by all series -----------------------------------------

@@ -73,7 +73,7 @@ def choose(options: Any, known: ObservedSeries) -> ChosenStructure:
 
 def _chosen(options: Any, known: ObservedSeries) -> ChosenStructure:
     """The best of what was tried."""
-    choice(options.trend, "trend", ("auto", "level", "line", "slope", "none"))
+    choice(options.trend, "trend", ("auto", "level", "line", "slope", "damped", "none"))
     for name in ("cycle", "drift", "outliers"):
         asked = getattr(options, name)
         if isinstance(asked, str):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
 from qpruntime.forecasting.calendar import StepClock
@@ -55,6 +56,7 @@ class ObservedSeries:
     exposure: Array | None
 
 
+@restorable("chosen-structure/1")
 @dataclass(frozen=True, eq=False)
 class ChosenStructure:
     """A structure with the model of it, fitted."""
