@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning
@@ -14,27 +15,29 @@ from qpruntime.forecasting.trial import (
     MANY,
     ChosenStructure,
     ObservedSeries,
-    evidence,
     fitted,
+    preferred,
 )
 
-__all__ = ["averaged", "weights_of"]
+__all__ = ["WeightedStructures", "averaged"]
 
 #: Trends that are averaged.
 _TRENDS = ("level", "line", "slope", "damped")
-#: Log evidence below the best at which a trend is left out.
+#: Log evidence below the best, as `preferred` has it, at which a trend is left out.
 _CLOSE = 4.0
-#: Power of evidences in weights.
-_POWER = 0.5
 
 
-def averaged(
-    options: Any, best: ChosenStructure, known: ObservedSeries
-) -> tuple[list[ChosenStructure], Array]:
-    """Return fits of all trends whose log evidences are close, the heaviest first, and weights.
+class WeightedStructures(NamedTuple):
+    """Structures with their fits, the heaviest first, and weights that sum to 1."""
 
-    A trend that is given stays alone, and so does the trend of a long series, whose evidence
-    decides.
+    members: tuple[ChosenStructure, ...]
+    weights: Array
+
+
+def averaged(options: Any, best: ChosenStructure, known: ObservedSeries) -> WeightedStructures:
+    """Return fits of all trends whose log evidences are close.
+
+    They are more than one with ``trend="average"`` only, and for series that are not too long.
 
     Parameters
     ----------
@@ -43,8 +46,8 @@ def averaged(
         The structure that was chosen; only its trend differs from that of the others.
     known : ObservedSeries
     """
-    if options.trend != "auto" or best.structure.trend == "none" or known.y.size >= MANY:
-        return [best], np.ones(1)
+    if options.trend != "average" or best.structure.empty or known.y.size >= MANY:
+        return WeightedStructures((best,), np.ones(1))
     members = [best]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -53,16 +56,10 @@ def averaged(
             for one in _TRENDS
             if one != best.structure.trend
         ]
-        top = max(evidence(one, known) for one in [best, *others])
+        least = max(preferred(one, known) for one in [best, *others]) - _CLOSE
         for one in others:
-            if one.model.converged_ and evidence(one, known) > top - _CLOSE:
+            if one.model.converged_ and preferred(one, known) > least:
                 members.append(fitted(one.structure, known, options.integrate))
-    weights = weights_of(np.array([evidence(one, known) for one in members]))
+    weights = softmax([preferred(one, known) for one in members])
     order = np.argsort(-weights, kind="stable")
-    return [members[k] for k in order], weights[order]
-
-
-def weights_of(evidences: Array) -> Array:
-    """Return weights that sum to 1, proportional to a power of the evidence."""
-    power = np.exp(_POWER * (evidences - evidences.max()))
-    return np.asarray(power / power.sum())
+    return WeightedStructures(tuple(members[k] for k in order), weights[order])

@@ -19,13 +19,13 @@ from qpruntime.effects import EffectsModel, Table
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
-from qpruntime.forecasting.averaging import averaged
+from qpruntime.forecasting.averaging import WeightedStructures, averaged
 from qpruntime.forecasting.calendar import StepClock, index_of
 from qpruntime.forecasting.families import values_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.structure_search import choose
-from qpruntime.forecasting.trial import ChosenStructure, ObservedSeries
+from qpruntime.forecasting.trial import ObservedSeries
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
@@ -51,10 +51,10 @@ class GPForecaster(Savable, BaseEstimator):
     seasons : "auto" or sequence of float
         Periods in steps. By default of dates those of the calendar, hour, day, week and year, that
         occur twice; of numbers those that the values show, see `find_seasons`. () for none.
-    trend : {"auto", "level", "line", "slope", "damped", "none"}
-        Whether levels drift, do so around a straight line, slopes drift, or slopes revert to zero.
-        By default forecasts are averaged over the trends whose log evidences are within 4 of the
-        best.
+    trend : {"auto", "average", "level", "line", "slope", "damped", "none"}
+        Whether levels drift, do so around a straight line, slopes drift, or levels drift and slopes
+        revert to zero; by default what the evidence prefers. With "average" forecasts are mixtures
+        over the trends whose log evidences are within 4 of the best, weighted by evidence.
     noise : "auto" or bool
         Whether what is left lasts from one step to the next; by default if residuals do.
     family : str or Likelihood
@@ -81,7 +81,7 @@ class GPForecaster(Savable, BaseEstimator):
     trend_ : str
         The trend of the largest weight.
     trends_ : dict of str to float
-        Trends of which forecasts are the mixture, and their weights.
+        Trends and their weights; more than one with ``trend="average"``.
     noise_ : bool
     cycle_ : bool
     drift_ : tuple of float
@@ -119,7 +119,7 @@ class GPForecaster(Savable, BaseEstimator):
 
     seasons: Literal["auto"] | Sequence[float] = "auto"
     _: KW_ONLY
-    trend: Literal["auto", "level", "line", "slope", "damped", "none"] = "auto"
+    trend: Literal["auto", "average", "level", "line", "slope", "damped", "none"] = "auto"
     noise: Literal["auto"] | bool = "auto"
     family: str | Likelihood = "auto"
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
@@ -164,7 +164,7 @@ class GPForecaster(Savable, BaseEstimator):
         """
         draft = draft_of(self)
         known = draft._read(y, X, index, exposure)
-        return commit(self, draft._taken(*averaged(self, choose(self, known), known)))
+        return commit(self, draft._taken(averaged(self, choose(self, known), known)))
 
     def _read(
         self, y: Any, X: Any, index: Any, exposure: Any, clock: StepClock | None = None
@@ -203,10 +203,10 @@ class GPForecaster(Savable, BaseEstimator):
             clock, steps[rows], values[rows], columns, None if size is None else size[rows]
         )
 
-    def _taken(self, members: Sequence[ChosenStructure], weights: Array) -> Self:
-        """Take over what was chosen, the heaviest first."""
-        self.members_, self.weights_ = tuple(members), weights
-        found = members[0]
+    def _taken(self, chosen: WeightedStructures) -> Self:
+        """Take over what was chosen."""
+        self.members_, self.weights_ = chosen
+        found = self.members_[0]
         self.structure_, self.model_ = found.structure, found.model
         self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend
         self.noise_, self.family_ = found.structure.noise, found.structure.family
@@ -215,7 +215,7 @@ class GPForecaster(Savable, BaseEstimator):
 
     @property
     def trends_(self) -> dict[str, float]:
-        """Trends of which forecasts are the mixture, and their weights."""
+        """Trends and their weights, the largest first."""
         check_is_fitted(self, "members_")
         names = [one.structure.trend for one in self.members_]
         return dict(zip(names, self.weights_.tolist(), strict=True))

@@ -170,11 +170,10 @@ class Structure:
         if self.trend != "none":
             span = steps.max() - steps.min()
             knots = int(np.clip(min(len(steps), span) // _SPACING, 5, _KNOTS))
-            if self.trend.startswith("damped"):
+            if self.trend == "damped":
                 terms.append(Damped(TREND, knots, prior=prior))
-            if self.trend != "damped":
-                order = 2 if self.trend == "slope" else 1
-                terms.append(Walk(TREND, order, knots=knots, prior=prior))
+            order = 2 if self.trend == "slope" else 1
+            terms.append(Walk(TREND, order, knots=knots, prior=prior))
         # Parts that come back are seen more often than a trend: what counts is how many events.
         prior = DEVIATION if known == len(steps) else prior
         for period in self.seasons:

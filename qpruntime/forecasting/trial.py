@@ -79,8 +79,8 @@ def evidence(one: ChosenStructure, known: ObservedSeries) -> float:
 
 
 def preferred(one: ChosenStructure, known: ObservedSeries) -> float:
-    """Log evidence, of lines and slopes less what they have to gain."""
-    price = {"line": GAIN, "slope": ASTRAY}
+    """Log evidence, of trends that rise less what they have to gain."""
+    price = {"line": GAIN, "damped": GAIN, "slope": ASTRAY}
     return evidence(one, known) - price.get(one.structure.trend, 0.0)
 
 
