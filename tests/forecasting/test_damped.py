@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.forecasting import GPForecaster
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from qpruntime.forecasting.damped import Damped
 
 TIMES = np.arange(41.0)
@@ -67,3 +67,26 @@ def test_it_rises_less_than_a_slope_that_drifts():
     assert 40.0 < damped.model_.summary()["damped(trend): length"]["mean"] < 200.0
     rises = [np.ptp(one.predict(40)) for one in (damped, slope)]
     assert 0.7 < rises[0] < rises[1]
+
+
+def test_series_of_a_panel_learn_its_length_from_each_other():
+    rng = np.random.default_rng(2)
+    y = np.array([np.cumsum(0.2 + 0.3 * rng.normal(size=30)) for _ in range(3)])
+    bare = {"seasons": (), "noise": False, "drift": False, "family": "gaussian"}
+    panel = GPPanelForecaster(
+        GPForecaster(trend="damped", integrate="mode", **bare), hyperparameters="prior"
+    ).fit(y.ravel(), by=np.repeat(np.arange(3), 30))
+    learnt = panel.structure_.learnt
+    centre, spread = learnt.of("damped(trend): log length")
+    for one in panel.models_.values():
+        block = next(b for b in one.model_.blocks_ if b.name == "damped(trend)")
+        prior = block.prior_of_length
+        assert (prior.mean, prior.std) == pytest.approx((centre, max(0.1, spread)))
+        assert one.trends_ == {"damped": 1.0}
+    assert np.isfinite(panel.predict_quantiles(4)).all()
+    own = GPPanelForecaster(
+        GPForecaster(trend="average", integrate="mode", **bare), hyperparameters="own"
+    ).fit(y.ravel(), by=np.repeat(np.arange(3), 30))
+    alone = GPForecaster(trend="average", integrate="mode", **bare).fit(y[1])
+    assert own.models_[1].trends_ == alone.trends_
+    np.testing.assert_array_equal(own.predict(4)[1], alone.predict(4))
