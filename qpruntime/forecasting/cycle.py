@@ -18,12 +18,11 @@ from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
-    BlockPattern,
-    EffectBlock,
     NormalPrior,
     Term,
     deviation_prior,
 )
+from qpruntime.forecasting.pairs import PairBlock, inverted
 
 __all__ = ["Cycle", "CycleBlock"]
 
@@ -31,8 +30,6 @@ __all__ = ["Cycle", "CycleBlock"]
 _PERIOD, _TURNS = 0.5, 1.0
 # Bounds of the same: what dies down within a third of a turn is noise that lasts.
 _FAR, _LOG_TURNS = 0.7, (np.log(0.3), np.log(20.0))
-#: Step of derivatives by complex numbers, which have no rounding.
-_STEP = 1e-30
 
 
 @restorable("cycle/1")
@@ -68,29 +65,15 @@ class Cycle(Term):
 
 
 @restorable("cycle-block/1")
-class CycleBlock(EffectBlock):
+class CycleBlock(PairBlock):
     """Values and scaled slopes at K times, Markov from one to the next.
 
     theta has the logarithms of the standard deviation, of the period and of the turns, how many
     cycles correlation lasts.
     """
 
-    moves = True
-
     def __init__(self, term: Cycle, data: DataColumns) -> None:
-        self.name, self.column = term.name, term.column
-        self.times = np.unique(data.numbers(term.column))
-        self.labels = np.repeat(self.times, 2)
-        self.gaps, self.which = np.unique(np.diff(self.times), return_inverse=True)
-        K = len(self.times)
-        own = 2 * np.arange(K)
-        rows = [own, own, own + 1, own + 1]
-        columns = [own, own + 1, own, own + 1]
-        for i in (0, 1):
-            for j in (0, 1):
-                rows += [own[:-1] + i, own[1:] + j]
-                columns += [own[1:] + j, own[:-1] + i]
-        self.pattern = BlockPattern(np.concatenate(rows), np.concatenate(columns), 2 * K)
+        super().__init__(term.name, term.column, np.unique(data.numbers(term.column)))
         self.prior = deviation_prior(term.prior)
         self.priors = (NormalPrior(_PERIOD), NormalPrior(_TURNS))
         self.parameters = ("log sd", "log period", "log turns")
@@ -106,45 +89,10 @@ class CycleBlock(EffectBlock):
         shape = (data.rows, self.size)
         return sparse.csr_array((np.ones(data.rows), (rows, 2 * place)), shape=shape)
 
-    def _parts(self, theta: Any) -> tuple[Any, Any, Any, Any]:
-        """Entries over sd^-2 as the pattern has them, and log determinants of all gaps."""
-        A = transitions(self.gaps, theta[1], theta[2])
-        inverse, log_det = _inverted(np.eye(2) - A @ A.swapaxes(1, 2))
-        into = (inverse @ A)[self.which]
-        back = (A.swapaxes(1, 2) @ inverse @ A)[self.which]
-        K = len(self.times)
-        diagonal = np.zeros((K, 2, 2), dtype=A.dtype)
-        diagonal[0] = np.eye(2)
-        diagonal[1:] += inverse[self.which]
-        diagonal[:-1] += back
-        flat = [diagonal[:, i, j] for i in (0, 1) for j in (0, 1)]
-        for i in (0, 1):
-            for j in (0, 1):
-                flat += [-into[:, j, i]] * 2
-        return np.concatenate(flat), log_det[self.which].sum(), A, inverse
-
-    def _moved(self, theta: Array) -> tuple[Array, float, list[Array], list[float]]:
-        """Entries and log determinant of sd = 1, and slopes of both by period and turns."""
-        slopes, log_slopes = [], []
-        for k in (1, 2):
-            at = theta.astype(complex)
-            at[k] += 1j * _STEP
-            flat, log_det, _, _ = self._parts(at)
-            slopes.append(self.pattern.added(flat.imag / _STEP))
-            log_slopes.append(float(log_det.imag / _STEP))
-        return self.pattern.added(flat.real), float(log_det.real), slopes, log_slopes
-
-    def entries(self, theta: Array) -> tuple[Array, Array]:
-        """Blocks of two beside each other."""
-        own, _, slopes, _ = self._moved(theta)
-        scale = np.exp(-2.0 * theta[0])
-        return scale * own, scale * np.array([-2.0 * own, *slopes])
-
-    def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Closed: of the covariances of what is new at each time."""
-        _, value, _, slopes = self._moved(theta)
-        n = float(self.size)
-        return -2.0 * n * float(theta[0]) - value, np.array([-2.0 * n, *(-s for s in slopes)])
+    def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
+        """Both numbers have variance 1 at all times."""
+        A = transitions(gaps, theta[1], theta[2])
+        return A, np.eye(2) - A @ A.swapaxes(-1, -2)
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviation; normal logarithms of period and turns."""
@@ -167,12 +115,12 @@ class CycleBlock(EffectBlock):
         for t in new:
             P, mean = np.eye(2), np.zeros((2, 2, 2))
             if right[t] > 0:
-                A = transitions(times[t] - self.times[before[t]], theta[1], theta[2])
-                P = _inverted(np.eye(2) - A @ A.T)[0]
+                A, Q = self.transition(times[t] - self.times[before[t]], theta)
+                P = inverted(Q)[0]
                 mean[0] = P @ A
             if right[t] < K:
-                A = transitions(self.times[after[t]] - times[t], theta[1], theta[2])
-                inverse = _inverted(np.eye(2) - A @ A.T)[0]
+                A, Q = self.transition(self.times[after[t]] - times[t], theta)
+                inverse = inverted(Q)[0]
                 P = P + A.T @ inverse @ A
                 mean[1] = A.T @ inverse
             covariance = np.linalg.inv(P)
@@ -183,13 +131,6 @@ class CycleBlock(EffectBlock):
         shape = (T, self.size)
         design = sparse.coo_array((weights.ravel(), (rows, places.ravel())), shape=shape)
         return sparse.csr_array(design), variance * np.exp(2.0 * theta[0])
-
-    def readings(self) -> tuple[Any, sparse.csr_array]:
-        """The values without their slopes."""
-        K = len(self.times)
-        shape = (K, self.size)
-        rows = np.arange(K)
-        return self.times, sparse.csr_array((np.ones(K), (rows, 2 * rows)), shape=shape)
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Standard deviation, period in units of the column, and turns."""
@@ -205,11 +146,3 @@ def transitions(gaps: Any, log_period: Any, log_turns: Any) -> NDArray[Any]:
     fade, c, s = np.exp(-a * gaps), np.cos(w * gaps), np.sin(w * gaps) / w
     rows = [[c + a * s, whole * s], [-whole * s, c - a * s]]
     return np.asarray(np.moveaxis(fade * np.array(rows), (0, 1), (-2, -1)))
-
-
-def _inverted(Q: Any) -> tuple[Any, Any]:
-    """Inverses of matrices of two rows, and log determinants."""
-    a, b, c, d = Q[..., 0, 0], Q[..., 0, 1], Q[..., 1, 0], Q[..., 1, 1]
-    det = a * d - b * c
-    rows = [[d / det, -b / det], [-c / det, a / det]]
-    return np.moveaxis(np.array(rows), (0, 1), (-2, -1)), np.log(det)

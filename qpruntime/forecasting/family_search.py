@@ -39,6 +39,8 @@ _HEAVY = 4.0
 # Counts of so much at least may be numbers that were rounded, if their residuals have a mean square
 # below this. That of Poisson's is 1, less a coefficient for every few rows.
 _LARGE, _LESS = 20.0, 0.7
+# Median from which counts are always compared with real numbers.
+_THOUSAND = 1000.0
 # Log likelihood that zeros of their own gain over a small dispersion, which makes them worth a fit:
 # of 180 simulated series without any 8 had more, of 120 with half of the counts made zeros all.
 _ZEROS = 2.0
@@ -83,23 +85,34 @@ def _positive(known: ObservedSeries) -> bool:
 
 
 def rounded(best: ChosenStructure, known: ObservedSeries, trends: Any) -> ChosenStructure:
-    """Families of real numbers, if large counts vary less than counts of events do.
+    """Families of real numbers, if large counts vary otherwise than counts of events do.
 
     Thousands of litres or of dollars are whole numbers too. The density of a real number is the
-    probability of the whole number next to it.
+    probability of the whole number next to it. Counts of a thousand and more hardly ever vary as
+    little as Poisson's, so that the negative binomial family is what real numbers have to beat.
     """
     y = known.y
     if known.exposure is not None or y.min() < _LARGE:
         return best
-    if float(np.mean(residuals(best, known) ** 2)) > _LESS:
+    thousands = float(np.median(y)) >= _THOUSAND
+    if not thousands and float(np.mean(residuals(best, known) ** 2)) > _LESS:
         return best
-    structures = [
-        replace(best.structure, family=name, scale=scale_of(name, y), trend=one)
-        for name in ("gaussian", "log-normal")
-        for one in trends
-    ]
-    more = best_of(structures, known)
-    return more if preferred(more, known) > preferred(best, known) + SURE else best
+
+    def best_family(*names: str) -> ChosenStructure:
+        return best_of(
+            [
+                replace(best.structure, family=name, scale=scale_of(name, y), trend=one)
+                for name in names
+                for one in trends
+            ],
+            known,
+        )
+
+    least = preferred(best, known) + SURE
+    if thousands:
+        least = max(least - SURE, preferred(best_family("negative-binomial"), known))
+    more = best_family("gaussian", "log-normal")
+    return more if preferred(more, known) > least else best
 
 
 def heavy(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:

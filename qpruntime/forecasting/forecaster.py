@@ -19,12 +19,13 @@ from qpruntime.effects import EffectsModel, Table
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
+from qpruntime.forecasting.averaging import WeightedStructures, averaged
 from qpruntime.forecasting.calendar import StepClock, index_of
 from qpruntime.forecasting.families import values_of
 from qpruntime.forecasting.predictive import Ahead
-from qpruntime.forecasting.structure import Structure, ahead_of
+from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.structure_search import choose
-from qpruntime.forecasting.trial import ChosenStructure, ObservedSeries
+from qpruntime.forecasting.trial import ObservedSeries
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
@@ -50,9 +51,10 @@ class GPForecaster(Savable, BaseEstimator):
     seasons : "auto" or sequence of float
         Periods in steps. By default of dates those of the calendar, hour, day, week and year, that
         occur twice; of numbers those that the values show, see `find_seasons`. () for none.
-    trend : {"auto", "level", "line", "slope", "none"}
-        Whether levels drift, do so around a straight line, or slopes drift; by default what the
-        evidence prefers.
+    trend : {"auto", "average", "level", "line", "slope", "damped", "none"}
+        Whether levels drift, do so around a straight line, slopes drift, or levels drift and slopes
+        revert to zero; by default what the evidence prefers. With "average" forecasts are mixtures
+        over the trends whose log evidences are within 4 of the best, weighted by evidence.
     noise : "auto" or bool
         Whether what is left lasts from one step to the next; by default if residuals do.
     family : str or Likelihood
@@ -77,6 +79,9 @@ class GPForecaster(Savable, BaseEstimator):
     ----------
     seasons_ : tuple of float
     trend_ : str
+        The trend of the largest weight.
+    trends_ : dict of str to float
+        Trends and their weights; more than one with ``trend="average"``.
     noise_ : bool
     cycle_ : bool
     drift_ : tuple of float
@@ -86,8 +91,12 @@ class GPForecaster(Savable, BaseEstimator):
         Times of observations with an effect of their own.
     model_ : EffectsModel
         Of columns "step", "trend", "season P" and the regressors; ``summary()`` has deviations.
-        Real numbers are in units of ``structure_.scale`` there.
+        Real numbers are in units of ``structure_.scale`` there. It is the one of `trend_`.
     structure_ : Structure
+    members_ : tuple of ChosenStructure
+        Structures and models of which forecasts are the mixture, the heaviest first.
+    weights_ : ndarray
+        Their weights, which sum to 1.
     regressors_ : tuple or None
         Columns of X.
     clock_ : Clock
@@ -110,7 +119,7 @@ class GPForecaster(Savable, BaseEstimator):
 
     seasons: Literal["auto"] | Sequence[float] = "auto"
     _: KW_ONLY
-    trend: Literal["auto", "level", "line", "slope", "none"] = "auto"
+    trend: Literal["auto", "average", "level", "line", "slope", "damped", "none"] = "auto"
     noise: Literal["auto"] | bool = "auto"
     family: str | Likelihood = "auto"
     integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
@@ -155,7 +164,7 @@ class GPForecaster(Savable, BaseEstimator):
         """
         draft = draft_of(self)
         known = draft._read(y, X, index, exposure)
-        return commit(self, draft._taken(choose(self, known)))
+        return commit(self, draft._taken(averaged(self, choose(self, known), known)))
 
     def _read(
         self, y: Any, X: Any, index: Any, exposure: Any, clock: StepClock | None = None
@@ -194,13 +203,22 @@ class GPForecaster(Savable, BaseEstimator):
             clock, steps[rows], values[rows], columns, None if size is None else size[rows]
         )
 
-    def _taken(self, found: ChosenStructure) -> Self:
+    def _taken(self, chosen: WeightedStructures) -> Self:
         """Take over what was chosen."""
+        self.members_, self.weights_ = chosen
+        found = self.members_[0]
         self.structure_, self.model_ = found.structure, found.model
         self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend
         self.noise_, self.family_ = found.structure.noise, found.structure.family
         self.cycle_, self.drift_ = found.structure.cycle > 0.0, found.structure.drifting
         return self
+
+    @property
+    def trends_(self) -> dict[str, float]:
+        """Trends and their weights, the largest first."""
+        check_is_fitted(self, "members_")
+        names = [one.structure.trend for one in self.members_]
+        return dict(zip(names, self.weights_.tolist(), strict=True))
 
     @property
     def outliers_(self) -> list[Any]:
@@ -225,8 +243,11 @@ class GPForecaster(Savable, BaseEstimator):
                 f"X is missing: the model was fitted with {', '.join(map(str, self.regressors_))}, "
                 f"and a forecast needs their values at its {len(steps)} times"
             )
-        structure: Structure = self.structure_
-        return ahead_of(self.model_, structure.columns(steps, X, exposure), structure.scale)
+        parts = []
+        for one in self.members_:
+            data = one.structure.columns(steps, X, exposure)
+            parts.append(ahead_of(one.model, data, one.structure.scale))
+        return Ahead.mixed(parts, self.weights_)
 
     def index_ahead(self, horizon: int) -> Any:
         """Times of the `horizon` steps after the fit, shape (horizon,).

@@ -16,6 +16,7 @@ from qpruntime._typing import Array
 from qpruntime.effects.objective import EffectsObjective
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError
 from qpruntime.execution.blas_threads import one_blas_thread
+from qpruntime.forecasting.averaging import WeightedStructures
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.families import COUNTS, scale_of
 from qpruntime.forecasting.forecaster import GPForecaster
@@ -92,7 +93,8 @@ def _fitted(
     known = own._read(**series, clock=clock)
     found = fitted(like(structure, known), known, own.integrate)
     # The parameters learnt from the other series stay with the panel.
-    return own._taken(replace(found, structure=replace(found.structure, learnt=None)))
+    found = replace(found, structure=replace(found.structure, learnt=None))
+    return own._taken(WeightedStructures((found,), np.ones(1)))
 
 
 # --- Structure and hyper-parameters shared by all series -----------------------------------------

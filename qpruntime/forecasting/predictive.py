@@ -46,6 +46,17 @@ class Ahead:
     likelihoods: Sequence[Likelihood]
     scale: Scale
 
+    @classmethod
+    def mixed(cls, parts: Sequence[Ahead], weights: Array) -> Ahead:
+        """Return the mixture of distributions that have one family and one scale."""
+        means, variances, shares = zip(*(one.mixture for one in parts), strict=True)
+        weighted = [w * own for w, own in zip(weights, shares, strict=True)]
+        mixture = Mixture(
+            np.concatenate(means), np.concatenate(variances), np.concatenate(weighted)
+        )
+        likelihoods = [one for part in parts for one in part.likelihoods]
+        return cls(mixture, likelihoods, parts[0].scale)
+
     def only(self, rows: Any) -> Ahead:
         """Return those of some of the times."""
         own = self.mixture

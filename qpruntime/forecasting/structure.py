@@ -17,6 +17,7 @@ from qpruntime.effects.term import DEVIATION, EffectBlock, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.cycle import Cycle
+from qpruntime.forecasting.damped import Around, Damped
 from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, likelihood_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.likelihoods import Likelihood
@@ -24,7 +25,6 @@ from qpruntime.likelihoods import Likelihood
 __all__ = [
     "NOISE",
     "TREND",
-    "Around",
     "Learnt",
     "PooledTerm",
     "Structure",
@@ -68,7 +68,7 @@ class Structure:
     seasons : tuple of float
         Periods in steps.
     regressors : tuple of str
-    trend : {"level", "line", "slope", "none"}
+    trend : {"level", "line", "slope", "damped", "none"}
     noise : bool
         Whether there is noise that lasts.
     family : str or Likelihood
@@ -170,6 +170,8 @@ class Structure:
         if self.trend != "none":
             span = steps.max() - steps.min()
             knots = int(np.clip(min(len(steps), span) // _SPACING, 5, _KNOTS))
+            if self.trend == "damped":
+                terms.append(Damped(TREND, knots, prior=prior))
             order = 2 if self.trend == "slope" else 1
             terms.append(Walk(TREND, order, knots=knots, prior=prior))
         # Parts that come back are seen more often than a trend: what counts is how many events.
@@ -250,25 +252,6 @@ def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
 _LEAST = 0.1
 
 
-@restorable("around/1")
-@dataclass(frozen=True)
-class Around:
-    """A normal density of theta.
-
-    Attributes
-    ----------
-    mean, std : float
-    """
-
-    mean: float
-    std: float
-
-    def __call__(self, t: float) -> tuple[float, float]:
-        """Log density at t, and its slope."""
-        z = (t - self.mean) / self.std
-        return -0.5 * z * z - np.log(self.std * np.sqrt(2.0 * np.pi)), -z / self.std
-
-
 @restorable("learnt/1")
 @dataclass(frozen=True, eq=False)
 class Learnt:
@@ -343,5 +326,5 @@ class PooledTerm(Term):
         ]
         own.prior = priors[0]
         if len(priors) > 1:
-            own.prior_of_rho = priors[1]
+            own.prior_of_rho = own.prior_of_length = priors[1]
         return block

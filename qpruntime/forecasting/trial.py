@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
 from qpruntime.forecasting.calendar import StepClock
@@ -55,6 +56,7 @@ class ObservedSeries:
     exposure: Array | None
 
 
+@restorable("chosen-structure/1")
 @dataclass(frozen=True, eq=False)
 class ChosenStructure:
     """A structure with the model of it, fitted."""
@@ -77,8 +79,8 @@ def evidence(one: ChosenStructure, known: ObservedSeries) -> float:
 
 
 def preferred(one: ChosenStructure, known: ObservedSeries) -> float:
-    """Log evidence, of lines and slopes less what they have to gain."""
-    price = {"line": GAIN, "slope": ASTRAY}
+    """Log evidence, of trends that rise less what they have to gain."""
+    price = {"line": GAIN, "damped": GAIN, "slope": ASTRAY}
     return evidence(one, known) - price.get(one.structure.trend, 0.0)
 
 

@@ -64,3 +64,22 @@ def test_numbers_that_were_rounded_are_no_counts_of_events():
     assert ends[1] - ends[0] == pytest.approx(2.0 * 1.645 * 6.0, rel=0.3)
     events = rng.poisson(500.0 + 60.0 * np.sin(0.5 * np.pi * t))
     assert GPForecaster(**bare).fit(events).family_ == "poisson"
+
+
+def test_whole_numbers_of_thousands_are_forecast_as_in_any_other_unit():
+    rng = np.random.default_rng(6)
+    y = np.round(9000.0 + 700.0 * rng.normal(size=80))
+    bare = {"seasons": (), "trend": "level", "drift": False, "outliers": False}
+    model = GPForecaster(**bare, integrate="mode").fit(y)
+    # The spread is constant, and seven times that of Poisson's.
+    assert model.family_ == "gaussian"
+    thousands = GPForecaster(**bare, integrate="mode").fit(y / 1000.0)
+    assert (thousands.family_, thousands.noise_) == (model.family_, model.noise_)
+    np.testing.assert_allclose(
+        model.predict_quantiles(5), 1000.0 * thousands.predict_quantiles(5), rtol=1e-6
+    )
+    # Events that vary as gamma rates do stay counts.
+    events = rng.poisson(3000.0 * rng.gamma(4.0, 0.25, 80))
+    assert GPForecaster(**bare, noise=False, integrate="mode").fit(events).family_ == (
+        "negative-binomial"
+    )

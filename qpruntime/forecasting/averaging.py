@@ -1,0 +1,65 @@
+"""Averages of forecasts over trends whose evidences are close."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+from qpruntime._typing import Array
+from qpruntime.errors import ConvergenceWarning
+from qpruntime.forecasting.trial import (
+    MANY,
+    ChosenStructure,
+    ObservedSeries,
+    fitted,
+    preferred,
+)
+
+__all__ = ["WeightedStructures", "averaged"]
+
+#: Trends that are averaged.
+_TRENDS = ("level", "line", "slope", "damped")
+#: Log evidence below the best, as `preferred` has it, at which a trend is left out.
+_CLOSE = 4.0
+
+
+class WeightedStructures(NamedTuple):
+    """Structures with their fits, the heaviest first, and weights that sum to 1."""
+
+    members: tuple[ChosenStructure, ...]
+    weights: Array
+
+
+def averaged(options: Any, best: ChosenStructure, known: ObservedSeries) -> WeightedStructures:
+    """Return fits of all trends whose log evidences are close.
+
+    They are more than one with ``trend="average"`` only, and for series that are not too long.
+
+    Parameters
+    ----------
+    options : GPForecaster
+    best : ChosenStructure
+        The structure that was chosen; only its trend differs from that of the others.
+    known : ObservedSeries
+    """
+    if options.trend != "average" or best.structure.empty or known.y.size >= MANY:
+        return WeightedStructures((best,), np.ones(1))
+    members = [best]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        others = [
+            fitted(replace(best.structure, trend=one), known, "mode")
+            for one in _TRENDS
+            if one != best.structure.trend
+        ]
+        least = max(preferred(one, known) for one in [best, *others]) - _CLOSE
+        for one in others:
+            if one.model.converged_ and preferred(one, known) > least:
+                members.append(fitted(one.structure, known, options.integrate))
+    weights = softmax([preferred(one, known) for one in members])
+    order = np.argsort(-weights, kind="stable")
+    return WeightedStructures(tuple(members[k] for k in order), weights[order])

@@ -1,0 +1,161 @@
+"""Mixtures over trends: their weights, moments, quantiles and densities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from qpruntime import load
+from qpruntime.forecasting import GPForecaster, backtest
+from qpruntime.forecasting.structure import ahead_of
+
+BARE = {"seasons": (), "noise": False, "drift": False, "outliers": False, "integrate": "mode"}
+RNG = np.random.default_rng(8)
+REALS = 20.0 + np.cumsum(0.3 + RNG.normal(size=60)) + RNG.normal(size=60)
+COUNTS = RNG.poisson(np.exp(1.5 + 0.01 * np.arange(60.0)))
+LEVELS = np.arange(1, 100) / 100.0
+
+
+def fitted(y, family, **more):
+    return GPForecaster(**{**BARE, "trend": "average", "family": family, **more}).fit(y)
+
+
+@pytest.fixture(scope="module")
+def reals():
+    return fitted(REALS, "gaussian")
+
+
+@pytest.fixture(scope="module")
+def counts():
+    return fitted(COUNTS, "poisson")
+
+
+@pytest.fixture(scope="module", params=["reals", "counts"])
+def both(request):
+    """A mixture, and fits of each of its trends alone."""
+    model = request.getfixturevalue(request.param)
+    y = REALS if request.param == "reals" else COUNTS
+    return model, {name: fitted(y, model.family_, trend=name) for name in model.trends_}
+
+
+def test_weights_are_evidences(both):
+    model, single = both
+    assert len(single) > 1
+    # Trends that rise have so much to gain.
+    price = {"level": 0.0, "line": 1.0, "slope": 6.0, "damped": 1.0}
+    evidences = np.array([one.model_.log_evidence_ - price[k] for k, one in single.items()])
+    weights = np.array(list(model.trends_.values()))
+    assert weights.sum() == pytest.approx(1.0, abs=1e-15)
+    assert (np.diff(weights) <= 0.0).all()
+    # All are fitted in one unit, which cancels in differences.
+    np.testing.assert_allclose(np.diff(np.log(weights)), np.diff(evidences), rtol=1e-9, atol=1e-9)
+    assert evidences.max() - evidences.min() < 4.0
+    left_out = {"level", "line", "slope", "damped"} - set(single)
+    for name in left_out:
+        alone = GPForecaster(**{**BARE, "family": model.family_, "trend": name})
+        y = REALS if model.family_ == "gaussian" else COUNTS
+        assert alone.fit(y).model_.log_evidence_ - price[name] < evidences.max() - 4.0
+    assert model.trend_ == next(iter(model.trends_))
+    assert model.model_ is model.members_[0].model
+
+
+def off_by(model, single, factor):
+    """Difference of the mean from the weighted means, with one weight times a factor."""
+    weights = np.array(list(model.trends_.values()))
+    weights[-1] *= factor
+    means = np.array([one.predict(8) for one in single.values()])
+    return np.abs(model.predict(8) - weights @ means / weights.sum()).max()
+
+
+def test_means_are_weighted(both):
+    model, single = both
+    assert off_by(model, single, 1.0) < 1e-9
+    assert off_by(model, single, 1.001) > 1e-6
+
+
+def test_densities_are_weighted(both):
+    model, single = both
+    y = np.round(model.predict(8))
+    each = np.array([one.predict_log_density(y, 8) for one in single.values()])
+    weights = np.array(list(model.trends_.values()))[:, None]
+    wanted = logsumexp(each, axis=0, b=weights)
+    np.testing.assert_allclose(model.predict_log_density(y, 8), wanted, rtol=1e-10)
+    weights[-1] *= 1.001
+    moved = logsumexp(each, axis=0, b=weights / weights.sum())
+    assert np.abs(model.predict_log_density(y, 8) - moved).max() > 1e-6
+
+
+def test_quantiles_are_those_of_draws(both):
+    model, single = both
+    rng, number = np.random.default_rng(0), 200_000
+    found = model.predict_quantiles(8, q=LEVELS)
+    assert (np.diff(found, axis=1) >= 0.0).all()
+    weights = np.array(list(model.trends_.values()))
+    chosen = rng.choice(len(weights), number, p=weights)
+    draws = np.empty((8, number))
+    for k, one in enumerate(single.values()):
+        rows = np.flatnonzero(chosen == k)
+        mixture = one._ahead(8, None, None, None).mixture
+        f = mixture.mean[0, :, None] + np.sqrt(mixture.variance[0, :, None]) * rng.normal(
+            size=(8, rows.size)
+        )
+        if model.family_ == "poisson":
+            draws[:, rows] = rng.poisson(np.exp(f))
+        else:
+            scale, own = one.model_.state_.likelihood(0).parameters["scale"], one.structure_.scale
+            draws[:, rows] = own.back(f + scale * rng.normal(size=f.shape))
+    below = np.array(
+        [(row[:, None] < at).mean(axis=0) for row, at in zip(draws, found, strict=True)]
+    )
+    upto = np.array(
+        [(row[:, None] <= at).mean(axis=0) for row, at in zip(draws, found, strict=True)]
+    )
+    # Five standard errors of a share of the draws.
+    error = 5.0 * np.sqrt(LEVELS * (1.0 - LEVELS) / number)
+    assert (below <= LEVELS + error).all()
+    assert (upto >= LEVELS - error).all()
+    ends = model.predict_quantiles(8, q=(0.05, 0.95))
+    np.testing.assert_allclose(model.predict_interval(8, level=0.9), ends, rtol=1e-9)
+
+
+def test_a_trend_that_is_given_stays_alone(both):
+    _, single = both
+    for name, one in single.items():
+        assert one.trends_ == {name: 1.0}
+        data = one.structure_.columns(np.arange(60.0, 68.0), None, None)
+        alone = ahead_of(one.model_, data, one.structure_.scale)
+        np.testing.assert_array_equal(one.predict(8), alone.mean())
+        np.testing.assert_array_equal(one.predict_quantiles(8, q=LEVELS), alone.quantiles(LEVELS))
+
+
+def test_saved_and_backtested(reals, tmp_path):
+    path = tmp_path / "forecaster"
+    reals.save(path)
+    back = load(path)
+    assert back.trends_ == reals.trends_
+    np.testing.assert_array_equal(
+        back.predict_quantiles(8, q=LEVELS), reals.predict_quantiles(8, q=LEVELS)
+    )
+    scores = backtest(
+        GPForecaster(**BARE, trend="average", family="gaussian"), REALS, horizon=8, windows=1
+    )
+    own = fitted(REALS[:52], "gaussian")
+    assert len(own.trends_) > 1
+    log_p = own.predict_log_density(REALS[52:], 8)
+    assert scores.nlpd[0] == pytest.approx(-log_p.mean(), rel=1e-12)
+
+
+def test_parts_that_are_integrated_and_have_regressors():
+    holiday = np.arange(60) % 9 == 4
+    model = GPForecaster(**{**BARE, "trend": "average", "family": "gaussian", "integrate": "auto"})
+    model.fit(REALS + 3.0 * holiday, {"holiday": holiday.astype(float)})
+    assert len(model.trends_) > 1
+    nodes = sum(one.model.state_.count for one in model.members_)
+    weights = model._ahead(2, {"holiday": [0.0, 1.0]}, None, None).mixture.weights
+    assert len(weights) == nodes > len(model.trends_)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+    rise = model.predict(index=[60.0], X={"holiday": [1.0]}) - model.predict(
+        index=[60.0], X={"holiday": [0.0]}
+    )
+    assert rise[0] == pytest.approx(3.0, abs=1.0)
