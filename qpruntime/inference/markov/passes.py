@@ -460,8 +460,7 @@ class Tally:
     @property
     def counts(self) -> Counts:
         """Lookups inside and outside a grid, and updates skipped."""
-        found: Counts = self.sums[4:7].astype(np.int64)
-        return found
+        return self.sums[4:7].astype(np.int64)
 
     @property
     def worst(self) -> int:

@@ -64,8 +64,7 @@ class SeriesPosterior(Posterior):
     @property
     def rows(self) -> NDArray[np.intp]:
         """Numbers of the given rows that were observed."""
-        found: NDArray[np.intp] = self._solution.rows
-        return found
+        return self._solution.rows
 
     @property
     def given(self) -> int:

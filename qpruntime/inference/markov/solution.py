@@ -233,8 +233,7 @@ class SeriesSolution:
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Leave-one-out log densities of some rows."""
         log_z = self._at_rows[3]
-        found: Array = log_z.copy() if rows is None else log_z[rows]
-        return found
+        return log_z.copy() if rows is None else log_z[rows]
 
     def least(self) -> tuple[float, int]:
         """The least leave-one-out log density, and its row."""

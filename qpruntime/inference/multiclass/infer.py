@@ -206,8 +206,7 @@ def start_of(sites: Any, layout: Layout) -> Sites | None:
 
 def halved(K: Array) -> Array:
     """Covariance of h, of those of both classes, (2, N, N) or (1, N, N)."""
-    found: Array = K.mean(axis=0)
-    return found
+    return K.mean(axis=0)
 
 
 def signs(layout: Layout) -> Array:

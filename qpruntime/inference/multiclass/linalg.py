@@ -69,8 +69,7 @@ class Layout:
 
     def flat(self, whole: Array) -> Array:
         """Values of sites, of those of all classes, shape (N, C)."""
-        found: Array = whole[self.rows, self.others]
-        return found
+        return whole[self.rows, self.others]
 
     def contrasts(self, K: Array) -> Array:
         """Prior covariance of g, of that of each class, shape (C, N, N), or of all, (1, N, N)."""
@@ -88,8 +87,7 @@ class Layout:
     def crossed(self, K_star: Array, target: int) -> Array:
         """Prior covariances of f_target at T points with g, of theirs with that of the rows."""
         sign = 1.0 * (self.own[self.rows] == target) - (self.others == target)
-        found: Array = K_star[:, self.rows] * sign
-        return found
+        return K_star[:, self.rows] * sign
 
     def words(self, text: str) -> str:
         """The same text with sites called by row and class."""
@@ -182,8 +180,7 @@ class Blocks:
     def spread(self, weights: Array) -> Array:
         """K_c times the weights of each class, shape (C, N)."""
         if len(self.K) == 1:
-            found: Array = weights @ self.K[0]
-            return found
+            return weights @ self.K[0]
         return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
 
     def marginals(self, own: NDArray[np.intp]) -> tuple[Array, Array]:

@@ -549,8 +549,7 @@ class ClassSolution:
             return self.spread[rows]
         K = self.covariances()
         diagonal = np.array([one.diagonal()[rows] for one in K])
-        found: Array = self.kept.predict(np.array([one[rows] for one in K]), diagonal)[1]
-        return found
+        return self.kept.predict(np.array([one[rows] for one in K]), diagonal)[1]
 
     def covariances(self) -> Array:
         """The prior covariances, or `InputError` where a pickle has left them out."""

@@ -145,8 +145,7 @@ class PointBlocks:
         """Means of all w, shape (C M,)."""
         pulled = self.kept * nu
         told = pulled - self.p * (pulled.sum(axis=0) / self.total)
-        found: Array = dpotrs(self.lower, self.features.collected(told), lower=1)[0]
-        return found
+        return dpotrs(self.lower, self.features.collected(told), lower=1)[0]
 
     @cached_property
     def covariance(self) -> Array:

@@ -91,13 +91,11 @@ class Functionals:
 
     def times(self, values: Array) -> Array:
         """A values, of shape (n,) or (n, p)."""
-        found: Array = self.rows @ values
-        return found
+        return self.rows @ values
 
     def back(self, values: Array) -> Array:
         """A' values, of shape (N,) or (N, p)."""
-        found: Array = self.rows.T @ values
-        return found
+        return self.rows.T @ values
 
     def blocks(self, root: Array) -> Iterator[tuple[slice, Array]]:
         """Rows of A root in blocks, each of shape (rows, r); `root` has shape (n, r)."""
@@ -120,8 +118,7 @@ class Functionals:
         """|a_i|^2, shape (N,)."""
         if sparse.issparse(self.rows):
             return np.asarray(self.rows.power(2).sum(axis=1)).ravel()
-        found: Array = np.einsum("ij,ij->i", self.rows, self.rows)
-        return found
+        return np.einsum("ij,ij->i", self.rows, self.rows)
 
     def covariance(self, K: Array) -> Array:
         """A K A', shape (N, N), exactly symmetric.
@@ -167,8 +164,7 @@ def root_of(K: Array) -> Array:
         return np.tril(factor)
     values, vectors = np.linalg.eigh(K)
     known = values > len(K) * np.finfo(float).eps * values[-1]
-    found: Array = vectors[:, known] * np.sqrt(values[known])
-    return found
+    return vectors[:, known] * np.sqrt(values[known])
 
 
 # --- Rows in whitened coordinates: phi_i = L' a_i with K = L L'
@@ -228,8 +224,7 @@ class FunctionalFeatures:
 
     def back(self, v: Array) -> Array:
         """Phi' v, shape (r,)."""
-        found: Array = self.root.T @ self.functionals.back(v)
-        return found
+        return self.root.T @ self.functionals.back(v)
 
     def squares(self, factor: Array | None = None) -> Array:
         """|factor^-1 phi_i|^2, shape (N,): sums of squares, where differences would cancel."""
@@ -237,8 +232,7 @@ class FunctionalFeatures:
         if factor is not None:
             if not self._sparse:
                 half = solve_triangular(factor, self.rows.T, lower=True, check_finite=False)
-                found: Array = np.einsum("ij,ij->j", half, half)
-                return found
+                return np.einsum("ij,ij->j", half, half)
             root = solve_triangular(factor, root.T, lower=True, check_finite=False).T
         if self.many:
             return self._by_entries(root)

@@ -110,8 +110,7 @@ class OperatorSolution:
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Leave-one-out log densities of some observations."""
-        found: Array = self.log_z.copy() if rows is None else self.log_z[rows]
-        return found
+        return self.log_z.copy() if rows is None else self.log_z[rows]
 
     def least(self) -> tuple[float, int]:
         """The least of them, and its row."""

@@ -156,8 +156,7 @@ class LatentSolved(Solved):
         rows = self.features.functionals.rows[strong] @ self.features.root
         half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
         few = Sites(self.tau[strong], np.zeros(strong.size))
-        found: tuple[Array, Array] = CholeskyFactor(half.T @ half, few, few.nu).marginals()
-        return found
+        return CholeskyFactor(half.T @ half, few, few.nu).marginals()
 
     def propose(
         self,
@@ -366,8 +365,7 @@ class LatentKept(LatentAlgebra):
 
     def inner(self) -> Array:
         across, kept = self._factor
-        found: Array = across @ kept.inner() @ across.T
-        return found
+        return across @ kept.inner() @ across.T
 
     def __getstate__(self) -> dict[str, Any]:
         return {

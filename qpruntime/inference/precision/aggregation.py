@@ -299,8 +299,7 @@ def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
     """
     site, slope = collapsed.rows.site, here.pull
     if collapsed.merge is None:
-        found: Array = slope[site] * collapsed.share()
-        return found
+        return slope[site] * collapsed.share()
     merged = collapsed.merged
     count = np.bincount(site).astype(float)
     name = merged.likelihood.name
@@ -416,8 +415,7 @@ class Collapsed:
         site = self.rows.site
         weights = np.ones(site.size) if self.weights is None else self.weights
         total = np.bincount(site, weights, self.rows.first.size)[site]
-        found: Array = np.divide(weights, total, out=np.zeros(site.size), where=total > 0.0)
-        return found
+        return np.divide(weights, total, out=np.zeros(site.size), where=total > 0.0)
 
 
 def collapse(
@@ -459,8 +457,7 @@ def _labels(site: NDArray[np.intp], y: Array, size: int) -> tuple[Array, Array]:
 
 
 def _log_binomial(k: Array, n: Array) -> Array:
-    found: Array = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
-    return found
+    return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
 
 
 def _logistic(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:

@@ -177,8 +177,7 @@ def level_pairs(prior: SparseLatent, most: int = MOST) -> LevelPairs:
     pattern, rows = prior.pattern, prior.rows
     held = pattern.held.get("pairs")
     if held is not None and held[0] is rows.indptr and held[1] == most:
-        known: LevelPairs = held[2]
-        return known
+        return held[2]
     found = _level_pairs(pattern, rows, most)
     pattern.held["pairs"] = rows.indptr, most, found
     return found

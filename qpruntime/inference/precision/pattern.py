@@ -201,8 +201,7 @@ class Pattern:
         gap = np.abs(one - two)
         if gap.size and not (gap <= _SYMMETRIC * np.abs(Q.data).max()).all():
             raise InputError(f"{name} must be symmetric: mirrored entries differ by {gap.max():g}")
-        found: Array = one
-        return found
+        return one
 
     @property
     def of_q(self) -> tuple[Any, Any]:

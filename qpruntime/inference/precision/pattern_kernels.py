@@ -61,8 +61,7 @@ def equal_rows(A: sparse.csr_array, held: dict[str, Any], *columns: Array) -> Eq
     hash_rows(A.indptr, A.indices, values, extra.view(np.uint64), keys)
     known = held.get("equal")
     if known is not None and np.array_equal(known[0], keys):
-        found: Equal = known[1]
-        return found
+        return known[1]
     found = _equal(A, keys, values, extra)
     held["equal"] = keys, found
     return found

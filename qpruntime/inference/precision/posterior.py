@@ -59,8 +59,7 @@ class PrecisionPosterior(Posterior):
     @property
     def weights(self) -> Array:
         """Slope of the log evidence by the offset of every row, shape (N,), at EP's fixed point."""
-        found: Array = self._solution.weights
-        return found
+        return self._solution.weights
 
     def slope(self) -> Slope:
         """What a change of Q is multiplied by: posterior covariance on Q's pattern, mean of x.
@@ -88,8 +87,7 @@ class PrecisionPosterior(Posterior):
         InputError
             Of a posterior by another method than EP.
         """
-        found = corrected_by_pairs(self.log_evidence, self._solution.sums)
-        return found
+        return corrected_by_pairs(self.log_evidence, self._solution.sums)
 
     def coefficient(self, column: int, *, corrected: bool = True, nodes: int = 11) -> Profile:
         """Marginal density of x at one column, by profiling the evidence.
@@ -221,14 +219,12 @@ class Profile:
         asked = finite(q, "q")
         if not ((asked > 0.0) & (asked < 1.0)).all():
             raise InputError("quantiles are between 0 and 1")
-        found: Array = np.interp(asked, self._mass, self._grid)
-        return found
+        return np.interp(asked, self._mass, self._grid)
 
     def density(self, at: ArrayLike) -> Array:
         """Return the density, 0 outside of the values that were profiled."""
         slope = np.gradient(self._mass, self._grid)
-        found: Array = np.interp(finite(at, "at"), self._grid, slope, left=0.0, right=0.0)
-        return found
+        return np.interp(finite(at, "at"), self._grid, slope, left=0.0, right=0.0)
 
 
 def profile(

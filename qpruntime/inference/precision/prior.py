@@ -55,8 +55,7 @@ class Entries(NamedTuple):
             begins = np.searchsorted(columns[kept], np.arange(prior.pattern.k + 1))
             known = seen.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
             held["entries"] = known
-        found: Self = known[1]
-        return found
+        return known[1]
 
     def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
         """A' diag(tau) A below its diagonal."""
@@ -134,8 +133,7 @@ class SparseLatent:
         found = factor.root(rng.standard_normal((self.pattern.k, count)))
         if self.constraint is not None:
             found = ConstraintCorrection(factor, self.constraint).project(found)
-        drawn: Array = found[factor.symbolic.place]
-        return drawn
+        return found[factor.symbolic.place]
 
     def precision(self) -> sparse.csr_array:
         """Q, in the order of columns that was given."""
@@ -149,8 +147,7 @@ class SparseLatent:
     def precision_times(self, x: Array) -> Array:
         """Return Q x, for x in the order of elimination."""
         symbolic = self.pattern.symbolic
-        found: Array = (self.precision() @ x[symbolic.place])[symbolic.order]
-        return found
+        return (self.precision() @ x[symbolic.place])[symbolic.order]
 
     def times(self, x: Array) -> Array:
         """Return A x, for x in the order of elimination."""
@@ -222,10 +219,8 @@ class ConstraintCorrection:
 
     def project(self, x: Array) -> Array:
         """Return x (K,) or (K, T) moved to where C x = 0; in the factor's order of elimination."""
-        moved: Array = x - self.W @ cho_solve(self._inner, self.C @ x)
-        return moved
+        return x - self.W @ cho_solve(self._inner, self.C @ x)
 
     def half(self) -> Array:
         """H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
-        found: Array = solve_triangular(self._inner[0], self.W.T, lower=True)
-        return found
+        return solve_triangular(self._inner[0], self.W.T, lower=True)

@@ -210,8 +210,7 @@ class PrecisionSolution:
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Leave-one-out log densities of some rows."""
-        found: Array = self._left_out.copy() if rows is None else self._left_out[rows]
-        return found
+        return self._left_out.copy() if rows is None else self._left_out[rows]
 
     def least(self) -> tuple[float, int]:
         """The least of them, and its row."""

@@ -222,8 +222,7 @@ class PrecisionSolved(Solved):
         right = self.prior.dense_rows(strong)
         V = right.T @ others.covariances(right)
         few = Sites(self.tau[strong], np.zeros(strong.size))
-        found: tuple[Array, Array] = CholeskyFactor(0.5 * (V + V.T), few, few.nu).marginals()
-        return found
+        return CholeskyFactor(0.5 * (V + V.T), few, few.nu).marginals()
 
     def propose(
         self,
