@@ -124,7 +124,7 @@ class Solved(Protocol):
 
         Parameters
         ----------
-        asked : Asked
+        problem : SiteProblem
             Observations and the rules that propose sites.
         sites : Sites
             Not changed.

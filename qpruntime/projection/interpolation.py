@@ -56,14 +56,14 @@ def bilinear(
         return math.nan, False
     t = (mu - axes[0]) * axes[2]
     u = (log10_sigma - axes[3]) * axes[5]
-    one = np.uint64(1)
+    unit = np.uint64(1)
     k = np.uint64(row)
     i = min(np.uint64(t), np.uint64(values.shape[1] - 2))
     j = min(np.uint64(u), np.uint64(values.shape[2] - 2))
     t -= i
     u -= j
-    low = values[k, i, j] + u * (values[k, i, j + one] - values[k, i, j])
-    high = values[k, i + one, j] + u * (values[k, i + one, j + one] - values[k, i + one, j])
+    low = values[k, i, j] + u * (values[k, i, j + unit] - values[k, i, j])
+    high = values[k, i + unit, j] + u * (values[k, i + unit, j + unit] - values[k, i + unit, j])
     return low + t * (high - low), True
 
 
@@ -99,13 +99,13 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     j = max(min(int(b), m - 1), 0)  # NaN becomes a negative integer, and gives NaN
     w0, w1, w2, w3, w4, w5 = quintic_weights(b - j)
     k = np.uint64(row)
-    one = np.uint64(1)
+    unit = np.uint64(1)
     j0 = np.uint64(j)
-    j1 = j0 + one
-    j2 = j1 + one
-    j3 = j2 + one
-    j4 = j3 + one
-    j5 = j4 + one
+    j1 = j0 + unit
+    j2 = j1 + unit
+    j3 = j2 + unit
+    j4 = j3 + unit
+    j5 = j4 + unit
     if values.shape[1] == 1:
         o = np.uint64(0)
         low = (w0 * values[k, o, j0] + w1 * values[k, o, j1]) + w2 * values[k, o, j2]
@@ -117,11 +117,11 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     i = max(min(int(a), n - 1), 0)
     x0, x1, x2, x3, x4, x5 = quintic_weights(a - i)
     i0 = np.uint64(i)
-    i1 = i0 + one
-    i2 = i1 + one
-    i3 = i2 + one
-    i4 = i3 + one
-    i5 = i4 + one
+    i1 = i0 + unit
+    i2 = i1 + unit
+    i3 = i2 + unit
+    i4 = i3 + unit
+    i5 = i4 + unit
     s0 = x0 * values[k, i0, j0] + x1 * values[k, i1, j0] + x2 * values[k, i2, j0]
     s0 += x3 * values[k, i3, j0] + x4 * values[k, i4, j0] + x5 * values[k, i5, j0]
     s1 = x0 * values[k, i0, j1] + x1 * values[k, i1, j1] + x2 * values[k, i2, j1]
@@ -212,15 +212,15 @@ def _row(axes: Array, y: float) -> int:
 def _four(values: Array, k: Any, i: Any, q: Any, x: Floats) -> Floats:
     """Sum six rows of slab k from row i on, weighted, in the four bands from column q on."""
     x0, x1, x2, x3, x4, x5 = x
-    one = np.uint64(1)
-    i1 = i + one
-    i2 = i1 + one
-    i3 = i2 + one
-    i4 = i3 + one
-    i5 = i4 + one
-    q1 = q + one
-    q2 = q1 + one
-    q3 = q2 + one
+    unit = np.uint64(1)
+    i1 = i + unit
+    i2 = i1 + unit
+    i3 = i2 + unit
+    i4 = i3 + unit
+    i5 = i4 + unit
+    q1 = q + unit
+    q2 = q1 + unit
+    q3 = q2 + unit
     s0 = x0 * values[k, i, q] + x1 * values[k, i1, q] + x2 * values[k, i2, q]
     s1 = x0 * values[k, i, q1] + x1 * values[k, i1, q1] + x2 * values[k, i2, q1]
     s2 = x0 * values[k, i, q2] + x1 * values[k, i1, q2] + x2 * values[k, i2, q2]

@@ -76,10 +76,10 @@ def find(table: str | os.PathLike[str]) -> Path:
     if path.name == text:
         directory = table_directory()
         for stem in stems_of(text):
-            here = [directory / f"{stem}{end}" for end in ENDS]
-            for known in (*here, shipped_path(stem.removesuffix("-compact"))):
-                if known.stem == stem and (known.is_file() or zarr.is_group(known)):
-                    return known
+            candidates = [directory / f"{stem}{end}" for end in ENDS]
+            for candidate in (*candidates, shipped_path(stem.removesuffix("-compact"))):
+                if candidate.stem == stem and (candidate.is_file() or zarr.is_group(candidate)):
+                    return candidate
         # A bare name is that of a grid, if one is installed; else of the table that ships.
         if _registered_model(text) is not None and (inside := shipped_path(text)).is_file():
             return inside
@@ -104,18 +104,18 @@ def stems_of(text: str) -> list[str]:
     if model is not None:
         return [text, likelihoods.stem(model, preset, p)]
     try:
-        given = _formatting.read(_formatting.from_stem(name))
+        spec = _formatting.read(_formatting.from_stem(name))
     except InputError:
         return [text]
-    found = [text, _formatting.file_stem(*given, preset, p)]
+    stems = [text, _formatting.file_stem(*spec, preset, p)]
     # A user's likelihood, its parameters left out, if there is one table of it only.
-    begin = _formatting.file_stem(given[0], {}) + ","
-    there = [
+    begin = _formatting.file_stem(spec[0], {}) + ","
+    installed = [
         stem
         for stem in _installed()
         if stem.startswith(begin) and _formatting.split_ending(stem)[1:] == (preset, p)
     ]
-    return [*found, *(there if len(there) == 1 and not given[1] else ())]
+    return [*stems, *(installed if len(installed) == 1 and not spec[1] else ())]
 
 
 def _installed() -> list[str]:
@@ -348,13 +348,13 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
             kept = cast(Outside, outside) if outside != "error" else None
             table = open_table(place, outside=kept)
         except TableError:
-            found = "a damaged file"
+            instead_file = "a damaged file"
         else:
             if table.sha256 == sha256:
                 return replace(table, outside=outside)
-            found = f"another table (data sha256 {table.sha256})"
+            instead_file = f"another table (data sha256 {table.sha256})"
         if place == places[0]:
-            instead = f", where there is {found},"
+            instead = f", where there is {instead_file},"
     raise TableError(
         f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
         f"not at {path}{instead} nor in {directory}; copy it there, fetch it if $QP_REGISTRY has "

@@ -74,13 +74,13 @@ def order(method: str, p: float | None, of_table: float | None = None) -> float 
         return of_table
     if p is None:
         raise InputError(f'method "wp" needs p from {SMALLEST:g} to {LARGEST:g}; p=2 is "qp"')
-    found = number(p, "p")
-    if not SMALLEST <= found <= LARGEST:
+    p_order = number(p, "p")
+    if not SMALLEST <= p_order <= LARGEST:
         raise InputError(
             f"p must be from {SMALLEST:g}, below which W_p is not convex, to {LARGEST:g}, beyond "
-            f"which tails too far out for double precision decide; got {found:g}"
+            f"which tails too far out for double precision decide; got {p_order:g}"
         )
-    return found
+    return p_order
 
 
 @restorable_call("projector/1")
@@ -180,11 +180,11 @@ class Projector:
 
     def observing(self, y: ArrayLike) -> tuple[Projector, NDArray[np.float64]]:
         """Return the projector and observations as kernels take them: `Likelihood.observing`."""
-        own, numbers = self.likelihood.observing(y)
-        if own is self.likelihood:
+        likelihood, numbers = self.likelihood.observing(y)
+        if likelihood is self.likelihood:
             return self, numbers
         holding = copy.copy(self)
-        holding.likelihood, holding.functions = own, own.functions()
+        holding.likelihood, holding.functions = likelihood, likelihood.functions()
         return holding, numbers
 
     def to_power(self, power: float) -> Projector:
@@ -198,16 +198,16 @@ class Projector:
         table = shipped_power(self.likelihood, power)
         if table is not None:
             _, mirror, exact, values, axes, lookup = table.source(RAISED_EP)
-        elif (found := self._scaled(power)) is not None:
-            mirror, exact, (values, axes, lookup) = False, True, found
+        elif (scaled := self._scaled(power)) is not None:
+            mirror, exact, (values, axes, lookup) = False, True, scaled
         else:
             return self
         axes = np.append(axes, power)
         axes.flags.writeable = False  # as those of other sources: kernels compile once for all
-        rest = mirror, exact, values, axes, lookup
+        lookup_source = mirror, exact, values, axes, lookup
         raised = copy.copy(self)
-        raised.means = raised.without_table = (RAISED_EP, *rest)
-        raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *rest)
+        raised.means = raised.without_table = (RAISED_EP, *lookup_source)
+        raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *lookup_source)
         return raised
 
     def _scaled(self, power: float) -> tuple[Any, Any, Any] | None:
@@ -217,12 +217,14 @@ class Projector:
         known = likelihood.name in likelihoods.names() and likelihood.recipe is None
         if member is None or not known or power == 1.0:
             return None
-        found = member(likelihood.parameters, power)
-        table = None if found is None else shipped_scaled(likelihood.name, found[0])
-        if found is None or table is None:
+        shape_and_scale = member(likelihood.parameters, power)
+        table = (
+            None if shape_and_scale is None else shipped_scaled(likelihood.name, shape_and_scale[0])
+        )
+        if shape_and_scale is None or table is None:
             return None
         x, e = table.metadata.axes
-        shape, scale, constant = found
+        shape, scale, constant = shape_and_scale
         return (
             table.values,
             interpolation.pack_scaled(x, e, scale, shape, constant),

@@ -117,8 +117,8 @@ def project_samples(
         raise InputError(f"weights must not be negative, got {w.min():g}")
     columns = zip(x.reshape(len(x), -1).T, w.reshape(len(x), -1).T, strict=True)
     with np.errstate(all="ignore"):
-        found = [estimate(a, b, correlated) for a, b in columns]
-    return _gather(found, x.shape[1:], "draw more samples, or thin a chain less")
+        estimates = [estimate(a, b, correlated) for a, b in columns]
+    return _gather(estimates, x.shape[1:], "draw more samples, or thin a chain less")
 
 
 def project_sampled(
@@ -186,12 +186,14 @@ def project_sampled(
     if not (s > 0.0).all():
         raise InputError(f"sigma is a standard deviation: it must be positive, got {s.min():g}")
     rng = generator(random_state)
-    found = []
+    estimates = []
     for i in np.ndindex(m.shape):
         site = Site(log_prob, float(m[i]), float(s[i]), float(labels[i]))
         with np.errstate(all="ignore"):  # what leaves double precision is named by `_gather`
-            found.append(site.project(n, rng))
-    return _gather(found, m.shape, "raise n_samples, or if the likelihood is noisy make it less so")
+            estimates.append(site.project(n, rng))
+    return _gather(
+        estimates, m.shape, "raise n_samples, or if the likelihood is noisy make it less so"
+    )
 
 
 def _gather(found: list[Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
@@ -247,9 +249,9 @@ class Site:
 
     def propose(self, n: int, centre: float, scale: float, rng: np.random.Generator) -> Any:
         """Draw from the mixture; return (f, log weights) for the tilted density."""
-        own = rng.random(n) < _SHARE
+        from_cavity = rng.random(n) < _SHARE
         near = centre + scale * rng.standard_t(_FREEDOM, n)
-        f = np.where(own, self.mu + self.sigma * rng.standard_normal(n), near)
+        f = np.where(from_cavity, self.mu + self.sigma * rng.standard_normal(n), near)
         cavity = math.log(_SHARE / self.sigma) - 0.5 * ((f - self.mu) / self.sigma) ** 2
         t = -0.5 * (_FREEDOM + 1.0) * np.log1p(((f - centre) / scale) ** 2 / _FREEDOM)
         t += math.log((1.0 - _SHARE) / scale) - 0.5 * math.log(_FREEDOM * math.pi)
@@ -285,10 +287,10 @@ class Site:
                 f"likelihood for y = {self.y:g}; move the cavity or check the likelihood"
             )
         w = np.exp(log_w - best)
-        found = estimate(f, w)
+        projected = estimate(f, w)
         mean_w = w.mean()
         variance = float(np.mean((w / mean_w - 1.0) ** 2)) / (n - 1)
-        return found._replace(
+        return projected._replace(
             # The logarithm of a mean is low by half its relative variance.
             log_z=best + math.log(mean_w) + 0.5 * variance,
             log_z_error=math.sqrt(variance),

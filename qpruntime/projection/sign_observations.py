@@ -64,14 +64,14 @@ class Signed(Likelihood):
 
     def with_parameters(self, **values: float) -> Likelihood:
         assert self.own is not None
-        found = self.own.with_parameters(**values)
-        return self if found is self.own else signed(found)
+        inner = self.own.with_parameters(**values)
+        return self if inner is self.own else signed(inner)
 
     def observing(self, y: ArrayLike) -> tuple[Likelihood, Array]:
         assert self.own is not None
         numbers = np.array(y, dtype=float)
-        some = np.isfinite(numbers)
-        numbers[some] = self.own.validate(numbers[some])
+        finite_rows = np.isfinite(numbers)
+        numbers[finite_rows] = self.own.validate(numbers[finite_rows])
         return self, numbers
 
     def __post_init__(self) -> None:
@@ -102,7 +102,9 @@ def signed(own: Likelihood) -> Signed:
     has: dict[str, Any] = {
         name: pointer for name, pointer in POINTERS.items() if getattr(own, name) is not None
     }
-    moments, frame = (one and both for one, both in zip(to_power, POWERS, strict=True))
+    moments, frame = (
+        raised and pointer_pair for raised, pointer_pair in zip(to_power, POWERS, strict=True)
+    )
     return Signed(
         own.name,
         own.outcomes,
@@ -200,10 +202,10 @@ def _rule(
 ) -> Floats:
     if math.isinf(y):
         sign, none = math.copysign(1.0, y), _at(theta, _SIGN_LANDMARK)
-        own = _at(theta, _SIGN_SPLIT)
-        return call_rule(_at(theta, _SIGN_RULE), own, none, power, mu, sigma, sign, theta)
-    own, marks = _at(theta, _SPLIT), _at(theta, _LANDMARK)
-    return call_rule(_at(theta, _RULE), own, marks, power, mu, sigma, y, theta)
+        split_handle = _at(theta, _SIGN_SPLIT)
+        return call_rule(_at(theta, _SIGN_RULE), split_handle, none, power, mu, sigma, sign, theta)
+    split_handle, marks = _at(theta, _SPLIT), _at(theta, _LANDMARK)
+    return call_rule(_at(theta, _RULE), split_handle, marks, power, mu, sigma, y, theta)
 
 
 def _landmark(y: float, theta: Array, k: int) -> float:
@@ -236,4 +238,4 @@ def addresses(
         Split, moments, frame, expected, rule and landmark of signs.
     """
     pointers = reversed((*own, *of_signs))
-    return np.array([0.0 if one is None else _stored(one.handle) for one in pointers])
+    return np.array([0.0 if pointer is None else _stored(pointer.handle) for pointer in pointers])

@@ -222,11 +222,11 @@ def project_rows(
     `rules` are functions of the likelihood, as plain tuples, and a source; `cavities` are means and
     standard deviations. Arrays have shape (N,).
     """
-    found = (*(np.empty(y.size) for _ in range(3)), np.empty(y.size, dtype=np.int64))
-    status, i = _project_many(*rules, powers, cavities, y, found)
+    projected = (*(np.empty(y.size) for _ in range(3)), np.empty(y.size, dtype=np.int64))
+    status, i = _project_many(*rules, powers, cavities, y, projected)
     if status != OK:
         raise_status(status, likelihood, cavities[0][i], cavities[1][i], y[i], table)
-    return found
+    return projected
 
 
 _MOVE = "move the cavity or check the likelihood"

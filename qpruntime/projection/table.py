@@ -123,23 +123,30 @@ class Table:
         InputError
             If the table was made for another likelihood.
         """
-        own = self.likelihood
-        if likelihood is None or likelihood is own:
+        own_likelihood = self.likelihood
+        if likelihood is None or likelihood is own_likelihood:
             return self
         mine = self.metadata.kind == "surfaces"
-        if mine and likelihood == own.name and own.name not in likelihoods.names():
+        if (
+            mine
+            and likelihood == own_likelihood.name
+            and own_likelihood.name not in likelihoods.names()
+        ):
             return self
-        given = likelihoods.get(likelihood)
-        if given is own:
+        requested = likelihoods.get(likelihood)
+        if requested is own_likelihood:
             return self
-        reason = f"not {given.spelt!r}"
+        reason = f"not {requested.spelt!r}"
         if mine:
-            reason = standin.difference(given, self.metadata)
+            reason = standin.difference(requested, self.metadata)
             if not reason:
-                return replace(self, likelihood=given)
+                return replace(self, likelihood=requested)
         raise InputError(
-            f"the table {self.path} is for the likelihood {own.spelt!r}, {reason}; build one: "
-            + _cli_hints.build(_cli_hints.Wanted(given, self.metadata.kind, self.metadata.order))
+            f"the table {self.path} is for the likelihood {own_likelihood.spelt!r}, {reason}; "
+            "build one: "
+            + _cli_hints.build(
+                _cli_hints.Wanted(requested, self.metadata.kind, self.metadata.order)
+            )
         )
 
     def beyond(self, mu: float, sigma: float, y: float) -> str:
@@ -177,13 +184,13 @@ class Table:
         served = "EP and QP" if self.metadata.kind == "surfaces" else "QP"
         if self.metadata.order is not None:
             served = f'method "wp" with p={self.metadata.order:g}'
-        asked = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
+        requested = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
         source = str(self.metadata.traits.get("source") or "")
         wanted = _cli_hints.Wanted(self.likelihood, "surfaces", p, source)
         surfaces = self.metadata.kind == "surfaces"
         options = _cli_hints.observations(self.metadata) if surfaces else {}
         return (
-            f"the table {self.path} serves {served}, not {asked}: leave it out, or build one: "
+            f"the table {self.path} serves {served}, not {requested}: leave it out, or build one: "
             + _cli_hints.build(wanted, **options)
         )
 

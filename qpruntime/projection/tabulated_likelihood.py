@@ -52,11 +52,11 @@ def describe(
     likelihood: Likelihood, mu: Axis, outcomes: Sequence[float], mode: str, source: str = ""
 ) -> dict[str, Any]:
     """Return the traits that go into the file; `source` says in words where the code came from."""
-    some = [outcomes[round(part * (len(outcomes) - 1))] for part in (0.0, 0.5, 1.0)]
+    probe_outcomes = [outcomes[round(part * (len(outcomes) - 1))] for part in (0.0, 0.5, 1.0)]
     if mode == "volume":
-        some = [outcomes[0] + part * (outcomes[1] - outcomes[0]) for part in _PROBES]
+        probe_outcomes = [outcomes[0] + part * (outcomes[1] - outcomes[0]) for part in _PROBES]
     probes = []
-    for y in sorted(set(some)):
+    for y in sorted(set(probe_outcomes)):
         for part in _PROBES:
             f = mu.start + part * (mu.stop - mu.start)
             value = float(likelihood.log_prob(f, y))
@@ -75,10 +75,10 @@ def known(metadata: Metadata) -> Likelihood | None:
     if metadata.likelihood not in likelihoods.names():
         return None
     try:
-        found = likelihoods.get(metadata.likelihood, **metadata.parameters)
+        registered = likelihoods.get(metadata.likelihood, **metadata.parameters)
     except InputError:
         return None
-    return None if difference(found, metadata) else found
+    return None if difference(registered, metadata) else registered
 
 
 def difference(likelihood: Likelihood, metadata: Metadata) -> str:
@@ -121,15 +121,15 @@ def standin(metadata: Metadata, path: Any) -> Likelihood:
         if mode == "volume":
             low, high = metadata.outcomes
             wrong = (values < low) | (values > high)
-            held = f"{low:g} to {high:g}"
+            domain = f"{low:g} to {high:g}"
         else:
             wrong = ~np.isin(values, metadata.outcomes)
             shown = [f"{v:g}" for v in metadata.outcomes]
-            held = ", ".join(shown if len(shown) < 9 else [*shown[:4], "...", shown[-1]])
+            domain = ", ".join(shown if len(shown) < 9 else [*shown[:4], "...", shown[-1]])
         if wrong.any():
             raise InputError(
-                f"y has the value {values[wrong].flat[0]:g}, but the table {path} holds y = {held} "
-                f"({words})"
+                f"y has the value {values[wrong].flat[0]:g}, but the table {path} holds y = "
+                f"{domain} ({words})"
             )
         return values
 

@@ -194,13 +194,13 @@ def halve_scores(
         waiting.upper[row],
     )
     centre = 0.5 * (a + b)
-    left, _, _ = sample(raised, anchor, a, centre, q)
-    right, _, _ = sample(raised, anchor, centre, b, q)
-    waiting.start[row], waiting.stop[row], waiting.mass[row] = centre, b, right
-    waiting.lower[row], waiting.upper[row], waiting.before[row] = below + left, above, before
+    lower_mass, _, _ = sample(raised, anchor, a, centre, q)
+    upper_mass, _, _ = sample(raised, anchor, centre, b, q)
+    waiting.start[row], waiting.stop[row], waiting.mass[row] = centre, b, upper_mass
+    waiting.lower[row], waiting.upper[row], waiting.before[row] = below + lower_mass, above, before
     row += 1
-    waiting.start[row], waiting.stop[row], waiting.mass[row] = a, centre, left
-    waiting.lower[row], waiting.upper[row], waiting.before[row] = below, right + above, before
+    waiting.start[row], waiting.stop[row], waiting.mass[row] = a, centre, lower_mass
+    waiting.lower[row], waiting.upper[row], waiting.before[row] = below, upper_mass + above, before
 
 
 @kernel
@@ -255,7 +255,7 @@ def quantile_nodes(
     waiting = Waiting(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5])
     size = whole_integral(panels, density, upper, room)
     d, w = np.empty((used + 32, N)), np.empty((used + 32, N))
-    found = Quantiles(d, w, np.empty((used + 32, N)), np.empty((used + 32, N)))
+    quantiles = Quantiles(d, w, np.empty((used + 32, N)), np.empty((used + 32, N)))
     out, evaluated, lower = 0, used, 0.0
     for i in range(used):
         waiting.start[0], waiting.stop[0], waiting.mass[0] = (
@@ -294,8 +294,8 @@ def quantile_nodes(
                     if not rough:
                         error += last * half / size
             if done:
-                found = with_room(found, out)
-                emit(found, out, centre, room, piece, degree)
+                quantiles = with_room(quantiles, out)
+                emit(quantiles, out, centre, room, piece, degree)
                 out += 1
             else:
                 before = math.inf if rough else last / largest
@@ -306,8 +306,10 @@ def quantile_nodes(
         lower += panels[i, 2]
     if error > GIVEN_UP:
         return EXHAUSTED, anchor, 0.0, no_nodes(), error
-    found = Quantiles(found.d[:out], found.w[:out], found.p[:out], found.z[:out])
-    return OK, anchor, math.log(total), found, error
+    quantiles = Quantiles(
+        quantiles.d[:out], quantiles.w[:out], quantiles.p[:out], quantiles.z[:out]
+    )
+    return OK, anchor, math.log(total), quantiles, error
 
 
 # --- Moments and sigma* of any tilted density
@@ -330,8 +332,8 @@ def look_around(landmark: int, y: float, theta: Array) -> Array:
 @kernel
 def log_mass_at(anchor: Anchor, mu: float, sigma: float) -> float:
     """log of the tilted density at the anchor, likelihood times N(mu, sigma^2)."""
-    f, rest, curvature, _, _ = anchor
-    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
+    f, log_rest, curvature, _, _ = anchor
+    log_anchor = log_rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
     return log_anchor - 0.5 * ((f - mu) / sigma) ** 2
 
 
@@ -340,10 +342,10 @@ def integrate(
     raised: Raised, mu: float, sigma: float, marks: Array
 ) -> tuple[int, float, float, float, float, float]:
     """Return (status, log Z, anchor, mean less the anchor, variance, sigma*) of one cavity."""
-    status, anchor, log_mass, found, _ = quantile_nodes(raised, mu, sigma, marks, 2.0, 0)
+    status, anchor, log_mass, quantiles, _ = quantile_nodes(raised, mu, sigma, marks, 2.0, 0)
     if status != OK:
         return status, 0.0, 0.0, 0.0, 0.0, 0.0
-    d, w, p, z = found
+    d, w, p, z = quantiles
     whole, shift, star = 0.0, 0.0, 0.0
     for i in range(d.shape[0]):
         for j in range(N):

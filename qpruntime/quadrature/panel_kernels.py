@@ -258,7 +258,7 @@ def resolve_density(
         return NO_MASS, panels, density, 0, 0.0
     rows = np.empty((6, STACK))
     halves = Halves(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], np.empty((STACK, N)))
-    used, evaluated, left, start = 0, count, 0.0, 1
+    used, evaluated, unresolved, start = 0, count, 0.0, 1
     for i in range(count):
         halves.start[0], halves.stop[0], halves.mass[0] = edges[i], edges[i + 1], masses[i]
         halves.largest[0], halves.last[0], halves.noisy[0] = facts[i, 0], facts[i, 1], 0.0
@@ -283,7 +283,7 @@ def resolve_density(
                 done = too_short(anchor, a, b) or evaluated > PANELS or pending + 2 > STACK
             if done:
                 if last > RELATIVE * largest and error > ABSOLUTE:
-                    left += error
+                    unresolved += error
                 if used == panels.shape[0]:
                     panels, density = grown(panels, used), grown(density, used)
                 panels[used, 0], panels[used, 1], panels[used, 2] = a, b, halves.mass[pending]
@@ -295,4 +295,4 @@ def resolve_density(
             if not halve(raised, anchor, halves, pending):
                 return NOT_A_NUMBER, panels, density, 0, 0.0
             pending += 2
-    return OK, panels, density, used, left
+    return OK, panels, density, used, unresolved

@@ -82,17 +82,17 @@ class Anchor(NamedTuple):
 @kernel
 def powered(raised: Raised, f: float) -> tuple[float, float]:
     """`split` of the likelihood raised to a power."""
-    rest, curvature = call_split(raised.split, f, raised.y, raised.theta)
-    return raised.power * rest, raised.power * curvature
+    log_rest, curvature = call_split(raised.split, f, raised.y, raised.theta)
+    return raised.power * log_rest, raised.power * curvature
 
 
 @kernel
 def anchored(raised: Raised, mu: float, sigma: float, f: float) -> Anchor:
     """Return the `Anchor` at f; one without mass counts as of level 0."""
-    rest, curvature = powered(raised, f)
-    if not abs(rest) < math.inf:
-        rest = 0.0
-    return Anchor(f, rest, curvature, 1.0 / (sigma * sigma), (f - mu) / sigma / sigma)
+    log_rest, curvature = powered(raised, f)
+    if not abs(log_rest) < math.inf:
+        log_rest = 0.0
+    return Anchor(f, log_rest, curvature, 1.0 / (sigma * sigma), (f - mu) / sigma / sigma)
 
 
 @kernel
@@ -103,11 +103,11 @@ def relative_log(raised: Raised, anchor: Anchor, d: float) -> tuple[float, float
     it is never formed and subtracted: only its difference over d is.
     """
     f = anchor.f + d
-    rest, curvature = powered(raised, f)
+    log_rest, curvature = powered(raised, f)
     if curvature != anchor.curvature:
         gauss = curvature * f * f - anchor.curvature * anchor.f * anchor.f
-        return rest - anchor.rest - 0.5 * (d * d * anchor.inverse + gauss), 0.0
-    return rest - anchor.rest - 0.5 * d * d * (curvature + anchor.inverse), curvature * anchor.f
+        return log_rest - anchor.rest - 0.5 * (d * d * anchor.inverse + gauss), 0.0
+    return log_rest - anchor.rest - 0.5 * d * d * (curvature + anchor.inverse), curvature * anchor.f
 
 
 @kernel
@@ -180,7 +180,7 @@ def extent(raised: Raised, anchor: Anchor, width: float, side: float) -> tuple[i
             # v = 0 lies between two peaks; the lower one is not cut off for being low.
             best = -math.inf
         v = 0.0
-        found = False
+        decayed = False
         for _ in range(_MARCH_LIMIT):
             d, jacobian = place(side, width, direction * v)
             e, tilt = relative_log(raised, anchor, d)
@@ -189,10 +189,10 @@ def extent(raised: Raised, anchor: Anchor, width: float, side: float) -> tuple[i
                 return NO_MASS, 0.0, 0.0
             best = max(best, e)
             if e < best - CUT:
-                found = True
+                decayed = True
                 break
             v += _MARCH
-        if not found:
+        if not decayed:
             return DECAY, 0.0, 0.0
         if direction > 0.0:
             high = v
@@ -270,8 +270,8 @@ def normal_run(
     pace = (width / sigma) ** 2
     for i in range(mu.size):
         f = centre + (mu[i] - mu[mu.size // 2]) * pace
-        rest, curvature = powered(raised, f)
-        out[i, 0] = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu[i]) / sigma) ** 2
+        log_rest, curvature = powered(raised, f)
+        out[i, 0] = log_rest - 0.5 * curvature * f * f - 0.5 * ((f - mu[i]) / sigma) ** 2
         out[i, 0] += math.log(width / sigma)
         out[i, 1], out[i, 2], out[i, 3] = f, width * width, width
     return OK
@@ -318,15 +318,15 @@ def powered_run(
         return normal_run(raised, centre, width, mu, sigma, out)
     f = centre + side * width if abs(side) <= 1.0 else centre
     inverse = 1.0 / (sigma * sigma)
-    rest, curvature = powered(raised, f)
-    if rest == -math.inf:
-        rest = 0.0
-    anchor = Anchor(f, rest, curvature, inverse, 0.0)
+    log_rest, curvature = powered(raised, f)
+    if log_rest == -math.inf:
+        log_rest = 0.0
+    anchor = Anchor(f, log_rest, curvature, inverse, 0.0)
     low, high = 0.0, 0.0
     # Both ends of a run; one cavity has one.
     for i in range(0, n, max(n - 1, 1)):
         pull = (f - mu[i]) * inverse
-        status, a, b = extent(raised, Anchor(f, rest, curvature, inverse, pull), width, side)
+        status, a, b = extent(raised, Anchor(f, log_rest, curvature, inverse, pull), width, side)
         if status != OK:
             return status
         low, high = min(low, a), max(high, b)
@@ -345,7 +345,7 @@ def powered_run(
     # A loop of its own: calls through an address among the rest cost a quarter more.
     for j in range(5 * panels):
         base[j], tilt[j] = relative_log(raised, anchor, d[j])
-    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
+    log_anchor = log_rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
     for i in range(n):
         status = project_nodes((f - mu[i]) * inverse, nodes, out[i])
         if status != OK:
@@ -375,9 +375,9 @@ def powered_point(
     raised: Raised, frame: Frame, has_frame: bool, mu: float, sigma: float, out: Array
 ) -> int:
     """`powered_run` for one cavity; `out` has shape (1, 4)."""
-    one = np.empty(1)
-    one[0] = mu
-    return powered_run(raised, frame, has_frame, one, sigma, out)
+    means = np.empty(1)
+    means[0] = mu
+    return powered_run(raised, frame, has_frame, means, sigma, out)
 
 
 @kernel
@@ -407,14 +407,14 @@ def sum_moments(
 ) -> int:
     """Log Z, mean and variance over the nodes of a frame around one peak; return a status."""
     centre, width, refine = window
-    rest, curvature = powered(raised, centre)
+    log_rest, curvature = powered(raised, centre)
     pull = (centre - mu) / sigma / sigma
-    anchor = Anchor(centre, rest, curvature, 1.0 / (sigma * sigma), pull)
+    anchor = Anchor(centre, log_rest, curvature, 1.0 / (sigma * sigma), pull)
     h = _SUM_STEP * refine
     best, mass, first, second = -math.inf, 0.0, 0.0, 0.0
     for direction in (1.0, -1.0):
         v = 0.0 if direction > 0.0 else -h
-        found = False
+        decayed = False
         for _ in range(_SUM_LIMIT):
             d, jacobian = place(0.0, width, v)
             e, tilt = relative_log(raised, anchor, d)
@@ -425,19 +425,19 @@ def sum_moments(
                 mass, first, second = scale * mass, scale * first, scale * second
                 best = e
             elif e < best - CUT:
-                found = True
+                decayed = True
                 break
             k = math.exp(e - best)
             mass += k
             first += k * d
             second += k * d * d
             v += direction * h
-        if not found:
+        if not decayed:
             return DECAY
     if not (mass > 0.0 and math.isfinite(mass)):
         return NO_MASS
     first /= mass
-    log_centre = rest - 0.5 * curvature * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
+    log_centre = log_rest - 0.5 * curvature * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
     out[0, 0] = log_centre + best + math.log(mass * h / sigma) - HALF_LOG_2PI
     out[0, 1] = centre + first
     out[0, 2] = second / mass - first * first

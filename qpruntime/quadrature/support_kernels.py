@@ -240,26 +240,26 @@ def find_modes(scan: Scan, anchor: Anchor, first: int, last: int, modes: IntArra
     Maxima that no valley separates, beyond what rounding makes of a level line, count as one.
     """
     points, levels = scan
-    found, valley = 0, first
+    count, valley = 0, first
     for i in range(first, last + 1):
         e = levels[i]
         if e < levels[valley]:
             valley = i
         if not e > -math.inf or levels[i - 1] > e or levels[i + 1] >= e:
             continue
-        if found:
-            before = modes[found - 1]
+        if count:
+            before = modes[count - 1]
             depth = min(e, levels[before]) - levels[valley]
             noise = max(rounding(anchor, e, points[i]), rounding(anchor, e, points[before]))
-            if depth < 1e-10 + 8.0 * noise or found == MODES:
+            if depth < 1e-10 + 8.0 * noise or count == MODES:
                 if e > levels[before]:
-                    modes[found - 1] = i
+                    modes[count - 1] = i
                     valley = i
                 continue
-        modes[found] = i
-        found += 1
+        modes[count] = i
+        count += 1
         valley = i
-    return found
+    return count
 
 
 @kernel
@@ -282,9 +282,9 @@ def survey(raised: Raised, anchor: Anchor, scan: Scan, count: int) -> tuple[int,
                 if count < 0:
                     return -1, 0
     modes = np.empty(MODES, np.int64)
-    found = find_modes(scan, anchor, 1, count - 2, modes)
+    n_modes = find_modes(scan, anchor, 1, count - 2, modes)
     # From the right, so that what is inserted moves no index still to come.
-    for k in range(found - 1, -1, -1):
+    for k in range(n_modes - 1, -1, -1):
         i = modes[k]
         bracket = points[i - 1], points[i], points[i + 1]
         known = or_wall(levels[i - 1]), levels[i], or_wall(levels[i + 1])
@@ -434,8 +434,8 @@ def explore(
             edges[count] = marks[k] - anchor.f
             count += 1
     modes = np.empty(MODES, np.int64)
-    found = find_modes(scan, anchor, first + 1, last - 1, modes)
-    for k in range(found):
+    n_modes = find_modes(scan, anchor, first + 1, last - 1, modes)
+    for k in range(n_modes):
         i = modes[k]
         top = points[i]
         edges[count] = top
@@ -445,7 +445,7 @@ def explore(
             if side < 0:
                 stop = points[modes[k - 1]] if k else lowest
             else:
-                stop = points[modes[k + 1]] if k + 1 < found else highest
+                stop = points[modes[k + 1]] if k + 1 < n_modes else highest
             length = fall_length(raised, anchor, top, levels[i], points[i + side] - top)
             if length < math.inf:
                 count = grade(edges, count, top, length, stop)

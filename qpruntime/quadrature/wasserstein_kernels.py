@@ -259,7 +259,7 @@ def add_pieces(sums: Array, panel: Array, line: tuple[float, float, float], law:
         pending -= 1
         pieces += 1
         low, high = stack[pending, 0], stack[pending, 1]
-        left, right = stack[pending, 2], stack[pending, 3]
+        root_at_low, root_at_high = stack[pending, 2], stack[pending, 3]
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         room = pieces < _PIECES and pending + 2 <= _STACK and half > 1e-15
         if half < 1e-15:
@@ -269,8 +269,8 @@ def add_pieces(sums: Array, panel: Array, line: tuple[float, float, float], law:
             e[j], z[j], rho[j] = epsilon(panel, line, xs[j + 1])
             es[j + 1] = e[j]
         xs[0], xs[N + 1] = low, high
-        es[0] = es[1] if left else epsilon(panel, line, low)[0]
-        es[N + 1] = es[N] if right else epsilon(panel, line, high)[0]
+        es[0] = es[1] if root_at_low else epsilon(panel, line, low)[0]
+        es[N + 1] = es[N] if root_at_high else epsilon(panel, line, high)[0]
         split, root = middle, 0.0
         done = False
         for j in range(N + 1):
@@ -280,18 +280,18 @@ def add_pieces(sums: Array, panel: Array, line: tuple[float, float, float], law:
                 if law.p == 1.0:
                     add_root(sums, panel, line, split)
                 break
-        if root == 0.0 and not (left and right):
-            if left or right:
-                side = -1 if left else 1
+        if root == 0.0 and not (root_at_low and root_at_high):
+            if root_at_low or root_at_high:
+                side = -1 if root_at_low else 1
                 done = add_beside_root(sums, panel, line, law, (low, high), side, room, values)
             else:
                 done = add_smooth(sums, line, law, half, room, (e, z, rho), products)
         if not done and room:
             stack[pending, 0], stack[pending, 1] = split, high
-            stack[pending, 2], stack[pending, 3] = root, right
+            stack[pending, 2], stack[pending, 3] = root, root_at_high
             pending += 1
             stack[pending, 0], stack[pending, 1] = low, split
-            stack[pending, 2], stack[pending, 3] = left, root
+            stack[pending, 2], stack[pending, 3] = root_at_low, root
             pending += 1
 
 
@@ -359,9 +359,9 @@ _GAUSSIAN = 3e-12
 
 def parameters(p: float) -> Array:
     """Return p, then the rules of `jacobi_rules`, as the flat array that `wp_rule` takes."""
-    found = np.concatenate([[p], jacobi_rules(p).reshape(-1)])
-    found.flags.writeable = False
-    return found
+    rules = np.concatenate([[p], jacobi_rules(p).reshape(-1)])
+    rules.flags.writeable = False
+    return rules
 
 
 @kernel
@@ -560,12 +560,12 @@ def nearest(
     p = parameters[0]
     rules = parameters[1:].reshape((6, N))
     order = max(p, 2.0)
-    status, anchor, log_mass, found, _ = quantile_nodes(
+    status, anchor, log_mass, quantiles, _ = quantile_nodes(
         raised, mu, sigma, marks, order, 2 * math.ceil(0.5 * order)
     )
     if status != OK:
         return status, 0.0, 0.0, 0.0, 0.0, 0.0
-    shift, unit, start, panels, places = standardise(found.d, found.p, found.z)
+    shift, unit, start, panels, places = standardise(quantiles.d, quantiles.p, quantiles.z)
     status, a, b, value, _ = minimise(panels, places, start, p, rules)
     log_z = log_mass_at(anchor, mu, sigma) + log_mass
     if status != OK:

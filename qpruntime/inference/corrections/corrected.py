@@ -107,43 +107,48 @@ class Corrected:
     @cached_property
     def evidence(self) -> CorrectedEvidence:
         """EP's log evidence and the sums over pairs of sites."""
-        found = self.found
-        shift, spread = pair_sums(found.V, found.fixed, found.tilted.hermite)
-        return CorrectedEvidence(found.log_evidence + shift, spread)
+        fixed_point = self.found
+        shift, spread = pair_sums(fixed_point.V, fixed_point.fixed, fixed_point.tilted.hermite)
+        return CorrectedEvidence(fixed_point.log_evidence + shift, spread)
 
     @cached_property
     def response(self) -> Response | None:
         """Linear response of the fixed point; None where it has none."""
-        found = self.found
-        return respond(found.V, found.fixed, found.tilted.hermite)
+        fixed_point = self.found
+        return respond(fixed_point.V, fixed_point.fixed, fixed_point.tilted.hermite)
 
     def words(self) -> tuple[str, ...]:
         """Return what there is to say of EP at the sites, and of the corrections."""
-        found, said = self.found, []
-        if found.aside:
+        fixed_point, said = self.found, []
+        if fixed_point.aside:
             return (_ASIDE.format(self.evidence.value), *filter(None, [disagreement(self._spread)]))
         if self.response is None:
             said.append(_NO_RESPONSE)
         else:
-            said.append(on_variances(self.response.variance, found.fixed.std**2))
+            said.append(on_variances(self.response.variance, fixed_point.fixed.std**2))
         said.extend(self._on_means())
         said.append(disagreement(self._spread))
-        said.append(on_evidence(self.evidence.value - found.log_evidence, self.evidence.spread))
+        said.append(
+            on_evidence(self.evidence.value - fixed_point.log_evidence, self.evidence.spread)
+        )
         return tuple(word for word in said if word)
 
     def _on_means(self) -> list[str]:
         """Means by the gradient, by FACT, and by short chains where there may be several peaks."""
-        found, fact, ep = self.found, self._fact, self.found.fixed.mean
-        if found.folded:
-            shift = found.V @ self.response.push if self.response is not None else 0.0 * ep
-            return [on_means(shift, shift, found.fixed.std)]
+        fixed_point, fact, ep = self.found, self._fact, self.found.fixed.mean
+        if fixed_point.folded:
+            shift = fixed_point.V @ self.response.push if self.response is not None else 0.0 * ep
+            return [on_means(shift, shift, fixed_point.fixed.std)]
         moved, variance, smaller = fact.mean, fact.variance, fact.variance
         if self.response is not None:
-            other = self.response.variance
-            moved, smaller = ep + found.V @ self.response.push, np.minimum(variance, other)
-            variance = variance ** (1.0 - _RESPONSE) * other**_RESPONSE
+            response_variance = self.response.variance
+            moved, smaller = (
+                ep + fixed_point.V @ self.response.push,
+                np.minimum(variance, response_variance),
+            )
+            variance = variance ** (1.0 - _RESPONSE) * response_variance**_RESPONSE
         among, said = 0.0, ""
-        if not found.likelihood.log_concave and ep.size <= _CHAINED:
+        if not fixed_point.likelihood.log_concave and ep.size <= _CHAINED:
             chains = self._chains
             among, said = chained_shift(ep, chains), on_chains(moved, variance, chains)
         return [on_means(moved - ep, fact.mean - ep, np.sqrt(smaller), among), said]
@@ -151,12 +156,14 @@ class Corrected:
     @cached_property
     def _chains(self) -> Chains:
         """Short chains, of a seed of their own: what `words` says does not depend on chance."""
-        found = self.found
-        K, likelihood = needed(found.observed)
+        fixed_point = self.found
+        K, likelihood = needed(fixed_point.observed)
         rng = np.random.default_rng(0)
-        both, steps = (found.V, K), _SHORT
-        prior = found.observed.prior
-        chains = run_chains(found.rule, found.fixed, both, prior, rng, steps=steps, kept=steps)
+        covariances, steps = (fixed_point.V, K), _SHORT
+        prior = fixed_point.observed.prior
+        chains = run_chains(
+            fixed_point.rule, fixed_point.fixed, covariances, prior, rng, steps=steps, kept=steps
+        )
         likelihood.raise_failure()
         return chains
 
@@ -173,34 +180,34 @@ class Corrected:
 
     def targets(self, points: MarginalPoints) -> Targets:
         """EP's normals of the points, and their covariances with the sites."""
-        found, K_star = self.found, points.K_star
-        V, fixed = found.V, found.fixed
+        fixed_point, K_star = self.found, points.K_star
+        V, fixed = fixed_point.V, fixed_point.fixed
         if K_star is None:
             return Targets(V, fixed.mean, fixed.std, np.arange(fixed.mean.size))
         rows = K_star - (K_star * fixed.tau) @ V
-        mean = points.mean + K_star @ found.factor.weights
-        variance = np.maximum(points.variance - found.factor.reduction(K_star), 0.0)
+        mean = points.mean + K_star @ fixed_point.factor.weights
+        variance = np.maximum(points.variance - fixed_point.factor.reduction(K_star), 0.0)
         std = np.sqrt(np.maximum(variance, _LEAST * points.variance))
         return Targets(np.ascontiguousarray(rows), mean, std, np.full(mean.size, -1))
 
     def marginals(self, points: MarginalPoints, correction: Correction) -> CorrectedMarginals:
         """Shapes by FACT, and for "blend" and "tilt" means and variances of their own."""
-        found = self.found
-        folded = _folds(found.folded, points)
+        fixed_point = self.found
+        folded = _folds(fixed_point.folded, points)
         targets = self.targets(points)
-        problem = found.rule, found.fixed, found.tilted
+        problem = fixed_point.rule, fixed_point.fixed, fixed_point.tilted
         densities = normalised(*log_densities(*problem, targets))
-        found.likelihood.raise_failure()
+        fixed_point.likelihood.raise_failure()
         mean, variance, skewness = moments(densities)
         spread = np.full(mean.size, np.nan)
-        notes = [] if found.own else [_BESIDE]
-        other = self._responses(points, targets)
-        if other is None:
+        notes = [] if fixed_point.own else [_BESIDE]
+        response_variance = self._responses(points, targets)
+        if response_variance is None:
             notes.append(_NO_RESPONSE)
         else:
-            spread = np.abs(np.log(variance / other))
+            spread = np.abs(np.log(variance / response_variance))
             if correction != "fact" and self.response is not None:
-                wanted = variance ** (1.0 - _RESPONSE) * other**_RESPONSE
+                wanted = variance ** (1.0 - _RESPONSE) * response_variance**_RESPONSE
                 if correction == "tilt":
                     wanted = self._tilted(points, targets)
                 moved = targets.mean + targets.rows @ self.response.push
@@ -221,7 +228,7 @@ class Corrected:
             correction,
             tuple(notes),
             densities,
-            found.likelihood,
+            fixed_point.likelihood,
             folded=folded,
         )
 
@@ -231,8 +238,8 @@ class Corrected:
             return None
         if points.K_star is None:
             return self.response.variance
-        other = self.response.at(targets.rows, targets.std**2)
-        return other if (other > 0.0).all() else None
+        variance = self.response.at(targets.rows, targets.std**2)
+        return variance if (variance > 0.0).all() else None
 
     def _tilted(self, points: MarginalPoints, targets: Targets) -> Array:
         n = self.found.fixed.mean.size
@@ -266,7 +273,7 @@ def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> 
 
 
 def sampled(
-    found: NormalApproximation | FixedPoint,
+    fixed_point: NormalApproximation | FixedPoint,
     points: MarginalPoints,
     rng: np.random.Generator,
     steps: int,
@@ -278,11 +285,11 @@ def sampled(
     if `folded`: chains in mirrored peaks are then alike.
     """
     folded = _folds(folded, points)
-    observed, fixed = found.observed, found.fixed
+    observed, fixed = fixed_point.observed, fixed_point.fixed
     K, likelihood = needed(observed)
     kept = max(250, _KEPT // (4 * fixed.mean.size))
     chains = run_chains(
-        found.rule, fixed, (found.V, K), observed.prior, rng, steps=steps, kept=kept
+        fixed_point.rule, fixed, (fixed_point.V, K), observed.prior, rng, steps=steps, kept=kept
     )
     likelihood.raise_failure()
     draws = chains.draws
@@ -291,9 +298,9 @@ def sampled(
         values, vectors = np.linalg.eigh(K)
         inside = values > 1e-13 * values[-1]
         gain = (points.K_star @ vectors[:, inside]) / values[inside] @ vectors[:, inside].T
-        rest = points.variance - np.einsum("ij,ij->i", gain, points.K_star)
+        conditional_variance = points.variance - np.einsum("ij,ij->i", gain, points.K_star)
         draws = points.mean + (draws - observed.prior) @ gain.T
-        draws += np.sqrt(np.maximum(rest, 0.0)) * rng.standard_normal(draws.shape)
+        draws += np.sqrt(np.maximum(conditional_variance, 0.0)) * rng.standard_normal(draws.shape)
     if folded:
         draws = np.abs(draws)
     if folded or points.K_star is not None:
@@ -380,16 +387,16 @@ def on_means(moved: Array, fact: Array, std: Array, among: float = 0.0) -> str:
     along = np.where(moved < 0.0, -fact, fact)
     astray = np.maximum(np.maximum(along - np.abs(moved), -along), 0.0)
     contrary = moved.size <= _EXACT or _size(astray) > _CONTRARY
-    left = max(_size(fact - moved), 0.3 * size) if contrary else 0.3 * size
-    if not max(size, left) > _MEANS:
+    remainder = max(_size(fact - moved), 0.3 * size) if contrary else 0.3 * size
+    if not max(size, remainder) > _MEANS:
         return ""
     said = f"EP's means are off by about {size:.2g} standard deviations"
-    if contrary and left > max(_CONTRARY, 0.5 * size):
+    if contrary and remainder > max(_CONTRARY, 0.5 * size):
         return (
-            f"{said}, and two estimates of the corrected ones differ by {left:.2g}: corrections do "
-            'not hold; sample it, correction="sample"'
+            f"{said}, and two estimates of the corrected ones differ by {remainder:.2g}: "
+            'corrections do not hold; sample it, correction="sample"'
         )
-    return f"{said}; marginals() corrects them, but for up to {left:.1g}"
+    return f"{said}; marginals() corrects them, but for up to {remainder:.1g}"
 
 
 def on_chains(moved: Array, variance: Array, chains: Chains) -> str:

@@ -60,8 +60,8 @@ def marked(points: Array, peaks: Array) -> Array:
     out = _UNIT * 2.0 ** np.arange(count)
     marks = np.concatenate([-out, [0.0], out])
     near = wide[:, None] & (np.abs(marks) < 2.0 * step[:, None])
-    own = np.where(wide, peaks, math.nan)
-    return inserted(points, np.column_stack([np.where(near, marks, math.nan), own]))
+    peak_marks = np.where(wide, peaks, math.nan)
+    return inserted(points, np.column_stack([np.where(near, marks, math.nan), peak_marks]))
 
 
 def resolved(
@@ -90,17 +90,17 @@ def resolved(
         most = int(wrong.sum(axis=1).max())
         first = np.argsort(~wrong, axis=1, kind="stable")[:, :most]
         used = np.take_along_axis(wrong, first, axis=1)
-        left = np.take_along_axis(points[rows], first, axis=1)
-        right = np.take_along_axis(points[rows], first + 1, axis=1)
+        lower = np.take_along_axis(points[rows], first, axis=1)
+        upper = np.take_along_axis(points[rows], first + 1, axis=1)
         parts = np.arange(1, _PARTS) / _PARTS
         last = points[:, -1:]
-        more = np.where(used[..., None], left[..., None] + (right - left)[..., None] * parts, 0.0)
+        more = np.where(used[..., None], lower[..., None] + (upper - lower)[..., None] * parts, 0.0)
         more = more.reshape(rows.size, -1)
         used = np.repeat(used, _PARTS - 1, axis=1)
         more = np.where(used, more, last[rows])
-        found = np.where(used, levels(rows, more), logs[rows, -1:])
+        new_levels = np.where(used, levels(rows, more), logs[rows, -1:])
         new, new_logs = (np.repeat(a, more.shape[1], axis=1) for a in (last, logs[:, -1:]))
-        new[rows], new_logs[rows] = more, found
+        new[rows], new_logs[rows] = more, new_levels
         points, logs = np.hstack([points, new]), np.hstack([logs, new_logs])
         order = np.argsort(points, axis=1, kind="stable")
         points, logs = (np.take_along_axis(a, order, axis=1) for a in (points, logs))
@@ -185,12 +185,12 @@ def bend_of(x: Array, logs: Array, k: int) -> tuple[float, float]:
         b = (-0.5 * (logs[q] - logs[k] - 2.0 * fall) - c) * (1.0 / 3.0)
         a = c + b
     elif abs(fall) <= _STEEP and h > 0.0:
-        at, other = (x[p] - x[k]) / h, (x[q] - x[k]) / h
-        one, two = at * (1.0 - at), other * (1.0 - other)
-        if one != 0.0 and two != 0.0 and at != other:
-            c = (logs[p] - logs[k] - at * fall) / one
-            b = ((logs[q] - logs[k] - other * fall) / two - c) / (other - at)
-            a = c - b * at
+        at_p, at_q = (x[p] - x[k]) / h, (x[q] - x[k]) / h
+        bend_p, bend_q = at_p * (1.0 - at_p), at_q * (1.0 - at_q)
+        if bend_p != 0.0 and bend_q != 0.0 and at_p != at_q:
+            c = (logs[p] - logs[k] - at_p * fall) / bend_p
+            b = ((logs[q] - logs[k] - at_q * fall) / bend_q - c) / (at_q - at_p)
+            a = c - b * at_p
     if not abs(a) + abs(b) <= _BEND:
         a, b = 0.0, 0.0
     return a, b
@@ -228,11 +228,11 @@ def cubic_shares(x: Array, k: int, v: float) -> Floats:
     """Shares in the four points from k - 1 on of a value at part v of interval k."""
     h = x[k + 1] - x[k]
     p, q = (x[k - 1] - x[k]) / h, (x[k + 2] - x[k]) / h
-    left, right = v - p, v - q
-    s0 = v * (v - 1.0) * right / (p * (p - 1.0) * (p - q))
-    s1 = left * (v - 1.0) * right / (p * -q)  # (0 - p)(0 - 1)(0 - q) = -p q
-    s2 = left * v * right / ((1.0 - p) * (1.0 - q))
-    s3 = left * v * (v - 1.0) / ((q - p) * q * (q - 1.0))
+    from_p, from_q = v - p, v - q
+    s0 = v * (v - 1.0) * from_q / (p * (p - 1.0) * (p - q))
+    s1 = from_p * (v - 1.0) * from_q / (p * -q)  # (0 - p)(0 - 1)(0 - q) = -p q
+    s2 = from_p * v * from_q / ((1.0 - p) * (1.0 - q))
+    s3 = from_p * v * (v - 1.0) / ((q - p) * q * (q - 1.0))
     return s0, s1, s2, s3
 
 
@@ -240,8 +240,8 @@ def shares_of(nodes: Array) -> Array:
     """`cubic_shares` at nodes between points at -1, 0, 1 and 2, shape (nodes, 4)."""
     v = nodes[:, None]
     at = np.arange(-1.0, 3.0)
-    rest = [at[at != point] for point in at]
-    columns = [(v - r).prod(axis=1) / (p - r).prod() for p, r in zip(at, rest, strict=True)]
+    other_points = [at[at != point] for point in at]
+    columns = [(v - r).prod(axis=1) / (p - r).prod() for p, r in zip(at, other_points, strict=True)]
     return np.column_stack(columns)
 
 
@@ -403,11 +403,11 @@ def quantile_many(points: Array, logs: Array, below: Array, levels: Array, out: 
                 if gap >= 0.0:
                     last = u
                 slope = h * math.exp(level[k] + u * (fall + (1.0 - u) * (a + b * u)))
-                other = u - gap / slope if slope > 0.0 else -1.0
-                if not first <= other <= last:
-                    other = 0.5 * (first + last)
-                small = abs(other - u) <= 1e-15
-                u = other
+                next_u = u - gap / slope if slope > 0.0 else -1.0
+                if not first <= next_u <= last:
+                    next_u = 0.5 * (first + last)
+                small = abs(next_u - u) <= 1e-15
+                u = next_u
                 if small:
                     break
             out[i, q] = x[k] + h * u

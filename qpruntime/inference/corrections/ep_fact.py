@@ -156,7 +156,7 @@ def conditional_sums(
     But for those in `close` (T, 16), which has sites that are left out, and -1 behind them.
     """
     count = out.shape[0]
-    table, r, own = np.empty((_DEGREES, t.size)), np.empty(count), np.empty(t.size)
+    table, r, site_logs = np.empty((_DEGREES, t.size)), np.empty(count), np.empty(t.size)
     full = np.zeros(count, np.int64)
     close[:] = -1
     product = np.ones(out.shape)
@@ -170,7 +170,7 @@ def conditional_sums(
             middle += _SERIES <= abs(r[i]) <= _TABLED
         tabled = middle > _DEGREES
         if tabled:
-            tabulate(rule, fixed, tilted, j, t, own, table)
+            tabulate(rule, fixed, tilted, j, t, site_logs, table)
         for i in range(count):
             if r[i] == 0.0:
                 continue
@@ -179,13 +179,13 @@ def conditional_sums(
             elif tabled and abs(r[i]) <= _TABLED:
                 add_tabled(table, r[i], out[i])
             else:
-                fill_given(rule, fixed, tilted, j, r[i], t, own)
-                if abs(r[i]) > _CLOSE and full[i] < _MOST and bends_much(own):
+                fill_given(rule, fixed, tilted, j, r[i], t, site_logs)
+                if abs(r[i]) > _CLOSE and full[i] < _MOST and bends_much(site_logs):
                     close[i, full[i]] = j
                     full[i] += 1
                 else:
                     for k in range(t.size):
-                        out[i, k] += own[k]
+                        out[i, k] += site_logs[k]
         if j % 64 == 63 or j == fixed.mean.size - 1:  # 0.01^64 is no underflow
             for i in range(count):
                 for k in range(t.size):
@@ -292,12 +292,12 @@ def bending(knots: int) -> Array:
 
     Of the cubic spline whose outer two intervals share a polynomial at either end.
     """
-    left, right = np.zeros((knots, knots)), np.zeros((knots, knots))
+    system, differences = np.zeros((knots, knots)), np.zeros((knots, knots))
     for k in range(1, knots - 1):
-        left[k, k - 1 : k + 2] = 1.0, 4.0, 1.0
-        right[k, k - 1 : k + 2] = 6.0, -12.0, 6.0
-    left[0, :3], left[-1, -3:] = (1.0, -2.0, 1.0), (1.0, -2.0, 1.0)
-    matrix = np.ascontiguousarray(np.linalg.solve(left, right).T)
+        system[k, k - 1 : k + 2] = 1.0, 4.0, 1.0
+        differences[k, k - 1 : k + 2] = 6.0, -12.0, 6.0
+    system[0, :3], system[-1, -3:] = (1.0, -2.0, 1.0), (1.0, -2.0, 1.0)
+    matrix = np.ascontiguousarray(np.linalg.solve(system, differences).T)
     matrix.flags.writeable = False
     return matrix
 
@@ -316,26 +316,28 @@ def log_densities(
     bends = sums @ bending(_KNOTS)
 
     def parts(rows: NDArray[np.intp], points: Array) -> tuple[Array, Array]:
-        some = Targets(targets.rows[rows], targets.mean[rows], targets.std[rows], targets.own[rows])
-        own, rest = np.empty(points.shape), np.empty(points.shape)
-        own_factors(rule, fixed, tilted, some, close[rows], points, own)
-        evaluate(sums[rows], bends[rows], REACH, some.mean, some.std, points, rest)
-        return own, rest
+        chosen = Targets(
+            targets.rows[rows], targets.mean[rows], targets.std[rows], targets.own[rows]
+        )
+        close_logs, smooth_logs = np.empty(points.shape), np.empty(points.shape)
+        own_factors(rule, fixed, tilted, chosen, close[rows], points, close_logs)
+        evaluate(sums[rows], bends[rows], REACH, chosen.mean, chosen.std, points, smooth_logs)
+        return close_logs, smooth_logs
 
     def levels(rows: NDArray[np.intp], points: Array) -> Array:
-        own, rest = parts(rows, points)
-        return own + rest
+        close_logs, smooth_logs = parts(rows, points)
+        return close_logs + smooth_logs
 
     every = np.arange(targets.mean.size)
     low, high = targets.mean - REACH * targets.std, targets.mean + REACH * targets.std
     points = between(low, high, _SCOUTS)
-    own, rest = parts(every, points)
-    logs = own + rest
+    close_logs, smooth_logs = parts(every, points)
+    logs = close_logs + smooth_logs
     above = logs > logs.max(axis=1, keepdims=True) - _CUT
     first = np.maximum(np.argmax(above, axis=1) - 1, 0)
     last = np.minimum(_SCOUTS - np.argmax(above[:, ::-1], axis=1), _SCOUTS - 1)
     begun, ended = low.copy(), high.copy()
-    trim(rule, fixed, targets.own, begun, ended, own, points)
+    trim(rule, fixed, targets.own, begun, ended, close_logs, points)
     # Where a density begins at an edge the grid begins there.
     low = np.maximum(points[every, first], begun)
     high = np.minimum(points[every, last], ended)

@@ -66,12 +66,14 @@ def one_sided(observed: Observed, sites: Sites, evidence: float, own: bool) -> F
     aside = np.full(len(K), math.sqrt(K.diagonal().mean()))
     end = settle(problem_of(observed, aside), Limits(TOL, SWEEPS))
     try:
-        found = fixed_point(observed, end.sites, evidence, own=False)
+        fixed_point_aside = fixed_point(observed, end.sites, evidence, own=False)
     except NumericalError:
         return fixed_point(observed, sites, evidence, own)._replace(folded=True)
-    if (np.abs(found.fixed.mean) < _ASIDE * found.fixed.std).all():
-        return found._replace(folded=True, own=own)
-    return found._replace(folded=True, aside=True, log_evidence=found.log_evidence + math.log(2.0))
+    if (np.abs(fixed_point_aside.fixed.mean) < _ASIDE * fixed_point_aside.fixed.std).all():
+        return fixed_point_aside._replace(folded=True, own=own)
+    return fixed_point_aside._replace(
+        folded=True, aside=True, log_evidence=fixed_point_aside.log_evidence + math.log(2.0)
+    )
 
 
 def fold(found: Densities) -> Densities:

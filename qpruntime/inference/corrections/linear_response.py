@@ -117,15 +117,15 @@ def pair_terms(
         scale = 1.0 / std[j]
         row, out = V[j], coupling[j]
         for k in range(n):
-            other = 1.0 / std[k]
-            r = row[k] * scale * other
+            scale_k = 1.0 / std[k]
+            r = row[k] * scale * scale_k
             r2 = r * r
             q3, q4 = hermite[k, 3] * (1.0 / 6.0), hermite[k, 4] * (1.0 / 24.0)
             sum3 += r2 * r * q3
             sum4 += r2 * r2 * q4
             d = r2 * (_THIRD * 3.0 * h3 * q3 + _FOURTH * 4.0 * r * h4 * q4)
             e += d * r
-            out[k] = d * scale * other
+            out[k] = d * scale * scale_k
         # r_jj := 0.
         r = row[j] * scale * scale
         q3, q4 = h3 / 6.0, h4 / 24.0
@@ -157,10 +157,12 @@ def system(V: Array, std: Array, hermite: Array, A: Array, reach: Array, Mx: Arr
     n = std.size
     for i in range(n):
         v = std[i] * std[i]
-        own, other = -0.5 * hermite[i, 4], hermite[i, 3] * std[i]
+        fourth_weight, third_weight = -0.5 * hermite[i, 4], hermite[i, 3] * std[i]
         for j in range(n):
-            Mx[i, j] = own * (V[i, j] * V[i, j]) + other * (reach[i, j] - v * A[i, j])
-        Mx[i, i] += v * v * (1.0 - own)
+            Mx[i, j] = fourth_weight * (V[i, j] * V[i, j]) + third_weight * (
+                reach[i, j] - v * A[i, j]
+            )
+        Mx[i, i] += v * v * (1.0 - fourth_weight)
 
 
 @summed

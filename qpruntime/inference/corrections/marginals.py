@@ -136,10 +136,10 @@ class CorrectedMarginals:
         -------
         ndarray, shape (T,) or (T, Q)
         """
-        own, encoded = self.likelihood.free.observing(y)
+        bound, encoded = self.likelihood.free.observing(y)
         at = self._columns(encoded)
-        found = log_predictive(own, self.densities, self.mean, self.variance, at)
-        return found.reshape(self._shape(encoded))
+        log_densities = log_predictive(bound, self.densities, self.mean, self.variance, at)
+        return log_densities.reshape(self._shape(encoded))
 
     def _shape(self, given: ArrayLike) -> tuple[int, ...]:
         shape = np.shape(given)
@@ -175,8 +175,8 @@ def predictive_many(
                 f, weight = points[i, k], weights[i, k]
                 if weight == 0.0:
                     continue
-                rest, curvature = call_split(split, f, y[i, q], theta)
-                e = rest - 0.5 * curvature * f * f
+                log_rest, curvature = call_split(split, f, y[i, q], theta)
+                e = log_rest - 0.5 * curvature * f * f
                 if e > top:
                     total *= math.exp(top - e) if top > -math.inf else 0.0
                     top = e

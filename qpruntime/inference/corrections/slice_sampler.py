@@ -130,19 +130,29 @@ def run_chains(
     blocks = -(-steps // _BLOCK)
     first = -(-blocks // 10)
     # A divisor of the block, so that draws are evenly spaced.
-    each = max(c for c in (1, 2, 5, 10, 20, 50, 100, 250) if c * blocks <= max(kept, blocks))
-    draws = np.empty((chains, blocks * each, n))
-    for chain, own in enumerate(rng.spawn(chains)):
-        f = fixed.mean + roots[0] @ own.standard_normal(n)
+    kept_of_block = max(
+        c for c in (1, 2, 5, 10, 20, 50, 100, 250) if c * blocks <= max(kept, blocks)
+    )
+    draws = np.empty((chains, blocks * kept_of_block, n))
+    for chain, chain_rng in enumerate(rng.spawn(chains)):
+        f = fixed.mean + roots[0] @ chain_rng.standard_normal(n)
         for block in range(-first, blocks):
-            normals = own.standard_normal((_BLOCK, n))
+            normals = chain_rng.standard_normal((_BLOCK, n))
             ellipses = np.empty((_BLOCK, n))
             ours = np.arange(_BLOCK) % _PRIOR != _PRIOR - 1
             ellipses[ours] = normals[ours] @ roots[0].T
             ellipses[~ours] = normals[~ours] @ roots[1].T
-            chances = 1.0 - own.random((_BLOCK, _SHRINKS))
-            start = max(block, 0) * each
-            run_block(rule, fixed, prior, f, ellipses, chances, draws[chain, start : start + each])
+            chances = 1.0 - chain_rng.random((_BLOCK, _SHRINKS))
+            start = max(block, 0) * kept_of_block
+            run_block(
+                rule,
+                fixed,
+                prior,
+                f,
+                ellipses,
+                chances,
+                draws[chain, start : start + kept_of_block],
+            )
         if not np.isfinite(f).all():
             raise NumericalError("a chain has left double precision: rescale the latent function")
     return Chains(draws, *mixing(draws))
@@ -150,8 +160,10 @@ def run_chains(
 
 def mixing(draws: Array) -> tuple[Array, Array]:
     """R-hat and effective number of draws (C, S, N), the worse of f and of (f - mean)^2."""
-    found = [_mixing(part) for part in (draws, (draws - draws.mean(axis=(0, 1))) ** 2)]
-    return np.maximum(found[0][0], found[1][0]), np.minimum(found[0][1], found[1][1])
+    diagnostics = [_mixing(part) for part in (draws, (draws - draws.mean(axis=(0, 1))) ** 2)]
+    return np.maximum(diagnostics[0][0], diagnostics[1][0]), np.minimum(
+        diagnostics[0][1], diagnostics[1][1]
+    )
 
 
 def split_rhat(draws: Array) -> Array:

@@ -122,11 +122,11 @@ def log_factor(rule: Rule, fixed: TiltedMoments, j: int, f: float) -> float:
 
     Inlined like the next two: handing over the arrays costs five times the work.
     """
-    rest, curvature = call_split(rule.split, f, fixed.y[j], rule.theta)
+    log_rest, curvature = call_split(rule.split, f, fixed.y[j], rule.theta)
     d = f - fixed.mean[j]
     tilt = fixed.nu[j] - fixed.tau[j] * fixed.mean[j]
     w = fixed.weights[j]
-    level = rest - 0.5 * curvature * f * f if w != 0.0 else 0.0
+    level = log_rest - 0.5 * curvature * f * f if w != 0.0 else 0.0
     return w * level + d * (0.5 * fixed.tau[j] * d - tilt)
 
 
@@ -251,7 +251,7 @@ def lay_edges(rule: Rule, fixed: TiltedMoments, j: int, edges: Array) -> int:
 
 @kernel
 def resolve(
-    rule: Rule, fixed: TiltedMoments, j: int, found: Array, stack: Array, halves: Array
+    rule: Rule, fixed: TiltedMoments, j: int, nodes: Array, stack: Array, halves: Array
 ) -> tuple[int, float]:
     """Fill nodes of the tilted density of a site; return (their number, log of the scale).
 
@@ -289,20 +289,20 @@ def resolve(
             a, b = stack[pending, 0], stack[pending, 1]
             mass, sixth = stack[pending, 2], stack[pending, 3]
             middle = 0.5 * (a + b)
-            one, one_far = fill_panel(rule, fixed, j, a, middle, top, halves)
-            two, two_far = fill_panel(rule, fixed, j, middle, b, top, halves[_NODES:])
-            wrong = abs(one + two - mass) > _EXACT * total
-            wrong = wrong or abs(one_far + two_far - sixth) > _EXACT * far
-            full = count + 2 * _NODES * (pending + 3) + 2 * _NODES * (n_edges - i) > found.shape[0]
+            lower_mass, lower_far = fill_panel(rule, fixed, j, a, middle, top, halves)
+            upper_mass, upper_far = fill_panel(rule, fixed, j, middle, b, top, halves[_NODES:])
+            wrong = abs(lower_mass + upper_mass - mass) > _EXACT * total
+            wrong = wrong or abs(lower_far + upper_far - sixth) > _EXACT * far
+            full = count + 2 * _NODES * (pending + 3) + 2 * _NODES * (n_edges - i) > nodes.shape[0]
             if not wrong or full or b - a < 1e-13 or pending + 2 > _DEPTH:
                 for k in range(2 * _NODES):
-                    found[count, 0], found[count, 1] = halves[k, 0], halves[k, 1]
+                    nodes[count, 0], nodes[count, 1] = halves[k, 0], halves[k, 1]
                     count += 1
                 continue
             stack[pending, 0], stack[pending, 1] = middle, b
-            stack[pending, 2], stack[pending, 3] = two, two_far
+            stack[pending, 2], stack[pending, 3] = upper_mass, upper_far
             stack[pending + 1, 0], stack[pending + 1, 1] = a, middle
-            stack[pending + 1, 2], stack[pending + 1, 3] = one, one_far
+            stack[pending + 1, 2], stack[pending + 1, 3] = lower_mass, lower_far
             pending += 2
     return count, top
 
@@ -349,8 +349,8 @@ def even_moments(rule: Rule, fixed: TiltedMoments, j: int, logs: Array, hermite:
     ):
         return math.nan
     base = own_mean(rule, fixed, j)
-    seen = top + math.log(total * step) - HALF_LOG_2PI
-    if not abs(seen - base) <= _HALVES * max(1.0, abs(base)):
+    summed = top + math.log(total * step) - HALF_LOG_2PI
+    if not abs(summed - base) <= _HALVES * max(1.0, abs(base)):
         return math.nan
     for order in range(ORDERS):
         hermite[order] /= total
@@ -368,7 +368,7 @@ def fill_moments(
     counts: IntArray,
 ) -> int:
     """Fill `Tilted`, whose nodes are kept only if there is room; return a site without mass."""
-    found, stack = np.empty((_ROOM, 2)), np.empty((_DEPTH, 4))
+    resolved, stack = np.empty((_ROOM, 2)), np.empty((_DEPTH, 4))
     halves, logs = np.empty((2 * _NODES, 2)), np.empty(_EVEN)
     for j in range(fixed.mean.size):
         if rule.closed:
@@ -376,17 +376,17 @@ def fill_moments(
             base[j] = even_moments(rule, fixed, j, logs, hermite[j])
             if not math.isnan(base[j]):
                 continue
-        count, top = resolve(rule, fixed, j, found, stack, halves)
+        count, top = resolve(rule, fixed, j, resolved, stack, halves)
         if count < 0:
             return j
         total = 0.0
         for k in range(count):
-            total += found[k, 1]
+            total += resolved[k, 1]
         if not total > 0.0:
             return j
         hermite[j, :] = 0.0
         for k in range(count):
-            x, p = found[k, 0], found[k, 1] / total
+            x, p = resolved[k, 0], resolved[k, 1] / total
             before, now = 0.0, 1.0
             for order in range(ORDERS):
                 hermite[j, order] += p * now

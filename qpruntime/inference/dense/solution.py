@@ -100,8 +100,8 @@ class DenseSolution:
         offset = given_mean(mean, self.usual)
         self.kept.predict(*at, offset)  # checks the arguments
         K_star, diagonal, offset = (np.asarray(a, dtype=float) for a in (*at, offset))
-        both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
-        return MarginalPoints(K_star, *both)
+        diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
+        return MarginalPoints(K_star, *diagonal_and_offset)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Return joint samples, given prior covariances of points with the rows and each other.

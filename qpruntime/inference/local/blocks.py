@@ -112,45 +112,47 @@ class NeighbourBlocks:
         k = min(k, self.places.count - 1)
         at = self.places.of_row[rows]
 
-        def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
-            there, features = slots[:, 0], self._features
-            phi, psi = features.phi[there], features.psi[there]
-            said = phi, psi, features.mean[there]
-            points = Points(self.places.at(at[some]), *said, rows[some], places)
+        def job(block: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
+            first_slots, features = slots[:, 0], self._features
+            phi, psi = features.phi[first_slots], features.psi[first_slots]
+            said = phi, psi, features.mean[first_slots]
+            points = Points(self.places.at(at[block]), *said, rows[block], places)
             return self._corrected(points, nearest, slots)
 
-        def nearest(some: slice) -> Numbers:
-            own = at[some]
-            found = self._index.query(self.places.at(own), k + 1)
-            others = found != own[:, None]
+        def nearest(block: slice) -> Numbers:
+            places_of_block = at[block]
+            candidates = self._index.query(self.places.at(places_of_block), k + 1)
+            others = candidates != places_of_block[:, None]
             others[others.all(axis=1), -1] = False
-            return np.column_stack([own, found[others].reshape(len(own), k)])
+            return np.column_stack(
+                [places_of_block, candidates[others].reshape(len(places_of_block), k)]
+            )
 
         mean, variance = self._in_blocks(len(rows), nearest, job)
         return mean, variance + self.places.noise[at]
 
     def _in_blocks(self, n: int, nearest: Any, job: Any) -> tuple[Array, Array]:
         """Find neighbours and features of many points, and correct them in small blocks."""
-        found = np.empty((2, n))
+        moments = np.empty((2, n))
         # Computing features may move others to new slots, hence the lock.
         with self._lock, one_blas_thread():
             for start in range(0, n, _POINTS_PER_SEARCH):
-                whole = slice(start, min(start + _POINTS_PER_SEARCH, n))
-                places = nearest(whole)
+                searched = slice(start, min(start + _POINTS_PER_SEARCH, n))
+                places = nearest(searched)
                 slots = self._features.slots(places)
-                begins = range(whole.start, whole.stop, _POINTS_PER_BLOCK)
-                blocks = [slice(b, min(b + _POINTS_PER_BLOCK, whole.stop)) for b in begins]
+                begins = range(searched.start, searched.stop, _POINTS_PER_BLOCK)
+                blocks = [slice(b, min(b + _POINTS_PER_BLOCK, searched.stop)) for b in begins]
 
-                def call(some: slice, start: int = start, places: Any = places,
+                def call(rows: slice, start: int = start, places: Any = places,
                          slots: Any = slots) -> Any:  # fmt: skip
-                    inside = slice(some.start - start, some.stop - start)
-                    return job(some, places[inside], slots[inside])
+                    inside = slice(rows.start - start, rows.stop - start)
+                    return job(rows, places[inside], slots[inside])
 
                 def take(number: int, result: Any, blocks: Any = blocks) -> None:
-                    found[:, blocks[number]] = result
+                    moments[:, blocks[number]] = result
 
                 Threads(None).each([(partial(call), block) for block in blocks], take)
-        return found[0], found[1]
+        return moments[0], moments[1]
 
     def _corrected(self, points: Points, places: Numbers, slots: Numbers) -> tuple[Array, Array]:
         features = self._features
@@ -178,31 +180,31 @@ class NeighbourBlocks:
         return centre, np.where(proper, np.maximum(variance, 0.0), -1.0)
 
     def _leave_out(
-        self, own: Numbers, A: Array, mean: Array, sites: Any, r: Array, places: bool
+        self, rows: Numbers, A: Array, mean: Array, sites: Any, r: Array, places: bool
     ) -> Any:
         """Remove rows at the first place of their sets from w, in place; return where it is proper.
 
         Sites of negative precision can be removed as well, although `Places` leaves them out.
         """
         T, N, tau, nu = sites
-        share = 1.0 + self.known.power * r * self.sites.tau[own]
-        t, n = self.sites.tau[own] / share, self.sites.nu[own] / share
+        share = 1.0 + self.known.power * r * self.sites.tau[rows]
+        t, n = self.sites.tau[rows] / share, self.sites.nu[rows] / share
         if places:
-            share, t, n = np.ones(own.size), T[:, 0].copy(), N[:, 0].copy()
+            share, t, n = np.ones(rows.size), T[:, 0].copy(), N[:, 0].copy()
         kept = 1.0 - t * A[:, 0, 0]
         proper = (kept > 0.0) & (share > 0.0)
         t, n, kept = (np.where(proper, a, b) for a, b in ((t, 0.0), (n, 0.0), (kept, 1.0)))
         ray = A[:, 0].copy()
         mean += ray * ((t * mean[:, 0] - n) / kept)[:, None]
         A += ray[:, :, None] * ray[:, None, :] * (t / kept)[:, None, None]
-        counted = self.sites.tau[own] >= 0.0
+        counted = self.sites.tau[rows] >= 0.0
         T[:, 0] = np.maximum(T[:, 0] - np.where(counted, t, 0.0), 0.0)
         N[:, 0] -= np.where(counted, n, 0.0)
-        there = self.places.own(own)
-        tau[:, 0] = np.maximum(tau[:, 0] - there.tau, 0.0)
-        nu[:, 0] -= there.nu
+        row_site = self.places.own(rows)
+        tau[:, 0] = np.maximum(tau[:, 0] - row_site.tau, 0.0)
+        nu[:, 0] -= row_site.nu
         alone = np.bincount(self.places.of_row, minlength=self.places.count)
-        single = places | (alone[self.places.of_row[own]] == 1)
+        single = places | (alone[self.places.of_row[rows]] == 1)
         for array in sites:
             array[single, 0] = 0.0
         return proper
@@ -331,8 +333,8 @@ class NeighbourFeatures:
         )
         self.known = known
         if self.dtype == np.float32:
-            some = places.at(np.arange(0, P, max(1, P // _SAMPLED_PLACES))[:_SAMPLED_PLACES])
-            if _suffices(known, some):
+            sample = places.at(np.arange(0, P, max(1, P // _SAMPLED_PLACES))[:_SAMPLED_PLACES])
+            if _suffices(known, sample):
                 self.known = known.single()
         self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
 
@@ -358,16 +360,16 @@ class NeighbourFeatures:
 
     def _fill(self, places: NDArray[np.intp]) -> None:
         """Compute the features of places into free slots."""
-        some = slice(self._used, self._used + len(places))
+        slots = slice(self._used, self._used + len(places))
         X = self._places.at(places)
         same = self.dtype == self.known.inducing.dtype
-        found = self.known.described(X, *((self.phi[some], self.psi[some]) if same else ()))
+        described = self.known.described(X, *((self.phi[slots], self.psi[slots]) if same else ()))
         if not same:
-            self.phi[some], self.psi[some] = found.phi, found.psi
-        self.r[some], self.mean[some] = found.r, found.mean
-        self.T[some], self.N[some] = self._places.sites_of(places, found.r, self.known.power)
-        self._slot[places] = np.arange(some.start, some.stop)
-        self._used = some.stop
+            self.phi[slots], self.psi[slots] = described.phi, described.psi
+        self.r[slots], self.mean[slots] = described.r, described.mean
+        self.T[slots], self.N[slots] = self._places.sites_of(places, described.r, self.known.power)
+        self._slot[places] = np.arange(slots.start, slots.stop)
+        self._used = slots.stop
 
 
 def _suffices(known: PredictiveWeights, X: Array) -> bool:

@@ -176,11 +176,11 @@ class LocalSolution:
     @property
     def lines(self) -> tuple[str, ...]:
         """Line on the rows that are held."""
-        found = self.facts()
-        where = "on the disk " if found["rows_on_disk"] else ""
+        facts = self.facts()
+        where = "on the disk " if facts["rows_on_disk"] else ""
         return (
             f"nearest    {self.nearest} rows correct a point; {self.rows.n} rows are held {where}"
-            f"and pickled, {found['bytes_held']} bytes",
+            f"and pickled, {facts['bytes_held']} bytes",
         )
 
     @property

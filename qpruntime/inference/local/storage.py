@@ -85,11 +85,11 @@ def held_inputs(rows: ChunkedRows, memory: float) -> Array:
     if not isinstance(rows, Lazy):
         return np.ascontiguousarray(inputs)
     shape = rows.n, int(inputs.shape[1])
-    held = room(shape, float, 8.0 * shape[0] * shape[1] > memory)
+    stored = room(shape, float, 8.0 * shape[0] * shape[1] > memory)
     for number in range(rows.chunks):
-        held[rows.slice(number)] = rows.read(number).X
-    forget(held)
-    return held
+        stored[rows.slice(number)] = rows.read(number).X
+    forget(stored)
+    return stored
 
 
 def in_parts(function: Callable[[Array], Array], X: Array) -> Array:

@@ -36,47 +36,47 @@ class Clock:
     @classmethod
     def of(cls, t: ArrayLike) -> Clock:
         """Count from the first of these times if they are dates or whole numbers, else from 0."""
-        given = np.asarray(unmasked(t, "t"))
-        if given.dtype.kind == "M":
-            if given.size == 0 or np.isnat(given).any():
+        times = np.asarray(unmasked(t, "t"))
+        if times.dtype.kind == "M":
+            if times.size == 0 or np.isnat(times).any():
                 raise InputError("t has no time (NaT), or is empty: leave such rows out")
-            return cls(given.min(), True)
-        if given.dtype.kind in "iu" and given.size:
+            return cls(times.min(), True)
+        if times.dtype.kind in "iu" and times.size:
             # Nanoseconds since 1970 are beyond 2^53.
-            return cls(int(given.min()), False)
+            return cls(int(times.min()), False)
         return cls(0, False)
 
     def read(self, t: ArrayLike, name: str = "t") -> Array:
         """Return times as floats of shape (N,), or raise `InputError`."""
-        given = np.asarray(unmasked(t, name))
-        if (given.dtype.kind == "M") != self.dates:
-            other = "dates" if self.dates else "numbers"
-            raise InputError(f"{name} must be {other}, like the times of the data")
+        times = np.asarray(unmasked(t, name))
+        if (times.dtype.kind == "M") != self.dates:
+            expected = "dates" if self.dates else "numbers"
+            raise InputError(f"{name} must be {expected}, like the times of the data")
         if self.dates:
-            if np.isnat(given).any():
+            if np.isnat(times).any():
                 raise InputError(f"{name} has no time (NaT): leave such rows out")
-            passed = given - self.origin
-            found = passed / np.timedelta64(1, "s")
-        elif given.dtype.kind in "iu" and self.origin:
+            passed = times - self.origin
+            passed_time = passed / np.timedelta64(1, "s")
+        elif times.dtype.kind in "iu" and self.origin:
             # As Python's integers where the difference does not fit.
-            if given.size and (abs(int(given.max())) | abs(int(given.min()))) < 2**62:
-                found = (given.astype(np.int64) - self.origin).astype(float)
+            if times.size and (abs(int(times.max())) | abs(int(times.min()))) < 2**62:
+                passed_time = (times.astype(np.int64) - self.origin).astype(float)
             else:
-                found = np.array([float(int(v) - self.origin) for v in given.flat])
-                found = found.reshape(given.shape)
+                passed_time = np.array([float(int(v) - self.origin) for v in times.flat])
+                passed_time = passed_time.reshape(times.shape)
         else:
-            found = real(t, name) - float(self.origin)
-        if found.ndim == 2 and found.shape[1] == 1:
-            found = found[:, 0]
-        if found.ndim != 1:
-            raise InputError(f"{name} must have shape (N,), got {found.shape}")
-        if not np.isfinite(found).all():
-            where = int(np.argmax(~np.isfinite(found)))
-            raise InputError(f"{name}[{where}] is {found[where]}: times must be finite")
+            passed_time = real(t, name) - float(self.origin)
+        if passed_time.ndim == 2 and passed_time.shape[1] == 1:
+            passed_time = passed_time[:, 0]
+        if passed_time.ndim != 1:
+            raise InputError(f"{name} must have shape (N,), got {passed_time.shape}")
+        if not np.isfinite(passed_time).all():
+            where = int(np.argmax(~np.isfinite(passed_time)))
+            raise InputError(f"{name}[{where}] is {passed_time[where]}: times must be finite")
         with np.errstate(over="ignore"):
-            if found.size and not np.isfinite(found.max() - found.min()):
+            if passed_time.size and not np.isfinite(passed_time.max() - passed_time.min()):
                 raise InputError(f"{name} spans more than double precision: use another unit")
-        return found
+        return passed_time
 
 
 # --- Series in order of time
@@ -105,15 +105,22 @@ class SortedSeries:
     def __getstate__(self) -> dict[str, Any]:
         # Addresses of compiled functions mean nothing in another process, and predictions need no
         # likelihood: it is kept where it can be, for rows that are still to come.
-        found = {name: getattr(self, name) for name in _FIELDS}
-        own, kept = self.projector, None
-        if own is not None and (own.table is None or own.table is shipped(own.likelihood)):
-            kept = own.likelihood, own.method, "exact" if own.table is None else None, own.p
+        state = {name: getattr(self, name) for name in _FIELDS}
+        projector, kept = self.projector, None
+        if projector is not None and (
+            projector.table is None or projector.table is shipped(projector.likelihood)
+        ):
+            kept = (
+                projector.likelihood,
+                projector.method,
+                "exact" if projector.table is None else None,
+                projector.p,
+            )
         try:
             pickle.dumps(kept)
         except Exception:  # of a user's function, whatever it is
             kept = None
-        return {**found, "projector": kept}
+        return {**state, "projector": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         kept = state["projector"]
@@ -124,11 +131,11 @@ class SortedSeries:
     @cached_property
     def steps(self) -> Array:
         """Time to the first row from what is before it, between rows, and 0, shape (N + 1,)."""
-        found = np.zeros(self.t.size + 1)
-        np.subtract(self.t[1:], self.t[:-1], out=found[1:-1])
+        steps = np.zeros(self.t.size + 1)
+        np.subtract(self.t[1:], self.t[:-1], out=steps[1:-1])
         if self.before is not None:
-            found[0] = self.t[0] - self.before
-        return found
+            steps[0] = self.t[0] - self.before
+        return steps
 
     def part(self, some: slice) -> SortedSeries:
         """Rows in a row, as a series that goes on from those before."""

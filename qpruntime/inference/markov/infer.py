@@ -133,15 +133,15 @@ def infer_series(
     if n == 0:
         raise InputError("the series is empty: t has no times")
     y = unmasked(y, "y", missing=True)
-    given = np.asarray(y)
+    observations = np.asarray(y)
     observed = np.ones(n, dtype=bool)
-    if given.shape == (n,):
+    if observations.shape == (n,):
         with np.errstate(all="ignore"):
             observed = ~np.isnan(real(y, "y"))
-        given = given[observed]
+        observations = observations[observed]
         if not observed.any():
             raise InputError("y is NaN everywhere: there is nothing to infer from")
-    projector, events = projector.observing(given)
+    projector, events = projector.observing(observations)
     if events.shape != (int(observed.sum()),):
         raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
     projector.check_outcomes(events)
@@ -167,7 +167,7 @@ def infer_series(
     if start is not None:
         start = Sites(start.tau[order], start.nu[order])
     placed = Placed(clock, order, chosen, n)
-    del times, given, observed, events, rows, prior, weighed  # 50 bytes a point
+    del times, observations, observed, events, rows, prior, weighed  # 50 bytes a point
     post = SeriesPosterior.of(*concluded(kernel, space, series, limits, start, placed))
     warn_unsettled(post, limits.tol, post.n)
     return post

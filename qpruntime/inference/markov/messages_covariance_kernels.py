@@ -79,13 +79,18 @@ def one_plus_product(left: Array, right: Array, out: Array) -> None:
         for j in range(d):
             out[i, j] = 1.0 if i == j else 0.0
         for k in range(0, whole, 4):
-            one, two, three, four = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
+            first, second, third, fourth = (
+                left[i, k],
+                left[i, k + 1],
+                left[i, k + 2],
+                left[i, k + 3],
+            )
             for j in range(d):
                 out[i, j] += (
-                    one * right[k, j]
-                    + two * right[k + 1, j]
-                    + three * right[k + 2, j]
-                    + four * right[k + 3, j]
+                    first * right[k, j]
+                    + second * right[k + 1, j]
+                    + third * right[k + 2, j]
+                    + fourth * right[k + 3, j]
                 )
         for k in range(whole, d):
             value = left[i, k]
@@ -179,12 +184,12 @@ def step_back(
             total += A[k, i] * work[k, d]
         eta[i] = total
         for j in range(i + 1):
-            one, other = 0.0, 0.0
+            upper, lower = 0.0, 0.0
             for k in range(low[i], high[i]):
-                one += A[k, i] * system[k, j]
+                upper += A[k, i] * system[k, j]
             for k in range(low[j], high[j]):
-                other += A[k, j] * system[k, i]
-            J[i, j] = J[j, i] = 0.5 * (one + other)
+                lower += A[k, j] * system[k, i]
+            J[i, j] = J[j, i] = 0.5 * (upper + lower)
 
 
 @contracted
@@ -267,10 +272,13 @@ def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, w
             hold[k] = J[i, first + k]
             eta[i] -= hold[k] * G[k, d]
         for k in range(0, whole, 4):
-            one, two, three, four = hold[k], hold[k + 1], hold[k + 2], hold[k + 3]
+            hold_0, hold_1, hold_2, hold_3 = hold[k], hold[k + 1], hold[k + 2], hold[k + 3]
             for j in range(d):
                 J[i, j] -= (
-                    one * G[k, j] + two * G[k + 1, j] + three * G[k + 2, j] + four * G[k + 3, j]
+                    hold_0 * G[k, j]
+                    + hold_1 * G[k + 1, j]
+                    + hold_2 * G[k + 2, j]
+                    + hold_3 * G[k + 3, j]
                 )
         for k in range(whole, size):
             for j in range(d):
@@ -289,12 +297,12 @@ def meet(
     eliminate(system, work, 1)
     mean, variance = 0.0, 0.0
     for i in range(d):
-        own, pulled = 0.0, m[i]
+        row_variance, pulled = 0.0, m[i]
         for j in range(d):
-            own += P[i, j] * heads[j]
+            row_variance += P[i, j] * heads[j]
             pulled += P[i, j] * eta[j]
         mean += work[i, 0] * pulled
-        variance += work[i, 0] * own
+        variance += work[i, 0] * row_variance
     return mean, variance
 
 

@@ -44,7 +44,7 @@ def revise(
     site: tuple[float, float],
     cavity: tuple[float, float],
     scratch: Array,
-    found: Array,
+    tally: Array,
     i: int,
 ) -> tuple[int, tuple[float, float], tuple[float, float]]:
     """Return (status, (tau, nu)) of site i as it is to be, and what that is to the state's f.
@@ -61,11 +61,11 @@ def revise(
     tau, nu = site
     mean, variance = h * cavity[0], h * h * (cavity[1] + noise)
     status, new_tau, new_nu = OK, tau, nu
-    left, centre, square = 1.0, mean, variance
+    remaining, centre, square = 1.0, mean, variance
     if power != 1.0:
-        left = 1.0 + (1.0 - power) * tau * variance
-        centre = (mean + (1.0 - power) * nu * variance) / left
-        square = variance / left
+        remaining = 1.0 + (1.0 - power) * tau * variance
+        centre = (mean + (1.0 - power) * nu * variance) / remaining
+        square = variance / remaining
     if weight == 0.0:
         new_tau, new_nu = 0.0, 0.0
     elif variance > 0.0 and 0.0 < square < math.inf and abs(centre) < math.inf:
@@ -81,36 +81,36 @@ def revise(
             )
             tilted_square = std * std
         if status != OK:
-            found[10], found[11] = prior + centre, sigma
+            tally[10], tally[11] = prior + centre, sigma
         else:
-            found[4] += where == INSIDE
-            found[5] += where == OUTSIDE_GRID
+            tally[4] += where == INSIDE
+            tally[5] += where == OUTSIDE_GRID
             inverse = 1.0 / square
-            own = 1.0 / tilted_square - inverse
+            proposed = 1.0 / tilted_square - inverse
             if nonnegative:
-                own = max(own, 0.0)
-            pull = (tilted - (prior + centre)) * inverse + (tilted - prior) * own
+                proposed = max(proposed, 0.0)
+            pull = (tilted - (prior + centre)) * inverse + (tilted - prior) * proposed
             if power != 1.0:
-                own, pull = own / power, pull / power
-            if math.isfinite(own) and math.isfinite(pull):
-                new_tau = tau + damping * (own - tau)
+                proposed, pull = proposed / power, pull / power
+            if math.isfinite(proposed) and math.isfinite(pull):
+                new_tau = tau + damping * (proposed - tau)
                 new_nu = nu + damping * (pull - nu)
             else:
-                found[6] += 1.0
+                tally[6] += 1.0
     else:
-        found[6] += 1.0
+        tally[6] += 1.0
     # In units of the marginal that the site had before.
     width = variance / (1.0 + tau * variance)
     d_tau, d_nu = new_tau - tau, new_nu - nu
     in_units, moved = d_tau * width, d_nu * math.sqrt(abs(width))
     # tau is the difference of two precisions: smaller changes than their rounding are none.
     if not abs(in_units) < 1e-14:
-        found[0] += d_tau * d_tau
-    found[1] += d_nu * d_nu
-    found[2] += in_units * in_units
-    found[3] += moved * moved
-    if abs(in_units) + abs(moved) > found[9]:
-        found[8], found[9] = i, abs(in_units) + abs(moved)
+        tally[0] += d_tau * d_tau
+    tally[1] += d_nu * d_nu
+    tally[2] += in_units * in_units
+    tally[3] += moved * moved
+    if abs(in_units) + abs(moved) > tally[9]:
+        tally[8], tally[9] = i, abs(in_units) + abs(moved)
     return status, (new_tau, new_nu), absorbed(new_tau, new_nu, noise, h)
 
 
@@ -168,15 +168,15 @@ def forward_two(message: Floats, move: Floats) -> Floats:
     new = a * a * D + a01 * a01 * s + q00
     inverse = 1.0 / new if new != 0.0 else 0.0
     slope = (a * b * D + a01 * a11 * s + cq * q00) * inverse
-    rest = b - slope * a
-    left = a11 - slope * a01
-    less = cq - slope
+    slope_gap = b - slope * a
+    carried = a11 - slope * a01
+    noise_gap = cq - slope
     return (
         a00 * m0 + a01 * m1,
         a10 * m0 + a11 * m1,
         new,
         slope,
-        D * rest * rest + s * left * left + q00 * less * less + sq,
+        D * slope_gap * slope_gap + s * carried * carried + q00 * noise_gap * noise_gap + sq,
     )
 
 
@@ -186,8 +186,8 @@ def backward_two(message: Floats, move: Floats) -> Floats:
     n0, n1, sigma, E, g = message
     a00, a01, a10, a11, q00, cq, sq, _ = move
     k = 1.0 + sigma * q00
-    both = cq + g
-    det = k + E * (sq + q00 * both * both) + sigma * E * q00 * sq
+    slope = cq + g
+    det = k + E * (sq + q00 * slope * slope) + sigma * E * q00 * sq
     # eta' = A' (I + J Q)^-1 eta, the inverse as one over the determinant times the adjugate.
     j00, j01 = sigma + E * g * g, E * g
     q01 = cq * q00
@@ -195,11 +195,11 @@ def backward_two(message: Floats, move: Floats) -> Floats:
     inverse, inverse_k = 1.0 / det, 1.0 / k
     r0 = ((1.0 + j01 * q01 + E * q11) * n0 - (j00 * q01 + j01 * q11) * n1) * inverse
     r1 = ((1.0 + j00 * q00 + j01 * q01) * n1 - (j01 * q00 + E * q01) * n0) * inverse
-    own = E * k * inverse
+    spread = E * k * inverse
     ratio = (g - sigma * q01) * inverse_k
     scale = sigma * inverse_k
     p0, p1 = ratio * a00 + a10, ratio * a01 + a11
-    new = scale * a01 * a01 + own * p1 * p1
+    new = scale * a01 * a01 + spread * p1 * p1
     n0, n1 = a00 * r0 + a10 * r1, a01 * r0 + a11 * r1
     # Below, one over it overflows; what such a message still says of the slope is nothing.
     if abs(new) < NEGLIGIBLE:
@@ -209,9 +209,9 @@ def backward_two(message: Floats, move: Floats) -> Floats:
     return (
         n0,
         n1,
-        scale * own * area * area * inverse,
+        scale * spread * area * area * inverse,
         new,
-        (scale * a00 * a01 + own * p0 * p1) * inverse,
+        (scale * a00 * a01 + spread * p0 * p1) * inverse,
     )
 
 
@@ -250,9 +250,9 @@ def reach_two(
 @kernel
 def swap(buffer: Array, i: int, message: Floats) -> Floats:
     """Leave a message in the place of the one that is returned."""
-    other = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
+    previous = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
     buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = message
-    return other
+    return previous
 
 
 @kernel
@@ -291,9 +291,9 @@ def pair_pass(
         i, a, move = reach_two(chain, steps, count, ahead, a, move)
         b = swap(buffer, i, a)
         if report.shape[0]:
-            one, other = (a, b) if ahead else (b, a)
-            report[i, 0], report[i, 1] = meet_two(one, other)
-            report[i, 2], report[i, 3] = one[0], one[2]
+            forward, backward = (a, b) if ahead else (b, a)
+            report[i, 0], report[i, 1] = meet_two(forward, backward)
+            report[i, 2], report[i, 3] = forward[0], forward[2]
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         a = take_in_two(T, N, a, ahead)
     end(edges, ahead, a)
@@ -373,8 +373,8 @@ def pair_slope(
         w01 = l0 * l1 - (j01 - area * p01) / det
         w11 = l1 * l1 - (j11 + area * p00) / det
         if i == 0 and first:
-            both = 1.0 if kind == MATERN_3 else 0.0
-            sums[2, 0, 0] += 0.5 * variance * (w00 + both * w11)
+            derivative_weight = 1.0 if kind == MATERN_3 else 0.0
+            sums[2, 0, 0] += 0.5 * variance * (w00 + derivative_weight * w11)
         x = rate * steps[i]
         if x != move[7]:
             move = transition_two(kind, variance, x)

@@ -69,26 +69,26 @@ def condense(F: Array, f: Array, q: float, ahead: bool, b: Array, z: Array) -> f
     (I - M l l' q/(...)) eta.
     """
     d = f.size
-    alpha, seen = 1.0, 0.0
+    alpha, weighted_sum = 1.0, 0.0
     for i in range(d):
         b[i] = 0.0
     for a in range(d):
         j = d - 1 - a if ahead else a
         if f[j] == 0.0:
             continue
-        own = F[j, j] * f[j]
-        more = alpha + q * f[j] * own
+        gain = F[j, j] * f[j]
+        more = alpha + q * f[j] * gain
         inverse = 1.0 / more
         old = z[j]
-        z[j] = (alpha * old - q * own * seen) * inverse
-        seen += f[j] * old
+        z[j] = (alpha * old - q * gain * weighted_sum) * inverse
+        weighted_sum += f[j] * old
         F[j, j] *= alpha * inverse
         ratio = q * f[j] / alpha
         for i in range(j + 1 if ahead else 0, d if ahead else j):
             value = F[j, i]
             F[j, i] = value - ratio * b[i]
-            b[i] += value * own
-        b[j] = own
+            b[i] += value * gain
+        b[j] = gain
         alpha = more
     return alpha
 
@@ -247,20 +247,20 @@ def take_in(
     for i in range(d):
         b[i] = heads[i]
     for j in range(d - 1, -1, -1):
-        own = b[j]
-        if own == 0.0:
+        head = b[j]
+        if head == 0.0:
             continue
         old, e = vector[j], F[j, j]
-        new = e + T * own * own
-        vector[j] = old + own * N
+        new = e + T * head * head
+        vector[j] = old + head * N
         F[j, j] = new
         inverse = 1.0 / new if new > 1e-290 else 0.0
-        ratio = T * own * inverse
+        ratio = T * head * inverse
         if inverse != 0.0:
-            N = (e * N - T * own * old) * inverse
+            N = (e * N - T * head * old) * inverse
             T *= e * inverse
         for i in range(j):
-            b[i] -= own * F[j, i]
+            b[i] -= head * F[j, i]
             F[j, i] += ratio * b[i]
             F[i, j] = F[j, i]
 

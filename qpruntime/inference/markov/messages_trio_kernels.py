@@ -32,11 +32,11 @@ def transition_three(variance: float, x: float) -> Floats:
     a00, a01, a02, a10, a11, a12, a20, a21, a22, q00, q01, q02, q11, q12, q22 = matern_5(near)
     inverse = 1.0 / q00
     k10, k20 = q01 * inverse, q02 * inverse
-    own = q11 - k10 * q01
+    conditional = q11 - k10 * q01
     cross = q12 - k20 * q01
-    k21 = cross / own
+    k21 = cross / conditional
     last = q22 - k20 * q02 - k21 * cross
-    q0, q1, q2 = variance * q00, variance * own, variance * last
+    q0, q1, q2 = variance * q00, variance * conditional, variance * last
     return a00, a01, a02, a10, a11, a12, a20, a21, a22, q0, q1, q2, k10, k20, k21, x
 
 
@@ -90,34 +90,34 @@ def spread(message: Floats, noise: Floats) -> Floats:
     # (0, 1, k21).
     f2 = u12 + k21
     v1, v2 = q1 * e1, q1 * e2 * f2
-    one = 1.0 + v1
-    two = one + f2 * v2
-    inverse, last = 1.0 / one, 1.0 / two
-    z2 = (one * z2 - v2 * z1) * last
-    e2 *= one * last
+    pivot_1 = 1.0 + v1
+    pivot_2 = pivot_1 + f2 * v2
+    inverse, last = 1.0 / pivot_1, 1.0 / pivot_2
+    z2 = (pivot_1 * z2 - v2 * z1) * last
+    e2 *= pivot_1 * last
     u02 -= u01 * (v1 * f2 * inverse)
     u12 = (u12 - k21 * v1) * inverse
     z1, e1 = z1 * inverse, e1 * inverse
     # (1, k10, k20).
     f1, f2 = u01 + k10, u02 + u12 * k10 + k20
     v0, v1, v2 = q0 * e0, q0 * e1 * f1, q0 * e2 * f2
-    one = 1.0 + v0
-    two = one + f1 * v1
-    three = two + f2 * v2
-    first, second, third = 1.0 / one, 1.0 / two, 1.0 / three
+    pivot_1 = 1.0 + v0
+    pivot_2 = pivot_1 + f1 * v1
+    pivot_3 = pivot_2 + f2 * v2
+    first, second, third = 1.0 / pivot_1, 1.0 / pivot_2, 1.0 / pivot_3
     # Of u - f (...) what cancels is left out.
-    both = (u12 * (one + v1 * u01) - v1 * (u02 + k20)) * second
+    new_u12 = (u12 * (pivot_1 + v1 * u01) - v1 * (u02 + k20)) * second
     u02 = (u02 * (1.0 + k10 * v1) - (u12 * k10 + k20) * (v0 + u01 * v1)) * second
     return (
         z0 * first,
-        (one * z1 - v1 * z0) * second,
-        (two * z2 - v2 * (z0 + f1 * z1)) * third,
+        (pivot_1 * z1 - v1 * z0) * second,
+        (pivot_2 * z2 - v2 * (z0 + f1 * z1)) * third,
         e0 * first,
-        e1 * one * second,
-        e2 * two * third,
+        e1 * pivot_1 * second,
+        e2 * pivot_2 * third,
         (u01 - k10 * v0) * first,
         u02,
-        both,
+        new_u12,
     )
 
 
@@ -178,13 +178,13 @@ def meet_three(ahead: Floats, behind: Floats) -> tuple[float, float]:
     v01, v02, v12 = u01 + l10, u02 + l10 * u12 + l20, u12 + l21
     inverse = 1.0 / (1.0 + p2 * e2)
     e2, z2 = e2 * inverse, z2 * inverse
-    own, cross = p1 * e1, p1 * e2 * v12
-    one = 1.0 + own
-    two = one + v12 * cross
-    inverse, last = 1.0 / one, 1.0 / two
-    v02 -= v12 * v01 * (own * inverse)
-    e2 *= one * last
-    z2 = (one * z2 - cross * z1) * last
+    ratio, cross = p1 * e1, p1 * e2 * v12
+    pivot_1 = 1.0 + ratio
+    pivot_2 = pivot_1 + v12 * cross
+    inverse, last = 1.0 / pivot_1, 1.0 / pivot_2
+    v02 -= v12 * v01 * (ratio * inverse)
+    e2 *= pivot_1 * last
+    z2 = (pivot_1 * z2 - cross * z1) * last
     known = e0 + v01 * v01 * e1 * inverse + v02 * v02 * e2
     variance = p0 / (1.0 + p0 * known)
     return m0 + variance * (z0 + v01 * z1 * inverse + v02 * z2), variance
@@ -254,9 +254,9 @@ def trio_pass(
         i, a, move = reach_three(chain, steps, count, ahead, a, move)
         if report.shape[0]:
             b = taken(buffer, i)
-            one, other = (a, b) if ahead else (b, a)
-            report[i, 0], report[i, 1] = meet_three(one, other)
-            report[i, 2], report[i, 3] = one[0], one[3]
+            forward, backward = (a, b) if ahead else (b, a)
+            report[i, 0], report[i, 1] = meet_three(forward, backward)
+            report[i, 2], report[i, 3] = forward[0], forward[3]
         put(buffer, i, a)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         a = take_in_three(T, N, a, ahead)
@@ -331,16 +331,16 @@ def trio_slope(
         W[1, 2] = W[2, 1] = pull[1] * pull[2] - u12 * e2
         W[2, 2] = pull[2] * pull[2] - e2
         if i == 0 and first:
-            own = W[0, 0] + W[2, 2] + (W[1, 1] - 2.0 * W[0, 2]) / 3.0
-            sums[2, 0, 0] += 0.5 * variance * own
+            weight = W[0, 0] + W[2, 2] + (W[1, 1] - 2.0 * W[0, 2]) / 3.0
+            sums[2, 0, 0] += 0.5 * variance * weight
         x = rate * steps[i]
         if x != move[15]:
             move = transition_three(variance, x)
         q0, q1, q2, k10, k20, k21 = move[9:15]
-        own = q0 * (W[0, 0] + k10 * k10 * W[1, 1] + k20 * k20 * W[2, 2])
-        own += 2.0 * q0 * (k10 * W[0, 1] + k20 * W[0, 2] + k10 * k20 * W[1, 2])
-        own += q1 * (W[1, 1] + 2.0 * k21 * W[1, 2] + k21 * k21 * W[2, 2]) + q2 * W[2, 2]
-        sums[2, 0, 0] += 0.5 * own
+        weight = q0 * (W[0, 0] + k10 * k10 * W[1, 1] + k20 * k20 * W[2, 2])
+        weight += 2.0 * q0 * (k10 * W[0, 1] + k20 * W[0, 2] + k10 * k20 * W[1, 2])
+        weight += q1 * (W[1, 1] + 2.0 * k21 * W[1, 2] + k21 * k21 * W[2, 2]) + q2 * W[2, 2]
+        sums[2, 0, 0] += 0.5 * weight
         if x < far:
             dt, m = steps[i], (m0, m1, m2)
             P[0, 0], P[0, 1], P[0, 2] = p0, l10 * p0, l20 * p0
@@ -349,6 +349,6 @@ def trio_slope(
             P[1, 0], P[2, 0], P[2, 1] = P[0, 1], P[0, 2], P[1, 2]
             for j in range(3):
                 for k in range(3):
-                    both = W[j, 0] * P[0, k] + W[j, 1] * P[1, k] + W[j, 2] * P[2, k]
-                    sums[0, j, k] += dt * (pull[j] * m[k] + both)
+                    product = W[j, 0] * P[0, k] + W[j, 1] * P[1, k] + W[j, 2] * P[2, k]
+                    sums[0, j, k] += dt * (pull[j] * m[k] + product)
                     sums[1, j, k] += dt * W[j, k]

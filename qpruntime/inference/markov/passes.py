@@ -134,10 +134,10 @@ class Rows:
         """Messages that passes begin with, as they take them."""
         if not self._careful:
             return self.edges
-        found = np.zeros_like(self.edges)
+        factors = np.zeros_like(self.edges)
         for k, ahead in enumerate((True, False)):
-            found[k] = factored(*read(self.space, self.edges[k], ahead), ahead)
-        return found
+            factors[k] = factored(*read(self.space, self.edges[k], ahead), ahead)
+        return factors
 
     def _keep(self, edges: Array, ahead: bool) -> None:
         """Keep the message that a pass has ended with."""
@@ -151,8 +151,8 @@ class Rows:
 
     def marks(self, every: int) -> Array:
         """The messages that the buffer holds of one row in so many, forward ones."""
-        found = self.buffer[::every].copy()
-        return np.array([self._plain(row, True) for row in found]) if self._careful else found
+        messages = self.buffer[::every].copy()
+        return np.array([self._plain(row, True) for row in messages]) if self._careful else messages
 
     def refresh(self) -> None:
         """Make messages those of the sites, which were set from outside."""
@@ -204,9 +204,9 @@ class Rows:
 
         The backward messages are those of the pass before.
         """
-        found = np.empty((self.tau.size, 4))
-        self.run(ahead=True, report=found)
-        return Report(found)
+        columns = np.empty((self.tau.size, 4))
+        self.run(ahead=True, report=columns)
+        return Report(columns)
 
     def finish(self) -> Summary:
         """Return what the sites stand for; leave forward messages behind."""
@@ -222,9 +222,9 @@ class Rows:
         tau, nu, buffer = self.tau.copy(), self.nu.copy(), self.buffer.copy()
         self.refresh()
         self.update(True, 1.0, False, Tally())
-        found = int(np.sum(self.tau * summary.variance < -least))
+        count = int(np.sum(self.tau * summary.variance < -least))
         self.tau[:], self.nu[:], self.buffer[:] = tau, nu, buffer
-        return found
+        return count
 
     def slope(self) -> Array:
         """Sums that the gradient is made of; the buffer has to hold forward messages."""
@@ -316,14 +316,14 @@ def summarise(rows: Finished, report: Report) -> Summary:
     """Compute what the sites of a series stand for, block by block."""
     n = rows.tau.size
     blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
-    signs = [_signs(rows, report, some) for some in blocks]
+    signs = [_signs(rows, report, rows_of_block) for rows_of_block in blocks]
     if not all(sound for sound, _ in signs):
         return NO_SUMMARY
-    found = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
-    total = math.fsum(_fill(rows, report, some, found) for some in blocks)
+    summary = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
+    total = math.fsum(_fill(rows, report, rows_of_block, summary) for rows_of_block in blocks)
     balance = sum(balance for _, balance in signs)
-    noise = math.fsum(noise_slope(rows, report, some) for some in blocks)
-    return replace(found, log_evidence=total, balance=balance, noise=noise)
+    noise = math.fsum(noise_slope(rows, report, rows_of_block) for rows_of_block in blocks)
+    return replace(summary, log_evidence=total, balance=balance, noise=noise)
 
 
 def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
@@ -342,30 +342,36 @@ def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
     return bool(sound), balance
 
 
-def _fill(rows: Finished, whole: Report, some: slice, found: Summary) -> float:
+def _fill(rows: Finished, whole: Report, rows_of_block: slice, summary: Summary) -> float:
     """Fill some rows of a summary; return their share of the evidence."""
-    series, tau, nu = rows.series, rows.tau[some], rows.nu[some]
-    report, prior, y = whole[some], series.prior[some], series.y[some]
-    h, w = series.scales[some], rows.noise
+    series, tau, nu = rows.series, rows.tau[rows_of_block], rows.nu[rows_of_block]
+    report, prior, y = whole[rows_of_block], series.prior[rows_of_block], series.y[rows_of_block]
+    h, w = series.scales[rows_of_block], rows.noise
     projector, alpha = series.projector, series.power
     v, m = h * h * (report.variance + w), h * report.mean
     kept = 1.0 + tau * v
     variance, mean = v / kept, (m + nu * v) / kept
     likelihood, source, table = projector.likelihood, projector.without_table, projector.table
     log_z = project_many(likelihood, source, prior + m, np.sqrt(v), y, table).log_z
-    found.mean[some], found.variance[some], found.log_z[some] = prior + mean, variance, log_z
+    summary.mean[rows_of_block], summary.variance[rows_of_block], summary.log_z[rows_of_block] = (
+        prior + mean,
+        variance,
+        log_z,
+    )
     # nu - tau mean, which would cancel where a site dominates its marginal.
     beta = (nu - tau * m) / kept
-    own, own_v = log_z, v
+    log_z_power, own_v = log_z, v
     if not series.plain:
         k = 1.0 + (1.0 - alpha) * tau * v
         own_v = v / k
         own_m = prior + (m + (1.0 - alpha) * nu * v) / k
-        powers = alpha * series.exponents[some]
-        own = project_many(likelihood, source, own_m, np.sqrt(own_v), y, table, powers).log_z
+        powers = alpha * series.exponents[rows_of_block]
+        log_z_power = project_many(
+            likelihood, source, own_m, np.sqrt(own_v), y, table, powers
+        ).log_z
     with np.errstate(all="ignore"):
         total = np.sum(
-            own + 0.5 * np.log1p(alpha * tau * own_v) + 0.5 * own_v * (alpha * beta) ** 2
+            log_z_power + 0.5 * np.log1p(alpha * tau * own_v) + 0.5 * own_v * (alpha * beta) ** 2
         )
         total /= alpha
         share = 1.0 + tau * (w * h * h)
@@ -519,11 +525,11 @@ def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
         return row[:d], np.tril(M) + np.tril(M, -1).T
     if ahead:
         D, c, s = row[2:]
-        both = np.array([[D, D * c], [D * c, s + c * c * D]])
+        matrix = np.array([[D, D * c], [D * c, s + c * c * D]])
     else:
         sigma, E, g = row[2:]
-        both = np.array([[sigma + E * g * g, E * g], [E * g, E]])
-    return row[:d], both[:d, :d]
+        matrix = np.array([[sigma + E * g * g, E * g], [E * g, E]])
+    return row[:d], matrix[:d, :d]
 
 
 def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
@@ -535,13 +541,13 @@ def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
     # U diag(e) U' is L diag(e) L' of the states in reverse.
     turn = slice(None, None, 1 if ahead else -1)
     d = vector.size
-    rest, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
+    remainder, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
     for k in range(d):
         # Less is a rounding of the matrix.
-        if abs(rest[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
-            D[k] = rest[k, k]
-            L[k:, k] = rest[k:, k] / D[k]
-            rest = rest - D[k] * np.outer(L[:, k], L[:, k])
+        if abs(remainder[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
+            D[k] = remainder[k, k]
+            L[k:, k] = remainder[k:, k] / D[k]
+            remainder = remainder - D[k] * np.outer(L[:, k], L[:, k])
     L, D = L[turn, turn], D[turn]
     kept = L if ahead else L.T
     inside = vector if ahead else np.linalg.solve(L, vector)

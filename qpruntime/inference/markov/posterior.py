@@ -98,27 +98,31 @@ class SeriesPosterior(Posterior):
         InputError
             If rows are not usable, or this posterior was pickled with a likelihood that was not.
         """
-        own: SeriesSolution = self._solution
-        more = read_more(own.clock, own.how.projector, t, y, mean, weights)
-        settled = self.status == "converged" and own.how.weights is None
-        last = own.pieces[-1].t[-1]
+        earlier: SeriesSolution = self._solution
+        more = read_more(earlier.clock, earlier.how.projector, t, y, mean, weights)
+        settled = self.status == "converged" and earlier.how.weights is None
+        last = earlier.pieces[-1].t[-1]
         if more.weights is None and settled and more.t.size and bool(more.t.min() >= last):
-            found, later = own.appended(more)
-            rise = self.log_evidence + found.rise
-            report = ending(found.ended, rise, found.ended.worst, n=later.held_rows)
-            reported = {one.name: getattr(self, one.name) for one in fields(InferenceReport)}
-            return SeriesPosterior(**{**reported, **report}, _solution=later, swept=found.swept)
-        piece = own.whole()
-        tau, nu = own.sorted_sites()
-        series, start, sort = merged(own.series, Sites(tau, nu + tau * own.series.prior), more)
+            appended, later = earlier.appended(more)
+            rise = self.log_evidence + appended.rise
+            report = ending(appended.ended, rise, appended.ended.worst, n=later.held_rows)
+            reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
+            return SeriesPosterior(**{**reported, **report}, _solution=later, swept=appended.swept)
+        piece = earlier.whole()
+        tau, nu = earlier.sorted_sites()
+        series, start, sort = merged(
+            earlier.series, Sites(tau, nu + tau * earlier.series.prior), more
+        )
         order = np.concatenate([piece.index, piece.index.size + np.arange(more.t.size)])[sort]
-        rows = np.concatenate([own.rows, own.given + more.seen])
-        placed = Placed(own.clock, order, rows, own.given + more.given)
-        outcome, solution = concluded(own.kernel, own.space, series, own.limits, start, placed)
+        rows = np.concatenate([earlier.rows, earlier.given + more.seen])
+        placed = Placed(earlier.clock, order, rows, earlier.given + more.given)
+        outcome, solution = concluded(
+            earlier.kernel, earlier.space, series, earlier.limits, start, placed
+        )
         return SeriesPosterior.of(outcome, solution)
 
     @staticmethod
     def of(outcome: InferenceReport, solution: SeriesSolution) -> SeriesPosterior:
         """Return the posterior of a series whose rows have all been swept."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
+        reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
         return SeriesPosterior(**reported, _solution=solution, swept=outcome.n)

@@ -93,15 +93,17 @@ def concluded(
     end = settle(rows, limits, Trace(), warm=start is not None)
     marks = rows.marks(EVERY)
     del rows
-    found, order = end.summary, placed.order
-    require_evidence(found)
+    summary, order = end.summary, placed.order
+    require_evidence(summary)
     outcome = InferenceReport(
         likelihood=series.projector.likelihood.spelt,
         method=series.projector.method,
-        **ending(end, found.log_evidence, int(order[end.worst]), n),
+        **ending(end, summary.log_evidence, int(order[end.worst]), n),
     )
     columns = series.t, series.y, series.prior, series.weights, series.scale
-    piece = SeriesPiece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
+    piece = SeriesPiece(
+        *columns, *sites, summary.mean, summary.variance, summary.log_z, order, marks
+    )
     solution = SeriesSolution(
         kernel=kernel,
         space=space,
@@ -249,16 +251,16 @@ class SeriesSolution:
         """Latent means and variances at T times, in O(N + T)."""
         rows, place, offset = self._with(at, mean)
         rows.refresh()
-        found = rows.report()[place]
-        return found.mean + offset, np.maximum(found.variance, 0.0) + rows.noise
+        marginals = rows.report()[place]
+        return marginals.mean + offset, np.maximum(marginals.variance, 0.0) + rows.noise
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws at T times, in O(N + T) each, with the kernel's white noise."""
         if not at:
             raise InputError("draws of a series take times: sample(t)")
         rows, place, offset = self._with(at, mean)
-        found = draw(rows, place, count, rng)
-        return found + offset + np.sqrt(rows.noise) * rng.standard_normal(found.shape)
+        draws = draw(rows, place, count, rng)
+        return draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape)
 
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
         """Means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
@@ -270,9 +272,12 @@ class SeriesSolution:
             raise InputError("a joint distribution of a series takes times")
         rows, place, offset = self._with(at, mean)
         rows.refresh()
-        found = rows.report()[place]
-        centre = found.mean + offset
-        covariance, variance = np.empty((place.size, place.size)), np.maximum(found.variance, 0.0)
+        marginals = rows.report()[place]
+        centre = marginals.mean + offset
+        covariance, variance = (
+            np.empty((place.size, place.size)),
+            np.maximum(marginals.variance, 0.0),
+        )
         for row, number in enumerate(place):
             rows.nu[:] = 0.0
             rows.nu[number] = 1.0
@@ -378,14 +383,14 @@ class SeriesSolution:
         if any(not piece.marks.size for piece in pieces):
             pieces = (self._marked(self.whole()),)
         new = more.piece(self.held_rows, scaled=pieces[0].scale is not None)
-        found = append(pieces, new, self.how, self.space, self.limits)
+        appended = append(pieces, new, self.how, self.space, self.limits)
         later = replace(
             self,
-            pieces=found.pieces,
+            pieces=appended.pieces,
             seen=(*self.seen, self.given + more.seen),
             given=self.given + more.given,
         )
-        return found, later
+        return appended, later
 
     def _marked(self, piece: SeriesPiece) -> SeriesPiece:
         """A piece with messages of some of its rows."""
@@ -407,17 +412,17 @@ def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
     wanted = np.zeros(n, dtype=np.bool_)
     wanted[place] = True
     column = np.cumsum(wanted) - 1
-    found = np.empty((count, place.size))
+    draws = np.empty((count, place.size))
     most = max(1, _NUMBERS // (n * d))
     chain = rows.space.arrays(float(series.t[0]))
-    given = chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
+    model = chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
     for begin in range(0, count, most):
-        some = slice(begin, min(begin + most, count))
-        normal = rng.standard_normal((n, d, some.stop - some.start))
-        out = np.empty((int(wanted.sum()), some.stop - some.start))
-        draw_states(*given, np.empty((n, d + d * (d + 1) // 2)), normal, wanted, out)
-        found[some] = out[column[place]].T
-    return found
+        batch = slice(begin, min(begin + most, count))
+        normal = rng.standard_normal((n, d, batch.stop - batch.start))
+        out = np.empty((int(wanted.sum()), batch.stop - batch.start))
+        draw_states(*model, np.empty((n, d + d * (d + 1) // 2)), normal, wanted, out)
+        draws[batch] = out[column[place]].T
+    return draws
 
 
 # --- Kernels of the draws
@@ -464,7 +469,7 @@ def draw_states(
     low, high = spans(chain[4])
     tensor = np.zeros((9, d + 3, d + 3))
     A, Q, system = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-    work, both = np.zeros((d, d + 1)), np.zeros((d, 2 * d + 1))
+    work, solved = np.zeros((d, d + 1)), np.zeros((d, 2 * d + 1))
     eta, J, C, L = np.zeros(d), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
     x, moved = np.zeros((d, count)), np.zeros((d, count))
     last = 0.0
@@ -493,21 +498,21 @@ def draw_states(
             one_plus_product(Q, J, system)
             # (I + Q J)^-1 of Q, of Q eta and of A.
             for a in range(d):
-                both[a, d] = 0.0
+                solved[a, d] = 0.0
                 for b in range(d):
-                    both[a, b] = Q[a, b]
-                    both[a, d] += Q[a, b] * eta[b]
-                    both[a, d + 1 + b] = A[a, b]
-            eliminate(system, both, 2 * d + 1)
+                    solved[a, b] = Q[a, b]
+                    solved[a, d] += Q[a, b] * eta[b]
+                    solved[a, d + 1 + b] = A[a, b]
+            eliminate(system, solved, 2 * d + 1)
             for a in range(d):
                 for b in range(d):
-                    C[a, b] = 0.5 * (both[a, b] + both[b, a])
+                    C[a, b] = 0.5 * (solved[a, b] + solved[b, a])
             root(C, L)
             for a in range(d):
                 for s in range(count):
-                    total = both[a, d]
+                    total = solved[a, d]
                     for b in range(d):
-                        total += both[a, d + 1 + b] * x[b, s] + L[a, b] * normal[i, b, s]
+                        total += solved[a, d + 1 + b] * x[b, s] + L[a, b] * normal[i, b, s]
                     moved[a, s] = total
             for a in range(d):
                 for s in range(count):

@@ -95,21 +95,21 @@ def read_more(
             "with all rows, and sites=post.sites for those it had"
         )
     y = unmasked(y, "y", missing=True)
-    new, given = clock.read(t), np.asarray(y)
+    new, observations = clock.read(t), np.asarray(y)
     offset = finite(mean, "mean")
-    if given.shape != new.shape or offset.shape not in ((), new.shape):
-        raise InputError(f"y and mean must have shape {new.shape} like t, got {given.shape}")
-    seen = np.flatnonzero(~np.isnan(real(y, "y")))
-    events = projector.likelihood.validate(given[seen])
+    if observations.shape != new.shape or offset.shape not in ((), new.shape):
+        raise InputError(f"y and mean must have shape {new.shape} like t, got {observations.shape}")
+    present = np.flatnonzero(~np.isnan(real(y, "y")))
+    events = projector.likelihood.validate(observations[present])
     projector.check_outcomes(events)
     checked = None if weights is None else finite(weights, "weights", new.shape)
     if checked is not None:
         if (checked < 0.0).any():
             raise InputError(f"weights must not be negative, got {checked.min():g}")
         projector.need_density("weights are integrated")
-        checked = checked[seen]
-    prior = np.array(np.broadcast_to(offset, new.shape)[seen])
-    return More(new[seen], events, prior, checked, seen, new.size)
+        checked = checked[present]
+    prior = np.array(np.broadcast_to(offset, new.shape)[present])
+    return More(new[present], events, prior, checked, present, new.size)
 
 
 def merged(
@@ -124,19 +124,19 @@ def merged(
     def joined(values: Array, others: Array) -> Array:
         return np.concatenate([values, others])[sort]
 
-    one, none = np.ones(more.t.size), np.zeros(more.t.size)
+    ones, none = np.ones(more.t.size), np.zeros(more.t.size)
     weights = None
     if series.weights is not None or more.weights is not None:
-        weights = joined(series.exponents, one if more.weights is None else more.weights)
-    both = replace(
+        weights = joined(series.exponents, ones if more.weights is None else more.weights)
+    joined_series = replace(
         series,
         t=joined(series.t, more.t),
         y=joined(series.y, more.y),
         prior=joined(series.prior, more.prior),
         weights=weights,
-        scale=None if series.scale is None else joined(series.scale, one),
+        scale=None if series.scale is None else joined(series.scale, ones),
     )
-    return both, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
+    return joined_series, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
 
 
 def with_times(
@@ -146,17 +146,17 @@ def with_times(
 
     Sites are about the prior mean.
     """
-    both = np.concatenate([series.t, new])
-    order = np.argsort(both, kind="stable")
-    place = np.empty(both.size, dtype=np.intp)
-    place[order] = np.arange(both.size)
+    times = np.concatenate([series.t, new])
+    order = np.argsort(times, kind="stable")
+    place = np.empty(times.size, dtype=np.intp)
+    place[order] = np.arange(times.size)
     none = np.zeros(new.size)
 
     def joined(values: Array, more: Array) -> Array:
         return np.concatenate([values, more])[order]
 
     scale = None if series.scale is None else joined(series.scale, none + 1.0)
-    grid = replace(series, t=both[order], scale=scale, weights=None)
+    grid = replace(series, t=times[order], scale=scale, weights=None)
     rows = Rows(grid, space, Sites(joined(sites.tau, none), joined(sites.nu, none)))
     return rows, place[series.t.size :]
 
@@ -199,14 +199,14 @@ class SeriesPiece:
 
     def cut(self, start: int, stop: int) -> SeriesPiece:
         """Rows from a marked one on."""
-        found = {}
+        columns = {}
         for field in fields(self):
             values = getattr(self, field.name)
             if field.name == "marks":
-                found["marks"] = values[start // EVERY : -(-stop // EVERY)]
+                columns["marks"] = values[start // EVERY : -(-stop // EVERY)]
             else:
-                found[field.name] = None if values is None else values[start:stop]
-        return SeriesPiece(**found)
+                columns[field.name] = None if values is None else values[start:stop]
+        return SeriesPiece(**columns)
 
 
 def joined_pieces(pieces: Sequence[SeriesPiece], name: str) -> Any:
@@ -241,10 +241,10 @@ def append(
     total = sum(piece.t.size for piece in pieces)
     wanted = _LEAST
     while True:
-        left, window, count = _last(pieces, wanted)
-        found = _append(window, new, series, space, limits, total - count)
-        if found is not None:
-            return replace(found, pieces=(*left, *found.pieces))
+        earlier, window, count = _last(pieces, wanted)
+        appended = _append(window, new, series, space, limits, total - count)
+        if appended is not None:
+            return replace(appended, pieces=(*earlier, *appended.pieces))
         wanted = 4 * max(count, wanted)
 
 
@@ -252,17 +252,17 @@ def _last(
     pieces: tuple[SeriesPiece, ...], wanted: int
 ) -> tuple[list[SeriesPiece], list[SeriesPiece], int]:
     """Part pieces at a mark, at least so many rows before the end."""
-    left, count = list(pieces), 0
+    earlier, count = list(pieces), 0
     window: list[SeriesPiece] = []
-    while left and count < wanted:
-        piece = left.pop()
+    while earlier and count < wanted:
+        piece = earlier.pop()
         size = piece.t.size
         start = max(size - (wanted - count), 0) // EVERY * EVERY
         window.insert(0, piece.cut(start, size))
         if start:
-            left.append(piece.cut(0, start))
+            earlier.append(piece.cut(0, start))
         count += size - start
-    return left, window, count
+    return earlier, window, count
 
 
 def _append(
@@ -277,24 +277,24 @@ def _append(
     mark = window[0].marks[0]
     edges = np.array([mark, np.zeros_like(mark)])
     old = _rows(window, series, space, edges)
-    both = _rows([*window, new], series, space, edges)
-    for rows in (old, both):
+    extended = _rows([*window, new], series, space, edges)
+    for rows in (old, extended):
         rows.refresh()
     share, behind = old.finish(), old.edges[3].copy()
-    own = limits._replace(tol=0.1 * limits.tol)
-    ended = settle(both, own, Trace(), warm=True)
-    marks = both.marks(EVERY)
+    tight_limits = limits._replace(tol=0.1 * limits.tol)
+    ended = settle(extended, tight_limits, Trace(), warm=True)
+    marks = extended.marks(EVERY)
     if before:
-        both.refresh()
-        moved = _moved(space, mark, behind, both.edges[3])
+        extended.refresh()
+        moved = _moved(space, mark, behind, extended.edges[3])
         if not moved < limits.tol:
             return None
     require_evidence(ended.summary)
     index = np.concatenate([*(piece.index for piece in window), new.index])
-    piece = _piece(both, ended.summary, index, marks)
+    piece = _piece(extended, ended.summary, index, marks)
     rise = ended.summary.log_evidence - share.log_evidence
     ended = replace(ended, worst=int(index[ended.worst]))
-    return Appended((piece,), ended, rise, both.tau.size)
+    return Appended((piece,), ended, rise, extended.tau.size)
 
 
 def _rows(
@@ -303,12 +303,12 @@ def _rows(
     def column(name: str) -> Any:
         return joined_pieces(window, name)
 
-    own = replace(
+    rows_series = replace(
         series,
         **{name: column(name) for name in ("t", "y", "prior", "weights", "scale")},
         before=None,
     )
-    return Rows(own, space, Sites(column("tau"), column("nu")), edges)
+    return Rows(rows_series, space, Sites(column("tau"), column("nu")), edges)
 
 
 def _piece(rows: Rows, found: Summary, index: Any, marks: Array) -> SeriesPiece:
@@ -327,12 +327,12 @@ def _moved(space: StateSpace, mark: Array, old: Array, new: Array) -> float:
         eta, J = read(space, row, False)
         met = np.linalg.solve(np.eye(m.size) + P @ J, np.column_stack([m + P @ eta, P]))
         states.append((met[:, 0], np.diag(met[:, 1:])))
-    (mean, variance), (other, width) = states
+    (mean, variance), (moved_mean, width) = states
     known = variance > 1e-300
     if not known.any():
         return 0.0
     with np.errstate(over="ignore"):  # what overflows has moved
-        off = np.abs(other - mean)[known] / np.sqrt(variance[known])
+        off = np.abs(moved_mean - mean)[known] / np.sqrt(variance[known])
         wider = np.abs(width[known] / variance[known] - 1.0)
     return float(max(off.max(), wider.max()))
 
@@ -466,14 +466,14 @@ def _sweeps(
     shortened = rows.tau.size * (share * limits.damping < 1.0)
 
     def sweep(damping: float) -> Swept:
-        found = rows.sweep(damping, hold)
-        if hold and not math.isfinite(found.change):
+        swept = rows.sweep(damping, hold)
+        if hold and not math.isfinite(swept.change):
             raise NumericalError(
-                f"the sites grow without bound, site {found.worst} first: observations that the "
+                f"the sites grow without bound, site {swept.worst} first: observations that the "
                 'kernel ties together contradict each other; use likelihood="probit", or '
                 "add a WhiteKernel to the kernel"
             )
-        return found._replace(shortened=shortened)
+        return swept._replace(shortened=shortened)
 
     steering = _Patience(rows, share, hold, best)
     settled, last = swept_until(sweep, limits, steering, trace)

@@ -129,8 +129,10 @@ def infer_classes(
     tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
     start = start_of(sites, layout)
     if layout.classes == 2:
-        half, own = halved(covariances), single(start, layout)
-        post = infer(half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=own)
+        half, start_of_half = halved(covariances), single(start, layout)
+        post = infer(
+            half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=start_of_half
+        )
         return replace(joined(post, covariances, layout), jitter=jitter)
     problem = problem_of(covariances, layout, Projector("probit", method, None, None))
     try:
@@ -159,15 +161,15 @@ def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | N
     InputError
         If there are no such labels.
     """
-    given = np.asarray(unmasked(labels, "labels"))
-    if given.shape != (n,):
-        raise InputError(f"labels must have shape ({n},), one for each row, got {given.shape}")
-    if given.dtype.kind not in "iu":
+    classes = np.asarray(unmasked(labels, "labels"))
+    if classes.shape != (n,):
+        raise InputError(f"labels must have shape ({n},), one for each row, got {classes.shape}")
+    if classes.dtype.kind not in "iu":
         raise InputError(
-            f"labels must be whole numbers from 0, the classes of the rows; got {given.dtype}: "
+            f"labels must be whole numbers from 0, the classes of the rows; got {classes.dtype}: "
             "numpy.unique(labels, return_inverse=True) makes them of any other"
         )
-    least, most = int(given.min()), int(given.max())
+    least, most = int(classes.min()), int(classes.max())
     count = several or most + 1
     if n_classes is not None:
         count = whole(n_classes, "n_classes", 2)
@@ -180,7 +182,7 @@ def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | N
             "labels are all 0, which is one class: say of how many with n_classes, or hand over a "
             "covariance for each"
         )
-    return Layout(given.astype(np.intp), count)
+    return Layout(classes.astype(np.intp), count)
 
 
 def start_of(sites: Any, layout: Layout) -> Sites | None:
@@ -238,8 +240,8 @@ def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
             f"the site of row {row} has precision {tau[row]:.3g}, and the noise of two classes "
             "leaves less than 2: the sites have not settled; raise max_sweeps"
         )
-    own = tau / (2.0 - tau)
-    sites = Sites(own, nu * signs(layout) * (1.0 + own) / math.sqrt(2.0))
+    class_tau = tau / (2.0 - tau)
+    sites = Sites(class_tau, nu * signs(layout) * (1.0 + class_tau) / math.sqrt(2.0))
     solved = ClassPrior(K, layout).factor(sites)
     return ClassPosterior._of(post, solution_of(solved, layout, K, sites, post.loo))
 
@@ -292,6 +294,6 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
     evidence, _ = log_evidence(problem, end)
     left_out = left_out_of(layout, solved, end)
     # Counted by rows, of which each has a site for every other class.
-    found = outcome_of(problem, end, evidence)
-    outcome = found.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
+    report = outcome_of(problem, end, evidence)
+    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
     return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

@@ -63,9 +63,9 @@ class Layout:
 
     def whole(self, flat: Array, at_own: float) -> Array:
         """Values of all classes, shape (N, C), of those of sites; `at_own` stands for the rest."""
-        found = np.full((self.n, self.classes), at_own)
-        found[self.rows, self.others] = flat
-        return found
+        filled = np.full((self.n, self.classes), at_own)
+        filled[self.rows, self.others] = flat
+        return filled
 
     def flat(self, whole: Array) -> Array:
         """Values of sites, of those of all classes, shape (N, C)."""
@@ -73,16 +73,16 @@ class Layout:
 
     def contrasts(self, K: Array) -> Array:
         """Prior covariance of g, of that of each class, shape (C, N, N), or of all, (1, N, N)."""
-        found = np.equal.outer(self.rows, self.rows).astype(float)
-        own = self.own[self.rows]
+        covariance = np.equal.outer(self.rows, self.rows).astype(float)
+        own_class = self.own[self.rows]
         for c in range(self.classes):
-            sign = 1.0 * (own == c) - (self.others == c)
-            some = np.flatnonzero(sign)
-            rows = self.rows[some]
-            found[np.ix_(some, some)] += (
-                np.outer(sign[some], sign[some]) * (K[c % len(K)][np.ix_(rows, rows)])
+            sign = 1.0 * (own_class == c) - (self.others == c)
+            sites = np.flatnonzero(sign)
+            rows = self.rows[sites]
+            covariance[np.ix_(sites, sites)] += (
+                np.outer(sign[sites], sign[sites]) * (K[c % len(K)][np.ix_(rows, rows)])
             )
-        return found
+        return covariance
 
     def crossed(self, K_star: Array, target: int) -> Array:
         """Prior covariances of f_target at T points with g, of theirs with that of the rows."""
@@ -171,7 +171,7 @@ class Blocks:
         `nu` has shape (C, N).
         """
         right = nu / self.D
-        weights = np.array([E @ one for E, one in zip(self.E, right, strict=True)])
+        weights = np.array([E @ row for E, row in zip(self.E, right, strict=True)])
         shift = dpotrs(self.lower, weights.sum(axis=0), lower=1)[0]
         for c in range(len(nu)):
             weights[c] -= self.E[c] @ shift
@@ -183,32 +183,32 @@ class Blocks:
             return weights @ self.K[0]
         return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
 
-    def marginals(self, own: NDArray[np.intp]) -> tuple[Array, Array]:
+    def marginals(self, own_class: NDArray[np.intp]) -> tuple[Array, Array]:
         """Return Cov(z_i)_cc and the shares 1 - D_ic Cov(z_i)_cc, each of shape (N, C).
 
         What has to do with a row's own class is not filled: no site is along it.
         """
         C, n = self.D.shape
-        found, kept = np.zeros((n, C)), np.ones((n, C))
+        variance, kept = np.zeros((n, C)), np.ones((n, C))
         for c in range(C):
-            rows, half = self._half(c, own)
+            rows, half = self._half(c, own_class)
             gained = products_of_rows(half, half) / self.D[c][rows]
             kept[rows, c] = self._share[c][rows] - gained
-            found[rows, c] = self.alone(c)[rows] + gained / self.D[c][rows]
-        return found, kept
+            variance[rows, c] = self.alone(c)[rows] + gained / self.D[c][rows]
+        return variance, kept
 
-    def covariances(self, own: NDArray[np.intp]) -> Array:
+    def covariances(self, own_class: NDArray[np.intp]) -> Array:
         """Return Cov(z_i), shape (N, C, C), but for what has to do with a row's own class."""
         C, n = self.D.shape
-        halves, found = np.zeros((C, n, n)), np.empty((n, C, C))
+        halves, covariance = np.zeros((C, n, n)), np.empty((n, C, C))
         for c in range(C):
-            rows, half = self._half(c, own)
+            rows, half = self._half(c, own_class)
             halves[c][rows] = half
             for d in range(c + 1):
                 shared = products_of_rows(halves[c], halves[d]) / (self.D[c] * self.D[d])
-                found[:, c, d] = found[:, d, c] = shared
-            found[:, c, c] += self.alone(c)
-        return found
+                covariance[:, c, d] = covariance[:, d, c] = shared
+            covariance[:, c, c] += self.alone(c)
+        return covariance
 
     def _half(self, c: int, own: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
         """Rows of other classes, and those rows of Y_c', C-ordered."""
@@ -218,11 +218,11 @@ class Blocks:
     def alone(self, c: int) -> Array:
         """(K_c E_c)_ii/D_ic, shape (N,): the variances of f_c under its own sites."""
         lost = np.flatnonzero(1.0 - self._share[c] < _LOST)
-        found = (1.0 - self._share[c]) / self.D[c]
+        variance = (1.0 - self._share[c]) / self.D[c]
         if lost.size:
             K, E = self.K[c % len(self.K)][lost], self.E[c][lost]
-            found[lost] = np.einsum("ij,ij->i", K, E) / self.D[c][lost]
-        return found
+            variance[lost] = np.einsum("ij,ij->i", K, E) / self.D[c][lost]
+        return variance
 
 
 def half_of(E: Array, lower: Array) -> Array:
@@ -233,8 +233,8 @@ def half_of(E: Array, lower: Array) -> Array:
 def slope_of(E: Array, lower: Array, weights: Array) -> Array:
     """Derivative of the log evidence by K_c, the sites being fixed, shape (N, N)."""
     half = half_of(E, lower)
-    found = half @ half.T
-    found -= E
-    found += np.outer(weights, weights)
-    found *= 0.5
-    return found
+    slope = half @ half.T
+    slope -= E
+    slope += np.outer(weights, weights)
+    slope *= 0.5
+    return slope

@@ -66,38 +66,38 @@ def left_out_log_proba(
     solution: Any = posterior._solution
     V, m = solution.covariance_of(rows), posterior.mean[rows]
     if groups is None:
-        precision, told = _said(posterior, rows)
+        precision, pseudo_mean = _said(posterior, rows)
     else:
         wanted, place = np.unique(groups[rows], return_inverse=True)
         members = np.flatnonzero(np.isin(groups, wanted))
-        at, each = np.searchsorted(wanted, groups[members]), _said(posterior, members)
-        sums = [np.zeros((wanted.size, *part.shape[1:])) for part in each]
-        for total, part in zip(sums, each, strict=True):
+        at, messages = np.searchsorted(wanted, groups[members]), _said(posterior, members)
+        sums = [np.zeros((wanted.size, *part.shape[1:])) for part in messages]
+        for total, part in zip(sums, messages, strict=True):
             np.add.at(total, at, part)
-        precision, told = (total[place] for total in sums)
-    found = np.full(m.shape, np.nan)
-    left = np.eye(m.shape[1]) - V @ precision
-    sound = np.linalg.cond(left) < _LOST
-    left, V = left[sound], V[sound]
-    covariance = np.linalg.solve(left, V)
+        precision, pseudo_mean = (total[place] for total in sums)
+    log_proba = np.full(m.shape, np.nan)
+    reduced = np.eye(m.shape[1]) - V @ precision
+    sound = np.linalg.cond(reduced) < _LOST
+    reduced, V = reduced[sound], V[sound]
+    covariance = np.linalg.solve(reduced, V)
     covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
-    gap = m[sound] - np.einsum("ncd,nd->nc", V, told[sound])
-    mean = np.linalg.solve(left, gap[:, :, None])[:, :, 0]
+    gap = m[sound] - np.einsum("ncd,nd->nc", V, pseudo_mean[sound])
+    mean = np.linalg.solve(reduced, gap[:, :, None])[:, :, 0]
     least, scale = np.linalg.eigvalsh(covariance)[:, 0], np.abs(covariance).max(axis=(1, 2))
     proper = least > -1e-9 * scale
-    some = np.flatnonzero(sound)[proper]
-    found[some] = log_probabilities(mean[proper], covariance[proper])
-    return found
+    proper_rows = np.flatnonzero(sound)[proper]
+    log_proba[proper_rows] = log_probabilities(mean[proper], covariance[proper])
+    return log_proba
 
 
 def _said(posterior: ClassPosterior, rows: NDArray[np.intp]) -> tuple[Array, Array]:
     """Precisions (n, C, C) and their products with means (n, C) that labels of rows say of f."""
     tau, nu = (part[rows] for part in posterior.sites)
-    own = np.isnan(tau)
-    D, told = np.where(own, 1.0, tau), np.where(own, 0.0, -nu)
+    is_own = np.isnan(tau)
+    D, pulls = np.where(is_own, 1.0, tau), np.where(is_own, 0.0, -nu)
     share = D / D.sum(axis=1, keepdims=True)
     precision = np.eye(D.shape[1]) * D[:, :, None] - D[:, :, None] * share[:, None, :]
-    return precision, told - share * told.sum(axis=1, keepdims=True)
+    return precision, pulls - share * pulls.sum(axis=1, keepdims=True)
 
 
 # --- `ClassPosterior`
@@ -147,7 +147,7 @@ class ClassPosterior(InferenceReport, Savable):
     @classmethod
     def _of(cls, outcome: InferenceReport, solution: Any) -> Self:
         """Return the posterior of an outcome and what the algebra has left."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
+        reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
         return cls(**reported, _solution=solution)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -251,8 +251,10 @@ class ClassPosterior(InferenceReport, Savable):
         """
         if correction is not None:
             choice(correction, "correction", (RATIO,))
-            own, crossed = self._solution, self._solution.at(K_star, k_star_diag)
-            return log_ratios(own.layout, own.covariances(), own.own, self.but(), *crossed)
+            solution, crossed = self._solution, self._solution.at(K_star, k_star_diag)
+            return log_ratios(
+                solution.layout, solution.covariances(), solution.own, self.but(), *crossed
+            )
         return log_probabilities(*self.predict(K_star, k_star_diag))
 
     def _predict_once(self) -> tuple[Array, ...]:
@@ -325,12 +327,14 @@ class ClassPosterior(InferenceReport, Savable):
         solution, correcting = self._solution, self._correcting
         if K_star is None or k_star_diag is None:
             crossed = solution.covariances()
-            diagonal = np.array([one.diagonal() for one in crossed])
+            diagonal = np.array([point_set.diagonal() for point_set in crossed])
         else:
             crossed, diagonal = solution.at(K_star, k_star_diag)
         rng = generator(random_state)
         points = [solution.points(c, crossed, diagonal) for c in range(self.classes)]
-        return tuple(correcting.marginals(one, correction, steps, rng) for one in points)
+        return tuple(
+            correcting.marginals(point_set, correction, steps, rng) for point_set in points
+        )
 
     @cached_property
     def _correcting(self) -> Correcting:
@@ -339,7 +343,7 @@ class ClassPosterior(InferenceReport, Savable):
 
     def but(self, **changes: Any) -> InferenceReport:
         """Return what is reported of the inference, with other values."""
-        reported = {one.name: getattr(self, one.name) for one in fields(InferenceReport)}
+        reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
         return InferenceReport(**reported | changes)
 
     def summary(self) -> dict[str, str | int | float | bool]:
@@ -372,7 +376,7 @@ class ClassPosterior(InferenceReport, Savable):
         )
 
     def __str__(self) -> str:
-        found: Any = self.summary()
+        summary: Any = self.summary()
         settled = self.status if self.converged else self.status.upper()
         return (
             f"{type(self).__name__} of {{n}} rows of {{classes}} classes: {{likelihood}}, method "
@@ -382,7 +386,7 @@ class ClassPosterior(InferenceReport, Savable):
             "log p(y_i | y_-i) = {least_log_density:.4g}\n"
             "updates    {skipped} skipped, {damped} damped\n"
             "lookups    {inside} inside the grid, {outside} outside"
-        ).format(**found)
+        ).format(**summary)
 
 
 # --- Class probabilities as ratios of evidences
@@ -455,8 +459,8 @@ def _evidence(
     problem = Problem(DensePrior(covariance, prior), y, Projector(probit, "ep"))
     end = settle(problem, Limits(_TOL, 100, 1.0), order="parallel", sites=start)
     value, _ = log_evidence(problem, end)
-    told = outcome.but(method="ep", n=layout.sites, log_evidence=value, status=end.status)
-    correcting = Correcting(Observed(covariance, y, prior, probit), end.sites, told)
+    report = outcome.but(method="ep", n=layout.sites, log_evidence=value, status=end.status)
+    correcting = Correcting(Observed(covariance, y, prior, probit), end.sites, report)
     last = slice(layout.sites - layout.classes + 1, None)
     tau, nu = (part.copy() for part in end.sites)
     tau[last] = nu[last] = 0.0
@@ -479,17 +483,17 @@ def priors(K: ArrayLike, name: str = "K") -> tuple[Array, float]:
     InputError
         If they are not covariances.
     """
-    given = np.asarray(K)
-    if given.ndim == 2:
-        own, jitter = covariance(K)
-        return own[None], jitter
-    if given.ndim != 3 or not len(given):
+    blocks = np.asarray(K)
+    if blocks.ndim == 2:
+        block, jitter = covariance(K)
+        return block[None], jitter
+    if blocks.ndim != 3 or not len(blocks):
         raise InputError(
             f"{name} must have shape (N, N), one covariance for all classes, or (C, N, N), one for "
-            f"each; got {given.shape}"
+            f"each; got {blocks.shape}"
         )
-    found = [covariance(one) for one in given]
-    return np.array([one for one, _ in found]), max(jitter for _, jitter in found)
+    checked = [covariance(block) for block in blocks]
+    return np.array([block for block, _ in checked]), max(jitter for _, jitter in checked)
 
 
 @restorable("class-solution/1")
@@ -538,7 +542,7 @@ class ClassSolution:
         """Posterior covariances at the rows, shape (N, C, C)."""
         if self.spread is None:
             K = self.covariances()
-            diagonal = np.array([one.diagonal() for one in K])
+            diagonal = np.array([block.diagonal() for block in K])
             object.__setattr__(self, "spread", self.kept.predict(K, diagonal)[1])
         assert self.spread is not None
         return self.spread
@@ -548,8 +552,8 @@ class ClassSolution:
         if self.spread is not None:
             return self.spread[rows]
         K = self.covariances()
-        diagonal = np.array([one.diagonal()[rows] for one in K])
-        return self.kept.predict(np.array([one[rows] for one in K]), diagonal)[1]
+        diagonal = np.array([block.diagonal()[rows] for block in K])
+        return self.kept.predict(np.array([block[rows] for block in K]), diagonal)[1]
 
     def covariances(self) -> Array:
         """The prior covariances, or `InputError` where a pickle has left them out."""
@@ -614,25 +618,29 @@ class ClassSolution:
 
     def points(self, c: int, crossed: Array, diagonal: Array) -> MarginalPoints:
         """Values of class c at points, for corrections."""
-        some = crossed[c % len(crossed)]
-        seen = np.ascontiguousarray(self.layout.crossed(some, c))
-        return MarginalPoints(seen, diagonal[c % len(diagonal)].copy(), np.zeros(len(some)))
+        crossed_class = crossed[c % len(crossed)]
+        site_covariances = np.ascontiguousarray(self.layout.crossed(crossed_class, c))
+        return MarginalPoints(
+            site_covariances, diagonal[c % len(diagonal)].copy(), np.zeros(len(crossed_class))
+        )
 
     def with_covariance(self, K: ArrayLike) -> ClassSolution:
         """Return the same with its prior covariances."""
-        own, _ = priors(K)
+        prior_blocks, _ = priors(K)
         C, n = self.kept.by_class.shape
-        if own.shape != ((1 if self.kept.shared else C), n, n):
+        if prior_blocks.shape != ((1 if self.kept.shared else C), n, n):
             raise InputError(f"K must be that of the inference, of {n} rows; got {np.shape(K)}")
         for c in range(C):
-            prior = own[c % len(own)]
-            found, scale = prior @ self.kept.by_class[c], np.sqrt(prior.max())
-            if not np.abs(found - self.mean[:, c]).max() <= _SAME * (scale + np.abs(found).max()):
+            prior = prior_blocks[c % len(prior_blocks)]
+            class_mean, scale = prior @ self.kept.by_class[c], np.sqrt(prior.max())
+            if not np.abs(class_mean - self.mean[:, c]).max() <= _SAME * (
+                scale + np.abs(class_mean).max()
+            ):
                 raise InputError(
                     "K is not the prior covariance of this posterior: it gives other means of "
                     f"class {c}"
                 )
-        return replace(self, K=own)
+        return replace(self, K=prior_blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         if self.K is not None:

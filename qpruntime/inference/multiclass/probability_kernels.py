@@ -79,8 +79,8 @@ def log_passes(prior: Array, covariance: Array, work: Array, rows: Array) -> flo
             kept[i], pull[i] = own_kept, own_pull
             for j in range(k):
                 line, factor = V[j], scale * spread[j]
-                for other in range(k):
-                    line[other] -= factor * spread[other]
+                for c in range(k):
+                    line[c] -= factor * spread[c]
         if largest < _TOL:
             break
     return _evidence(prior, V, rows) - 0.5 * log_det
@@ -204,8 +204,8 @@ def log_quadrant(
     s1, s2 = math.sqrt(variance_1), math.sqrt(variance_2)
     r = covariance / (s1 * s2)
     shared = min(max(abs(r), _NONE), 1.0 - _NONE)
-    own, sign = 1.0 - shared, 1.0 if r > 0.0 else -1.0
-    return log_largest(mean_1 / s1, mean_2 / s2, shared, own, own, sign)
+    unshared, sign = 1.0 - shared, 1.0 if r > 0.0 else -1.0
+    return log_largest(mean_1 / s1, mean_2 / s2, shared, unshared, unshared, sign)
 
 
 # --- Class probabilities of normal latent values

@@ -84,8 +84,8 @@ def visit_rows(
         for j in range(k):
             site = first + j
             mean[j], kept[j], pull[j] = mean_0[site], kept_0[site], pull_0[site]
-            for other in range(k):
-                V[j, other] = covariances[i, others[site], others[first + other]]
+            for c in range(k):
+                V[j, c] = covariances[i, others[site], others[first + c]]
         for _ in range(visits):
             largest = 0.0
             for j in range(k):
@@ -106,18 +106,18 @@ def visit_rows(
                 scale, step = d_tau / shrink, (d_nu - d_tau * mean[j]) / shrink
                 largest = max(largest, abs(d_tau) * variance, abs(d_nu) * np.sqrt(variance))
                 own_kept, own_pull = kept[j] / shrink, pull[j] + step * kept[j]
-                for other in range(k):
-                    spread[other] = V[j, other]
-                for other in range(k):
+                for c in range(k):
+                    spread[c] = V[j, c]
+                for c in range(k):
                     # From these sums follow `kept` and `pull` without cancelling.
-                    mean[other] += step * spread[other]
-                    pull[other] -= tau[other] * step * spread[other]
-                    kept[other] += tau[other] * scale * spread[other] * spread[other]
+                    mean[c] += step * spread[c]
+                    pull[c] -= tau[c] * step * spread[c]
+                    kept[c] += tau[c] * scale * spread[c] * spread[c]
                 kept[j], pull[j] = own_kept, own_pull
                 tau[j] += d_tau
                 nu[j] += d_nu
-                for other in range(k):
-                    line, factor = V[other], scale * spread[other]
+                for c in range(k):
+                    line, factor = V[c], scale * spread[c]
                     for last in range(k):
                         line[last] -= factor * spread[last]
             if largest < tol:
@@ -142,20 +142,20 @@ def leave_rows_out(
         tau, nu = tau_0[first : first + k].copy(), nu_0[first : first + k]
         for j in range(k):
             mean[j], kept[j] = mean_0[first + j], kept_0[first + j]
-            for other in range(k):
-                V[j, other] = covariances[i, others[first + j], others[first + other]]
+            for c in range(k):
+                V[j, c] = covariances[i, others[first + j], others[first + c]]
         for j in range(k):
             if not kept[j] > 0.0:
                 return i
             scale, step = -tau[j] / kept[j], (tau[j] * mean[j] - nu[j]) / kept[j]
             tau[j] = 0.0
-            for other in range(k):
-                spread[other] = V[j, other]
-            for other in range(k):
-                mean[other] += step * spread[other]
-                kept[other] += tau[other] * scale * spread[other] * spread[other]
-            for other in range(k):
-                line, factor = V[other], scale * spread[other]
+            for c in range(k):
+                spread[c] = V[j, c]
+            for c in range(k):
+                mean[c] += step * spread[c]
+                kept[c] += tau[c] * scale * spread[c] * spread[c]
+            for c in range(k):
+                line, factor = V[c], scale * spread[c]
                 for last in range(k):
                     line[last] -= factor * spread[last]
         if k == 2:

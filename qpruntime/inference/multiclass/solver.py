@@ -70,9 +70,9 @@ class ClassPrior(Prior):
     def rows(self) -> Array:
         """As `ClassSolved.rows`, of the prior: z_c is f_c less f_own and u."""
         layout, n = self.layout, np.arange(self.layout.n)
-        own = 1.0 + self.squares[layout.own, n]
+        own_spread = 1.0 + self.squares[layout.own, n]
         covariance: Array = np.eye(layout.classes) * self.squares.T[:, None, :]
-        covariance += own[:, None, None]
+        covariance += own_spread[:, None, None]
         return covariance
 
     def factor(self, sites: Sites) -> ClassSolved:
@@ -118,9 +118,9 @@ class ClassSolved(Solved):
     def between(self, start: tuple[Array, ...], share: float) -> None:
         """Go back to this share of the way from a solution to the present one: it is linear."""
         nu, *solution = start
-        here = self.solution()
+        present = self.solution()
         self._nu = nu + share * (self._nu - nu)
-        first, second, third = (a + share * (b - a) for a, b in zip(solution, here, strict=True))
+        first, second, third = (a + share * (b - a) for a, b in zip(solution, present, strict=True))
         self._solution = first, second, third
 
     def solution(self) -> tuple[Array, Array, Array]:
@@ -160,7 +160,7 @@ class ClassSolved(Solved):
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
@@ -168,13 +168,13 @@ class ClassSolved(Solved):
     ) -> tuple[Sites, Array, Array]:
         # More than are asked for: they cost little beside a factorisation.
         if steps:
-            sites = settle_means(self, asked, marginals, sites, _MEANS)
-        here = Marginals(self.mean, *marginals, self.weights)
-        return sites, *propose_all(asked, asked.rules(), here, sites, counts)
+            sites = settle_means(self, problem, marginals, sites, _MEANS)
+        marginals_of_sites = Marginals(self.mean, *marginals, self.weights)
+        return sites, *propose_all(problem, problem.rules(), marginals_of_sites, sites, counts)
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -185,7 +185,7 @@ class ClassSolved(Solved):
         There is no order of visits that is not N times as dear: `visits` is not used.
         """
         marginals = self.marginals()
-        d_tau, d_nu = self._visit(asked, marginals, sites, _MOST, counts)
+        d_tau, d_nu = self._visit(problem, marginals, sites, _MOST, counts)
         return marginals[0], damping * d_tau, damping * d_nu
 
     def _visit(
@@ -261,24 +261,24 @@ class ClassKept:
         K_star, diagonal = new
         C, n = self.by_class.shape
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            crossed = K_star[:, some]
+        def moments(block: slice) -> tuple[Array, Array]:
+            crossed = K_star[:, block]
             count = crossed.shape[1]
-            mean, found = np.empty((count, C)), np.empty((count, C, C))
+            mean, covariance = np.empty((count, C)), np.empty((count, C, C))
             halves = []
             with np.errstate(over="ignore", invalid="ignore"):
                 for c in range(C):
                     rows = crossed[c % len(crossed)]
                     reached = rows @ self.E[c]
                     mean[:, c] = rows @ self.by_class[c]
-                    found[:, c, c] = -np.einsum("ti,ti->t", rows, reached)
+                    covariance[:, c, c] = -np.einsum("ti,ti->t", rows, reached)
                     halves.append(blas.solve_lower(self.lower, reached.T))
                 for c in range(C):
                     for d in range(c):
-                        both = np.einsum("it,it->t", halves[c], halves[d])
-                        found[:, c, d] = found[:, d, c] = both
-                    found[:, c, c] += np.einsum("it,it->t", halves[c], halves[c])
-            return mean, found
+                        product = np.einsum("it,it->t", halves[c], halves[d])
+                        covariance[:, c, d] = covariance[:, d, c] = product
+                    covariance[:, c, c] += np.einsum("it,it->t", halves[c], halves[c])
+            return mean, covariance
 
         mean, covariance = in_blocks(moments, K_star.shape[1], n * C)
         for c in range(C):
@@ -306,11 +306,11 @@ class ClassKept:
             np.tensordot(slope, by_class[c % len(by_class)], axes=([0, 1], [0, 1]))
             for c, slope in enumerate(self.slopes())
         ]
-        found = np.sum(terms, axis=0)
-        return float(found) if np.ndim(found) == 0 else found
+        gradient = np.sum(terms, axis=0)
+        return float(gradient) if np.ndim(gradient) == 0 else gradient
 
     def __getstate__(self) -> dict[str, Any]:
-        packed = np.array([dtrttp(one.T, uplo="L")[0] for one in self.E])
+        packed = np.array([dtrttp(block.T, uplo="L")[0] for block in self.E])
         lower, _ = dtrttp(self.lower, uplo="L")
         return vars(self) | {"E": packed, "lower": lower}
 
@@ -350,12 +350,12 @@ class Linear(Solved, Protocol):
 
 
 def settle_means(
-    solved: Linear, asked: SiteProblem, marginals: tuple[Array, Array], sites: Sites, most: int
+    solved: Linear, problem: SiteProblem, marginals: tuple[Array, Array], sites: Sites, most: int
 ) -> Sites:
     """Move nu until marginal means are projected ones, in so many steps at most."""
     tau, nu = sites
     mean, pull = solved.mean, solved.weights
-    lacking = _lacking(asked, Marginals(mean, *marginals, pull), sites)
+    lacking = _lacking(problem, Marginals(mean, *marginals, pull), sites)
     for _ in range(most):
         begun = nu, *solved.solution()
         solved.relocate(nu + lacking)
@@ -364,20 +364,22 @@ def settle_means(
         slope = float(way @ lacking)
 
         def ahead(share: float) -> Array:
-            here = Marginals(
+            moved_marginals = Marginals(
                 mean + share * way,  # noqa: B023  called before they change
                 *marginals,
                 pull + share * (end_pull - pull),  # noqa: B023
             )
-            return _lacking(asked, here, Sites(tau, nu + share * lacking))  # noqa: B023
+            return _lacking(problem, moved_marginals, Sites(tau, nu + share * lacking))  # noqa: B023
 
         share, further = 1.0, ahead(1.0)
         low, high = (0.0, slope), (1.0, float(way @ further))
         for _ in range(_TRIALS):
-            left = float(way @ further)
-            if abs(left) <= _LEFT * slope or (share == 1.0 and left > 0.0):
+            slope_left = float(way @ further)
+            if abs(slope_left) <= _LEFT * slope or (share == 1.0 and slope_left > 0.0):
                 break
-            low, high = ((share, left), high) if left > 0.0 else (low, (share, left))
+            low, high = (
+                ((share, slope_left), high) if slope_left > 0.0 else (low, (share, slope_left))
+            )
             share = low[0] + (high[0] - low[0]) * min(max(low[1] / (low[1] - high[1]), 0.1), 0.9)
             further = ahead(share)
         nu = nu + share * lacking
@@ -390,10 +392,10 @@ def settle_means(
     return Sites(tau, nu)
 
 
-def _lacking(asked: SiteProblem, here: Marginals, sites: Sites) -> Array:
+def _lacking(problem: SiteProblem, here: Marginals, sites: Sites) -> Array:
     """Return what each site for itself would add to nu to have its projected mean."""
-    rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
-    changes = propose_all(asked, rules, here, sites, ignored)
+    rules, ignored = problem.matching(), np.zeros(3, dtype=np.int64)
+    changes = propose_all(problem, rules, here, sites, ignored)
     nu = sites.nu.copy()
     match(rules[2], (*here,), (sites.tau, nu), (*changes,))
     nu -= sites.nu

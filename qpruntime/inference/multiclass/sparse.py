@@ -129,7 +129,9 @@ def infer_sparse_classes(
         raise InputError("two classes are one function: infer_sparse takes labels -1 and +1")
     tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
     start = start_of(sites, layout)
-    inducing = tuple(InducingInputs(one, points, number(jitter, "jitter")) for one in kernels)
+    inducing = tuple(
+        InducingInputs(class_kernel, points, number(jitter, "jitter")) for class_kernel in kernels
+    )
     return settled_by_points(
         rows, layout, inducing, Projector("probit", method), Limits(tol, max_sweeps, 1.0), start
     )
@@ -156,9 +158,9 @@ def settled_by_points(
 ) -> SparseClassPosterior:
     """Settle the sites of checked rows, and conclude."""
     require_points(len(X), inducing[0].size, layout.classes, len(inducing))
-    found = [one.features(X) for one in inducing]
-    rest = np.array([r for _, r in found])
-    features = features_of([phi for phi, _ in found], rest, layout.classes)
+    features_by_prior = [points.features(X) for points in inducing]
+    residuals = np.array([r for _, r in features_by_prior])
+    features = features_of([phi for phi, _ in features_by_prior], residuals, layout.classes)
     problem = Problem(PointPrior(features, layout), np.ones(layout.sites), projector)
     try:
         end = settle(problem, limits, order="parallel", sites=start)
@@ -179,9 +181,9 @@ def _concluded(
     blocks = solved.blocks
     kept = PointKept(inducing, blocks.weights(solved.along_z()), blocks.covariance, layout.classes)
     mean = np.ascontiguousarray(solved.solution()[1].T)
-    told = outcome_of(problem, end, evidence)
-    lifted = max(one.jitter for one in inducing)
-    outcome = told.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=lifted)
+    report = outcome_of(problem, end, evidence)
+    lifted = max(points.jitter for points in inducing)
+    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=lifted)
     left_out = left_out_of(layout, solved, end)
     solution = PointSolution(layout, end.sites, mean, left_out, blocks.of_values, kept)
     return SparseClassPosterior._of(outcome, solution)
@@ -211,7 +213,7 @@ class SparseClassPosterior(ClassPosterior):
     @property
     def kernels(self) -> tuple[Any, ...]:
         """Kernel of all classes, or those of each."""
-        return tuple(one.kernel for one in self._solution.kept.inducing)
+        return tuple(points.kernel for points in self._solution.kept.inducing)
 
     @property
     def Z(self) -> Array:
@@ -289,8 +291,10 @@ class PointKept:
 
     def features(self, X: Array) -> ClassFeatures:
         """Return what the inducing points make of rows."""
-        found = [one.features(X) for one in self.inducing]
-        return features_of([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)
+        by_class = [points.features(X) for points in self.inducing]
+        return features_of(
+            [phi for phi, _ in by_class], np.array([r for _, r in by_class]), self.classes
+        )
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Latent means (T, C) and covariances (T, C, C) at points (T, d)."""
@@ -364,7 +368,7 @@ class PointSolution:
     def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
         """Return the same in other units: with these kernels, and points `unscaled`."""
         pairs = zip(self.kept.inducing, kernels, strict=True)
-        moved = tuple(one.on(kernel, unscaled(one.Z)) for one, kernel in pairs)
+        moved = tuple(points.on(kernel, unscaled(points.Z)) for points, kernel in pairs)
         return replace(self, kept=replace(self.kept, inducing=moved))
 
     def gradient(self, change: Any) -> Any:

@@ -144,14 +144,14 @@ class PointBlocks:
     def weights(self, nu: Array) -> Array:
         """Means of all w, shape (C M,)."""
         pulled = self.kept * nu
-        told = pulled - self.p * (pulled.sum(axis=0) / self.total)
-        return dpotrs(self.lower, self.features.collected(told), lower=1)[0]
+        message = pulled - self.p * (pulled.sum(axis=0) / self.total)
+        return dpotrs(self.lower, self.features.collected(message), lower=1)[0]
 
     @cached_property
     def covariance(self) -> Array:
         """Covariance of all w, shape (C M, C M); blocks above the diagonal are as good as below."""
-        found, _ = dpotri(self.lower, lower=1)
-        whole = np.tril(found)
+        lower, _ = dpotri(self.lower, lower=1)
+        whole = np.tril(lower)
         return whole + np.tril(whole, -1).T
 
     @cached_property
@@ -163,8 +163,8 @@ class PointBlocks:
         """Those of phi_ic' w_c + s_i, but for the noise of s_i, shape (N, C, C)."""
         A, share = self._values, (self.p / self.total).T
         mixed = np.einsum("ncd,nd->nc", A, share)
-        both = np.einsum("nc,nc->n", mixed, share)
-        return A - mixed[:, :, None] - mixed[:, None, :] + both[:, None, None]
+        mean_product = np.einsum("nc,nc->n", mixed, share)
+        return A - mixed[:, :, None] - mixed[:, None, :] + mean_product[:, None, None]
 
     def marginals(self) -> tuple[Array, Array]:
         """Return Cov(z_i)_cc and 1 - D_ic Cov(z_i)_cc, each of shape (N, C)."""
@@ -176,10 +176,10 @@ class PointBlocks:
     def covariances(self) -> Array:
         """Return Cov(z_i), shape (N, C, C)."""
         k = self.kept.T
-        found = self._relative() + 1.0 / self.total[:, None, None]
-        found *= k[:, :, None] * k[:, None, :]
-        np.einsum("ncc->nc", found)[...] += k * self.features.rest.T
-        return found
+        covariance = self._relative() + 1.0 / self.total[:, None, None]
+        covariance *= k[:, :, None] * k[:, None, :]
+        np.einsum("ncc->nc", covariance)[...] += k * self.features.rest.T
+        return covariance
 
     def of_values(self) -> Array:
         """Posterior covariances of f at the rows, shape (N, C, C)."""
@@ -187,10 +187,10 @@ class PointBlocks:
         C, h = len(self.D), (self.features.rest * self.p).T
         share = (self.p / self.total).T
         G = np.eye(C) - h[:, :, None] * (np.eye(C) - share[:, None, :])
-        found: Array = G @ self._values @ G.transpose(0, 2, 1)
-        found += h[:, :, None] * h[:, None, :] / self.total[:, None, None]
-        np.einsum("ncc->nc", found)[...] += self.kept.T * self.features.rest.T
-        return found
+        covariance: Array = G @ self._values @ G.transpose(0, 2, 1)
+        covariance += h[:, :, None] * h[:, None, :] / self.total[:, None, None]
+        np.einsum("ncc->nc", covariance)[...] += self.kept.T * self.features.rest.T
+        return covariance
 
 
 # --- Features of rows
@@ -235,7 +235,7 @@ class ClassFeatures:
         for first in range(0, self.shape[0], step):
             yield slice(first, first + step)
 
-    def precision(self, own: Array, shared: Array) -> Array:
+    def precision(self, own_weight: Array, shared: Array) -> Array:
         """I + sum_i w_icd phi_ic phi_id', (C M, C M), of which the upper blocks are filled.
 
         The weight of a pair of classes is -shared_c shared_d, that of a class with itself `own`,
@@ -243,36 +243,36 @@ class ClassFeatures:
         """
         C, (_, m) = self.classes, self.shape
         P = np.zeros((C * m, C * m))
-        for some in self.chunks(C * m):
+        for chunk in self.chunks(C * m):
             for c in range(C):
-                weights = -shared[c, some] * shared[c:, some]
-                weights[0] = own[c, some]
-                scaled = [self.of(c + k)[some] * w[:, None] for k, w in enumerate(weights)]
-                P[c * m : (c + 1) * m, c * m :] += self.of(c)[some].T @ np.hstack(scaled)
+                weights = -shared[c, chunk] * shared[c:, chunk]
+                weights[0] = own_weight[c, chunk]
+                scaled = [self.of(c + k)[chunk] * w[:, None] for k, w in enumerate(weights)]
+                P[c * m : (c + 1) * m, c * m :] += self.of(c)[chunk].T @ np.hstack(scaled)
         P.flat[:: C * m + 1] += 1.0
         return P
 
     def quadratic(self, covariance: Array) -> Array:
         """Covariances phi_ic' V_cd phi_id of rows, shape (N, C, C), for V (C M, C M)."""
         C, (n, m) = self.classes, self.shape
-        found = np.empty((n, C, C))
-        for some in self.chunks(C * m):
+        forms = np.empty((n, C, C))
+        for chunk in self.chunks(C * m):
             for c in range(C):
-                reached = self.of(c)[some] @ covariance[c * m : (c + 1) * m, c * m :]
+                reached = self.of(c)[chunk] @ covariance[c * m : (c + 1) * m, c * m :]
                 for d in range(c, C):
                     part = reached[:, (d - c) * m : (d - c + 1) * m]
-                    found[some, c, d] = np.einsum("nm,nm->n", part, self.of(d)[some])
-                    found[some, d, c] = found[some, c, d]
-        return found
+                    forms[chunk, c, d] = np.einsum("nm,nm->n", part, self.of(d)[chunk])
+                    forms[chunk, d, c] = forms[chunk, c, d]
+        return forms
 
     def collected(self, values: Array) -> Array:
         """Sum of phi_ic values_ic over rows, one class after the other, shape (C M,)."""
-        return np.concatenate([self.of(c).T @ one for c, one in enumerate(values)])
+        return np.concatenate([self.of(c).T @ row for c, row in enumerate(values)])
 
     def spread(self, weights: Array) -> Array:
         """phi_ic' w_c, shape (C, N)."""
         parts = weights.reshape(self.classes, -1)
-        return np.array([self.of(c) @ one for c, one in enumerate(parts)])
+        return np.array([self.of(c) @ row for c, row in enumerate(parts)])
 
 
 class _Shared(ClassFeatures):
@@ -281,26 +281,26 @@ class _Shared(ClassFeatures):
     def _products(self) -> Iterator[tuple[slice, Array]]:
         """Rows, and phi_k phi_l of them for k <= l, shape (M (M + 1)/2, n)."""
         m = self.shape[1]
-        for some in self.chunks(m * (m + 1) // 2):
-            phi = np.ascontiguousarray(self.phi[0][some].T)
-            found, first = np.empty((m * (m + 1) // 2, phi.shape[1])), 0
+        for chunk in self.chunks(m * (m + 1) // 2):
+            phi = np.ascontiguousarray(self.phi[0][chunk].T)
+            products, first = np.empty((m * (m + 1) // 2, phi.shape[1])), 0
             for k in range(m):
-                np.multiply(phi[k:], phi[k], out=found[first : first + m - k])
+                np.multiply(phi[k:], phi[k], out=products[first : first + m - k])
                 first += m - k
-            yield some, found
+            yield chunk, products
 
-    def precision(self, own: Array, shared: Array) -> Array:
+    def precision(self, own_weight: Array, shared: Array) -> Array:
         C, (_, m) = self.classes, self.shape
-        one, other = np.triu_indices(C)
-        diagonal = one == other
+        class_1, class_2 = np.triu_indices(C)
+        diagonal = class_1 == class_2
         # The longer side first: three times as quick as the other way round.
-        sums = np.zeros((m * (m + 1) // 2, one.size))
-        for some, products in self._products():
-            weights = -shared[one, some] * shared[other, some]
-            weights[diagonal] = own[:, some]
+        sums = np.zeros((m * (m + 1) // 2, class_1.size))
+        for chunk, products in self._products():
+            weights = -shared[class_1, chunk] * shared[class_2, chunk]
+            weights[diagonal] = own_weight[:, chunk]
             sums += products @ np.ascontiguousarray(weights.T)
         P, (low, high) = np.zeros((C * m, C * m)), np.triu_indices(m)
-        for c, d, row in zip(one, other, sums.T, strict=True):
+        for c, d, row in zip(class_1, class_2, sums.T, strict=True):
             block = P[c * m : (c + 1) * m, d * m : (d + 1) * m]
             block[low, high] = block[high, low] = row
         P.flat[:: C * m + 1] += 1.0
@@ -308,18 +308,18 @@ class _Shared(ClassFeatures):
 
     def quadratic(self, covariance: Array) -> Array:
         C, (n, m) = self.classes, self.shape
-        one, other = np.triu_indices(C)
+        class_1, class_2 = np.triu_indices(C)
         low, high = np.triu_indices(m)
-        packed = np.empty((one.size, low.size))
-        for row, c, d in zip(packed, one, other, strict=True):
+        packed = np.empty((class_1.size, low.size))
+        for row, c, d in zip(packed, class_1, class_2, strict=True):
             block = covariance[c * m : (c + 1) * m, d * m : (d + 1) * m]
             row[:] = np.where(low == high, 0.5, 1.0) * (block[low, high] + block[high, low])
-        found, across = np.empty((n, C * C)), np.ascontiguousarray(packed.T)
-        for some, products in self._products():
+        forms, across = np.empty((n, C * C)), np.ascontiguousarray(packed.T)
+        for chunk, products in self._products():
             values = products.T @ across
-            found[some, one * C + other] = values
-            found[some, other * C + one] = values
-        return found.reshape(n, C, C)
+            forms[chunk, class_1 * C + class_2] = values
+            forms[chunk, class_2 * C + class_1] = values
+        return forms.reshape(n, C, C)
 
 
 def features_of(phi: Sequence[Array], rest: Array, classes: int) -> ClassFeatures:

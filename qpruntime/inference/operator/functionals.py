@@ -52,16 +52,16 @@ class Functionals:
         if sparse.issparse(operator):
             if operator.dtype.kind not in "fiub":
                 raise InputError(f"operator must be of real numbers, got {operator.dtype}")
-            found = sparse.csr_array(operator, dtype=np.float64)
-            finite(found.data, "operator")
+            rows = sparse.csr_array(operator, dtype=np.float64)
+            finite(rows.data, "operator")
         else:
-            found = np.ascontiguousarray(finite(operator, "operator"))
-        if found.ndim != 2 or found.shape[1] != n or found.shape[0] == 0:
+            rows = np.ascontiguousarray(finite(operator, "operator"))
+        if rows.ndim != 2 or rows.shape[1] != n or rows.shape[0] == 0:
             raise InputError(
                 f"operator must have shape (N, {n}), a row for each observation and a column for "
-                f"each latent value of K; got {found.shape}"
+                f"each latent value of K; got {rows.shape}"
             )
-        self.rows = found
+        self.rows = rows
 
     def __getstate__(self) -> dict[str, Any]:
         if not sparse.issparse(self.rows):
@@ -101,17 +101,17 @@ class Functionals:
         """Rows of A root in blocks, each of shape (rows, r); `root` has shape (n, r)."""
         step = max(1, _BLOCK // max(root.shape[1], 1))
         for start in range(0, self.n, step):
-            some = slice(start, min(start + step, self.n))
-            yield some, self.rows[some] @ root
+            row_block = slice(start, min(start + step, self.n))
+            yield row_block, self.rows[row_block] @ root
 
     def precision(self, tau: Array) -> Array:
         """A' diag(tau) A, shape (n, n): what sites of these precisions add to that of f."""
-        found: Array
+        precision: Array
         if sparse.issparse(self.rows):
-            found = (self.rows.T @ (self.rows * tau[:, None])).toarray()
+            precision = (self.rows.T @ (self.rows * tau[:, None])).toarray()
         else:
-            found = weighted_square(self.rows, tau)
-        return found
+            precision = weighted_square(self.rows, tau)
+        return precision
 
     @property
     def lengths(self) -> Array:
@@ -130,10 +130,10 @@ class Functionals:
         """
         what = f"the covariance of {self.n} observations along an operator"
         require(8.0 * self.n * (3.0 * self.n + self.latent), what, "pass fewer of them")
-        found = self.times(np.ascontiguousarray(self.times(K).T))
-        found += found.T.copy()
-        found *= 0.5
-        return found
+        covariance = self.times(np.ascontiguousarray(self.times(K).T))
+        covariance += covariance.T.copy()
+        covariance *= 0.5
+        return covariance
 
     def require_variances(self, variance: Array, K: Array) -> None:
         """Raise `InputError` if a row has a prior variance of zero under K, to rounding."""
@@ -150,10 +150,10 @@ def weighted_square(rows: Array, weight: Array) -> Array:
     """rows' diag(weight) rows; a sum of squares where no weight is negative."""
     scaled = rows * np.sqrt(np.abs(weight))[:, None]
     below = weight < 0.0
-    found: Array = scaled.T @ scaled
+    square: Array = scaled.T @ scaled
     if below.any():
-        found -= 2.0 * (scaled[below].T @ scaled[below])
-    return found
+        square -= 2.0 * (scaled[below].T @ scaled[below])
+    return square
 
 
 def root_of(K: Array) -> Array:
@@ -249,33 +249,33 @@ class FunctionalFeatures:
     def _by_entries(self, root: Array) -> Array:
         """Squares by a' S a, S = root root', where that keeps its digits."""
         S = root @ root.T
-        found, reach = quadratic_forms(self.functionals.rows, S)
-        lost = np.flatnonzero(found < _CANCELLED * reach)
+        forms, reach = quadratic_forms(self.functionals.rows, S)
+        lost = np.flatnonzero(forms < _CANCELLED * reach)
         if lost.size:
-            found[lost] = self._by_blocks(Functionals(self.functionals.rows[lost], len(S)), root)
-        return found
+            forms[lost] = self._by_blocks(Functionals(self.functionals.rows[lost], len(S)), root)
+        return forms
 
     def _by_blocks(self, functionals: Functionals, root: Array) -> Array:
-        found = np.empty(functionals.n)
-        for some, block in functionals.blocks(root):
-            np.einsum("ij,ij->i", block, block, out=found[some])
-        return found
+        squares = np.empty(functionals.n)
+        for row_block, block in functionals.blocks(root):
+            np.einsum("ij,ij->i", block, block, out=squares[row_block])
+        return squares
 
     def precision(self, tau: Array) -> Array:
         """I + Phi' diag(tau) Phi, shape (r, r)."""
         if not self._sparse:
-            found = weighted_square(self.rows, tau)
+            precision = weighted_square(self.rows, tau)
         elif np.abs(tau).max() * self._reach * np.finfo(float).eps < _ROUNDED_FEATURE:
             # Rows of few entries: their sum first, in time that does not grow with their number.
-            found = self.root.T @ self.functionals.precision(tau) @ self.root
-            found += found.T.copy()
-            found *= 0.5
+            precision = self.root.T @ self.functionals.precision(tau) @ self.root
+            precision += precision.T.copy()
+            precision *= 0.5
         else:
-            found = np.zeros((self.width, self.width))
-            for some, block in self.functionals.blocks(self.root):
-                found += weighted_square(block, tau[some])
-        found.flat[:: self.width + 1] += 1.0
-        return found
+            precision = np.zeros((self.width, self.width))
+            for row_block, block in self.functionals.blocks(self.root):
+                precision += weighted_square(block, tau[row_block])
+        precision.flat[:: self.width + 1] += 1.0
+        return precision
 
     def factor(self, tau: Array, reach: float) -> tuple[Array, int]:
         """Lower L with L L' = I + Phi' diag(tau) Phi, and LAPACK's status.

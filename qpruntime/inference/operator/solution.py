@@ -103,8 +103,8 @@ class OperatorSolution:
         """Posterior means and variances of f, each of shape (n,)."""
         if self.moments_latent is None:
             K = self._covariance()
-            found = self.kept.predict(K, K.diagonal(), self.prior)
-            object.__setattr__(self, "moments_latent", found)
+            moments = self.kept.predict(K, K.diagonal(), self.prior)
+            object.__setattr__(self, "moments_latent", moments)
         assert self.moments_latent is not None
         return self.moments_latent
 
@@ -139,9 +139,9 @@ class OperatorSolution:
         self.predict(at, mean)  # checks the arguments
         diagonal = np.asarray(at[1], dtype=float)
         offset = prior_mean(mean, self.usual, (len(K_star),))
-        seen = np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
-        both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
-        return MarginalPoints(seen, *both)
+        crossed = np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
+        diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
+        return MarginalPoints(crossed, *diagonal_and_offset)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws at points of these prior covariances with f, and with each other.
@@ -196,19 +196,21 @@ class OperatorSolution:
 
     def with_covariance(self, K: ArrayLike) -> OperatorSolution:
         """Return the same with the prior covariance of f, which pickles leave out."""
-        own, _ = covariance(K)
+        prior_covariance, _ = covariance(K)
         n = self.functionals.latent
-        if own.shape != (n, n):
-            raise InputError(f"K must have shape {(n, n)}, got {own.shape}")
-        found = self.functionals.times(self.prior + own @ self.kept.latent_weights)
+        if prior_covariance.shape != (n, n):
+            raise InputError(f"K must have shape {(n, n)}, got {prior_covariance.shape}")
+        posterior_mean = self.functionals.times(
+            self.prior + prior_covariance @ self.kept.latent_weights
+        )
         scale = np.abs(self.mean_rows) + np.sqrt(self.variance_rows)
-        gap = np.abs(found - self.mean_rows)
+        gap = np.abs(posterior_mean - self.mean_rows)
         if not (gap <= _SAME * scale).all():
             raise InputError(
                 f"K is not the prior covariance of this posterior: with it the posterior mean of "
                 f"observation {int(np.argmax(gap))} would be off by {gap.max():.3g}"
             )
-        return replace(self, K=own)
+        return replace(self, K=prior_covariance)
 
     def facts(self) -> dict[str, Any]:
         """Return what this engine adds to a summary."""
@@ -270,9 +272,13 @@ def functionals_prior(
 
 def along(post: Posterior, functionals: Functionals, K: Array, mean: Array) -> Posterior:
     """Return the posterior of the functionals as one that also knows f."""
-    found = solution_of(post)
-    kept = found.kept if isinstance(found.kept, LatentKept) else RowsKept(found.kept, functionals)
-    rows = found.own, found.mean, found.variance, found.log_z
-    data = replace(found.data, K=None)
+    rows_solution = solution_of(post)
+    kept = (
+        rows_solution.kept
+        if isinstance(rows_solution.kept, LatentKept)
+        else RowsKept(rows_solution.kept, functionals)
+    )
+    rows = rows_solution.own, rows_solution.mean, rows_solution.variance, rows_solution.log_z
+    data = replace(rows_solution.data, K=None)
     prior = np.broadcast_to(mean, (functionals.latent,)).copy()
     return replace(post, _solution=OperatorSolution(*rows, kept, functionals, prior, data, K))

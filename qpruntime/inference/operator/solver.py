@@ -118,8 +118,8 @@ class LatentSolved(Solved):
             right = self.features.back(shifted)
             units = cho_solve((self.factor, True), right, check_finite=False)
             # Once more with what is left: the weights are a difference where sites dominate.
-            left = self.features.back(shifted - self.tau * self.features.times(units)) - units
-            units += cho_solve((self.factor, True), left, check_finite=False)
+            remainder = self.features.back(shifted - self.tau * self.features.times(units)) - units
+            units += cho_solve((self.factor, True), remainder, check_finite=False)
             moved = self.features.times(units)
             self.units = units
             weights = shifted - self.tau * moved
@@ -148,9 +148,9 @@ class LatentSolved(Solved):
 
     def _without(self, strong: NDArray[np.intp]) -> tuple[Array, Array]:
         """Variances and 1 - tau variance of few sites, by the posterior of all others."""
-        rest = self.tau.copy()
-        rest[strong] = 0.0
-        factor, info = self._factorised(rest)
+        other_tau = self.tau.copy()
+        other_tau[strong] = 0.0
+        factor, info = self._factorised(other_tau)
         if info != 0:
             raise ImproperPosterior("negative site precisions leave no proper posterior")
         rows = self.features.functionals.rows[strong] @ self.features.root
@@ -170,7 +170,7 @@ class LatentSolved(Solved):
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -180,17 +180,17 @@ class LatentSolved(Solved):
         self._solve()
         tau, nu, failure = sites.tau.copy(), sites.nu.copy(), np.zeros(2)
         status, site = visit(
-            asked.rules(),
-            asked.observations,
+            problem.rules(),
+            problem.observations,
             np.ascontiguousarray(self.features.rows),
             (self.units_covariance(), self.units.copy()),
             self._prior.mean,
             (tau, nu),
-            np.arange(asked.n) if visits is None else visits,
+            np.arange(problem.n) if visits is None else visits,
             damping,
             (counts, failure),
         )
-        asked.check(status, site, failure)
+        problem.check(status, site, failure)
         return variance, tau - sites.tau, nu - sites.nu
 
     def units_covariance(self) -> Array:
@@ -216,11 +216,11 @@ class LatentSolved(Solved):
         H = features.functionals.precision(tau)
         half = solve_triangular(self.factor, features.root.T @ H, lower=True, check_finite=False)
         back = features.functionals.back(self.weights)
-        found: Array = half.T @ half
-        found -= H
-        found += np.outer(back, back)
-        found *= 0.5
-        return found
+        slope: Array = half.T @ half
+        slope -= H
+        slope += np.outer(back, back)
+        slope *= 0.5
+        return slope
 
     def pullback(self, marginals: tuple[Array, Array]) -> LatentPullback:
         half = solve_triangular(self.factor, self.features.rows.T, lower=True, check_finite=False)
@@ -277,15 +277,15 @@ class LatentAlgebra(solver_protocol.PredictiveState, ABC):
 
     def slope(self) -> Array:
         """Derivative of the log evidence by K, the sites being fixed, shape (n, n)."""
-        found = np.outer(self.latent_weights, self.latent_weights)
-        found -= self.inner()
-        found *= 0.5
-        return found
+        slope = np.outer(self.latent_weights, self.latent_weights)
+        slope -= self.inner()
+        slope *= 0.5
+        return slope
 
     def evidence_gradient(self, change: Any) -> Array | float:
         """Slope of the log evidence where K changes so, (n, n) or (n, n, p)."""
-        found: Array = np.tensordot(self.slope(), change, axes=([0, 1], [0, 1]))
-        return float(found) if found.ndim == 0 else found
+        gradient: Array = np.tensordot(self.slope(), change, axes=([0, 1], [0, 1]))
+        return float(gradient) if gradient.ndim == 0 else gradient
 
 
 @restorable("rows-kept/1")

@@ -30,10 +30,10 @@ def quadratic_forms(rows: Any, S: Array) -> tuple[Array, Array]:
     S : ndarray, shape (n, n)
         Symmetric, positive semi-definite.
     """
-    found, reach = np.empty((2, rows.shape[0]))
+    forms, reach = np.empty((2, rows.shape[0]))
     indices, starts = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
-    _fill(rows.data, indices, starts, np.ascontiguousarray(S), np.sqrt(S.diagonal()), found, reach)
-    return found, reach
+    _fill(rows.data, indices, starts, np.ascontiguousarray(S), np.sqrt(S.diagonal()), forms, reach)
+    return forms, reach
 
 
 @kernel
@@ -43,18 +43,18 @@ def _fill(
     starts: NDArray[Any],
     S: Array,
     deviation: Array,
-    found: Array,
+    forms: Array,
     reach: Array,
 ) -> None:
-    for i in range(found.size):
+    for i in range(forms.size):
         first, last = starts[i], starts[i + 1]
         form, bound = 0.0, 0.0
         for p in range(first, last):
-            row, own = S[indices[p]], data[p]
+            row, entry = S[indices[p]], data[p]
             for q in range(first, last):
-                form += own * data[q] * row[indices[q]]
-            bound += abs(own) * deviation[indices[p]]
-        found[i], reach[i] = form, bound * bound
+                form += entry * data[q] * row[indices[q]]
+            bound += abs(entry) * deviation[indices[p]]
+        forms[i], reach[i] = form, bound * bound
 
 
 # --- Sweep

@@ -58,12 +58,12 @@ def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
         If one is not a number, or -inf where something was counted.
     """
     n = len(y)
-    found = real(offset, "offset")
-    if found.shape not in ((), (n,)):
-        raise InputError(f"offset must be a number or have shape ({n},), got {found.shape}")
-    found = np.array(np.broadcast_to(found, (n,)))
-    empty = found == -np.inf
-    finite(found[~empty], "offset")
+    offsets = real(offset, "offset")
+    if offsets.shape not in ((), (n,)):
+        raise InputError(f"offset must be a number or have shape ({n},), got {offsets.shape}")
+    offsets = np.array(np.broadcast_to(offsets, (n,)))
+    empty = offsets == -np.inf
+    finite(offsets[~empty], "offset")
     if empty.any():
         row = int(np.argmax(empty))
         if likelihood.rate is None:
@@ -77,7 +77,7 @@ def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
                 f"row {row} counts {y[row]:g} with an offset of -inf, an exposure of 0: drop the "
                 "row, or correct its exposure"
             )
-    return found
+    return offsets
 
 
 @restorable("seen-rows/1")
@@ -113,8 +113,8 @@ class SeenRows:
     @property
     def constant(self) -> float:
         """What is added to the log evidence of the sites."""
-        found = float(self.collapsed.merged.constant.sum())
-        return found if self.alone is None else found + float(self.alone[1].sum())
+        constant = float(self.collapsed.merged.constant.sum())
+        return constant if self.alone is None else constant + float(self.alone[1].sum())
 
     def row_of(self, site: int) -> int:
         """The first row of a site."""
@@ -125,9 +125,9 @@ class SeenRows:
         """Values (M,) of the rows that are kept as values of all rows; of others 0, or these."""
         if self.kept is None:
             return values
-        found = np.zeros(self.n) if others is None else others.copy()
-        found[self.kept] = values
-        return found
+        all_rows = np.zeros(self.n) if others is None else others.copy()
+        all_rows[self.kept] = values
+        return all_rows
 
     def spread(self, values: Array) -> Array:
         """Values (S,) of sites as values of all rows; of rows that are not kept 0."""
@@ -171,14 +171,14 @@ def observed_sites(
     likelihood: Likelihood,
     weights: Array | None,
     wanted: bool,
-    held: dict[str, Any] | None = None,
+    cache: dict[str, Any] | None = None,
 ) -> SeenRows:
     """Return the sites of validated observations y, of shape (N,) or (N, 2).
 
     What is found of A and offsets is kept in `held`. Where it is not `wanted` that rows collapse,
     their order stays too.
     """
-    held = {} if held is None else held
+    cache = {} if cache is None else cache
     alone = kept = None
     apart = (np.diff(A.indptr) == 0) | (offset == -np.inf)
     if apart.any():
@@ -191,12 +191,12 @@ def observed_sites(
             raise InputError("no row sees a latent value: A is zero, or nothing has an exposure")
         A, offset, y = A[kept], offset[kept], y[kept]
         weights = None if weights is None else weights[kept]
-    found = collapse(A, offset, y, likelihood, weights, wanted, held)
-    if wanted and found.rows.first.size >= _MANY:
-        found = _near(A, found, held)
-    first = found.rows.first
-    chosen = None if found.trivial and kept is None else first if kept is None else kept[first]
-    return SeenRows(found, kept, offset[first] + found.merged.shift, chosen, alone)
+    collapsed = collapse(A, offset, y, likelihood, weights, wanted, cache)
+    if wanted and collapsed.rows.first.size >= _MANY:
+        collapsed = _near(A, collapsed, cache)
+    first = collapsed.rows.first
+    chosen = None if collapsed.trivial and kept is None else first if kept is None else kept[first]
+    return SeenRows(collapsed, kept, offset[first] + collapsed.merged.shift, chosen, alone)
 
 
 def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collapsed:
@@ -228,32 +228,36 @@ def left_out_rows(
         Of the rows.
     """
     site = collapsed.rows.site
-    found: Array = log_z[site]
+    log_densities: Array = log_z[site]
     rows = np.flatnonzero(np.bincount(site)[site] > 1)
     if not rows.size:
-        return found
+        return log_densities
     variance = here.variance / here.kept
     mean = here.mean - here.pull * variance
     std = np.sqrt(variance)
     s = site[rows]
     if collapsed.merge is None:
         weights = np.ones(site.size) if collapsed.weights is None else collapsed.weights
-        rest = np.bincount(site, weights)[s] - weights[rows]
-        rest = np.where(rest < 1e-12, 0.0, rest)
+        power_left = np.bincount(site, weights)[s] - weights[rows]
+        power_left = np.where(power_left < 1e-12, 0.0, power_left)
         y = collapsed.y[rows]
-        one = _log_z(likelihood, y, mean[s], std[s], rest + 1.0)
-        found[rows] = one - _log_z(likelihood, y, mean[s], std[s], rest)
-        return found
+        log_z_whole = _log_z(likelihood, y, mean[s], std[s], power_left + 1.0)
+        log_densities[rows] = log_z_whole - _log_z(likelihood, y, mean[s], std[s], power_left)
+        return log_densities
     whole = collapsed.merged
     # Rows of one site with the same observation have the same density.
     kinds = np.unique(np.column_stack([s, collapsed.y[rows]]), axis=0, return_inverse=True)
-    kind, seen = kinds[0][:, 0].astype(np.intp), kinds[0][:, 1:]
-    other = _without(collapsed, kind, seen[:, 0] if collapsed.y.ndim == 1 else seen)
-    moved = mean[kind] + other.shift - whole.shift[kind]
+    site_of_kind, observations = kinds[0][:, 0].astype(np.intp), kinds[0][:, 1:]
+    reduced = _without(
+        collapsed, site_of_kind, observations[:, 0] if collapsed.y.ndim == 1 else observations
+    )
+    moved = mean[site_of_kind] + reduced.shift - whole.shift[site_of_kind]
     full = _log_z(whole.likelihood, whole.y, mean, std) + whole.constant
-    left = _log_z(other.likelihood, other.y, moved, std[kind]) + other.constant
-    found[rows] = (full[kind] - left)[kinds[1].reshape(-1)]
-    return found
+    log_z_reduced = (
+        _log_z(reduced.likelihood, reduced.y, moved, std[site_of_kind]) + reduced.constant
+    )
+    log_densities[rows] = (full[site_of_kind] - log_z_reduced)[kinds[1].reshape(-1)]
+    return log_densities
 
 
 def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
@@ -274,9 +278,9 @@ def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
     _, drop = np.unique(owner[places], return_index=True)
     keep = np.ones(members.size, dtype=bool)
     keep[places[drop]] = False
-    found = collapsed.merge(owner[keep], collapsed.y[members[keep]], kind.size)
-    assert found is not None
-    return found
+    merged = collapsed.merge(owner[keep], collapsed.y[members[keep]], kind.size)
+    assert merged is not None
+    return merged
 
 
 def _log_z(
@@ -284,12 +288,12 @@ def _log_z(
 ) -> Array:
     """log Z of cavities, by closed moments or quadrature."""
     projector, numbers = Projector(likelihood, "ep", "exact").observing(y)
-    own = projector.likelihood
+    bound = projector.likelihood
     exponents = np.ones(mean.size) if powers is None else powers
-    functions = projector.functions if powers is None else own.functions(powers=True)
+    functions = projector.functions if powers is None else bound.functions(powers=True)
     rules = functions, projector.without_table
     cavities = np.ascontiguousarray(mean), np.ascontiguousarray(std)
-    return project_rows(own, rules, exponents, cavities, numbers)[0]
+    return project_rows(bound, rules, exponents, cavities, numbers)[0]
 
 
 def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
@@ -327,15 +331,15 @@ def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
     density = np.exp(logs - logs.max(axis=1, keepdims=True))
     density /= density.sum(axis=1, keepdims=True)
     log_normal = -0.5 * f * f - 0.5 * np.log(2.0 * np.pi)
-    one = (density * np.exp(log_normal - up)).sum(axis=1)
-    other = -(density * np.exp(log_normal - down)).sum(axis=1)
+    success_slope = (density * np.exp(log_normal - up)).sum(axis=1)
+    failure_slope = -(density * np.exp(log_normal - down)).sum(axis=1)
     # Where one kind is missing the other's follows exactly; their sum is known in any case.
-    one = np.where(k == n, here.pull / n, one)
-    other = np.where(k == 0.0, here.pull / n, other)
-    both = (k > 0.0) & (k < n)
-    spare = here.pull - k * one - (n - k) * other
-    share = np.divide(spare, n, out=np.zeros_like(n), where=both)
-    return one + share, other + share
+    success_slope = np.where(k == n, here.pull / n, success_slope)
+    failure_slope = np.where(k == 0.0, here.pull / n, failure_slope)
+    mixed = (k > 0.0) & (k < n)
+    spare = here.pull - k * success_slope - (n - k) * failure_slope
+    share = np.divide(spare, n, out=np.zeros_like(n), where=mixed)
+    return success_slope + share, failure_slope + share
 
 
 # --- Rows with one latent value as one site
@@ -477,8 +481,8 @@ def _binomial(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
     k, n = (np.bincount(site, column, size).astype(float) for column in y.T)
     if n.max() > MOST_TRIALS:
         return None
-    own = np.bincount(site, _log_binomial(*y.T), size) - _log_binomial(k, n)
-    return Merged(get("binomial"), np.stack([k, n], axis=1), np.zeros(size), None, own)
+    constant = np.bincount(site, _log_binomial(*y.T), size) - _log_binomial(k, n)
+    return Merged(get("binomial"), np.stack([k, n], axis=1), np.zeros(size), None, constant)
 
 
 def _poisson(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
@@ -488,8 +492,8 @@ def _poisson(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
     if total.max() > LARGEST_COUNT:
         return None
     shift = np.log(np.maximum(m, 1.0))
-    own = gammaln(total + 1.0) - total * shift - np.bincount(site, gammaln(y + 1.0), size)
-    return Merged(get("poisson-exp"), total, shift, None, own)
+    constant = gammaln(total + 1.0) - total * shift - np.bincount(site, gammaln(y + 1.0), size)
+    return Merged(get("poisson-exp"), total, shift, None, constant)
 
 
 _MERGES: dict[str, Any] = {

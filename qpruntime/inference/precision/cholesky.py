@@ -65,25 +65,25 @@ class Factorised:
 
     def solve(self, right: Array) -> Array:
         """Return the inverse times `right`, (n,) or (n, T)."""
-        found = np.ascontiguousarray(right).reshape(len(right), -1).copy()
-        solve(self._shape, self.panels, found)
-        return found.reshape(right.shape)
+        solution = np.ascontiguousarray(right).reshape(len(right), -1).copy()
+        solve(self._shape, self.panels, solution)
+        return solution.reshape(right.shape)
 
     def root(self, right: Array) -> Array:
         """Return L^-T times `right` (n, T): of units, draws with this precision."""
-        found = right.copy()
-        solve_upper(self._shape, self.panels, found)
-        return found
+        draws = right.copy()
+        solve_upper(self._shape, self.panels, draws)
+        return draws
 
     def inverse(self) -> Array:
         """Panels of the inverse where the factor has numbers."""
-        found = np.zeros(self.panels.size)
+        panels = np.zeros(self.panels.size)
         shape = self.symbolic.shape
         rows, columns = np.diff(shape.below), np.diff(shape.first)
         widest = int(rows.max(initial=0)), int((rows * columns).max(initial=0))
-        selected_inverse(self._shape, self.panels, found, self._routines(), widest)
+        selected_inverse(self._shape, self.panels, panels, self._routines(), widest)
         raise_kept()
-        return found
+        return panels
 
     def _routines(self) -> tuple[int, ...]:
         return single_routines() if self.single else routines()
@@ -121,8 +121,10 @@ def raise_kept() -> None:
 def single_routines() -> tuple[int, ...]:
     """As `routines`, with a factor and an inverse in single precision."""
     known = routines()
-    own = [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in _callbacks()]
-    return (*own, *known[2:])
+    single_addresses = [
+        ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in _callbacks()
+    ]
+    return (*single_addresses, *known[2:])
 
 
 @cache
@@ -159,7 +161,7 @@ def _replaced(routine: Callable[..., tuple[Any, int]], side: int, a: int, ld: in
     flat = np.ctypeslib.as_array((ctypes.c_double * size).from_address(a))
     steps = (flat.itemsize, ld * flat.itemsize)
     block = np.lib.stride_tricks.as_strided(flat, (side, side), steps)
-    found, failed = routine(block.astype(np.float32, order="F"))
+    result, failed = routine(block.astype(np.float32, order="F"))
     if not failed:
-        block[:] = found
+        block[:] = result
     return not failed

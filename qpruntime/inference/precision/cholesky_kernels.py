@@ -42,24 +42,26 @@ _LAPACK, _BLAS = ("dpotrf", "dpotri"), ("dtrsm", "dsyrk", "dsymm", "dgemm")
 @cache
 def routines() -> tuple[int, ...]:
     """Addresses of SciPy's routines, in the order in which the functions below take them."""
-    found = [get_cython_function_address("scipy.linalg.cython_lapack", name) for name in _LAPACK]
-    found += [get_cython_function_address("scipy.linalg.cython_blas", name) for name in _BLAS]
-    return tuple(found)
+    addresses = [
+        get_cython_function_address("scipy.linalg.cython_lapack", name) for name in _LAPACK
+    ]
+    addresses += [get_cython_function_address("scipy.linalg.cython_blas", name) for name in _BLAS]
+    return tuple(addresses)
 
 
 def _lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Emit a call by reference: 64-bit integers are addresses, all other numbers are values."""
     pointer = ir.IntType(8).as_pointer()
     values = cgutils.unpack_tuple(builder, args[1], len(signature.args[1]))
-    given = []
+    arguments = []
     for value, kind in zip(values, signature.args[1], strict=True):
         if kind == types.int64:
-            given.append(builder.inttoptr(value, pointer))
+            arguments.append(builder.inttoptr(value, pointer))
         else:
             slot = cgutils.alloca_once_value(builder, value)
-            given.append(builder.bitcast(slot, pointer))
-    function = ir.FunctionType(ir.VoidType(), [pointer] * len(given))
-    builder.call(builder.inttoptr(args[0], function.as_pointer()), given)
+            arguments.append(builder.bitcast(slot, pointer))
+    function = ir.FunctionType(ir.VoidType(), [pointer] * len(arguments))
+    builder.call(builder.inttoptr(args[0], function.as_pointer()), arguments)
     return context.get_dummy_value()
 
 
@@ -70,15 +72,15 @@ def _by_ctypes(handle: int, args: tuple[Any, ...]) -> None:
         np.int32: ctypes.c_int,
         np.float64: ctypes.c_double,
     }
-    held: list[Any] = []
+    arguments: list[Any] = []
     for value in args:
         kind = kinds.get(type(value))
         if kind is None:
-            held.append(ctypes.c_void_p(int(value)))
+            arguments.append(ctypes.c_void_p(int(value)))
         else:
             plain = bytes([value]) if kind is ctypes.c_char else value.item()
-            held.append(ctypes.byref(kind(plain)))
-    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(held))(handle)(*held)
+            arguments.append(ctypes.byref(kind(plain)))
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arguments))(handle)(*arguments)
 
 
 if INTERPRETED:
@@ -196,12 +198,12 @@ def dgemm(
     ldc: int,
 ) -> None:
     """Let c (m, n) = alpha op(a) op(b) + beta c; `first` and `second` say what is transposed."""
-    one = _T if first else _N
-    two = _T if second else _N
+    op_a = _T if first else _N
+    op_b = _T if second else _N
     _call(
         at[5],
         (
-            *(one, two, np.int32(m), np.int32(n), np.int32(k), np.float64(alpha)),
+            *(op_a, op_b, np.int32(m), np.int32(n), np.int32(k), np.float64(alpha)),
             *(np.int64(a), np.int32(lda), np.int64(b), np.int32(ldb)),
             *(np.float64(beta), np.int64(c), np.int32(ldc)),
         ),
@@ -229,7 +231,7 @@ def factorise(
     first, begins, below, rows, owner, children = shape
     S = first.size - 1
     where = np.empty(owner.size, np.int64)
-    held, info = np.empty(S, np.int64), np.zeros(1, np.int32)
+    waiting, info = np.empty(S, np.int64), np.zeros(1, np.int32)
     depth, top = 0, 0
     at, room = panels.ctypes.data, stack.ctypes.data
     for s in range(S):
@@ -246,7 +248,7 @@ def factorise(
                 where[rows[below[s] + k]] = nc + k
             for _ in range(children[s]):
                 depth -= 1
-                c = held[depth]
+                c = waiting[depth]
                 b0 = below[c]
                 m = below[c + 1] - b0
                 top -= m * m
@@ -278,7 +280,7 @@ def factorise(
             if u0 != top:
                 for k in range(nr * nr):
                     stack[top + k] = stack[u0 + k]
-            held[depth] = s
+            waiting[depth] = s
             depth += 1
             top += nr * nr
     return -1
@@ -478,7 +480,7 @@ def single(panels: Array, inverse: Array, p0: int, nr: int, W: Array, Y: Array) 
             total += value * Y[b]
             inverse[p0 + 1 + b] -= value * y
         inverse[p0 + 1 + a] -= total
-    left = scale * scale
+    diagonal = scale * scale
     for i in range(nr):
-        left -= Y[i] * inverse[p0 + 1 + i]
-    inverse[p0] = left
+        diagonal -= Y[i] * inverse[p0 + 1 + i]
+    inverse[p0] = diagonal

@@ -140,53 +140,55 @@ def infer_precision(
     limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
     _, weights = check_powers(1.0, weights, projector, n)
     C = _constraint(constraint, Q.shape[0])
-    given = None if log_det is None else number(log_det, "log_det")
+    known_log_det = None if log_det is None else number(log_det, "log_det")
     flag(collapse, "collapse")
-    own = table is None or (isinstance(table, str) and table == "exact")
-    held: dict[str, Any] = {} if pattern is None else pattern.held
-    wanted = collapse and own
-    seen = observed_sites(A, shift, known, projector.likelihood, weights, wanted, held)
-    merged = seen.collapsed.merged
+    is_exact = table is None or (isinstance(table, str) and table == "exact")
+    cache: dict[str, Any] = {} if pattern is None else pattern.held
+    wanted = collapse and is_exact
+    observed = observed_sites(A, shift, known, projector.likelihood, weights, wanted, cache)
+    merged = observed.collapsed.merged
     if merged.likelihood is not projector.likelihood:
         projector = Projector(merged.likelihood, method, table)
     projector, numbers = projector.observing(merged.y)
     projector.check_outcomes(numbers)
-    chosen = seen.chosen
+    chosen = observed.chosen
     if pattern is None:
         if chosen is not None and chosen.size < n:
             A, chosen = A[chosen], None
         pattern = Pattern(A, Q)
-        held.clear()  # nobody will ask for it again
+        cache.clear()  # nobody will ask for it again
     rows = pattern.rows(A, chosen)
     del A, chosen  # a large part of what rows take
-    prior = PrecisionPrior(pattern, rows, pattern.halves(Q), seen.offset, C, given)
+    prior = PrecisionPrior(pattern, rows, pattern.halves(Q), observed.offset, C, known_log_det)
     problem = Problem(prior, numbers, projector, weights=merged.weights)
     start = check_sites(sites, n, problem.nonnegative)
-    end = settle(problem, limits, None if start is None else seen.sites_of(start))
+    end = settle(problem, limits, None if start is None else observed.sites_of(start))
     warn_unsettled(end, limits.tol, n)
     assert isinstance(end.factor, PrecisionSolved)
     evidence, log_z = log_evidence(problem, end)
-    evidence += seen.constant
+    evidence += observed.constant
     solution = PrecisionSolution(
         sites_held=end.sites,
         here=end.marginals,
         log_z=log_z,
         solved=end.factor,
-        seen=seen,
+        seen=observed,
         problem=problem,
         of_rows=Projector(likelihood, "ep", table).likelihood,
     )
-    outcome = outcome_of(problem, end, evidence).but(n=n, worst=seen.row_of(end.worst))
+    outcome = outcome_of(problem, end, evidence).but(n=n, worst=observed.row_of(end.worst))
     return PrecisionPosterior._of(outcome, solution)
 
 
-def _constraint(given: Any, k: int) -> Array | None:
-    if given is None:
+def _constraint(constraint: Any, k: int) -> Array | None:
+    if constraint is None:
         return None
-    found = finite(given.toarray() if hasattr(given, "toarray") else given, "constraint")
-    found = np.atleast_2d(found)
-    if found.ndim != 2 or found.shape[1] != k or not found.shape[0]:
-        raise InputError(f"constraint must have shape (m, {k}), got {found.shape}")
-    if len(found) > k:
-        raise InputError(f"{len(found)} constraints on {k} latent values: some follow from others")
-    return np.ascontiguousarray(found)
+    rows = finite(
+        constraint.toarray() if hasattr(constraint, "toarray") else constraint, "constraint"
+    )
+    rows = np.atleast_2d(rows)
+    if rows.ndim != 2 or rows.shape[1] != k or not rows.shape[0]:
+        raise InputError(f"constraint must have shape (m, {k}), got {rows.shape}")
+    if len(rows) > k:
+        raise InputError(f"{len(rows)} constraints on {k} latent values: some follow from others")
+    return np.ascontiguousarray(rows)

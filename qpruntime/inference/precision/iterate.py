@@ -85,10 +85,10 @@ def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
                 if end.settled and end.proper:
                     return end
         bounded = replace(problem, bounded=True)
-        held = _iterate(bounded, limits, None, trace)
-        held.held = count_held(problem, held)
+        constrained = _iterate(bounded, limits, None, trace)
+        constrained.held = count_held(problem, constrained)
         # Sites without rest that have cavities are told as they are, where holding has none either.
-        return end if end is not None and end.proper and not held.settled else held
+        return end if end is not None and end.proper and not constrained.settled else constrained
 
 
 def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace) -> Settled:
@@ -106,13 +106,13 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
     except ImproperPosterior:
         sites = without_negative(sites)
         factor = problem.prior.factor(sites)
-    asked = no_sites(0)
+    updates = no_sites(0)
     variance = kept = np.empty(0)
     steering = _Shortening()
     known = False
 
     def sweep(share: float) -> Swept:
-        nonlocal sites, asked, variance, kept, known
+        nonlocal sites, updates, variance, kept, known
         if not known:
             variance, kept = factor.marginals()
             if approach is not None:
@@ -121,8 +121,8 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
         counts = no_counts()
         means = _MEANS if approach is None else 0
         sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
-        asked = Sites(*changes)
-        change, step = measure_change(*asked, sites.nu, variance)
+        updates = Sites(*changes)
+        change, step = measure_change(*updates, sites.nu, variance)
         return Swept(change, farthest(step), counts, n * (share < limits.damping))
 
     def move(ends: bool) -> int:
@@ -132,11 +132,11 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
         factor.discard()
         scale = limits.damping * steering.share
         if approach is not None and scale == 1.0:
-            ahead = Sites(sites.tau + asked.tau, sites.nu + asked.nu)
+            ahead = Sites(sites.tau + updates.tau, sites.nu + updates.nu)
             sites, known = approach.forward(ahead, limits.tol), False
             factor = approach.factor(sites, limits.tol)
             return 0
-        sites, factor, halvings = advance(problem, sites, *asked, scale)
+        sites, factor, halvings = advance(problem, sites, *updates, scale)
         known = False
         return n * halvings
 
@@ -172,8 +172,8 @@ def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
     these may have other peaks, and are left out.
     """
     prior, n = problem.prior, problem.n
-    mean, ones = prior.mean.copy(), np.ones(n)
-    sites = _steps(problem, mean, ones, approach)
+    mean, unit_variance = prior.mean.copy(), np.ones(n)
+    sites = _steps(problem, mean, unit_variance, approach)
     if problem.bounded or not problem.nonnegative:
         return sites
     if approach is None:
@@ -192,31 +192,31 @@ def _steps(problem: Problem, mean: Array, variance: Array, approach: Approach | 
     for _ in range(_MOST):
         tau, slope = _curvature(problem, mean, variance)
         tau = np.clip(tau, 0.0, None)
-        sites, found = _moved(problem, Sites(tau, slope + tau * mean), approach)
-        step = found - mean
+        sites, new_mean = _moved(problem, Sites(tau, slope + tau * mean), approach)
+        step = new_mean - mean
         if not (np.abs(step) > _NEAR).any():
             break
         mean += np.clip(step, -_CUT, _CUT)
     return sites
 
 
-def _moved(problem: Problem, asked: Sites, approach: Approach | None) -> tuple[Sites, Array]:
+def _moved(problem: Problem, proposed: Sites, approach: Approach | None) -> tuple[Sites, Array]:
     """Sites that are asked for, or shorter ones, and the means that they leave."""
     if approach is not None and not approach.far:
         with suppress(NumericalError):
-            return asked, approach.at(asked, _SHARE * _NEAR).mean
-    sites, factor, _ = advance(problem, no_sites(problem.n), *asked, 1.0)
+            return proposed, approach.at(proposed, _SHARE * _NEAR).mean
+    sites, factor, _ = advance(problem, no_sites(problem.n), *proposed, 1.0)
     return sites, factor.mean
 
 
 def _curvature(problem: Problem, mean: Array, variance: Array) -> tuple[Array, Array]:
     """Less the second derivative of log Z by the cavity mean, and the first."""
     n = problem.n
-    here = Marginals(mean, variance, np.ones(n), np.zeros(n))
-    asked = propose_all(problem, problem.matching(), here, no_sites(n), no_counts())
+    cavities = Marginals(mean, variance, np.ones(n), np.zeros(n))
+    proposed = propose_all(problem, problem.matching(), cavities, no_sites(n), no_counts())
     # From the tilted variance and mean: (1 - tilted/cavity)/cavity, (mean - cavity mean)/cavity.
-    tilted = 1.0 / (1.0 / variance + asked.tau)
-    slope = (tilted * (asked.nu + mean / variance) - mean) / variance
+    tilted = 1.0 / (1.0 / variance + proposed.tau)
+    slope = (tilted * (proposed.nu + mean / variance) - mean) / variance
     return (1.0 - tilted / variance) / variance, slope
 
 
@@ -273,8 +273,8 @@ class Approach:
         # A definite precision with as many entries as columns is diagonal.
         if not dear or prior.constraint is not None or prior.q.size != pattern.k:
             return None
-        found = cls(problem, warm)
-        return None if found.far else found
+        approach = cls(problem, warm)
+        return None if approach.far else approach
 
     @property
     def far(self) -> bool:
@@ -301,19 +301,19 @@ class Approach:
             return begin
         try:
             for _ in range(_STEPS):
-                here = self.at(sites, _SHARE * tol)
-                variance = self.ratio * here.diagonal_variance
+                sketch = self.at(sites, _SHARE * tol)
+                variance = self.ratio * sketch.diagonal_variance
                 kept = 1.0 - sites.tau * variance
                 if not kept.min() > _LEAST:
                     return begin
                 counts = no_counts()
-                sites, *asked = propose_matched(
-                    cast(Solved, here), problem, (variance, kept), sites, 1, counts
+                sites, *changes = propose_matched(
+                    cast(Solved, sketch), problem, (variance, kept), sites, 1, counts
                 )
-                change, _ = measure_change(asked[0], asked[1], sites.nu, variance)
+                change, _ = measure_change(changes[0], changes[1], sites.nu, variance)
                 if change > last or counts[2]:
                     return begin
-                sites = Sites(sites.tau + asked[0], sites.nu + asked[1])
+                sites = Sites(sites.tau + changes[0], sites.nu + changes[1])
                 last = change
                 if change < tol:
                     break
@@ -355,10 +355,10 @@ class _Sketch:
     def _solve(self) -> None:
         if self._known:
             return
-        own, prior = self.own, self.own.prior
+        approach, prior = self.own, self.own.prior
         shifted = self._nu - self.tau * prior.offset
-        own.x = self._conjugate(prior.back(shifted), own.x)
-        moved = prior.times(own.x)
+        approach.x = self._conjugate(prior.back(shifted), approach.x)
+        moved = prior.times(approach.x)
         self._mean, self._weights = prior.offset + moved, shifted - self.tau * moved
         self._known = True
 
@@ -367,19 +367,19 @@ class _Sketch:
         prior = self.own.prior
         if self._lower is None:
             self._lower = self.own.entries.lower(prior.rows, self.tau)
-        lower, upper, rest = self._lower, self._lower.T, self.diagonal
-        left = right - (lower @ x + upper @ x + rest * x)
-        z = left / self.diagonal
-        p, size = z, float(left @ z)
+        lower, upper, diagonal = self._lower, self._lower.T, self.diagonal
+        residual = right - (lower @ x + upper @ x + diagonal * x)
+        z = residual / self.diagonal
+        p, size = z, float(residual @ z)
         least = self.near**2 * x.size
         for _ in range(_PRODUCTS):
             if not size > least:
                 break
-            moved = lower @ p + upper @ p + rest * p
+            moved = lower @ p + upper @ p + diagonal * p
             share = size / float(p @ moved)
-            x, left = x + share * p, left - share * moved
-            z = left / self.diagonal
-            size, before = float(left @ z), size
+            x, residual = x + share * p, residual - share * moved
+            z = residual / self.diagonal
+            size, before = float(residual @ z), size
             p = z + (size / before) * p
         else:
             prior.pattern.held["far"] = True
@@ -432,9 +432,9 @@ class Nearby:
     def add(self, theta: ArrayLike, sites: Sites | tuple[ArrayLike, ArrayLike]) -> None:
         """Keep the sites (tau, nu), each of shape (N,), that belong to theta, shape (p,)."""
         at = np.array(theta, dtype=float)
-        own = Sites(*(np.asarray(part, dtype=float) for part in sites))
-        self._known = [one for one in self._known if not np.array_equal(one[0], at)]
-        self._known = [*self._known, (at, own)][-self.most :]
+        start = Sites(*(np.asarray(part, dtype=float) for part in sites))
+        self._known = [pair for pair in self._known if not np.array_equal(pair[0], at)]
+        self._known = [*self._known, (at, start)][-self.most :]
 
     def distance(self, theta: ArrayLike) -> float:
         """Largest change of a hyper-parameter from the nearest that is known; inf without any."""
@@ -453,7 +453,7 @@ class Nearby:
         far = [float(np.square(new - at).sum()) for at, _ in self._known]
         nearest = int(np.argmin(far))
         centre, base = self._known[nearest]
-        others = [one for k, one in enumerate(self._known) if k != nearest]
+        others = [pair for k, pair in enumerate(self._known) if k != nearest]
         if not others or far[nearest] == 0.0 or (base.tau < 0.0).any():
             return base
         D = np.column_stack([at - centre for at, _ in others])

@@ -49,28 +49,28 @@ class _RowPattern(NamedTuple):
 def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
     """Return sparse rows of finite numbers, or raise `InputError`."""
     try:
-        found = sparse.csr_array(A)
-        if found.dtype != np.float64:
-            found = found.astype(np.float64)
+        rows = sparse.csr_array(A)
+        if rows.dtype != np.float64:
+            rows = rows.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a matrix of numbers, got {shown(A)}") from error
-    if found.ndim != 2:
-        raise InputError(f"{name} must have two dimensions, got {found.ndim}")
-    if not found.has_canonical_format:
-        found = found.copy() if found is A else found
-        found.sum_duplicates()
-    if not np.isfinite(found.data).all():
-        row = int(np.searchsorted(found.indptr, np.argmin(np.isfinite(found.data)), "right")) - 1
+    if rows.ndim != 2:
+        raise InputError(f"{name} must have two dimensions, got {rows.ndim}")
+    if not rows.has_canonical_format:
+        rows = rows.copy() if rows is A else rows
+        rows.sum_duplicates()
+    if not np.isfinite(rows.data).all():
+        row = int(np.searchsorted(rows.indptr, np.argmin(np.isfinite(rows.data)), "right")) - 1
         raise InputError(f"{name} must be finite, and row {row} is not")
-    return found
+    return rows
 
 
 def as_precision(Q: Any) -> sparse.csr_array:
     """Return a square sparse matrix of finite numbers, or raise `InputError`."""
-    found = as_rows(Q, "Q")
-    if found.shape[0] != found.shape[1] or not found.shape[0]:
-        raise InputError(f"Q must be square, a precision of K latent values; got {found.shape}")
-    return found
+    precision = as_rows(Q, "Q")
+    if precision.shape[0] != precision.shape[1] or not precision.shape[0]:
+        raise InputError(f"Q must be square, a precision of K latent values; got {precision.shape}")
+    return precision
 
 
 @restorable("precision-pattern/1")
@@ -119,14 +119,14 @@ class Pattern:
             raise InputError(f"A has {A.shape[1]} columns, and Q {Q.shape[0]}: they must agree")
         self.n, self.k = A.shape
         self._a, self._q = (A.indptr, A.indices), (Q.indptr, Q.indices)
-        ones = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
-        own = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
-        mirrored = own.T.tocsr()
+        ones_of_a = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+        ones_of_q = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
+        mirrored = ones_of_q.T.tocsr()
         mirrored.sort_indices()
         if not _same(self._q, mirrored):
             raise InputError("Q must be symmetric: some of its entries have no mirror image")
-        one = sparse.eye_array(self.k, format="csr")
-        joined = sparse.csr_array(ones.T @ ones + own + one)
+        identity = sparse.eye_array(self.k, format="csr")
+        joined = sparse.csr_array(ones_of_a.T @ ones_of_a + ones_of_q + identity)
         joined.sort_indices()
         self.symbolic: Symbolic = analyse(joined, ordering, order, operations)
         shape, place = self.symbolic.shape, self.symbolic.place
@@ -157,10 +157,12 @@ class Pattern:
     def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
         """Places of the pairs of rows whose columns are in the order of elimination."""
         widths = np.diff(indptr)
-        found: NDArray[Any] = np.empty(int((widths * (widths + 1) // 2).sum()), dtype=self._kind)
-        if pair_places(tuple(self.symbolic.shape), indptr, columns, found) >= 0:
-            return found[:0]
-        return found
+        pair_entries: NDArray[Any] = np.empty(
+            int((widths * (widths + 1) // 2).sum()), dtype=self._kind
+        )
+        if pair_places(tuple(self.symbolic.shape), indptr, columns, pair_entries) >= 0:
+            return pair_entries[:0]
+        return pair_entries
 
     def fits(self, A: sparse.csr_array, Q: sparse.csr_array) -> bool:
         """Decide whether this is the pattern of these."""
@@ -172,8 +174,10 @@ class Pattern:
         if known is None or not _alike(known[0], chosen):
             wanted = np.arange(A.shape[0]) if chosen is None else chosen
             known = self._subset = chosen, self._sorted(A, wanted)
-        some = known[1]
-        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
+        row_pattern = known[1]
+        return SparseRows(
+            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
+        )
 
     def _sorted(self, A: sparse.csr_array, chosen: NDArray[np.intp]) -> _RowPattern:
         starts = np.zeros(chosen.size + 1, dtype=np.int64)
@@ -186,22 +190,24 @@ class Pattern:
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
         """Other rows; without pairs, if some have no place in the factor."""
-        some = self._sorted(A, np.arange(A.shape[0]))
-        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
+        row_pattern = self._sorted(A, np.arange(A.shape[0]))
+        return SparseRows(
+            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
+        )
 
     def placed(self, rows: SparseRows) -> NDArray[np.bool_]:
         """Return which rows have places in the factor for all their pairs, shape (N,)."""
-        found = np.empty(rows.indptr.size - 1, dtype=np.bool_)
-        placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, found)
-        return found
+        is_placed = np.empty(rows.indptr.size - 1, dtype=np.bool_)
+        placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, is_placed)
+        return is_placed
 
     def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
         """Values of the lower triangle, in the order of `lower`; or raise `InputError`."""
-        one, two = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
-        gap = np.abs(one - two)
+        lower, mirrored = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
+        gap = np.abs(lower - mirrored)
         if gap.size and not (gap <= _SYMMETRIC * np.abs(Q.data).max()).all():
             raise InputError(f"{name} must be symmetric: mirrored entries differ by {gap.max():g}")
-        return one
+        return lower
 
     @property
     def of_q(self) -> tuple[Any, Any]:
@@ -211,10 +217,10 @@ class Pattern:
     @cached_property
     def diagonal(self) -> NDArray[Any]:
         """Places of the diagonal, in the order of columns that was given."""
-        found = np.empty(self.k, dtype=np.int64)
+        diagonal_entries = np.empty(self.k, dtype=np.int64)
         place = self.symbolic.place
-        places(tuple(self.symbolic.shape), place, place, found)
-        return found
+        places(tuple(self.symbolic.shape), place, place, diagonal_entries)
+        return diagonal_entries
 
     @cached_property
     def coordinates(self) -> tuple[Any, Any]:
@@ -226,15 +232,22 @@ class Pattern:
     def of_prior(self) -> tuple[Symbolic, NDArray[Any]]:
         """The analysis of Q alone in the same order, and the places of its lower triangle."""
         indptr, indices = self._q
-        own = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=(self.k, self.k))
-        own = sparse.csr_array(own + sparse.eye_array(self.k, format="csr"))
-        own.sort_indices()
+        structure = sparse.csr_array(
+            (np.ones(indices.size), indices, indptr), shape=(self.k, self.k)
+        )
+        structure = sparse.csr_array(structure + sparse.eye_array(self.k, format="csr"))
+        structure.sort_indices()
         # No more operations than those that were allowed.
-        found = analyse(own, order=self.symbolic.order, operations=np.inf)
+        symbolic = analyse(structure, order=self.symbolic.order, operations=np.inf)
         row = np.repeat(np.arange(self.k), np.diff(indptr))[self.lower_entries]
         at = np.empty(self.lower_entries.size, dtype=np.int64)
-        places(tuple(found.shape), found.place[row], found.place[indices[self.lower_entries]], at)
-        return found, at
+        places(
+            tuple(symbolic.shape),
+            symbolic.place[row],
+            symbolic.place[indices[self.lower_entries]],
+            at,
+        )
+        return symbolic, at
 
 
 def _same(known: tuple[Any, Any], given: sparse.csr_array) -> bool:

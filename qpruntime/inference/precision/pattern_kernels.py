@@ -46,7 +46,7 @@ class Equal(NamedTuple):
     site: NDArray[np.intp]
 
 
-def equal_rows(A: sparse.csr_array, held: dict[str, Any], *columns: Array) -> Equal:
+def equal_rows(A: sparse.csr_array, cache: dict[str, Any], *columns: Array) -> Equal:
     """Return which rows of A are equal, and have equal numbers in `columns`, each (N,).
 
     What was found is kept in `held`, for calls with the same rows.
@@ -59,12 +59,12 @@ def equal_rows(A: sparse.csr_array, held: dict[str, Any], *columns: Array) -> Eq
     extra += 0.0
     keys = np.empty(n, np.uint64)
     hash_rows(A.indptr, A.indices, values, extra.view(np.uint64), keys)
-    known = held.get("equal")
+    known = cache.get("equal")
     if known is not None and np.array_equal(known[0], keys):
         return known[1]
-    found = _equal(A, keys, values, extra)
-    held["equal"] = keys, found
-    return found
+    equal = _equal(A, keys, values, extra)
+    cache["equal"] = keys, equal
+    return equal
 
 
 def _equal(A: sparse.csr_array, keys: Any, values: Any, extra: Array) -> Equal:
@@ -149,8 +149,8 @@ def all_equal(
         if indptr[n + 1] - indptr[n] != indptr[m + 1] - indptr[m]:
             return False
         for p in range(indptr[n + 1] - indptr[n]):
-            one, two = indptr[n] + p, indptr[m] + p
-            if indices[one] != indices[two] or values[one] != values[two]:
+            entry, other_entry = indptr[n] + p, indptr[m] + p
+            if indices[entry] != indices[other_entry] or values[entry] != values[other_entry]:
                 return False
         for k in range(extra.shape[0]):
             if extra[k, n] != extra[k, m]:
@@ -291,12 +291,12 @@ def squares(
     for n in range(out.size):
         end, total = indptr[n + 1], 0.0
         for a in range(indptr[n], end):
-            own, others = values[a] * inverse[pairs[q]], 0.0
+            diagonal, off_diagonal = values[a] * inverse[pairs[q]], 0.0
             q += 1
             for b in range(a + 1, end):
-                others += values[b] * inverse[pairs[q]]
+                off_diagonal += values[b] * inverse[pairs[q]]
                 q += 1
-            total += values[a] * (own + 2.0 * others)
+            total += values[a] * (diagonal + 2.0 * off_diagonal)
         out[n] = total
 
 

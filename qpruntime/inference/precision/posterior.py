@@ -155,23 +155,23 @@ class PrecisionPosterior(Posterior):
     @cached_property
     def _correcting(self) -> Correcting:
         solution = self._solution
-        own = self.but(n=solution.here.mean.size)
-        return Correcting(solution.observed(), solution.sites_held, own)
+        report = self.but(n=solution.here.mean.size)
+        return Correcting(solution.observed(), solution.sites_held, report)
 
     def check(self) -> tuple[str, ...]:
         """Say in plain words what is known to be off in this posterior, and what to do.
 
         By the sums over pairs of `corrected_evidence`, at their cost.
         """
-        said = []
+        warnings = []
         if not self.converged:
-            said.append(f"the sites are {self.status}: the evidence may be anything")
+            warnings.append(f"the sites are {self.status}: the evidence may be anything")
         try:
-            found = self.corrected_evidence()
+            corrected = self.corrected_evidence()
         except (InputError, NumericalError) as error:
-            return (*said, f"corrections were not looked at: {error}")
-        word = on_evidence(found.value - self.log_evidence, found.spread)
-        return (*said, word) if word else tuple(said)
+            return (*warnings, f"corrections were not looked at: {error}")
+        word = on_evidence(corrected.value - self.log_evidence, corrected.spread)
+        return (*warnings, word) if word else tuple(warnings)
 
 
 # --- Profiled marginal of one coefficient
@@ -216,10 +216,10 @@ class Profile:
 
     def quantile(self, q: ArrayLike) -> Array:
         """Return quantiles, for q between 0 and 1."""
-        asked = finite(q, "q")
-        if not ((asked > 0.0) & (asked < 1.0)).all():
+        levels = finite(q, "q")
+        if not ((levels > 0.0) & (levels < 1.0)).all():
             raise InputError("quantiles are between 0 and 1")
-        return np.interp(asked, self._mass, self._grid)
+        return np.interp(levels, self._mass, self._grid)
 
     def density(self, at: ArrayLike) -> Array:
         """Return the density, 0 outside of the values that were profiled."""
@@ -242,45 +242,45 @@ def profile(
     solved = solution.solved
     prior = solved.prior
     Q = prior.precision()
-    own = slice(Q.indptr[column], Q.indptr[column + 1])
-    coupled = (Q.data[own] != 0.0) & (Q.indices[own] != column)
+    entries = slice(Q.indptr[column], Q.indptr[column + 1])
+    coupled = (Q.data[entries] != 0.0) & (Q.indices[entries] != column)
     constrained = prior.constraint is not None and bool(prior.constraint[:, column].any())
     if coupled.any() or constrained:
-        what = "a constraint" if constrained else f"column {Q.indices[own][coupled][0]}"
+        what = "a constraint" if constrained else f"column {Q.indices[entries][coupled][0]}"
         raise InputError(
             f"column {column} is held by {what} in its prior: profiles are of coefficients of "
             "their own; marginals() and latent() have the others"
         )
-    rest = np.delete(np.arange(solution.latent_size), column)
+    remaining = np.delete(np.arange(solution.latent_size), column)
     A = sparse.csc_array(solution.given_rows())
-    seen = A[:, [column]].toarray()[:, 0]
-    others, inner = sparse.csr_array(A[:, rest]), sparse.csr_array(Q[rest][:, rest])
-    if not rest.size:
+    column_values = A[:, [column]].toarray()[:, 0]
+    others, inner = sparse.csr_array(A[:, remaining]), sparse.csr_array(Q[remaining][:, remaining])
+    if not remaining.size:
         # Without other latent values the rows stand on one that hardly varies.
         others = sparse.csr_array(np.full((A.shape[0], 1), _NEGLIGIBLE))
         inner = sparse.csr_array(np.ones((1, 1)))
     pattern = Pattern(others, inner)
     rows, q = pattern.rows(others), pattern.halves(inner)
-    C = None if prior.constraint is None else np.ascontiguousarray(prior.constraint[:, rest])
+    C = None if prior.constraint is None else np.ascontiguousarray(prior.constraint[:, remaining])
     sites: dict[float, Any] = {}
 
     def log_density(value: float) -> float:
         """Log density at a value, from the sites of the nearest one; -inf where none settle."""
-        near = min(sites, key=lambda one: abs(one - value), default=None)
-        part = PrecisionPrior(pattern, rows, q, prior.offset + value * seen, C, 0.0)
+        near = min(sites, key=lambda known_value: abs(known_value - value), default=None)
+        part = PrecisionPrior(pattern, rows, q, prior.offset + value * column_values, C, 0.0)
         problem = replace(solution.problem, prior=part)
         try:
             end = settle(problem, _LIMITS, solution.sites_held if near is None else sites[near])
         except NumericalError:
             return -np.inf
         assert isinstance(end.factor, PrecisionSolved)
-        found = log_evidence(problem, end)[0]
+        log_value = log_evidence(problem, end)[0]
         if corrected:
             sums = pair_sums(problem, end.factor, end.marginals, end.sites)
             # Terms of fourth order that are large are those of a series that diverges.
-            found += sums.third + 0.5 * sums.fourth / (1.0 + (0.5 * sums.fourth) ** 8)
+            log_value += sums.third + 0.5 * sums.fourth / (1.0 + (0.5 * sums.fourth) ** 8)
         sites[value] = end.sites
-        return float(found) - 0.5 * float(Q[column, column]) * value**2
+        return float(log_value) - 0.5 * float(Q[column, column]) * value**2
 
     mean, variance = (float(part[column]) for part in solution.latent())
     return _traced(log_density, mean, variance**0.5, nodes)
@@ -301,14 +301,14 @@ def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
     known: dict[float, float] = {}
 
     def add(value: float) -> float:
-        found = log_density(value)
-        if np.isfinite(found):
-            known[value] = found
-        return found
+        traced = log_density(value)
+        if np.isfinite(traced):
+            known[value] = traced
+        return traced
 
     # From the middle outwards, each from the sites of the one before.
     start = mean + std * np.linspace(-_REACH, _REACH, nodes)
-    for value in sorted(start.tolist(), key=lambda one: abs(one - mean)):
+    for value in sorted(start.tolist(), key=lambda node: abs(node - mean)):
         add(value)
     if len(known) < _LEAST:
         raise NumericalError(
@@ -318,7 +318,7 @@ def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
     for sign in (-1.0, 1.0):
         step = start[1] - start[0]
         for _ in range(_EXTENSIONS):
-            end = max(known, key=lambda one: sign * one)
+            end = max(known, key=lambda node: sign * node)
             if known[end] < max(known.values()) - _DEPTH:
                 break
             step *= _GROWTH
@@ -326,13 +326,13 @@ def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
                 break
     for _ in range(_ROUNDS):
         values = np.array(sorted(known))
-        logs = np.array([known[one] for one in values])
+        logs = np.array([known[node] for node in values])
         rough = _density_of(values, logs, None)
-        found = _density_of(values, logs, (rough.mean, rough.std))
+        traced = _density_of(values, logs, (rough.mean, rough.std))
         # The interpolated part is the log density less that of a normal of these moments.
-        rest = logs + 0.5 * ((values - rough.mean) / rough.std) ** 2
+        residual = logs + 0.5 * ((values - rough.mean) / rough.std) ** 2
         near = np.maximum(logs[1:], logs[:-1]) > logs.max() - 0.5 * _DEPTH
-        wide = near & (np.abs(np.diff(rest)) > _CHANGE)
+        wide = near & (np.abs(np.diff(residual)) > _CHANGE)
         if not wide.any() or len(values) > _MOST_VALUES:
             break
         for value in (0.5 * (values[1:] + values[:-1]))[wide].tolist():
@@ -344,18 +344,18 @@ def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
             f"of its top at {values[0]:.4g} and {values[-1]:.4g}, beyond which no sites settle: "
             "give its prior a smaller scale"
         )
-    return found
+    return traced
 
 
 def _density_of(values: Array, logs: Array, normal: tuple[float, float] | None) -> Profile:
     """Interpolate a log density, or what it has beside a normal one, without overshoot."""
     mean, std = (0.0, np.inf) if normal is None else normal
-    rest = logs + 0.5 * ((values - mean) / std) ** 2
+    residual = logs + 0.5 * ((values - mean) / std) ** 2
     share = np.arange(_POINTS) / _POINTS
     grid = np.append((values[:-1, None] + np.diff(values)[:, None] * share).ravel(), values[-1])
     # A cubic spline is more accurate where the density is smooth, and overshoots at a cliff.
-    shape = PchipInterpolator(values, rest)(grid)
-    smooth = np.clip(CubicSpline(values, rest)(grid), shape - _OVERSHOOT, shape + _OVERSHOOT)
+    shape = PchipInterpolator(values, residual)(grid)
+    smooth = np.clip(CubicSpline(values, residual)(grid), shape - _OVERSHOOT, shape + _OVERSHOOT)
     raised = smooth - 0.5 * ((grid - mean) / std) ** 2
     density = np.exp(raised - raised.max())
     cells = 0.5 * np.diff(grid) * (density[1:] + density[:-1])

@@ -43,18 +43,18 @@ class Entries(NamedTuple):
     @classmethod
     def of(cls, prior: SparseLatent) -> Self:
         """Those of a prior's rows, found once."""
-        held, seen = prior.pattern.held, prior.rows
-        known = held.get("entries")
-        if known is None or known[0] is not seen.columns:
+        cache, rows_of_prior = prior.pattern.held, prior.rows
+        known = cache.get("entries")
+        if known is None or known[0] is not rows_of_prior.columns:
             marked = np.zeros(prior.pattern.symbolic.size, dtype=bool)
-            marked[seen.pairs] = True
-            index = (np.cumsum(marked, dtype=seen.pairs.dtype) - 1)[seen.pairs]
+            marked[rows_of_prior.pairs] = True
+            index = (np.cumsum(marked, dtype=rows_of_prior.pairs.dtype) - 1)[rows_of_prior.pairs]
             rows, columns = (np.empty(np.count_nonzero(marked), np.int32) for _ in range(2))
-            entry_coordinates(seen.indptr, seen.columns, index, rows, columns)
+            entry_coordinates(rows_of_prior.indptr, rows_of_prior.columns, index, rows, columns)
             kept = rows != columns
             begins = np.searchsorted(columns[kept], np.arange(prior.pattern.k + 1))
-            known = seen.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
-            held["entries"] = known
+            known = rows_of_prior.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
+            cache["entries"] = known
         return known[1]
 
     def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
@@ -114,26 +114,26 @@ class SparseLatent:
 
     def conditioned_solve(self, right: Array) -> Array:
         """Prior covariance of x times columns (K, T), in the order of `own`."""
-        found = self.own.solve(right)
+        solution = self.own.solve(right)
         if self.constraint is not None:
             for h in ConstraintCorrection(self.own, self.constraint).half():
-                found -= h[:, None] * (h @ right)
-        return found
+                solution -= h[:, None] * (h @ right)
+        return solution
 
     @cached_property
     def log_det(self) -> float:
         """log |Q|, and log |C Q^-1 C'| of a constraint."""
-        own = self.own
+        factor = self.own
         if self.constraint is None:
-            return own.log_det
-        return own.log_det + ConstraintCorrection(own, self.constraint).log_det
+            return factor.log_det
+        return factor.log_det + ConstraintCorrection(factor, self.constraint).log_det
 
     def draw_latent(self, factor: Factorised, rng: np.random.Generator, count: int) -> Array:
         """Deviations of x from its mean by a factor of its precision, shape (K, count)."""
-        found = factor.root(rng.standard_normal((self.pattern.k, count)))
+        deviations = factor.root(rng.standard_normal((self.pattern.k, count)))
         if self.constraint is not None:
-            found = ConstraintCorrection(factor, self.constraint).project(found)
-        return found[factor.symbolic.place]
+            deviations = ConstraintCorrection(factor, self.constraint).project(deviations)
+        return deviations[factor.symbolic.place]
 
     def precision(self) -> sparse.csr_array:
         """Q, in the order of columns that was given."""
@@ -155,13 +155,13 @@ class SparseLatent:
         times(self.rows.indptr, self.rows.columns, self.rows.values, x, out)
         return out
 
-    def dense_rows(self, some: NDArray[np.intp]) -> Array:
+    def dense_rows(self, indices: NDArray[np.intp]) -> Array:
         """A' of some rows, dense, (K, T)."""
-        found = np.zeros((self.pattern.k, some.size))
-        for t, n in enumerate(some):
-            own = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
-            found[self.rows.columns[own], t] = self.rows.values[own]
-        return found
+        columns = np.zeros((self.pattern.k, indices.size))
+        for t, n in enumerate(indices):
+            entries = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
+            columns[self.rows.columns[entries], t] = self.rows.values[entries]
+        return columns
 
     def back(self, w: Array) -> Array:
         """Return A' w, in the order of elimination."""
@@ -172,18 +172,18 @@ class SparseLatent:
 
 def prior_entries(prior: SparseLatent) -> Array:
     """The prior covariance on the pattern of Q, of a constrained prior too."""
-    own, pattern = prior.own, prior.pattern
+    factor, pattern = prior.own, prior.pattern
     symbolic, at = pattern.of_prior
-    panels = own.inverse()
-    found = np.empty(pattern.entries.size)
-    found[pattern.lower_entries] = panels[at]
-    found[pattern.mirrored_entries] = panels[at]
+    panels = factor.inverse()
+    entries = np.empty(pattern.entries.size)
+    entries[pattern.lower_entries] = panels[at]
+    entries[pattern.mirrored_entries] = panels[at]
     if prior.constraint is not None:
         place = symbolic.place
         rows, columns = pattern.coordinates
-        for h in ConstraintCorrection(own, prior.constraint).half():
-            found -= h[place[rows]] * h[place[columns]]
-    return found
+        for h in ConstraintCorrection(factor, prior.constraint).half():
+            entries -= h[place[rows]] * h[place[columns]]
+    return entries
 
 
 # --- Constraints C x = 0

@@ -54,35 +54,37 @@ def left_out_groups(solution: PrecisionSolution, labels: ArrayLike) -> tuple[Any
     InputError
         If labels have another shape, or equal rows have several: `collapse=False` keeps them apart.
     """
-    seen = solution.seen
-    given = np.asarray(labels)
-    if given.shape != (seen.n,):
-        raise InputError(f"labels must have shape ({seen.n},), one for each row; got {given.shape}")
-    if given.dtype.kind == "f" and np.isnan(given).any():
+    observed = solution.seen
+    group_labels = np.asarray(labels)
+    if group_labels.shape != (observed.n,):
+        raise InputError(
+            f"labels must have shape ({observed.n},), one for each row; got {group_labels.shape}"
+        )
+    if group_labels.dtype.kind == "f" and np.isnan(group_labels).any():
         raise InputError("labels must not be NaN: give rows without a group one of their own")
-    names, codes = np.unique(given, return_inverse=True)
-    kept = codes if seen.kept is None else codes[seen.kept]
-    site = seen.collapsed.rows.site
-    own = kept[seen.collapsed.rows.first]
-    if (own[site] != kept).any():
-        row = int(np.argmax(own[site] != kept))
+    names, codes = np.unique(group_labels, return_inverse=True)
+    kept = codes if observed.kept is None else codes[observed.kept]
+    site = observed.collapsed.rows.site
+    site_groups = kept[observed.collapsed.rows.first]
+    if (site_groups[site] != kept).any():
+        row = int(np.argmax(site_groups[site] != kept))
         raise InputError(
             f"row {row} equals another one of another group, with which it is one site: infer with "
             "collapse=False to leave them out apart"
         )
-    order = np.argsort(own, kind="stable")
-    ends = np.searchsorted(own[order], np.arange(names.size + 1))
-    found = np.zeros(names.size)
+    order = np.argsort(site_groups, kind="stable")
+    ends = np.searchsorted(site_groups[order], np.arange(names.size + 1))
+    log_densities = np.zeros(names.size)
     for g in range(names.size):
         members = order[ends[g] : ends[g + 1]]
         if members.size:
-            found[g] = _left_out(solution, members)
-    return names, found
+            log_densities[g] = _left_out(solution, members)
+    return names, log_densities
 
 
 def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
     """Log density of these sites' observations given all others."""
-    here, sites = solution.here, solution.sites_held
+    marginals, sites = solution.here, solution.sites_held
     merged = solution.seen.collapsed.merged
     constant = float(merged.constant[members].sum())
     if members.size == 1 and merged.weights is None:
@@ -92,7 +94,7 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
     prior = solution.solved.prior
     right = prior.dense_rows(members)
     V = right.T @ solution.solved.covariances(right)
-    tau, pull = sites.tau[members], here.pull[members]
+    tau, pull = sites.tau[members], marginals.pull[members]
     # (V^-1 - diag(tau))^-1, and the mean that goes with it.
     cavity = np.linalg.solve(np.eye(m) - V * tau, V)
     cavity = 0.5 * (cavity + cavity.T)
@@ -101,7 +103,7 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
             f"row {solution.seen.row_of(int(members[np.argmin(cavity.diagonal())]))} and the rows "
             "left out with it have no proper cavity: they alone tell a part of the latent values"
         )
-    mean = here.mean[members] - cavity @ pull
+    mean = marginals.mean[members] - cavity @ pull
     whole = solution.problem
     weights = None if whole.weights is None else whole.weights[members]
     problem = replace(whole, prior=DensePrior(cavity, mean), y=whole.y[members], weights=weights)
@@ -192,8 +194,8 @@ class PrecisionSolution:
     @cached_property
     def _left_out(self) -> Array:
         of_rows = self.of_rows
-        found = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
-        return self.seen.left_out(found)
+        log_densities = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
+        return self.seen.left_out(log_densities)
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
@@ -219,13 +221,13 @@ class PrecisionSolution:
 
     def rows_at(self, at: tuple[Any, ...]) -> sparse.csr_array:
         """Rows of A at new points."""
-        found = as_rows(at[0])
-        if found.shape[1] != self.latent_size:
+        rows = as_rows(at[0])
+        if rows.shape[1] != self.latent_size:
             raise InputError(
                 f"A must have {self.latent_size} columns, as that of the inference; got "
-                f"{found.shape[1]}"
+                f"{rows.shape[1]}"
             )
-        return found
+        return rows
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
         """Means and variances of eta at rows of A."""
@@ -243,10 +245,12 @@ class PrecisionSolution:
         """Points for corrections."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
-        both = sparse.vstack([A, self.given_rows()], format="csr")
-        K = self._prior_covariance(sparse.csr_array(both), A.shape[0])
-        own = K[:, : A.shape[0]].diagonal()
-        return MarginalPoints(K[:, A.shape[0] :], own, np.broadcast_to(offset, own.shape))
+        stacked = sparse.vstack([A, self.given_rows()], format="csr")
+        K = self._prior_covariance(sparse.csr_array(stacked), A.shape[0])
+        prior_variances = K[:, : A.shape[0]].diagonal()
+        return MarginalPoints(
+            K[:, A.shape[0] :], prior_variances, np.broadcast_to(offset, prior_variances.shape)
+        )
 
     def given_rows(self) -> sparse.csr_array:
         """A of the sites, in the order of columns that was given."""
@@ -271,9 +275,8 @@ class PrecisionSolution:
         prior = self.solved.prior
         factor = prior.own
         right = np.ascontiguousarray(A[:count].T.toarray()[factor.symbolic.order])
-        seen = prior.conditioned_solve(right)
-        found: Array = (A @ seen[factor.symbolic.place]).T
-        return np.ascontiguousarray(found)
+        solved_columns = prior.conditioned_solve(right)
+        return np.ascontiguousarray((A @ solved_columns[factor.symbolic.place]).T)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
         """Joint draws of eta at rows of A, (count, T); of x where there are none, (count, K)."""
@@ -403,7 +406,7 @@ def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
             "sequence of them"
         )
     several = isinstance(change, Sequence)
-    changes = [as_precision(one) for one in (change if several else [change])]
+    changes = [as_precision(dQ) for dQ in (change if several else [change])]
     pattern = solved.prior.pattern
     slope = slope_of(solved)
     indptr, indices = pattern.of_q
@@ -411,14 +414,14 @@ def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
         (prior_entries(solved.prior), indices, indptr), shape=(pattern.k,) * 2
     )
     known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
-    found = []
-    for one in changes:
-        if one.shape != before.shape:
-            raise InputError(f"a change of Q has its shape {before.shape}, got {one.shape}")
-        if known.multiply(one).nnz != np.count_nonzero(one.data):
+    slopes = []
+    for dQ in changes:
+        if dQ.shape != before.shape:
+            raise InputError(f"a change of Q has its shape {before.shape}, got {dQ.shape}")
+        if known.multiply(dQ).nnz != np.count_nonzero(dQ.data):
             raise InputError(
                 "a change of Q has entries that Q has not: store them in Q, as zeros where they "
                 "are zero"
             )
-        found.append(0.5 * (float(before.multiply(one).sum()) - slope.against(one)))
-    return np.array(found) if several else found[0]
+        slopes.append(0.5 * (float(before.multiply(dQ).sum()) - slope.against(dQ)))
+    return np.array(slopes) if several else slopes[0]

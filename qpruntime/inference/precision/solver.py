@@ -122,8 +122,8 @@ class PrecisionSolved(Solved):
             x, moved, weights = self._solved(shifted)
             if np.abs(shifted).max() > _CANCELLED * np.abs(weights).max():
                 # The weights are a difference where sites dominate: once more with what is left.
-                left, more, _ = self._solved(weights, prior.precision_times(x))
-                x, moved = x + left, moved + more
+                correction, moved_again, _ = self._solved(weights, prior.precision_times(x))
+                x, moved = x + correction, moved + moved_again
                 weights = shifted - self.tau * moved
             mean = prior.offset + moved
             if not np.isfinite(mean).all():
@@ -157,8 +157,8 @@ class PrecisionSolved(Solved):
 
     @property
     def log_det(self) -> float:
-        found = self.factor.log_det - self.prior.log_det
-        return found if self.conditioned is None else found + self.conditioned.log_det
+        log_det = self.factor.log_det - self.prior.log_det
+        return log_det if self.conditioned is None else log_det + self.conditioned.log_det
 
     @cached_property
     def inverse(self) -> Array:
@@ -174,20 +174,20 @@ class PrecisionSolved(Solved):
 
     def covariances(self, right: Array) -> Array:
         """Posterior covariance of x times columns (K, T)."""
-        found = self.factor.solve(right)
+        solution = self.factor.solve(right)
         for h in self.taken:
-            found -= h[:, None] * (h @ right)
-        return found
+            solution -= h[:, None] * (h @ right)
+        return solution
 
     def variances(self, rows: SparseRows) -> Array:
         """Posterior variances of rows with pairs."""
-        found = np.empty(rows.indptr.size - 1)
-        squares(self.inverse, rows.indptr, rows.values, rows.pairs, found)
-        seen = np.empty_like(found)
+        variance = np.empty(rows.indptr.size - 1)
+        squares(self.inverse, rows.indptr, rows.values, rows.pairs, variance)
+        projection = np.empty_like(variance)
         for h in self.taken:
-            times(rows.indptr, rows.columns, rows.values, h, seen)
-            found -= seen * seen
-        return found
+            times(rows.indptr, rows.columns, rows.values, h, projection)
+            variance -= projection * projection
+        return variance
 
     def variances_at(self, A: sparse.csr_array) -> Array:
         """Posterior variances of new rows, shape (T,): those without places by solves."""
@@ -195,30 +195,30 @@ class PrecisionSolved(Solved):
         rows = pattern.new_rows(A)
         if rows.pairs.size or not A.nnz:
             return self.variances(rows)
-        known, found = pattern.placed(rows), np.empty(A.shape[0])
-        if known.any():
-            found[known] = self.variances(pattern.new_rows(A[np.flatnonzero(known)]))
-        others, order = np.flatnonzero(~known), pattern.symbolic.order
+        has_places, variance = pattern.placed(rows), np.empty(A.shape[0])
+        if has_places.any():
+            variance[has_places] = self.variances(pattern.new_rows(A[np.flatnonzero(has_places)]))
+        others, order = np.flatnonzero(~has_places), pattern.symbolic.order
         for begin in range(0, others.size, _BATCH):
-            some = others[begin : begin + _BATCH]
-            right = np.ascontiguousarray(A[some].T.toarray()[order])
-            found[some] = np.einsum("ij,ij->j", right, self.covariances(right))
-        return found
+            batch = others[begin : begin + _BATCH]
+            right = np.ascontiguousarray(A[batch].T.toarray()[order])
+            variance[batch] = np.einsum("ij,ij->j", right, self.covariances(right))
+        return variance
 
     def marginals(self) -> tuple[Array, Array]:
         variance = self.variances(self.prior.rows)
         kept = 1.0 - self.tau * variance
         strong = np.flatnonzero(kept < _STRONG)
         for begin in range(0, strong.size, _AT_ONCE):
-            some = strong[begin : begin + _AT_ONCE]
-            variance[some], kept[some] = self._without(some)
+            batch = strong[begin : begin + _AT_ONCE]
+            variance[batch], kept[batch] = self._without(batch)
         return variance, kept
 
     def _without(self, strong: NDArray[np.intp]) -> tuple[Array, Array]:
         """Variances and 1 - tau variance of few sites, by the posterior of all others."""
-        rest = self.tau.copy()
-        rest[strong] = 0.0
-        others = PrecisionSolved(self.prior, Sites(rest, np.zeros(rest.size)))
+        other_tau = self.tau.copy()
+        other_tau[strong] = 0.0
+        others = PrecisionSolved(self.prior, Sites(other_tau, np.zeros(other_tau.size)))
         right = self.prior.dense_rows(strong)
         V = right.T @ others.covariances(right)
         few = Sites(self.tau[strong], np.zeros(strong.size))
@@ -226,17 +226,17 @@ class PrecisionSolved(Solved):
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, asked, marginals, sites, steps, counts)
+        return propose_matched(self, problem, marginals, sites, steps, counts)
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -254,12 +254,12 @@ class PrecisionSolved(Solved):
     def slope(self) -> tuple[Array, Array]:
         """The posterior covariance on the pattern of Q, and the mean of x."""
         pattern = self.prior.pattern
-        found = self.inverse[pattern.entries]
+        covariance = self.inverse[pattern.entries]
         place = pattern.symbolic.place
         rows, columns = pattern.coordinates
         for h in self.taken:
-            found -= h[place[rows]] * h[place[columns]]
-        return found, self.latent[place]
+            covariance -= h[place[rows]] * h[place[columns]]
+        return covariance, self.latent[place]
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
         raise InputError("the leave-one-out objective is for dense priors")

@@ -213,8 +213,8 @@ def bounded(change: float, worst: int) -> float:
 
 def swept_by(change: float, worst: int, counts: Array) -> Swept:
     """Return the report of a sweep from the counts of a pass: lookups, skipped, held at zero."""
-    inside, outside, skipped, held = counts.astype(np.int64)
-    return Swept(change, worst, np.array([inside, outside, skipped]), held=int(held))
+    inside, outside, skipped, bounded = counts.astype(np.int64)
+    return Swept(change, worst, np.array([inside, outside, skipped]), held=int(bounded))
 
 
 @dataclass
@@ -454,5 +454,5 @@ def _on_worker(
     work: Callable[[Job], Done], divided: tuple[ChunkTask, tuple[int, Array, Array]]
 ) -> Done:
     """Carry out a pass where the piece is kept."""
-    piece, rest = divided
-    return work(Job(piece, *rest))
+    piece, job_fields = divided
+    return work(Job(piece, *job_fields))

@@ -512,7 +512,7 @@ def propose(rule: PowerProjector, block: Block, at: Cavities) -> Proposal:
     with np.errstate(all="ignore"):
         precision = 1.0 / at.v
         precision_gain = 1.0 / (std * std) - precision
-        held = rule.bounded * np.sum(precision_gain * at.v < -HELD)
+        bounded = rule.bounded * np.sum(precision_gain * at.v < -HELD)
         if rule.nonnegative:
             precision_gain = np.maximum(precision_gain, 0.0)
         centred = mean if block.prior is None else mean - block.prior
@@ -524,7 +524,7 @@ def propose(rule: PowerProjector, block: Block, at: Cavities) -> Proposal:
         tau[block.weights == 0.0] = 0.0
         nu[block.weights == 0.0] = 0.0
     skipped = np.sum(~accepted)
-    counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, held])
+    counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, bounded])
     return Proposal(tau, nu, counts)
 
 

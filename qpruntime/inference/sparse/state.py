@@ -169,12 +169,12 @@ class SumTree:
         level = 0
         with self._lock:
             while level < len(self._counts) - 1:
-                other = number ^ 1
-                if other < self._counts[level]:
-                    found = self._waiting.pop((level, other), None)
-                    if found is None:
+                sibling = number ^ 1
+                if sibling < self._counts[level]:
+                    waiting = self._waiting.pop((level, sibling), None)
+                    if waiting is None:
                         break
-                    sums = add(found, sums) if other < number else add(sums, found)
+                    sums = add(waiting, sums) if sibling < number else add(sums, waiting)
                 level, number = level + 1, number // 2
             self._waiting[level, number] = sums
 
