@@ -45,7 +45,7 @@ __all__ = [
 
 # --- Rows of users as sites
 
-#: Sites from which on their order counts.
+#: Numbers of sites from which on the order of the rows affects the time of kernels.
 _MANY = 50_000
 
 
@@ -55,7 +55,7 @@ def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
     Raises
     ------
     InputError
-        If one is not a number, or -inf where something was counted.
+        If an offset is not a number, or is -inf where something was counted.
     """
     n = len(y)
     offsets = real(offset, "offset")
@@ -88,15 +88,17 @@ class SeenRows:
     Attributes
     ----------
     collapsed : Collapsed
-        Of the rows that are kept.
+        The sites of the rows that are kept.
     kept : ndarray of int, shape (M,), or None
-        Which rows are kept; None for all. Others see no latent value, or have no exposure.
+        Indices of the rows that are kept; None if all are. The others see no latent value, or have
+        no exposure.
     offset : ndarray, shape (S,)
-        Of the sites.
+        Offsets of the sites.
     chosen : ndarray of int, shape (S,), or None
-        The row of A of every site; None where these are all rows.
+        Row of A of each site; None if every row is a site, in order.
     alone : ndarray, shape (2, N), or None
-        Where rows are not kept, all rows' offsets, and the log densities of those that are not.
+        Offsets of all rows, and log densities of the rows that are not kept; None if all rows are
+        kept.
     """
 
     collapsed: Collapsed
@@ -112,17 +114,17 @@ class SeenRows:
 
     @property
     def constant(self) -> float:
-        """What is added to the log evidence of the sites."""
+        """Sum of the log densities that the evidence of the sites leaves out."""
         constant = float(self.collapsed.merged.constant.sum())
         return constant if self.alone is None else constant + float(self.alone[1].sum())
 
     def row_of(self, site: int) -> int:
-        """The first row of a site."""
+        """Return the first row of a site."""
         row = int(self.collapsed.rows.first[site])
         return row if self.kept is None else int(self.kept[row])
 
     def to_rows(self, values: Array, others: Array | None = None) -> Array:
-        """Values (M,) of the rows that are kept as values of all rows; of others 0, or these."""
+        """Return values (M,) of the kept rows as values of all rows, `others` or 0 elsewhere."""
         if self.kept is None:
             return values
         all_rows = np.zeros(self.n) if others is None else others.copy()
@@ -130,24 +132,24 @@ class SeenRows:
         return all_rows
 
     def spread(self, values: Array) -> Array:
-        """Values (S,) of sites as values of all rows; of rows that are not kept 0."""
+        """Return values (S,) of sites as values of all rows, 0 where a row is not kept."""
         if self.collapsed.trivial and self.kept is None:
             return values
         return self.to_rows(values[self.collapsed.rows.site])
 
     def mean(self, mean: Array) -> Array:
-        """Means of eta at all rows: the offset of a row that is not kept."""
+        """Return means of eta at all rows: the offset where a row is not kept."""
         if self.collapsed.trivial and self.kept is None:
             return mean
         others = None if self.alone is None else self.alone[0]
         return self.to_rows((mean - self.collapsed.merged.shift)[self.collapsed.rows.site], others)
 
     def left_out(self, log_z: Array) -> Array:
-        """Log densities (M,) as those of all rows."""
+        """Return log densities (M,) of the kept rows as those of all rows."""
         return self.to_rows(log_z, None if self.alone is None else self.alone[1])
 
     def sites(self, sites: Sites) -> Sites:
-        """Every row's share of its site, as a site of its own eta."""
+        """Return the share that every row has in its site, as a site of the row's own eta."""
         if self.collapsed.trivial and self.kept is None:
             return sites
         nu = sites.nu - sites.tau * self.collapsed.merged.shift
@@ -155,7 +157,7 @@ class SeenRows:
         return Sites(self.to_rows(sites.tau[site] * share), self.to_rows(nu[site] * share))
 
     def sites_of(self, rows: Sites) -> Sites:
-        """Sites of what `sites` has made of them."""
+        """Return the sites that `sites` has merged from rows."""
         if self.collapsed.trivial and self.kept is None:
             return rows
         chosen = slice(None) if self.kept is None else self.kept
@@ -175,8 +177,8 @@ def observed_sites(
 ) -> SeenRows:
     """Return the sites of validated observations y, of shape (N,) or (N, 2).
 
-    What is found of A and offsets is kept in `held`. Where it is not `wanted` that rows collapse,
-    their order stays too.
+    `cache` keeps which rows of A and offsets are equal. Rows also keep their order if `wanted` is
+    False, which leaves them unmerged.
     """
     cache = {} if cache is None else cache
     alone = kept = None
@@ -200,7 +202,7 @@ def observed_sites(
 
 
 def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collapsed:
-    """The same with rows of one level next to each other, which is found once for these rows."""
+    """Return the same sites with rows of one level next to each other; `cache` keeps the order."""
     known = held.get("near")
     if known is None or known[0] is not found.rows:
         order = near_order(A, found.rows.first)
@@ -221,11 +223,12 @@ def left_out_rows(
     ----------
     collapsed : Collapsed
     here : Marginals
-        Of the sites.
+        Marginals of the sites.
     log_z : ndarray, shape (S,)
-        Of one observation of each site without its whole site: right where a site is one row.
+        Log Z of one observation of each site under the cavity of the whole site, which is exact
+        where a site is one row.
     likelihood : Likelihood
-        Of the rows.
+        Likelihood of the rows.
     """
     site = collapsed.rows.site
     log_densities: Array = log_z[site]
@@ -261,13 +264,13 @@ def left_out_rows(
 
 
 def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
-    """The sites `kind` without one row of observation y each."""
+    """Return the sites `kind`, each without one row of observation y."""
     assert collapsed.merge is not None
     site = collapsed.rows.site
     order = np.argsort(site, kind="stable")
     begin = np.searchsorted(site[order], kind, "left")
     end = np.searchsorted(site[order], kind, "right")
-    # Rows of every kind one after the other, without one of observation y.
+    # The rows of all kinds follow each other, without one row of observation y in each.
     widths = end - begin
     owner = np.repeat(np.arange(kind.size), widths)
     ranks = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
@@ -286,7 +289,7 @@ def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
 def _log_z(
     likelihood: Likelihood, y: Array, mean: Array, std: Array, powers: Array | None = None
 ) -> Array:
-    """log Z of cavities, by closed moments or quadrature."""
+    """Return log Z of cavities, by closed moments or quadrature."""
     projector, numbers = Projector(likelihood, "ep", "exact").observing(y)
     bound = projector.likelihood
     exponents = np.ones(mean.size) if powers is None else powers
@@ -297,9 +300,9 @@ def _log_z(
 
 
 def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
-    """Slope of the log evidence by the offset of every row, shape (N,).
+    """Return the slope of the log evidence by the offset of every row, shape (N,).
 
-    The mean slope of a row's own log density under the tilted density of its site.
+    It is the mean slope of a row's log density under the tilted density of its site.
     """
     site, slope = collapsed.rows.site, here.pull
     if collapsed.merge is None:
@@ -321,7 +324,7 @@ def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
 
 
 def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
-    """Mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
+    """Return mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
     variance = here.variance / here.kept
     cavity = (here.mean - here.pull * variance)[:, None]
     x = np.linspace(-9.0, 9.0, 181)
@@ -333,7 +336,8 @@ def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
     log_normal = -0.5 * f * f - 0.5 * np.log(2.0 * np.pi)
     success_slope = (density * np.exp(log_normal - up)).sum(axis=1)
     failure_slope = -(density * np.exp(log_normal - down)).sum(axis=1)
-    # Where one kind is missing the other's follows exactly; their sum is known in any case.
+    # If a site has labels of one kind only, the slope of that kind follows exactly. The sum of both
+    # slopes is known in any case.
     success_slope = np.where(k == n, here.pull / n, success_slope)
     failure_slope = np.where(k == 0.0, here.pull / n, failure_slope)
     mixed = (k > 0.0) & (k < n)
@@ -344,9 +348,9 @@ def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
 
 # --- Rows with one latent value as one site
 #
-# That is exact, where EP by rows is not: rows of one latent value are as correlated as can be.
-# Labels become numbers of successes, counts their sums; of other likelihoods the rows of equal
-# observations become one of a larger weight.
+# Merging is exact. EP by rows is not, because rows of one latent value are perfectly correlated.
+# Labels become a number of successes and counts become their sum. For other likelihoods, rows with
+# equal observations become one row with a larger weight.
 
 
 @restorable("merged/1")
@@ -369,18 +373,18 @@ class Merged(NamedTuple):
 @restorable("collapsed/1")
 @dataclass(frozen=True, eq=False)
 class Collapsed:
-    """N rows as S sites.
+    """N rows merged into S sites.
 
     Attributes
     ----------
     rows : Equal
         The first row of every site, and the site of every row.
     y, weights : ndarray, shape (N,) or (N, 2); (N,) or None
-        Of the rows, as their own likelihood takes them.
+        Observations and weights of the rows, as their own likelihood takes them.
     merged : Merged
     kind : str or None
-        The rows' likelihood where `merge` has merged them; None where sites are rows of larger
-        weights.
+        Likelihood of the rows if `merge` merged them; None if a site is one row with a larger
+        weight.
     """
 
     rows: Equal
@@ -391,7 +395,7 @@ class Collapsed:
 
     @property
     def merge(self) -> Callable[..., Merged | None] | None:
-        """``merge(site, y, size)``, which merges observations."""
+        """Function ``merge(site, y, size)`` that merges observations."""
         return None if self.kind is None else _MERGES[self.kind]
 
     @cached_property
@@ -402,20 +406,20 @@ class Collapsed:
         return in_order and first.size == self.rows.site.size
 
     def ordered_rows(self, order: NDArray[np.intp]) -> Equal:
-        """The sites in another order."""
+        """Return the sites in another order."""
         rank = np.empty(order.size, np.intp)
         rank[order] = np.arange(order.size)
         return Equal(self.rows.first[order], rank[self.rows.site])
 
     def ordered(self, order: NDArray[np.intp], rows: Equal) -> Collapsed:
-        """Return the same with its sites in another order, `rows` being those of it."""
+        """Return the same with sites in another order; `rows` is the grouping in it."""
         whole = self.merged
         weights = None if whole.weights is None else whole.weights[order]
         parts = whole.y[order], whole.shift[order], weights, whole.constant[order]
         return replace(self, rows=rows, merged=Merged(whole.likelihood, *parts))
 
     def share(self) -> Array:
-        """Every row's share of its site, shape (N,)."""
+        """Return the share that every row has in its site, shape (N,)."""
         site = self.rows.site
         weights = np.ones(site.size) if self.weights is None else self.weights
         total = np.bincount(site, weights, self.rows.first.size)[site]
@@ -431,7 +435,7 @@ def collapse(
     wanted: bool,
     held: dict[str, Any],
 ) -> Collapsed:
-    """Return the sites of rows whose observations are validated; of every row, if not `wanted`."""
+    """Return the sites of validated observations: one site for each row if not `wanted`."""
     n = A.shape[0]
     merge = _MERGES.get(likelihood.name) if is_registered(likelihood) else None
     plain = np.ones(n) if weights is None else weights
@@ -506,11 +510,11 @@ _MERGES: dict[str, Any] = {
 
 # --- Binomial probit
 #
-# p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation is a row of
-# two columns, as for the binomial, whose link is the logistic.
+# The density p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation
+# is a row of two columns, like one of the binomial, whose link is the logistic.
 
 _X, _W = leggauss(12)
-#: Panels grow by this from the peak, and end where the density has fallen by so much.
+#: Panels grow by this factor from the peak, and end where the log density has fallen by this depth.
 _GROWTH, _NOTHING = 1.6, 40.0
 _STEPS, _PANELS = 200, 80
 #: The moments of one label are closed.
@@ -540,7 +544,7 @@ def level(k: float, fail: float, f: float) -> float:
 
 @kernel
 def slopes(k: float, fail: float, f: float) -> tuple[float, float]:
-    """Slope and curvature of log p."""
+    """Return slope and curvature of log p."""
     slope, curvature = 0.0, 0.0
     if k > 0.0:
         r, sum_, _ = probit_series(f)
@@ -555,7 +559,7 @@ def slopes(k: float, fail: float, f: float) -> tuple[float, float]:
 
 @kernel
 def peak_of(k: float, fail: float, mu: float, inverse: float) -> float:
-    """Peak of the tilted density: Newton's method, between bounds where it leaves them."""
+    """Return the peak of the tilted density by Newton's method, or bisection out of bounds."""
     f, low, high = mu, -math.inf, math.inf
     for _ in range(_STEPS):
         slope, curvature = slopes(k, fail, f)
@@ -569,7 +573,7 @@ def peak_of(k: float, fail: float, mu: float, inverse: float) -> float:
             break
         f += step
         if not low < f < high:
-            # One bound is finite, for that is where Newton's step has come from.
+            # One bound is finite, because Newton's step came from it.
             f = 0.5 * (low + high) if high - low < math.inf else f
     return f
 
@@ -616,12 +620,12 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
 
 
 def _pairs(y: ArrayLike) -> Array:
-    """Pairs as they are: they are made here, not by users."""
+    """Return pairs unchanged: the package makes them, users do not."""
     return np.asarray(y, dtype=float)
 
 
 class _Trials(Likelihood):
-    """A likelihood of no name that users can give: it pickles by what it holds."""
+    """Likelihood that users cannot name; it pickles by its data."""
 
     def __reduce__(self) -> Any:
         return held_trials, (self.rows,)
@@ -640,5 +644,5 @@ probit_trials = _Trials(
 
 @restorable_call("held-trials/1")
 def held_trials(rows: Array | None) -> Likelihood:
-    """The likelihood that holds these observations, shape (R, 2), or none."""
+    """Return the likelihood that holds these observations, shape (R, 2), or none."""
     return probit_trials if rows is None else replace(probit_trials, rows=rows)

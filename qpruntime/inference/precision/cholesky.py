@@ -34,21 +34,21 @@ __all__ = [
 
 @restorable("factorised/1")
 class Factorised:
-    """The Cholesky factor of a matrix; columns in the order of elimination.
+    """Cholesky factor of a matrix whose columns are in the order of elimination.
 
     Parameters
     ----------
     symbolic : Symbolic
     panels : ndarray
-        The matrix at its places, zeros elsewhere; replaced by the factor.
+        The matrix at its places, with zeros elsewhere; the factor replaces it.
     single : bool
         Whether large dense blocks are factorised and inverted in single precision.
 
     Attributes
     ----------
     failed : int
-        The column, in the order of elimination, that is not positive definite with those before
-        it; -1 if all are.
+        First column, in the order of elimination, at which the matrix is not positive definite; -1
+        if there is none.
     """
 
     def __init__(self, symbolic: Symbolic, panels: Array, single: bool = False) -> None:
@@ -70,13 +70,13 @@ class Factorised:
         return solution.reshape(right.shape)
 
     def root(self, right: Array) -> Array:
-        """Return L^-T times `right` (n, T): of units, draws with this precision."""
+        """Return L^-T times `right` (n, T): draws with this precision from normals."""
         draws = right.copy()
         solve_upper(self._shape, self.panels, draws)
         return draws
 
     def inverse(self) -> Array:
-        """Panels of the inverse where the factor has numbers."""
+        """Return the panels of the inverse at the places of the factor's numbers."""
         panels = np.zeros(self.panels.size)
         shape = self.symbolic.shape
         rows, columns = np.diff(shape.below), np.diff(shape.first)
@@ -98,19 +98,20 @@ def filled(size: int, places: NDArray[Any], values: Array) -> Array:
 
 # --- Dense blocks in single precision
 #
-# For steps whose sites are wanted to 1e-4 or so. Kernels call these routines as they call LAPACK's;
-# what is small, not definite in single precision, or without memory for a copy is left to LAPACK.
-# An interruption cannot pass through a kernel: it is kept, and raised when the kernel has ended.
+# Steps whose sites are needed to about 1e-4 use single precision. Kernels call these routines as
+# they call those of LAPACK. A block is left to LAPACK if it is small, not definite in single
+# precision, or if there is no memory for a copy. An interruption cannot pass through a kernel, so
+# it is kept here and raised after the kernel has ended.
 
 #: Sides from which on single precision pays for its copies.
 _SIDE = 512
 _KIND = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
-#: What was raised within a kernel that had to go on.
+#: Exceptions that were raised while a kernel had to go on.
 _KEPT: list[BaseException] = []
 
 
 def raise_kept() -> None:
-    """Raise what interrupted a kernel since the last time; its result is of no use."""
+    """Raise the exception that interrupted a kernel since the last call."""
     if _KEPT:
         error = _KEPT[0]
         _KEPT.clear()
@@ -119,7 +120,7 @@ def raise_kept() -> None:
 
 @cache
 def single_routines() -> tuple[int, ...]:
-    """As `routines`, with a factor and an inverse in single precision."""
+    """Return the addresses of `routines`, with a factor and an inverse in single precision."""
     known = routines()
     single_addresses = [
         ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in _callbacks()
@@ -129,7 +130,7 @@ def single_routines() -> tuple[int, ...]:
 
 @cache
 def _callbacks() -> tuple[Any, Any]:
-    """Kept for as long as their addresses are in use."""
+    """Return the callbacks, which have to live as long as their addresses are in use."""
     potrf, potri = routines()[:2]
     factor = partial(lapack.spotrf, lower=1, overwrite_a=1)
     inverse = partial(lapack.spotri, lower=1, overwrite_c=1)
@@ -137,7 +138,7 @@ def _callbacks() -> tuple[Any, Any]:
 
 
 def _in_single(exact: int, routine: Callable[..., tuple[Any, int]]) -> Callable[..., None]:
-    """A routine (letter, n, a, lda, info) of pointers."""
+    """Return a routine (letter, n, a, lda, info) of pointers that works in single precision."""
     double = _KIND(exact)
 
     def run(letter: int, n: int, a: int, lda: int, info: int) -> None:
@@ -156,7 +157,7 @@ def _in_single(exact: int, routine: Callable[..., tuple[Any, int]]) -> Callable[
 
 
 def _replaced(routine: Callable[..., tuple[Any, int]], side: int, a: int, ld: int) -> bool:
-    """Whether a matrix at this address, by columns, could be replaced by what a routine makes."""
+    """Replace the matrix at an address by the routine's result; return whether it did."""
     size = ld * (side - 1) + side
     flat = np.ctypeslib.as_array((ctypes.c_double * size).from_address(a))
     steps = (flat.itemsize, ld * flat.itemsize)

@@ -36,9 +36,9 @@ __all__ = [
 
 # --- Evidence corrected by pairs of cumulants
 
-#: Sites up to which all pairs are taken.
+#: Number of sites up to which all pairs are summed.
 _FEW = 2000
-#: Half of the fourth order is what agrees with exact evidences.
+#: Half of the fourth order agrees best with exact evidences.
 _HALF = 0.5
 
 
@@ -49,7 +49,7 @@ def pair_sums(
     sites: Sites,
     levels: bool | None = None,
 ) -> PairSums:
-    """Sums over pairs that share a level, or over all; by default over all of up to 2000 sites.
+    """Return sums over pairs that share a level, or over all pairs, the default up to 2000 sites.
 
     They are 0 for normal noise, for which EP is exact.
 
@@ -74,18 +74,18 @@ def pair_sums(
 
 
 def corrected_by_pairs(evidence: float, sums: PairSums) -> CorrectedEvidence:
-    """The evidence with both sums, and the size of the fourth-order terms."""
+    """Return the evidence plus both sums, and the size of the fourth-order terms."""
     return CorrectedEvidence(evidence + sums.third + _HALF * sums.fourth, abs(sums.fourth))
 
 
 # --- Hermite moments of tilted densities
 #
-# Derivatives of the tilted variance by the cavity's mean are cumulants, k3 over the cavity's
-# variance and k4 over its square, and there the tilted mean and variance are the marginal's.
-# Differences of closed moments cost a tenth of what quadrature does.
+# Derivatives of the tilted variance by the cavity mean are cumulants: k3 over the cavity variance,
+# and k4 over its square. There the tilted mean and variance are the marginal's. Differences of
+# closed moments cost a tenth of what quadrature does.
 
-#: Step of differences in cavity standard deviations: of five points, they err by 1e-7 of the
-#: moments, rounding included.
+#: Step of differences in cavity standard deviations: differences of five points err by 1e-7 of the
+#: moments, including rounding.
 _STEP = 0.03
 
 
@@ -142,15 +142,16 @@ def difference(functions: tuple[Any, ...], marginals: Arrays, y: Array, out: Arr
 # JMLR 2013; half of the fourth order). Pairs that share a level carry nearly all of it, and their
 # covariances stand on the pattern of the factor.
 
-#: Rows of a level up to which its pairs are taken: with more of them its effect is normal.
+#: Number of rows of a level up to which its pairs are summed: with more rows the level's effect is
+#: normal.
 MOST = 30
-#: Columns that are solved for at once.
+#: Number of columns per solve.
 _BATCH = 64
 
 
 @restorable("pair-sums/1")
 class PairSums(NamedTuple):
-    """Sums over pairs of the third- and of the whole fourth-order terms."""
+    """Sums over pairs: third-order terms, and all fourth-order terms."""
 
     third: float
     fourth: float
@@ -158,7 +159,7 @@ class PairSums(NamedTuple):
 
 
 class LevelPairs(NamedTuple):
-    """Pairs of rows that share a level, each once.
+    """Pairs of rows that share a level, each pair once.
 
     first, second : (P,), rows
     begin : (P,), where the places of their columns' products begin in `places`; where both have the
@@ -173,7 +174,7 @@ class LevelPairs(NamedTuple):
 
 
 def level_pairs(prior: SparseLatent, most: int = MOST) -> LevelPairs:
-    """Return the pairs of rows that share a column of at most so many rows; found once."""
+    """Return the pairs of rows that share a column of at most `most` rows; they are cached."""
     pattern, rows = prior.pattern, prior.rows
     cached = pattern.held.get("pairs")
     if cached is not None and cached[0] is rows.indptr and cached[1] == most:
@@ -202,7 +203,7 @@ def _level_pairs(pattern: Pattern, rows: SparseRows, most: int) -> LevelPairs:
 
 @kernel
 def fill_members(indptr: IntArray, columns: IntArray, ends: IntArray, members: IntArray) -> None:
-    """Fill the rows of every column, ascending."""
+    """Fill the rows of every column in ascending order."""
     for n in range(indptr.size - 1):
         for p in range(indptr[n], indptr[n + 1]):
             members[ends[columns[p]]] = n
@@ -319,7 +320,7 @@ def pair_covariances(
 def pairs_of_levels(
     solved: PrecisionSolved, pairs: LevelPairs, std: Array, hermite: Array
 ) -> PairSums:
-    """Sums over pairs of rows that share a level; what the factor lacks is solved for."""
+    """Return sums over pairs of rows that share a level; solve for covariances the factor lacks."""
     rows = solved.prior.rows
     covariance = np.empty(pairs.first.size)
     missing = pair_covariances(solved.inverse, tuple(rows), tuple(pairs), covariance)
@@ -341,7 +342,7 @@ def pairs_of_levels(
 
 
 def _solved_for(solved: PrecisionSolved, first: Any, second: Any) -> Array:
-    """Posterior covariances of pairs of rows, by solves with the rows of the first."""
+    """Return posterior covariances of pairs of rows, by solves with the rows of the first."""
     covariances = np.empty(first.size)
     rows_of_prior = solved.prior.rows
     shape = rows_of_prior.indptr.size - 1, solved.prior.pattern.k
@@ -361,7 +362,7 @@ def _solved_for(solved: PrecisionSolved, first: Any, second: Any) -> Array:
 
 
 def all_pairs(solved: PrecisionSolved, std: Array, hermite: Array) -> PairSums:
-    """Sums over all pairs of rows, by solves: N^2 covariances, a batch of them at a time."""
+    """Return sums over all pairs of rows, by solves for N^2 covariances in batches."""
     n = std.size
     third = fourth = 0.0
     for begin in range(0, n, _BATCH):

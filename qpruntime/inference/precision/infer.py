@@ -58,17 +58,18 @@ def infer_precision(
 ) -> PrecisionPosterior:
     """Approximate the posterior of latent values with a sparse precision by EP or QP.
 
-    The latent values are x ~ N(0, Q^-1), with C x = 0 where there is a constraint; row n is
-    observed at eta_n = offset_n + a_n' x, with a_n a sparse row of A. The fixed point is that of
-    `infer` with the covariance A Q^-1 A' and the offset for a mean, and time and memory grow with
-    the numbers of the Cholesky factor of Q + A'A.
+    The latent values are x ~ N(0, Q^-1), with C x = 0 if there is a constraint. Row n is observed
+    at eta_n = offset_n + a_n' x, where a_n is a sparse row of A. The fixed point is that of `infer`
+    with the covariance A Q^-1 A' and the offset as mean. Time and memory grow with the size of the
+    Cholesky factor of Q + A'A.
 
     Parameters
     ----------
     A : sparse array or array-like, shape (N, K)
     Q : sparse array or array-like, shape (K, K)
-        Prior precision: symmetric, positive definite. An intrinsic one, as of a random walk, needs
-        1e-9 of its mean diagonal added, and a constraint for what it leaves free.
+        Prior precision: symmetric, positive definite. An intrinsic precision, as of a random walk,
+        needs 1e-9 of its mean diagonal added, and a constraint on the directions that it leaves
+        free.
     y : array-like, shape (N,)
         Observations; (N, 2) for ``"binomial"``.
     likelihood, table
@@ -76,27 +77,28 @@ def infer_precision(
     method : {"ep", "qp"}
         EP by default here: QP's means and variances differ by thousandths of a standard deviation.
     offset : float or array-like, shape (N,)
-        Known part of eta: exposures' logarithms, prior means. Of counts -inf, an exposure of 0, is
-        a row that says nothing if it counts 0, and is refused otherwise.
+        Known part of eta: logarithms of exposures, prior means. For counts, -inf means an exposure
+        of 0: such a row says nothing if it counts 0, and is refused otherwise.
     constraint : array-like, shape (m, K) or (K,), optional
-        C, of few rows, none of which follows from the others.
+        Matrix C of few rows, which are linearly independent.
     weights : array-like, shape (N,), optional
-        Powers of the single likelihoods, not negative.
+        Powers of the single likelihoods, at least 0.
     collapse : bool
-        Whether rows that are equal, with their offsets, become one site, which is exact for what
-        they see together: labels of the logistic and probit, binomial observations and counts of
-        ``"poisson-exp"``; of others, and of weighted ones, rows of equal observations. Results are
-        those of all rows. Not done with a table of your own.
+        Whether equal rows with equal offsets become one site. This is exact for labels of the
+        logistic and probit, for binomial observations and for counts of ``"poisson-exp"``. For
+        other likelihoods, and for weighted rows, only rows with equal observations are merged.
+        Results are those of all rows. Rows are not merged if you give a table of your own.
     pattern : Pattern, optional
-        The analysis of A and Q, ``qpruntime.inference.precision.pattern.Pattern(A, Q)``, where
-        several calls have the same entries with other values.
+        The analysis of A and Q, ``qpruntime.inference.precision.pattern.Pattern(A, Q)``, for
+        several calls that have the same entries with other values.
     log_det : float, optional
-        ``log |Q|``, plus ``log |C Q^-1 C'|`` with a constraint, if known; else Q is factorised.
+        ``log |Q|``, plus ``log |C Q^-1 C'|`` with a constraint, if known; otherwise Q is
+        factorised.
     tol, max_sweeps, damping
         As for `infer`.
     sites : (tau, nu), optional
-        Start from these sites, as those of a posterior at near hyper-parameters; else from Newton
-        steps.
+        Sites to start from, as those of a posterior at similar hyper-parameters; by default the
+        start is by Newton steps.
 
     Returns
     -------
@@ -107,12 +109,12 @@ def infer_precision(
     InputError
         If an argument is not usable, or the factor would be too large.
     NumericalError
-        If double precision does not suffice: a prior that is not proper is said with its column.
+        If double precision does not suffice; for an improper prior the message names the column.
 
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled, or only with precisions held at zero.
+        If the sites have not settled, or settled only with precisions held at zero.
 
     Examples
     --------

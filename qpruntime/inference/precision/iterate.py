@@ -48,18 +48,18 @@ __all__ = [
 
 #: Steps of the means with precisions fixed, before each change of all sites.
 _MEANS = 2
-#: Where the changes grow, the share that is taken of them shrinks by this, down to the floor.
+#: If the changes grow, the step length shrinks by the first factor, down to the second.
 _SHORTEN, _LEAST_SHARE = 0.8, 0.3
 
 
 class _Shortening:
-    """Takes less of every step once changes have grown."""
+    """Step control that shortens every step once changes have grown."""
 
     def __init__(self) -> None:
         self.share, self._last = 1.0, np.inf
 
     def ends(self, swept: Swept) -> bool:
-        """Never; it is the limits that end."""
+        """Return False: only the limits end the iteration."""
         if swept.change > self._last:
             self.share = max(_SHORTEN * self.share, _LEAST_SHARE)
         self._last = swept.change
@@ -67,11 +67,11 @@ class _Shortening:
 
 
 def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
-    """Iterate to the fixed point from these sites, or from Newton's.
+    """Iterate to the fixed point from these sites, or from those of Newton's method.
 
-    Precisions that may be negative can leave no posterior, some site no cavity, or no rest. Then
-    shorter steps are tried, and at last precisions are held at zero or above; the result says for
-    how many sites that changes anything.
+    Negative precisions can leave no posterior, a site without a cavity, or sites that do not
+    settle. Then shorter steps are tried, and finally precisions are held at zero or above. The
+    result says for how many sites this makes a difference.
     """
     trace = Trace()
     with np.errstate(all="ignore"):  # what overflows is found by `measure_change`
@@ -87,7 +87,8 @@ def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
         bounded = replace(problem, bounded=True)
         constrained = _iterate(bounded, limits, None, trace)
         constrained.held = count_held(problem, constrained)
-        # Sites without rest that have cavities are told as they are, where holding has none either.
+        # Unsettled sites that have cavities are returned if the constrained sites do not settle
+        # either.
         return end if end is not None and end.proper and not constrained.settled else constrained
 
 
@@ -151,25 +152,27 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
 
 # --- Start near the mode
 #
-# From sites of nothing parallel EP diverges under wide priors of coefficients. Newton steps on the
-# log density smoothed by a cavity of variance 1 about the mean exist wherever moments do, at kinks
-# too.
+# From sites of zero precision parallel EP diverges under wide priors of coefficients. Newton steps
+# work on the log density smoothed by a cavity of variance 1 about the mean. They exist wherever
+# moments do, also at kinks.
 
-#: Steps of a row's mean are cut to so much, and end below so much; so many at most.
+#: A step of a row's mean is cut to the first number. The steps end below the second, or after the
+#: third number of them.
 _CUT, _NEAR, _MOST = 5.0, 1e-2, 30
-#: Curvatures at the variances of the rows that are so many times those at 1 ask for steps anew.
+#: Newton steps start again if curvatures at the variances of the rows exceed this multiple of those
+#: at 1.
 _STEEPER = 1.5
 
 
 def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
     """Return sites of the curvature and slope of log Z, at a cavity of variance 1 or less.
 
-    An `approach` finds means and variances without factors.
+    An `approach` gives means and variances without a factorisation.
 
-    At 1 no curvature is above 1. Rows that are known better, as those of large counts, then begin
-    with precisions far too small, and matching their means would overshoot: where that is so, steps
-    at the variances that the first ones have left follow. Of likelihoods that are not log-concave
-    these may have other peaks, and are left out.
+    At variance 1 no curvature is above 1. Rows that are known better, as those of large counts,
+    then begin with precisions far too small, and matching their means would overshoot. In that case
+    further steps follow, at the variances that the first steps left. They are left out for
+    likelihoods that are not log-concave, which may have other peaks there.
     """
     prior, n = problem.prior, problem.n
     mean, unit_variance = prior.mean.copy(), np.ones(n)
@@ -187,7 +190,7 @@ def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
 
 
 def _steps(problem: Problem, mean: Array, variance: Array, approach: Approach | None) -> Sites:
-    """Newton steps on log Z at cavities of these variances; means are moved in place."""
+    """Take Newton steps on log Z at cavities of these variances, moving means in place."""
     sites = no_sites(problem.n)
     for _ in range(_MOST):
         tau, slope = _curvature(problem, mean, variance)
@@ -201,7 +204,7 @@ def _steps(problem: Problem, mean: Array, variance: Array, approach: Approach | 
 
 
 def _moved(problem: Problem, proposed: Sites, approach: Approach | None) -> tuple[Sites, Array]:
-    """Sites that are asked for, or shorter ones, and the means that they leave."""
+    """Return the proposed sites, or shorter steps towards them, and the means that they leave."""
     if approach is not None and not approach.far:
         with suppress(NumericalError):
             return proposed, approach.at(proposed, _SHARE * _NEAR).mean
@@ -210,11 +213,11 @@ def _moved(problem: Problem, proposed: Sites, approach: Approach | None) -> tupl
 
 
 def _curvature(problem: Problem, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Less the second derivative of log Z by the cavity mean, and the first."""
+    """Return minus the second derivative of log Z by the cavity mean, and the first derivative."""
     n = problem.n
     cavities = Marginals(mean, variance, np.ones(n), np.zeros(n))
     proposed = propose_all(problem, problem.matching(), cavities, no_sites(n), no_counts())
-    # From the tilted variance and mean: (1 - tilted/cavity)/cavity, (mean - cavity mean)/cavity.
+    # Both follow from the tilted moments: (1 - tilted/cavity)/cavity, (mean - cavity mean)/cavity.
     tilted = 1.0 / (1.0 / variance + proposed.tau)
     slope = (tilted * (proposed.nu + mean / variance) - mean) / variance
     return (1.0 - tilted / variance) / variance, slope
@@ -222,33 +225,33 @@ def _curvature(problem: Problem, mean: Array, variance: Array) -> tuple[Array, A
 
 # --- Iterations without a factorisation
 #
-# Crossed groups fill the smaller side, though two levels have few rows in common. There conjugate
-# gradients with the diagonal of P give means in few products with A, and variances of rows follow
-# those of the diagonal alone by a ratio that hardly changes. Only the start of exact sweeps is
-# found so: they end where they do from any other start.
+# Crossed groups fill the smaller side of the factor, although two levels share few rows. There,
+# conjugate gradients with the diagonal of P give means in few products with A. Variances of rows
+# follow from those of the diagonal alone by a ratio that hardly changes. Only the start of the
+# exact sweeps uses this: the sweeps end where they do from any other start.
 
-#: Operations of a factor for each number of A, from which on it is dear: the iterations below take
-#: about a hundred. Of 5000 and 2000 crossed groups under 10^5 rows it is 5400.
+#: Operations of a factor per number of A above which the factor is expensive: the iterations below
+#: take about a hundred. For 5000 and 2000 crossed groups with 10^5 rows it is 5400.
 _DEAR = 1000.0
-#: Products of conjugate gradients, and steps of the sites, at most.
+#: Largest numbers of conjugate gradient products, and of steps of the sites.
 _PRODUCTS, _STEPS = 60, 12
-#: Changes of sites from which on single precision tells them: its variances are right to 1e-5.
+#: Changes of sites above which single precision resolves them: its variances are right to 1e-5.
 _SINGLE = 3e-4
-#: Means are solved to so much of what sites may change, in posterior standard deviations.
+#: Means are solved to this share of the tolerance of sites, in posterior standard deviations.
 _SHARE = 0.1
-#: Least share that a site may leave of a marginal's precision.
+#: Least share of a marginal's precision that a site may leave.
 _LEAST = 1e-3
 
 
 class Approach:
-    """Means and variances of sites by products alone, and sites near the fixed point by these.
+    """Means and variances of sites by products alone, and sites near the fixed point.
 
     Parameters
     ----------
     problem : Problem
-        That `of` has found fit.
+        A problem for which `of` accepts this approach.
     warm : bool
-        Whether the last ratios of variances of these rows hold.
+        Whether the last ratios of variances of these rows are still valid.
     """
 
     def __init__(self, problem: Problem, warm: bool) -> None:
@@ -264,7 +267,7 @@ class Approach:
 
     @classmethod
     def of(cls, problem: Problem, warm: bool) -> Self | None:
-        """What approaches this fixed point, or None where a factor is cheap or P too far off."""
+        """Return an approach; None if a factor is cheap or P is far from its diagonal."""
         prior = problem.prior
         if not (isinstance(prior, SparseLatent) and problem.nonnegative):
             return None
@@ -282,20 +285,20 @@ class Approach:
         return bool(self.prior.pattern.held.get("far"))
 
     def at(self, sites: Sites, near: float) -> _Sketch:
-        """The posterior of these sites, means to so many standard deviations."""
+        """Return the posterior of these sites, with means to `near` standard deviations."""
         return _Sketch(self, sites, near)
 
     def factor(self, sites: Sites, tol: float) -> PrecisionSolved:
-        """The posterior of these sites for changes that are measured to `tol`."""
+        """Return the posterior of these sites for changes that are measured to `tol`."""
         return PrecisionSolved(self.prior, sites, single=tol >= _SINGLE)
 
     def learn(self, sites: Sites, variance: Array) -> None:
-        """Take in the variances that belong to these sites."""
+        """Learn the ratios from the variances that belong to these sites."""
         self.ratio = variance / self.at(sites, np.inf).diagonal_variance
         self.prior.pattern.held["ratio"] = self.prior.rows.columns, self.ratio
 
     def forward(self, sites: Sites, tol: float) -> Sites:
-        """Sites that change by less than about `tol`; those given, where they wander off."""
+        """Return sites that change by less than about `tol`, or the given ones."""
         problem, begin, last = self.problem, sites, np.inf
         if self.far:
             return begin
@@ -323,7 +326,7 @@ class Approach:
 
 
 class _Sketch:
-    """What `propose_matched` asks of a posterior."""
+    """Posterior view that `propose_matched` needs, with means by conjugate gradients."""
 
     def __init__(self, own: Approach, sites: Sites, near: float) -> None:
         self.own, self.tau, self.near = own, sites.tau, near
@@ -363,7 +366,7 @@ class _Sketch:
         self._known = True
 
     def _conjugate(self, right: Array, x: Array) -> Array:
-        """P^-1 right from x; the residual's norm by 1/diag P is about the error's by P."""
+        """Solve P x = right from x; the residual by 1/diag P is about the error by P."""
         prior = self.own.prior
         if self._lower is None:
             self._lower = self.own.entries.lower(prior.rows, self.tau)
@@ -389,23 +392,23 @@ class _Sketch:
 
 # --- Warm starts at new hyper-parameters
 #
-# Sites follow hyper-parameters smoothly, so that a plane through a few known ones is a better guess
-# than the nearest alone: the iteration begins a step or two nearer to its end, which is the same.
+# Sites follow hyper-parameters smoothly. A plane through a few known ones is thus a better guess
+# than the nearest alone: the iteration begins a step or two nearer to the same end.
 
-#: Of the largest squared distance, added to the diagonal of the least squares; and how far beyond
-#: the known ones a plane is followed, in units of their distances.
+#: Ridge of the least squares as a share of the largest squared distance; and how far beyond the
+#: known sites the plane is followed, in units of their distances.
 _RIDGE, _BEYOND = 1e-8, 3.0
-#: Precisions shrink to so much of the nearest ones' at most.
+#: Precisions shrink to this share of the nearest ones' at most.
 _SHRUNK = 0.5
 
 
 class Nearby:
-    """The sites of the last few hyper-parameters.
+    """Sites of the last few hyper-parameters.
 
     Parameters
     ----------
     most : int
-        How many are kept: one more than there are hyper-parameters makes a plane.
+        Number of sites to keep: one more than there are hyper-parameters defines a plane.
 
     Examples
     --------
@@ -437,15 +440,15 @@ class Nearby:
         self._known = [*self._known, (at, start)][-self.most :]
 
     def distance(self, theta: ArrayLike) -> float:
-        """Largest change of a hyper-parameter from the nearest that is known; inf without any."""
+        """Return the largest change of a hyper-parameter from the nearest known one, or inf."""
         steps = [np.abs(np.asarray(theta) - at).max(initial=0.0) for at, _ in self._known]
         return float(min(steps, default=np.inf))
 
     def at(self, theta: ArrayLike) -> Sites | None:
-        """Sites to begin with at theta, or None where nothing is known.
+        """Return sites to begin with at theta, or None if no sites are known.
 
-        Precisions stay above half of the nearest ones'; where one of these is negative, the sites
-        of the nearest are taken as they are.
+        Precisions stay above half of the nearest ones. If one of these is negative, the nearest
+        sites are returned unchanged.
         """
         if not self._known:
             return None

@@ -1,7 +1,8 @@
-"""`Pattern`: what is known of sparse rows and a sparse precision before their values are.
+"""Sparsity pattern of rows and a precision: the analysis that does not depend on their values.
 
-The order of elimination, the shape of the factor, and the places in it of the precision's entries
-and of the pairs of each row's columns. Made once; all values of hyper-parameters use it.
+It has the order of elimination, the shape of the factor, and the places in the factor of the
+precision's entries and of the pairs of each row's columns. It is made once and serves all values of
+hyper-parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from qpruntime.inference.precision.symbolic_kernels import Ordering
 
 __all__ = ["Pattern", "SparseRows", "as_precision", "as_rows"]
 
-#: Above this share of the larger one two mirrored entries of a precision differ.
+#: Two mirrored entries of a precision differ if their gap exceeds this share of the larger one.
 _SYMMETRIC = 1e-8
 
 
@@ -38,7 +39,7 @@ class SparseRows(NamedTuple):
 
 
 class _RowPattern(NamedTuple):
-    """Rows without values: `order` is where these are in the data of A."""
+    """Rows without values: `order` says where these are in the data of A."""
 
     indptr: NDArray[np.int64]
     columns: NDArray[np.int32]
@@ -75,31 +76,31 @@ def as_precision(Q: Any) -> sparse.csr_array:
 
 @restorable("precision-pattern/1")
 class Pattern:
-    """The analysis of rows A (N, K) and a precision Q (K, K), of whatever values.
+    """Analysis of rows A (N, K) and a precision Q (K, K) of any values.
 
     Parameters
     ----------
     A : sparse array, shape (N, K)
     Q : sparse array, shape (K, K)
-        Symmetric. Entries that are stored are part of the pattern, also where they are zero.
+        Symmetric. Stored entries are part of the pattern, even if they are zero.
     ordering : {"mmd", "natural"}
-        Minimum degree, or the columns as they come.
+        Minimum degree, or the given order of columns.
     operations : float, optional
-        Of one factorisation at most, by default 5e10, which take two to three seconds of one core.
+        Largest number of operations of a factorisation, by default 5e10, which take two to three
+        seconds on one core.
     order : ndarray, shape (K,), optional
-        Order of elimination that is known, instead of `ordering`.
+        Known order of elimination, which replaces `ordering`.
 
     Attributes
     ----------
     symbolic : Symbolic
     n, k : int
-        Rows and columns of A.
+        Numbers of rows and columns of A.
 
     Raises
     ------
     InputError
-        If A and Q do not go together, Q's pattern is not symmetric, or the factor would be too
-        large.
+        If A and Q do not match, Q's pattern is not symmetric, or the factor would be too large.
     """
 
     def __init__(
@@ -137,12 +138,12 @@ class Pattern:
         places(tuple(shape), row, column, self.entries)
         self.lower_entries, self.mirrored_entries = self._halves(row, column)
         self.lower = self.entries[self.lower_entries]
-        #: What others have found of these rows, by name.
+        #: Results of other modules on these rows, by name.
         self.held: dict[str, Any] = {}
         self._subset: tuple[NDArray[np.intp] | None, _RowPattern] | None = None
 
     def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
-        """Entries of the lower triangle, and their mirror images."""
+        """Return entries of the lower triangle, and their mirror images."""
         low, high = np.flatnonzero(row >= column), np.flatnonzero(row <= column)
         low = low[np.argsort(self.entries[low], kind="stable")]
         high = high[np.argsort(self.entries[high], kind="stable")]
@@ -155,7 +156,7 @@ class Pattern:
         vars(self).update(state)
 
     def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
-        """Places of the pairs of rows whose columns are in the order of elimination."""
+        """Return places of the pairs of rows whose columns are in the order of elimination."""
         widths = np.diff(indptr)
         pair_entries: NDArray[Any] = np.empty(
             int((widths * (widths + 1) // 2).sum()), dtype=self._kind
@@ -165,11 +166,11 @@ class Pattern:
         return pair_entries
 
     def fits(self, A: sparse.csr_array, Q: sparse.csr_array) -> bool:
-        """Decide whether this is the pattern of these."""
+        """Decide whether this is the pattern of these matrices."""
         return _same(self._a, A) and _same(self._q, Q) and (self.n, self.k) == A.shape
 
     def rows(self, A: sparse.csr_array, chosen: NDArray[np.intp] | None = None) -> SparseRows:
-        """Rows of this pattern, or some of them in any order, as kernels take them."""
+        """Return rows of this pattern, all or chosen ones in any order, for kernels."""
         known = self._subset
         if known is None or not _alike(known[0], chosen):
             wanted = np.arange(A.shape[0]) if chosen is None else chosen
@@ -189,7 +190,7 @@ class Pattern:
         return _RowPattern(starts, columns, order, self.pairs_of(starts, columns))
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
-        """Other rows; without pairs, if some have no place in the factor."""
+        """Return other rows; they have no pairs if some pair has no place in the factor."""
         row_pattern = self._sorted(A, np.arange(A.shape[0]))
         return SparseRows(
             row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
@@ -202,7 +203,7 @@ class Pattern:
         return is_placed
 
     def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
-        """Values of the lower triangle, in the order of `lower`; or raise `InputError`."""
+        """Return values of the lower triangle, in the order of `lower`, or raise `InputError`."""
         lower, mirrored = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
         gap = np.abs(lower - mirrored)
         if gap.size and not (gap <= _SYMMETRIC * np.abs(Q.data).max()).all():
@@ -211,12 +212,12 @@ class Pattern:
 
     @property
     def of_q(self) -> tuple[Any, Any]:
-        """Where rows begin, and columns, of Q's entries."""
+        """First entry of each row, and columns, of Q's entries."""
         return self._q
 
     @cached_property
     def diagonal(self) -> NDArray[Any]:
-        """Places of the diagonal, in the order of columns that was given."""
+        """Places of the diagonal, in the given order of columns."""
         diagonal_entries = np.empty(self.k, dtype=np.int64)
         place = self.symbolic.place
         places(tuple(self.symbolic.shape), place, place, diagonal_entries)
@@ -224,20 +225,20 @@ class Pattern:
 
     @cached_property
     def coordinates(self) -> tuple[Any, Any]:
-        """Rows and columns of Q's entries, in the order of columns that was given."""
+        """Rows and columns of Q's entries, in the given order of columns."""
         indptr, indices = self._q
         return np.repeat(np.arange(self.k), np.diff(indptr)), indices
 
     @cached_property
     def of_prior(self) -> tuple[Symbolic, NDArray[Any]]:
-        """The analysis of Q alone in the same order, and the places of its lower triangle."""
+        """Analysis of Q alone in the same order, and the places of its lower triangle."""
         indptr, indices = self._q
         structure = sparse.csr_array(
             (np.ones(indices.size), indices, indptr), shape=(self.k, self.k)
         )
         structure = sparse.csr_array(structure + sparse.eye_array(self.k, format="csr"))
         structure.sort_indices()
-        # No more operations than those that were allowed.
+        # The factor of Q alone takes no more operations than the one that was allowed.
         symbolic = analyse(structure, order=self.symbolic.order, operations=np.inf)
         row = np.repeat(np.arange(self.k), np.diff(indptr))[self.lower_entries]
         at = np.empty(self.lower_entries.size, dtype=np.int64)

@@ -30,13 +30,13 @@ __all__ = [
 
 # --- Equal rows
 
-#: Rows whose levels fall this rarely are in order.
+#: Rows are in order if their levels decrease this rarely.
 _SORTED = 0.7
 
 
 @restorable("equal/1")
 class Equal(NamedTuple):
-    """Rows by the first of those that equal them.
+    """Grouping of rows by equality: the first row of each group.
 
     first : ndarray of int, shape (S,), ascending
     site : ndarray of int, shape (N,), which of these every row equals
@@ -47,9 +47,9 @@ class Equal(NamedTuple):
 
 
 def equal_rows(A: sparse.csr_array, cache: dict[str, Any], *columns: Array) -> Equal:
-    """Return which rows of A are equal, and have equal numbers in `columns`, each (N,).
+    """Return which rows of A are equal and have equal numbers in `columns`, each (N,).
 
-    What was found is kept in `held`, for calls with the same rows.
+    `cache` keeps the result for calls with the same rows.
     """
     n = A.shape[0]
     values = (A.data + 0.0).view(np.uint64)
@@ -72,7 +72,7 @@ def _equal(A: sparse.csr_array, keys: Any, values: Any, extra: Array) -> Equal:
     _, first, site = np.unique(keys, return_index=True, return_inverse=True)
     if first.size == n:
         return Equal(np.arange(n), np.arange(n))
-    # In the order of the first of each.
+    # Groups are numbered in the order of their first rows.
     order = np.argsort(first)
     rank = np.empty(first.size, np.intp)
     rank[order] = np.arange(first.size)
@@ -85,8 +85,8 @@ def _equal(A: sparse.csr_array, keys: Any, values: Any, extra: Array) -> Equal:
 def near_order(A: sparse.csr_array, first: NDArray[np.intp]) -> NDArray[np.intp] | None:
     """Return an order of rows `first` in which those of one level follow each other.
 
-    Kernels run through rows, and a level's numbers are then found in the cache: half the time for a
-    million rows that come in no order. None where they are in such an order already.
+    Kernels run through the rows, and then find a level's numbers in the cache. This halves the time
+    for a million rows in random order. The result is None if the rows are in such an order already.
     """
     counts = np.bincount(A.indices, minlength=A.shape[1])
     keys = np.empty(first.size, np.int64)
@@ -100,7 +100,7 @@ def near_order(A: sparse.csr_array, first: NDArray[np.intp]) -> NDArray[np.intp]
 def rarest(
     indptr: NDArray[Any], indices: NDArray[Any], counts: IntArray, rows: IntArray, keys: IntArray
 ) -> None:
-    """Fill the column of every row that the fewest rows have."""
+    """Fill, for every row, the column that the fewest rows have."""
     for k in range(rows.size):
         n, least = rows[k], -1
         for p in range(indptr[n], indptr[n + 1]):
@@ -118,7 +118,7 @@ def hash_rows(
     extra: NDArray[np.uint64],
     keys: NDArray[np.uint64],
 ) -> None:
-    """Fill a number for every row that tells unequal ones apart, but for one in 2^64."""
+    """Fill a hash for every row; unequal rows have equal hashes with probability 2^-64."""
     multiplier = np.uint64(0x9E3779B97F4A7C15)
     for n in range(keys.size):
         h = np.uint64(indptr[n + 1] - indptr[n])
@@ -161,13 +161,13 @@ def all_equal(
 # --- Sparse rows
 #
 # Rows are `indptr`, `columns`, `values` with columns ascending in the order of elimination. `pairs`
-# has, row after row, the places in the panels of all pairs of a row's columns: for each column
-# those at or after it.
+# has, row after row, the places in the panels of all pairs of a row's columns: for each column, its
+# pairs with the columns at or after it.
 
 
 @kernel
 def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
-    """Return where the entry of row i and column j <= i stands in the panels, or -1."""
+    """Return the place in the panels of the entry in row i and column j <= i, or -1."""
     first, begins, below, rows, owner = shape[0], shape[1], shape[2], shape[3], shape[4]
     s = owner[j]
     c0, end = first[s], first[s + 1]
@@ -190,7 +190,7 @@ def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
 
 @kernel
 def places(shape: tuple[IntArray, ...], i: IntArray, j: IntArray, out: NDArray[Any]) -> None:
-    """Fill places of entries, of either triangle; -1 where the panels have none."""
+    """Fill places of entries of either triangle, -1 where the panels have none."""
     for k in range(i.size):
         out[k] = place_of(shape, max(i[k], j[k]), min(i[k], j[k]))
 
@@ -205,7 +205,7 @@ def sort_rows(
     columns: NDArray[np.int32],
     order: NDArray[np.int32],
 ) -> None:
-    """Fill columns of chosen rows by their places, ascending, and where their values are."""
+    """Fill the ascending places of the columns of chosen rows, and where their values are."""
     for k in range(chosen.size):
         begin = starts[k]
         end = begin
@@ -225,7 +225,7 @@ def pair_places(
     columns: NDArray[np.int32],
     out: NDArray[np.int32],
 ) -> int:
-    """Fill the places of all pairs of every row; return a row with a pair that has none, or -1."""
+    """Fill the places of all pairs of every row; return a row with a pair without place, or -1."""
     q = 0
     for n in range(indptr.size - 1):
         for a in range(indptr[n], indptr[n + 1]):
@@ -242,7 +242,7 @@ def pair_places(
 def entry_coordinates(
     indptr: NDArray[Any], columns: NDArray[Any], index: IntArray, i: IntArray, j: IntArray
 ) -> None:
-    """Fill row and column of the entries that pairs of rows stand for."""
+    """Fill row and column of the entries that belong to pairs of rows."""
     q = 0
     for n in range(indptr.size - 1):
         for a in range(indptr[n], indptr[n + 1]):
@@ -258,7 +258,7 @@ def placed(
     columns: NDArray[np.int32],
     found: NDArray[np.bool_],
 ) -> None:
-    """Fill whether all pairs of a row have places."""
+    """Decide for every row whether all its pairs have places."""
     for n in range(found.size):
         found[n] = True
         for a in range(indptr[n], indptr[n + 1]):

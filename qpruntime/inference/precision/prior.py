@@ -42,7 +42,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def of(cls, prior: SparseLatent) -> Self:
-        """Those of a prior's rows, found once."""
+        """Return the entries of a prior's rows; the pattern keeps them."""
         cache, rows_of_prior = prior.pattern.held, prior.rows
         known = cache.get("entries")
         if known is None or known[0] is not rows_of_prior.columns:
@@ -58,7 +58,7 @@ class Entries(NamedTuple):
         return known[1]
 
     def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
-        """A' diag(tau) A below its diagonal."""
+        """Return A' diag(tau) A below its diagonal."""
         values, k = np.zeros(self.kept.size), self.begins.size - 1
         add_rows(values, seen.indptr, seen.values, self.entry, tau)
         return sparse.csc_array((values[self.kept], self.rows, self.begins), shape=(k, k))
@@ -66,7 +66,8 @@ class Entries(NamedTuple):
 
 # --- Latent values x ~ N(0, Q^-1) and rows that see them
 #
-# What of them needs no sites: products with Q and A, the factor of Q alone, draws.
+# This class has the operations that need no sites: products with Q and A, the factor of Q alone,
+# draws.
 
 
 class SparseLatent:
@@ -76,13 +77,13 @@ class SparseLatent:
     ----------
     pattern : Pattern
     rows : SparseRows
-        The N rows.
+        Rows of A.
     q : ndarray
         Lower triangle of the precision at the places `pattern.lower`.
     offset : ndarray, shape (N,)
     constraint : ndarray, shape (m, K), or None
     log_det : float or None
-        log |Q| of the prior, with the constraint's log |C Q^-1 C'|; found when it is None.
+        log |Q| of the prior, with the constraint's log |C Q^-1 C'|; computed when it is None.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class SparseLatent:
 
     @cached_property
     def own(self) -> Factorised:
-        """The factor of Q alone."""
+        """Factor of Q alone."""
         symbolic, at = self.pattern.of_prior
         factor = Factorised(symbolic, filled(symbolic.size, at, self.q))
         if factor.failed >= 0:
@@ -113,7 +114,7 @@ class SparseLatent:
         return factor
 
     def conditioned_solve(self, right: Array) -> Array:
-        """Prior covariance of x times columns (K, T), in the order of `own`."""
+        """Return the prior covariance of x times columns (K, T), in the order of `own`."""
         solution = self.own.solve(right)
         if self.constraint is not None:
             for h in ConstraintCorrection(self.own, self.constraint).half():
@@ -122,21 +123,21 @@ class SparseLatent:
 
     @cached_property
     def log_det(self) -> float:
-        """log |Q|, and log |C Q^-1 C'| of a constraint."""
+        """log |Q| of the prior, plus log |C Q^-1 C'| with a constraint."""
         factor = self.own
         if self.constraint is None:
             return factor.log_det
         return factor.log_det + ConstraintCorrection(factor, self.constraint).log_det
 
     def draw_latent(self, factor: Factorised, rng: np.random.Generator, count: int) -> Array:
-        """Deviations of x from its mean by a factor of its precision, shape (K, count)."""
+        """Return draws of x about its mean by a factor of its precision, shape (K, count)."""
         deviations = factor.root(rng.standard_normal((self.pattern.k, count)))
         if self.constraint is not None:
             deviations = ConstraintCorrection(factor, self.constraint).project(deviations)
         return deviations[factor.symbolic.place]
 
     def precision(self) -> sparse.csr_array:
-        """Q, in the order of columns that was given."""
+        """Return Q, in the given order of columns."""
         pattern = self.pattern
         indptr, indices = pattern.of_q
         data = np.empty(indices.size)
@@ -156,7 +157,7 @@ class SparseLatent:
         return out
 
     def dense_rows(self, indices: NDArray[np.intp]) -> Array:
-        """A' of some rows, dense, (K, T)."""
+        """Return chosen columns of A', dense, (K, T)."""
         columns = np.zeros((self.pattern.k, indices.size))
         for t, n in enumerate(indices):
             entries = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
@@ -171,7 +172,7 @@ class SparseLatent:
 
 
 def prior_entries(prior: SparseLatent) -> Array:
-    """The prior covariance on the pattern of Q, of a constrained prior too."""
+    """Return the prior covariance on the pattern of Q, also if the prior is constrained."""
     factor, pattern = prior.own, prior.pattern
     symbolic, at = pattern.of_prior
     panels = factor.inverse()
@@ -201,7 +202,7 @@ class ConstraintCorrection:
     Raises
     ------
     NumericalError
-        If constraints repeat each other.
+        If constraints are linearly dependent.
     """
 
     def __init__(self, factor: Factorised, C: Array) -> None:
@@ -218,9 +219,9 @@ class ConstraintCorrection:
         self.log_det = 2.0 * float(np.log(self._inner[0].diagonal()).sum())
 
     def project(self, x: Array) -> Array:
-        """Return x (K,) or (K, T) moved to where C x = 0; in the factor's order of elimination."""
+        """Return x (K,) or (K, T) moved to C x = 0, in the factor's order of elimination."""
         return x - self.W @ cho_solve(self._inner, self.C @ x)
 
     def half(self) -> Array:
-        """H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
+        """Return H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
         return solve_triangular(self._inner[0], self.W.T, lower=True)

@@ -46,13 +46,14 @@ _LIMITS = Limits(1e-9, 200)
 def left_out_groups(solution: PrecisionSolution, labels: ArrayLike) -> tuple[Any, Array]:
     """Return the groups, as `numpy.unique` has them, and log p(y_G | all other rows) of each.
 
-    The cavity of all rows of a group is their normal posterior without their own sites; the density
-    of the group's observations is the evidence of EP under it.
+    The cavity of a group is the normal posterior of its rows without their own sites. The density
+    of the group's observations is their evidence by EP with that cavity as prior.
 
     Raises
     ------
     InputError
-        If labels have another shape, or equal rows have several: `collapse=False` keeps them apart.
+        If labels have another shape, or equal rows differ in label: `collapse=False` keeps them
+        apart.
     """
     observed = solution.seen
     group_labels = np.asarray(labels)
@@ -83,7 +84,7 @@ def left_out_groups(solution: PrecisionSolution, labels: ArrayLike) -> tuple[Any
 
 
 def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
-    """Log density of these sites' observations given all others."""
+    """Return the log density of these sites' observations given all others."""
     marginals, sites = solution.here, solution.sites_held
     merged = solution.seen.collapsed.merged
     constant = float(merged.constant[members].sum())
@@ -95,7 +96,7 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
     right = prior.dense_rows(members)
     V = right.T @ solution.solved.covariances(right)
     tau, pull = sites.tau[members], marginals.pull[members]
-    # (V^-1 - diag(tau))^-1, and the mean that goes with it.
+    # The cavity covariance is (V^-1 - diag(tau))^-1, with the mean that goes with it.
     cavity = np.linalg.solve(np.eye(m) - V * tau, V)
     cavity = 0.5 * (cavity + cavity.T)
     if not (cavity.diagonal() > 0.0).all():
@@ -114,7 +115,8 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
 
 # --- What the posterior keeps
 
-#: Rows up to which corrections of the dense engine may be asked for: they take covariances.
+#: Number of rows up to which corrections of the dense engine are available, because they take the
+#: covariances of all rows.
 _FEW = 3000
 
 
@@ -126,17 +128,17 @@ class PrecisionSolution:
     Attributes
     ----------
     sites_held : Sites
-        Of the sites; where rows are equal there are fewer, S, than rows, N.
+        Sites; if rows are equal there are fewer sites, S, than rows, N.
     here : Marginals
-        Of the sites.
+        Marginals of the sites.
     log_z : ndarray, shape (S,)
         Log density of one observation of each site without the whole site.
     solved : PrecisionSolved
     seen : SeenRows
     problem : Problem
-        Of the sites.
+        Problem of the sites.
     of_rows : Likelihood
-        Of the rows.
+        Likelihood of the rows.
     """
 
     sites_held: Sites
@@ -153,17 +155,17 @@ class PrecisionSolution:
 
     @property
     def words(self) -> str:
-        """Words about the engine for a line on the posterior."""
+        """Words about the engine for a line of the summary."""
         return f" of {self.latent_size} latent values with a sparse precision"
 
     @property
     def latent_size(self) -> int:
-        """Latent values, K."""
+        """Number of latent values, K."""
         return self.solved.prior.pattern.k
 
     @property
     def algebra(self) -> int:
-        """No matrices that threads of BLAS would share."""
+        """Size of matrices that BLAS threads would share: none."""
         return 0
 
     @property
@@ -173,11 +175,11 @@ class PrecisionSolution:
 
     @property
     def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
+        """Numbers that a prediction computes for a point."""
         return self.latent_size
 
     def sites(self) -> Sites:
-        """Sites of the rows: shares of the site of equal ones."""
+        """Sites of the rows: equal rows share a site."""
         return self.seen.sites(self.sites_held)
 
     def moments(self) -> tuple[Array, Array]:
@@ -211,16 +213,16 @@ class PrecisionSolution:
         return self._latent
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some rows."""
+        """Return leave-one-out log densities of chosen rows."""
         return self._left_out.copy() if rows is None else self._left_out[rows]
 
     def least(self) -> tuple[float, int]:
-        """The least of them, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         row = int(np.argmin(self._left_out))
         return float(self._left_out[row]), row
 
     def rows_at(self, at: tuple[Any, ...]) -> sparse.csr_array:
-        """Rows of A at new points."""
+        """Return rows of A at new points."""
         rows = as_rows(at[0])
         if rows.shape[1] != self.latent_size:
             raise InputError(
@@ -230,19 +232,19 @@ class PrecisionSolution:
         return rows
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and variances of eta at rows of A."""
+        """Return means and variances of eta at rows of A."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         centre = A @ self.latent()[0] + offset
         return centre, self.solved.variances_at(A)
 
     def _columns(self, A: sparse.csr_array) -> Array:
-        """A', dense and in the order of elimination."""
+        """Return A', dense and in the order of elimination."""
         order = self.solved.prior.pattern.symbolic.order
         return np.ascontiguousarray(A.T.toarray()[order])
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Points for corrections."""
+        """Return points for corrections."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         stacked = sparse.vstack([A, self.given_rows()], format="csr")
@@ -253,19 +255,19 @@ class PrecisionSolution:
         )
 
     def given_rows(self) -> sparse.csr_array:
-        """A of the sites, in the order of columns that was given."""
+        """Return A of the sites, in the given order of columns."""
         rows, order = self.solved.prior.rows, self.solved.prior.pattern.symbolic.order
         shape = rows.indptr.size - 1, self.latent_size
         return sparse.csr_array((rows.values, order[rows.columns], rows.indptr), shape=shape)
 
     def all_rows(self) -> tuple[sparse.csr_array, Array]:
-        """A and offsets of all rows that were kept, from those of the sites."""
+        """Return A and offsets of all kept rows, from those of the sites."""
         collapsed = self.seen.collapsed
         offset = (self.solved.prior.offset - collapsed.merged.shift)[collapsed.rows.site]
         return sparse.csr_array(self.given_rows()[collapsed.rows.site]), offset
 
     def _prior_covariance(self, A: sparse.csr_array, count: int) -> Array:
-        """Prior covariances of the first rows of A with all of them, (count, N)."""
+        """Return prior covariances of the first rows of A with all of them, (count, N)."""
         if A.shape[0] - count * (count < A.shape[0]) > _FEW:
             raise InputError(
                 f"N = {self.here.mean.size} rows, more than {_FEW}: marginals by corrections take "
@@ -279,7 +281,7 @@ class PrecisionSolution:
         return np.ascontiguousarray((A @ solved_columns[factor.symbolic.place]).T)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws of eta at rows of A, (count, T); of x where there are none, (count, K)."""
+        """Draw eta jointly at rows of A, (count, T), or x if there are no rows, (count, K)."""
         solved = self.solved
         x = solved.prior.draw_latent(solved.factor, rng, count) + self.latent()[0][:, None]
         if not at:
@@ -289,7 +291,7 @@ class PrecisionSolution:
         return np.ascontiguousarray((A @ x).T) + offset
 
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means (T,) and covariances (T, T) of eta at rows of A; of x where there are none."""
+        """Return means (T,) and covariances (T, T) of eta at rows of A, or those of x."""
         if not at:
             at, mean = (sparse.eye_array(self.latent_size, format="csr"),), 0.0
         A = self.rows_at(at)
@@ -302,11 +304,11 @@ class PrecisionSolution:
         return A @ self.latent()[0] + offset, 0.5 * (covariance + covariance.T)
 
     def gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the precision changes so."""
+        """Return the slope of the log evidence for a change of the precision."""
         return evidence_slopes(self.solved, change)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of the sites."""
+        """Return data and prior covariance of the sites."""
         A = self.given_rows()
         K = self._prior_covariance(A, A.shape[0])
         K = 0.5 * (K + K.T)
@@ -320,11 +322,11 @@ class PrecisionSolution:
         return pair_sums(self.problem, self.solved, self.here, self.sites_held)
 
     def level_sums(self) -> PairSums:
-        """The same over pairs that share a level."""
+        """Sums over pairs of sites that share a level."""
         return pair_sums(self.problem, self.solved, self.here, self.sites_held, levels=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the problem has cached are addresses, which mean nothing in another process.
+        # The problem caches addresses, which mean nothing in another process.
         return {**vars(self), "problem": replace(self.problem)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -332,7 +334,7 @@ class PrecisionSolution:
 
     @property
     def knows_covariance(self) -> bool:
-        """True if covariances of the rows can be had."""
+        """True if covariances of the rows are available."""
         return self.here.mean.size <= _FEW
 
     def facts(self) -> dict[str, Any]:
@@ -342,16 +344,16 @@ class PrecisionSolution:
         return {"n_negative": negative, "latent": self.latent_size, "factor": size}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """Rows of A."""
+        """Return rows of A."""
         raise InputError("a sparse precision knows no inputs: hand over rows of A")
 
     def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> PrecisionSolution:
-        """The same: it does not know its inputs."""
+        """Return the solution itself, which does not depend on inputs."""
         return self
 
     @property
     def usual(self) -> float | None:
-        """The offset, if it is one number."""
+        """Offset, if it is one number for all rows."""
         offset = self.solved.prior.offset - self.seen.collapsed.merged.shift
         low, high = float(offset.min()), float(offset.max())
         return low if low == high else None
@@ -359,9 +361,9 @@ class PrecisionSolution:
 
 # --- Gradient
 #
-# At EP's fixed point the sites count as fixed: for a change of Q the log evidence changes by
-# (tr(S0 dQ) - tr(S dQ) - x' dQ x)/2, with S0 and S the prior and posterior covariance and x the
-# posterior mean. All three are sums over the entries of Q.
+# The sites count as fixed at EP's fixed point. A change of Q changes the log evidence by (tr(S0 dQ)
+# - tr(S dQ) - x' dQ x)/2, with S0 and S the prior and posterior covariance and x the posterior
+# mean. All three terms are sums over the entries of Q.
 
 
 class Slope(NamedTuple):
@@ -379,7 +381,7 @@ class Slope(NamedTuple):
     mean: Array
 
     def against(self, dQ: Any) -> float:
-        """tr(S dQ) + x' dQ x, for a change whose entries are among those of Q."""
+        """Return tr(S dQ) + x' dQ x, for a change whose entries are among those of Q."""
         change = as_precision(dQ)
         return float(self.covariance.multiply(change).sum() + self.mean @ (change @ self.mean))
 
@@ -393,12 +395,12 @@ def slope_of(solved: PrecisionSolved) -> Slope:
 
 
 def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
-    """Return the slope for one change of Q, or those for a sequence of them.
+    """Return the slope for one change of Q, or the slopes for a sequence of changes.
 
     Raises
     ------
     InputError
-        If there is no change, or one has another shape or entries that Q has not.
+        If there is no change, or a change has another shape or entries that Q does not have.
     """
     if change is None:
         raise InputError(

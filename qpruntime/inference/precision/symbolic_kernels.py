@@ -25,8 +25,8 @@ __all__ = [
 
 # --- Symbolic analysis
 #
-# A pattern is `indptr` and `indices`, symmetric; `order` are its columns in the order of
-# elimination and `place` is the inverse. Everything else is in that order.
+# A pattern is `indptr` and `indices`, symmetric; `order` has its columns in the order of
+# elimination, and `place` is the inverse. Everything else is in that order.
 
 
 @kernel
@@ -49,7 +49,7 @@ def tree(indptr: IntArray, indices: IntArray, order: IntArray, place: IntArray) 
 
 @kernel
 def postorder(parent: IntArray) -> IntArray:
-    """Return the columns so that each comes after its children, which come in their order."""
+    """Return the columns such that each comes after its children, which keep their order."""
     n = parent.size
     head, following = np.full(n, -1), np.full(n, -1)
     for j in range(n - 1, -1, -1):
@@ -85,9 +85,10 @@ def count_rows(
     parent: IntArray,
     most: float,
 ) -> tuple[IntArray, bool]:
-    """Return how many rows every column of the factor has, its own too, and whether all are known.
+    """Return the number of rows of every column of the factor, and whether counting was complete.
 
-    It ends early once more than `most` operations are certain: numbers squared over columns.
+    Counting ends early once more than `most` operations are certain, by a bound from the squared
+    count over columns.
     """
     n = order.size
     counts, last_row, total = np.ones(n, np.int64), np.full(n, -1), 0.0
@@ -108,7 +109,7 @@ def count_rows(
 
 @kernel
 def join(parent: IntArray, counts: IntArray, joined: tuple[Any, ...]) -> IntArray:
-    """Return where supernodes begin, and n: of equal rows, and where little is lost of others."""
+    """Return the first columns of supernodes, and n: columns join if few zeros arise."""
     n = parent.size
     first, entries, top = np.empty(n + 1, np.int64), np.empty(n, np.int64), 0
     j = 0
@@ -154,7 +155,7 @@ def fill_rows(
     below: IntArray,
     owner: IntArray,
 ) -> tuple[IntArray, IntArray, int]:
-    """Return the rows below supernodes, how many children each has, and the room of the stack."""
+    """Return rows below supernodes, their numbers of children, and the size of the stack."""
     S = first.size - 1
     rows = np.empty(below[S], np.int64)
     children, children_room = np.zeros(S, np.int64), np.zeros(S, np.int64)
@@ -198,24 +199,25 @@ def fill_rows(
 Ordering = Literal["mmd", "natural"]
 Index = NDArray[np.int64]
 
-#: A column that meets more than this many times the root of all columns, and more than so many, is
-#: put last: a minimum degree order would follow it through every step.
+#: A column that meets more than this many times the root of the number of columns, and more than
+#: the second number, is put last: a minimum degree order would follow it through every step.
 _DENSE, _LEAST = 10.0, 16
-#: Edges for each column from which on two sides that meet are known to fill.
+#: Edges per column above which two sides that meet each other are known to fill.
 _CROSSED = 4.0
 
 
 def elimination_order(pattern: sparse.csr_array, ordering: Ordering = "mmd") -> Index:
     """Return the columns of a symmetric pattern (K, K) in the order of their elimination.
 
-    The minimum degree order is SuperLU's. An incomplete factorisation that drops everything costs
-    hardly more than its order. Of two sides of which each column meets columns of the other alone,
-    as crossed groups do, the larger is eliminated first: the smaller fills in any case.
+    The minimum degree order is SuperLU's: an incomplete factorisation that drops everything costs
+    hardly more than its order. If the columns form two sides and meet columns of the other side
+    only, as crossed groups do, the larger side is eliminated first, because the smaller one fills
+    in any case.
 
     Parameters
     ----------
     pattern : csr_array
-        Symmetric, with a diagonal; values are not looked at.
+        Symmetric pattern with its diagonal; values are not used.
     ordering : {"mmd", "natural"}
     """
     n = pattern.shape[0]
@@ -260,9 +262,9 @@ def _inner_order(pattern: sparse.csr_array) -> Index:
 
 @kernel
 def sides(indptr: IntArray, indices: IntArray) -> IntArray:
-    """Return the side, 0 or 1, of every column where columns meet those of the other side alone.
+    """Return the side, 0 or 1, of every column if columns meet those of the other side only.
 
-    The first is -1 where there are no such sides.
+    The first is -1 if there are no such sides.
     """
     n = indptr.size - 1
     side, queue = np.full(n, -1), np.empty(n, np.int64)
