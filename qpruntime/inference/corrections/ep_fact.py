@@ -1,7 +1,8 @@
 """Shapes of marginals by conditioning every other site on one: EP-FACT (Cseke & Heskes, 2011).
 
-log p(f_i = x) = log e_i(x) + log q_i(x) + the sum over j of log E[e_j(f_j) | f_i = x] under q. The
-sum is smooth in x: it is computed at a few nodes and splined, and e_i itself at every point.
+The formula is log p(f_i = x) = log e_i(x) + log q_i(x) + the sum over j of log E[e_j(f_j) | f_i =
+x] under q. The sum is smooth in x, so it is computed at a few nodes and splined. The factor e_i
+itself is computed at every point.
 """
 
 from __future__ import annotations
@@ -27,22 +28,24 @@ from qpruntime.inference.corrections.tilted import (
 
 __all__ = ["POINTS", "Targets", "log_densities"]
 
-#: Nodes over REACH standard deviations on either side, points that find where a density is, and
-#: points of its grid.
+#: Number of nodes over REACH standard deviations on either side, of points that locate a density,
+#: and of points of its grid.
 _KNOTS, _SCOUTS, POINTS = 27, 101, 401
-#: The grid is where the density is above exp(-_CUT) of its top.
+#: The grid covers the density where it is above exp(-_CUT) of its top.
 _CUT = 22.0
-#: Correlations below this count for nothing. Below the next a series in them is exact enough: the
-#: first term left out is 1e-7 four standard deviations out, and it costs a tenth.
+#: Correlations below the first number are ignored. Below the second a series in them is accurate
+#: enough: its first omitted term is 1e-7 at four standard deviations, and it costs a tenth.
 _SKIPPED, _SERIES = 0.02, 0.3
-#: From there up to this one a site that is correlated so with many has a polynomial in r at every
-#: knot: 6e-5 off at most within six standard deviations, of heavisides, 1e-6 of smooth factors.
+#: If many sites have correlations between _SERIES and this number, each gets a polynomial in r at
+#: every knot. It is 6e-5 off at most within six standard deviations for heavisides, and 1e-6 for
+#: smooth factors.
 _TABLED = 0.9
 _DEGREES = 18
-#: From here on a sum across a cliff of e_j is no spline: what bends so much from knot to knot where
-#: it is not negligible is computed at every point, for so many sites at most.
+#: Above this correlation a sum across a cliff of e_j is no spline. A site whose term bends much
+#: between knots where it is not negligible is computed at every point, for so many sites at most.
 _CLOSE, _BENT, _NEGLIGIBLE, _MOST = 0.98, 4.0, -60.0, 16
-#: Nodes of the polynomials from _SERIES to _TABLED, and what takes values there to coefficients.
+#: Nodes of the polynomials from _SERIES to _TABLED, and the matrix from values there to
+#: coefficients.
 _ANGLES = math.pi * (np.arange(_DEGREES) + 0.5) / _DEGREES
 _NODES = 0.5 * (_TABLED + _SERIES) + 0.5 * (_TABLED - _SERIES) * np.cos(_ANGLES)
 _COEFFICIENTS = 2.0 / _DEGREES * np.cos(np.arange(_DEGREES)[:, None] * _ANGLES)
@@ -50,7 +53,7 @@ _COEFFICIENTS[0] *= 0.5
 
 
 class Targets(NamedTuple):
-    """Points whose marginals are asked for.
+    """Targets of the marginals.
 
     rows : (T, N), covariances with the sites under q
     mean, std : (T,), under q
@@ -91,9 +94,9 @@ def multiply(hermite: Array, r: float, t: Array, product: Array) -> None:
 def fill_given(
     rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, r: float, t: Array, out: Array
 ) -> None:
-    """log E e_j given a target of correlation r at t standard deviations.
+    """Fill log E e_j given a target of correlation r at t standard deviations.
 
-    The one copy of what `log_mean` compiles to, for many t at once.
+    This is the only compiled copy of `log_mean`; it takes many t at once.
     """
     std = fixed.std[j]
     variance = std * std * (1.0 - r * r)
@@ -116,7 +119,7 @@ def tabulate(
 
 @inlined
 def add_tabled(table: Array, r: float, sums: Array) -> None:
-    """Add what `tabulate` knows; r and t change their signs together."""
+    """Add the tabulated terms of `tabulate`; a change of sign of r is one of t."""
     x = (abs(r) - 0.5 * (_TABLED + _SERIES)) / (0.5 * (_TABLED - _SERIES))
     before, now = x, 1.0
     for d in range(_DEGREES):
@@ -151,9 +154,9 @@ def conditional_sums(
     out: Array,
     close: IntArray,
 ) -> None:
-    """Fill the sums over the other sites (T, G), at so many standard deviations from the mean.
+    """Fill the sums over the other sites (T, G) at t standard deviations from the mean.
 
-    But for those in `close` (T, 16), which has sites that are left out, and -1 behind them.
+    The sums leave out the sites in `close` (T, 16), which is padded by -1.
     """
     count = out.shape[0]
     table, r, site_logs = np.empty((_DEGREES, t.size)), np.empty(count), np.empty(t.size)
@@ -224,7 +227,7 @@ def own_factors(
     points: Array,
     out: Array,
 ) -> None:
-    """Fill log e_i at the points of targets that are sites, and what close sites add to it."""
+    """Fill log e_i at the points of targets that are sites, and add the terms of close sites."""
     t, added = np.empty(points.shape[1]), np.empty(points.shape[1])
     for i in range(points.shape[0]):
         j = targets.own[i]
@@ -254,7 +257,7 @@ def trim(
     logs: Array,
     points: Array,
 ) -> None:
-    """Move `low` and `high` to where e_i begins and ends, if it is zero somewhere outside.
+    """Move `low` and `high` to the ends of the support of e_i.
 
     `logs` is log e_i at `points`.
     """
@@ -288,9 +291,9 @@ def trim(
 
 @cache
 def bending(knots: int) -> Array:
-    """Matrix (knots, knots): values at even knots, a row, become second derivatives.
+    """Return the matrix (knots, knots) from a row of values at even knots to second derivatives.
 
-    Of the cubic spline whose outer two intervals share a polynomial at either end.
+    They are those of the cubic spline whose outer two intervals share a polynomial at either end.
     """
     system, differences = np.zeros((knots, knots)), np.zeros((knots, knots))
     for k in range(1, knots - 1):
@@ -307,7 +310,7 @@ def log_densities(
 ) -> tuple[Array, Array]:
     """Return points and log densities there, both (T, G), not normalised.
 
-    G is POINTS, even ones, and more where a density has cliffs.
+    G is the number of even points, POINTS, or more if a density has cliffs.
     """
     sums = np.empty((targets.mean.size, _KNOTS))
     knots = np.linspace(-REACH, REACH, _KNOTS)
@@ -338,7 +341,7 @@ def log_densities(
     last = np.minimum(_SCOUTS - np.argmax(above[:, ::-1], axis=1), _SCOUTS - 1)
     begun, ended = low.copy(), high.copy()
     trim(rule, fixed, targets.own, begun, ended, close_logs, points)
-    # Where a density begins at an edge the grid begins there.
+    # If a density begins or ends at an edge of its support, so does the grid.
     low = np.maximum(points[every, first], begun)
     high = np.minimum(points[every, last], ended)
     points = between(low, high, POINTS)

@@ -42,13 +42,13 @@ __all__ = [
 
 # --- Likelihoods that do not know the sign of f
 #
-# They declare it, `Likelihood.even`: a density may be even for the observations at hand alone, as
-# noise is at y = 0, and then f has a sign all the same. As p(y|f) = p(y|-f) for all sites at once,
-# the posterior has two mirrored halves. EP started from nothing settles between them, or not at
-# all; started to one side it finds the peak there, if the peaks are apart. The marginals of |f| are
-# the same on either side, and the evidence is twice that of one.
+# Such likelihoods declare it as `Likelihood.even`. A density can be even for the given observations
+# alone, as noise is at y = 0, and f then still has a sign. As p(y|f) = p(y|-f) for all sites at
+# once, the posterior has two mirrored halves. EP started at zero settles between them, or not at
+# all. If it starts to one side it finds the peak there, provided the peaks are apart. The marginals
+# of |f| are the same on either side, and the evidence is twice that of one side.
 
-#: A peak is to one side if some mean is so many standard deviations away from 0.
+#: A peak is to one side if some mean is at least this many standard deviations away from 0.
 _ASIDE = 1.5
 
 
@@ -58,9 +58,9 @@ def signless(observed: Observed) -> bool:
 
 
 def one_sided(observed: Observed, sites: Sites, evidence: float, own: bool) -> FixedPoint:
-    """Return EP's fixed point at a peak to one side, or the one between where there is none.
+    """Return EP's fixed point at a peak to one side, or the central one if there is no such peak.
 
-    The log evidence of the former counts both peaks. Raises as `fixed_point`.
+    The log evidence of a peak to one side counts both peaks. Errors are those of `fixed_point`.
     """
     K, _ = needed(observed)
     aside = np.full(len(K), math.sqrt(K.diagonal().mean()))
@@ -77,7 +77,7 @@ def one_sided(observed: Observed, sites: Sites, evidence: float, own: bool) -> F
 
 
 def fold(found: Densities) -> Densities:
-    """Densities of |f|."""
+    """Return the densities of |f|."""
     at = np.sort(np.abs(found.points), axis=1)
     across = (found.points[:, 0] < 0.0) & (found.points[:, -1] > 0.0)
     at[across, 0] = 0.0
@@ -91,19 +91,20 @@ def fold(found: Densities) -> Densities:
 
 # --- EP's fixed point for a posterior of any method
 
-#: First and second Hermite moments, which are zero at a fixed point, up to here.
+#: Largest first and second Hermite moments at a fixed point, where they vanish.
 _SETTLED = 1e-4
-#: EP runs beside another method to this; corrections are good to about its square.
+#: Tolerance of EP beside another method; corrections are accurate to about its square.
 TOL = 1e-7
-#: ... and to this where differences of two fixed points count.
+#: Tolerance of EP if two fixed points are subtracted.
 _FINE = 1e-9
 SWEEPS = 200
-#: From here on all sites are updated at once where there is one fixed point only, as by `infer`.
+#: Number of sites from which on all are updated at once, as by `infer`, if there is only one fixed
+#: point.
 _MANY = 1000
 
 
 class NormalApproximation(NamedTuple):
-    """A normal approximation: V (N, N) is its covariance, `factor` has what predictions take."""
+    """Normal approximation: V (N, N) is its covariance, and `factor` serves predictions."""
 
     observed: Observed
     likelihood: Likelihood
@@ -116,8 +117,8 @@ class NormalApproximation(NamedTuple):
 class FixedPoint(NamedTuple):
     """EP's fixed point: a `NormalApproximation` with its tilted densities and its log evidence.
 
-    `own` says whether the sites are those of the posterior itself; `folded` that the sign of f is
-    unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
+    `own` is True if the sites are those of the posterior itself. `folded` means that the sign of f
+    is unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
     """
 
     observed: Observed
@@ -140,7 +141,7 @@ class FixedPoint(NamedTuple):
 
 
 def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
-    """Return prior covariance and likelihood, or say what is missing."""
+    """Return prior covariance and likelihood, or raise an error that names the missing one."""
     if observed is None or observed.K is None:
         raise InputError(
             "the prior covariance is needed, and pickles of a posterior leave it out: "
@@ -155,7 +156,7 @@ def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
 
 
 def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
-    """Return the problem as EP solves it, if need be with another prior mean."""
+    """Return the problem as EP solves it, with another prior mean if one is given."""
     K, likelihood = needed(observed)
     dense = DensePrior(K, observed.prior if prior is None else prior)
     return Problem(dense, observed.y, Projector(likelihood, "ep"), weights=observed.weights)
@@ -164,14 +165,14 @@ def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
 def fixed_point(
     observed: Observed, sites: Sites, evidence: float, own: bool, tol: float = TOL
 ) -> FixedPoint:
-    """Return EP's fixed point: at these sites if they are its own, else found from them.
+    """Return EP's fixed point: at these sites if they are EP's own, else found from them.
 
     Raises
     ------
     InputError
         If covariance or likelihood is missing.
     NumericalError
-        If EP does not settle, or the sites are none of its fixed points.
+        If EP does not settle, or the sites are not a fixed point of it.
     """
     problem = problem_of(observed)
     K, likelihood = needed(observed)

@@ -319,8 +319,7 @@ def careful_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """`qpruntime.inference.markov.messages_covariance_kernels.wide_pass` in factors; edges are
-    factors, too."""
+    """Pass messages in factors along a series; edges are factors, too."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites

@@ -1,4 +1,4 @@
-"""`infer_classes`: prior covariances and labels in, the joint posterior of all classes out."""
+"""`infer_classes`: joint posterior of all classes from prior covariances and labels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def _rows(K: Any, *_: Any, **__: Any) -> int:
-    """Return how many rows K has, if it is anything like a matrix."""
+    """Return the number of rows of K, if it is like a matrix."""
     shape = getattr(K, "shape", (0,))
     return int(shape[-1]) if len(shape) else 0
 
@@ -72,23 +72,24 @@ def infer_classes(
     """Approximate the joint posterior of C Gaussian processes, one for each class, by EP or QP.
 
     The label of a row is the class whose latent value is the largest, with unit normal noise on
-    each: the multinomial probit. All classes are inferred at once, in C + 1 factorisations of
-    N x N for each sweep. Two classes are one binary problem, whose posterior is brought to the same
-    form.
+    each value: the multinomial probit. All classes are inferred at once, with C + 1 factorisations
+    of N x N matrices per sweep. Two classes are one binary problem, whose posterior is brought to
+    the same form.
 
     Parameters
     ----------
     K : array-like, shape (N, N) or (C, N, N)
-        Prior covariance of every class's latent function, or that of each.
+        Prior covariance of the latent functions: one for all classes, or one for each.
     labels : array-like of int, shape (N,)
         Classes of the rows, from 0 to C - 1; some may have no rows.
     method : {"qp", "ep"}
     n_classes : int, optional
-        C; by default the number of covariances, or with one for all the largest label and 1.
+        Number of classes C; by default the number of covariances, or the largest label plus 1 if
+        there is one covariance for all.
     tol, max_sweeps
-        As of `qpruntime.infer`.
+        As for `qpruntime.infer`.
     sites : (tau, nu), optional
-        Start from these sites, each of shape (N, C), as `ClassPosterior.sites` has them.
+        Sites to start from, each of shape (N, C), as in `ClassPosterior.sites`.
 
     Returns
     -------
@@ -108,8 +109,8 @@ def infer_classes(
 
     Notes
     -----
-    Sites of nested EP (Riihimaki, Jylanki & Vehtari, JMLR 2013), found without its inner loop: by
-    the schedule of `qpruntime.infer` on N (C - 1) one-dimensional probits.
+    The sites are those of nested EP (Riihimaki, Jylanki & Vehtari, JMLR 2013), found without its
+    inner loop: the schedule of `qpruntime.infer` runs on N (C - 1) one-dimensional probits.
 
     Examples
     --------
@@ -154,12 +155,12 @@ def require_blocks(K: Any, n_classes: int | None = None) -> None:
 
 
 def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | None) -> Layout:
-    """Return the layout of labels of n rows, of which each class may have a prior of its own.
+    """Return the layout of labels of n rows; `several` is the number of covariances if not one.
 
     Raises
     ------
     InputError
-        If there are no such labels.
+        If the labels are not usable.
     """
     classes = np.asarray(unmasked(labels, "labels"))
     if classes.shape != (n,):
@@ -201,23 +202,23 @@ def start_of(sites: Any, layout: Layout) -> Sites | None:
 
 # --- Two classes as one binary problem
 #
-# p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP is the
-# same along h and along g = u +- sqrt(2) h, QP is not, and is the truer along h. A site of h
-# becomes that of g which says the same of h once u is integrated out.
+# The model is p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP
+# is the same along h and along g = u +- sqrt(2) h. QP is not, and is more accurate along h. A site
+# of h becomes the site of g that gives the same posterior of h once u is integrated out.
 
 
 def halved(K: Array) -> Array:
-    """Covariance of h, of those of both classes, (2, N, N) or (1, N, N)."""
+    """Return the covariance of h from those of both classes, (2, N, N) or (1, N, N)."""
     return K.mean(axis=0)
 
 
 def signs(layout: Layout) -> Array:
-    """Labels of the binary problem: +1 for the second class."""
+    """Return labels of the binary problem: +1 for the second class."""
     return np.where(layout.own == 1, 1.0, -1.0)
 
 
 def single(sites: Sites | None, layout: Layout) -> Sites | None:
-    """Sites of h, of those of g."""
+    """Return sites of h from those of g."""
     if sites is None:
         return None
     tau, nu = sites
@@ -226,7 +227,7 @@ def single(sites: Sites | None, layout: Layout) -> Sites | None:
 
 
 def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
-    """Return the joint posterior of both classes, of that of h.
+    """Return the joint posterior of both classes from that of h.
 
     Raises
     ------
@@ -250,20 +251,20 @@ def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
 
 
 def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:
-    """Return the problem: all sites see that the own class is the larger, by a probit."""
+    """Return the problem in which each site sees by a probit that the row's own class is larger."""
     return Problem(ClassPrior(K, layout), np.ones(layout.sites), projector)
 
 
 def solution_of(
     solved: ClassSolved, layout: Layout, K: Array, sites: Sites, left_out: Callable[[], Array]
 ) -> ClassSolution:
-    """Return what is kept of a posterior; `left_out` computes its leave-one-out densities."""
+    """Return the solution of a posterior; `left_out` computes its leave-one-out densities."""
     mean = np.ascontiguousarray(solved.solution()[1].T)
     return ClassSolution(layout, sites, mean, left_out, solved.keep(), K)
 
 
 def left_out_of(layout: Layout, solved: ClassSolved, end: Settled) -> Callable[[], Array]:
-    """Return what computes the leave-one-out log probabilities of rows, when they are asked for."""
+    """Return a function that computes the leave-one-out log probabilities of rows."""
 
     def left_out() -> Array:
         log_z = np.empty(layout.n)
@@ -293,7 +294,7 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
     layout = prior.layout
     evidence, _ = log_evidence(problem, end)
     left_out = left_out_of(layout, solved, end)
-    # Counted by rows, of which each has a site for every other class.
+    # The report counts rows, each of which has a site for every other class.
     report = outcome_of(problem, end, evidence)
     outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
     return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

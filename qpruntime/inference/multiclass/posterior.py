@@ -1,4 +1,4 @@
-"""The joint posterior of the latent values of C classes at N rows."""
+"""Joint posterior of the latent values of C classes at N rows."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ __all__ = [
 
 # --- Leave-one-out probabilities
 #
-# `ClassPosterior.loo` has that of the row's own class alone. What a row says of its latent values
-# is a precision of rank C - 1, diag D - D D'/sum D, D its precisions along z, 1 at its own class;
-# it is taken off their posterior.
+# `ClassPosterior.loo` has only the probability of the row's own class. A label contributes to the
+# row's latent values a precision of rank C - 1, diag D - D D'/sum D, where D are its precisions
+# along z, with 1 at its own class. This is subtracted from their posterior.
 
-# Rows whose posterior is nearly all their own have lost so many digits without it.
+# Condition number above which a posterior without the row has lost too many digits.
 _LOST = 1e10
 
 
 def left_out_log_proba(
     posterior: ClassPosterior, rows: NDArray[np.intp], groups: NDArray[np.intp] | None = None
 ) -> Array:
-    """Log probabilities (n, C) of all classes of some rows, each without its own label.
+    """Return log probabilities (n, C) of all classes of chosen rows, each without its own label.
 
-    With `groups` (N,), numbers of rows with equal features, also without those of its group. Rows
-    that have no such posterior in double precision have NaN.
+    If `groups` (N,) are given, numbers of rows with equal features, all labels of the row's group
+    are left out. Rows without such a posterior in double precision have NaN.
     """
     solution: Any = posterior._solution
     V, m = solution.covariance_of(rows), posterior.mean[rows]
@@ -91,7 +91,7 @@ def left_out_log_proba(
 
 
 def _said(posterior: ClassPosterior, rows: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Precisions (n, C, C) and their products with means (n, C) that labels of rows say of f."""
+    """Return precisions (n, C, C) of labels about f, and their products with means (n, C)."""
     tau, nu = (part[rows] for part in posterior.sites)
     is_own = np.isnan(tau)
     D, pulls = np.where(is_own, 1.0, tau), np.where(is_own, 0.0, -nu)
@@ -110,18 +110,18 @@ def _rows(post: Any, *_: Any, **__: Any) -> int:
 @restorable("class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPosterior(InferenceReport, Savable):
-    """Gaussian approximation of the posterior of C latent functions at N rows, of all jointly.
+    """Gaussian approximation of the joint posterior of C latent functions at N rows.
 
     The label of a row is the class whose latent value with unit normal noise is the largest, the
-    multinomial probit. Sites are along u + f_own - f_j for all other classes j, u ~ N(0, 1).
+    multinomial probit. Sites are along u + f_own - f_j for all other classes j, with u ~ N(0, 1).
 
     Attributes
     ----------
     sites : Sites
-        Named tuple (tau, nu), each of shape (N, C), not a number at the own class of a row.
+        Named tuple (tau, nu), each of shape (N, C), NaN at the own class of a row.
     mean : ndarray, shape (N, C)
     covariance : ndarray, shape (N, C, C)
-        Of the latent values of a row; computed when first asked for.
+        Posterior moments of the latent values of a row, computed when first asked for.
     log_evidence : float
         log Z_EP, paper Eq. 2.
     status : {"converged", "not converged"}
@@ -132,21 +132,21 @@ class ClassPosterior(InferenceReport, Savable):
     history : tuple of float
         Change per sweep, the quantity compared with `tol`.
     worst : int
-        The row that changed most in the last sweep.
+        Row that changed most in the last sweep.
     method, likelihood : str
     lookups : Lookups
         Table lookups inside and outside the grid.
     skipped, damped : int
-        Site updates skipped for want of a proper cavity, and shortened.
+        Site updates skipped because there was no proper cavity, and shortened ones.
     jitter : float
-        Added to the diagonal of K, as of `qpruntime.infer`.
+        Jitter added to the diagonal of K, as in `qpruntime.infer`.
     """
 
     _solution: ClassSolution = field(kw_only=True)
 
     @classmethod
     def _of(cls, outcome: InferenceReport, solution: Any) -> Self:
-        """Return the posterior of an outcome and what the algebra has left."""
+        """Return the posterior of an outcome and its solution."""
         reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
         return cls(**reported, _solution=solution)
 
@@ -165,7 +165,7 @@ class ClassPosterior(InferenceReport, Savable):
 
     @property
     def labels(self) -> NDArray[np.intp]:
-        """The class of each row, shape (N,)."""
+        """Class of each row, shape (N,)."""
         return self._solution.layout.own
 
     @property
@@ -185,7 +185,7 @@ class ClassPosterior(InferenceReport, Savable):
 
     @property
     def knows_covariance(self) -> bool:
-        """True if the prior covariance is at hand, which corrections take and pickles leave out."""
+        """True if the prior covariance, which pickles leave out, is available."""
         return self._solution.K is not None
 
     def with_covariance(self, K: ArrayLike) -> Self:
@@ -200,12 +200,12 @@ class ClassPosterior(InferenceReport, Savable):
 
     @sized(_rows)
     def predict(self, K_star: ArrayLike, k_star_diag: ArrayLike) -> tuple[Array, Array]:
-        """Latent means and covariances at T new points.
+        """Return latent means and covariances at T new points.
 
         Parameters
         ----------
         K_star : array-like, shape (T, N) or (C, T, N)
-            Prior covariance between new and training points, one for all classes or of each.
+            Prior covariance between new and training points, one for all classes or one for each.
         k_star_diag : array-like, shape (T,) or (C, T)
             Prior variance at the new points.
 
@@ -213,7 +213,7 @@ class ClassPosterior(InferenceReport, Savable):
         -------
         mean : ndarray, shape (T, C)
         covariance : ndarray, shape (T, C, C)
-            Of the latent values of all classes at a point.
+            Moments of the latent values of all classes at a point.
 
         Raises
         ------
@@ -230,19 +230,19 @@ class ClassPosterior(InferenceReport, Savable):
         *,
         correction: Literal["ratio"] | None = None,
     ) -> Array:
-        """Log probabilities of all classes at T new points, shape (T, C).
+        """Return log probabilities of all classes at T new points, shape (T, C).
 
-        By the whole covariance of a point: exact for two and three classes, by EP corrected by
-        pairs of cumulants for more, about 1e-4 of the probability.
+        They use the whole covariance of a point. They are exact for two and three classes. For more
+        classes EP is corrected by pairs of cumulants, with errors of about 1e-4 of the probability.
 
         Parameters
         ----------
         K_star, k_star_diag
-            As of `predict`.
+            As for `predict`.
         correction : None or "ratio"
-            "ratio" is for few points: ratios of corrected evidences with one row more, of each
-            class in turn. They are truer than what any normal posterior gives, for one dense EP run
-            for each class and point, and for 2000 sites at most.
+            "ratio" is for few points. It computes ratios of corrected evidences with one row more,
+            which has each class in turn. They are more accurate than any normal posterior, take one
+            dense EP run for each class and point, and allow 2000 sites at most.
 
         Raises
         ------
@@ -261,21 +261,21 @@ class ClassPosterior(InferenceReport, Savable):
         return (self.predict_log_proba(np.zeros((2, len(self.mean))), np.ones(2)),)
 
     def loo(self) -> Array:
-        """Leave-one-out log probabilities ``log p(y_i | y_-i)`` of the labels, shape (N,).
+        """Return leave-one-out log probabilities ``log p(y_i | y_-i)`` of the labels, shape (N,).
 
-        By the posterior without all sites of the row; their sum is not the log evidence.
+        They use the posterior without all sites of the row; their sum is not the log evidence.
         """
         return self._solution.loo().copy()
 
     @sized(_rows)
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
-        """Gradient of the log evidence; exact at an EP fixed point only.
+        """Return the gradient of the log evidence, which is exact at an EP fixed point only.
 
         Parameters
         ----------
         dK : array-like, shape (N, N) or (N, N, p)
-            Derivative of K by one or p parameters; where each class has a covariance of its own
-            (C, N, N) or (C, N, N, p).
+            Derivative of K by one or p parameters; if each class has its own covariance, shape (C,
+            N, N) or (C, N, N, p).
 
         Returns
         -------
@@ -285,12 +285,12 @@ class ClassPosterior(InferenceReport, Savable):
 
     @sized(_rows)
     def corrected_evidence(self) -> CorrectedEvidence:
-        """Log evidence corrected by pairs of cumulants; see `Posterior.corrected_evidence`.
+        """Return the log evidence corrected by pairs; see `Posterior.corrected_evidence`.
 
         Raises
         ------
         InputError
-            With more than 2000 sites, N (C - 1), or without the prior covariance.
+            If there are more than 2000 sites, N (C - 1), or no prior covariance.
         """
         return self._correcting.corrected.evidence
 
@@ -304,17 +304,17 @@ class ClassPosterior(InferenceReport, Savable):
         steps: int = 10_000,
         random_state: int | np.random.Generator | None = None,
     ) -> tuple[CorrectedMarginals, ...]:
-        """Marginal densities of the latent values, corrected, of each class; see `Posterior`.
+        """Return corrected marginal densities of the latent values of each class; see `Posterior`.
 
-        Class probabilities do not follow from them: put into a normal, their means and variances
-        give worse ones than EP's own.
+        Do not compute class probabilities from them: a normal with their means and variances gives
+        worse ones than EP's own.
 
         Parameters
         ----------
         K_star, k_star_diag
-            As of `predict`; without them the marginals are those at the N rows.
+            As for `predict`; without them the marginals are those at the N rows.
         correction, steps, random_state
-            As of `Posterior.marginals`.
+            As for `Posterior.marginals`.
 
         Returns
         -------
@@ -342,12 +342,12 @@ class ClassPosterior(InferenceReport, Savable):
         return Correcting(solution.observed(), solution.own, self.but(n=solution.layout.sites))
 
     def but(self, **changes: Any) -> InferenceReport:
-        """Return what is reported of the inference, with other values."""
+        """Return the report of the inference, with other values."""
         reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
         return InferenceReport(**reported | changes)
 
     def summary(self) -> dict[str, str | int | float | bool]:
-        """Return what `print` shows, as plain values; see `Posterior.summary`."""
+        """Return the printed values as a dictionary; see `Posterior.summary`."""
         log_z = self._solution.loo()
         row = int(np.argmin(log_z))
         return {
@@ -391,13 +391,14 @@ class ClassPosterior(InferenceReport, Savable):
 
 # --- Class probabilities as ratios of evidences
 #
-# p(c) is the evidence of all rows and a new one of class c over that of all rows, so probabilities
-# are in the proportion of the former. Corrected by pairs of cumulants they are truer than those of
-# the normal posterior by more than its own errors, for one inference a class and point.
+# The probability p(c) is the evidence of all rows and a new one of class c, over the sum of these
+# for all classes. Corrected by pairs of cumulants, such ratios are more accurate than the normal
+# posterior. They take one inference per class and point.
 
-#: What asks for it.
+#: Value of `correction` that selects ratios of evidences.
 RATIO = "ratio"
-# The evidence is stationary in the sites, but its correction is not.
+# A tight tolerance is needed, because the evidence is stationary in the sites and its correction is
+# not.
 _TOL = 1e-8
 
 
@@ -409,23 +410,23 @@ def log_ratios(
     crossed: Array,
     diagonal: Array,
 ) -> Array:
-    """Log probabilities of all classes at T points, shape (T, C).
+    """Return log probabilities of all classes at T points, shape (T, C).
 
     Parameters
     ----------
     layout : Layout
     K : ndarray, shape (C, N, N) or (1, N, N)
     sites : Sites
-        Where to begin, flat.
+        Flat sites to start from.
     outcome : Outcome
-        Of the inference.
+        Report of the inference.
     crossed, diagonal : ndarray, shape (C, T, N) and (C, T), or with 1 for C
         Prior covariances of the points with the rows, and prior variances.
 
     Raises
     ------
     InputError
-        With more sites than corrections are computed for.
+        If there are more sites than corrections allow.
     """
     C, n, points = layout.classes, layout.n, crossed.shape[1]
     if layout.sites + C - 1 > CORRECTED:
@@ -453,7 +454,7 @@ def log_ratios(
 def _evidence(
     layout: Layout, K: Array, start: Sites, outcome: InferenceReport
 ) -> tuple[float, Sites]:
-    """Corrected log evidence, and the sites it was found with but those of the last row."""
+    """Return the corrected log evidence, and its sites with those of the last row set to 0."""
     covariance, y = layout.contrasts(K), np.ones(layout.sites)
     prior, probit = np.zeros(layout.sites), get("probit")
     problem = Problem(DensePrior(covariance, prior), y, Projector(probit, "ep"))
@@ -469,9 +470,10 @@ def _evidence(
 
 # --- What a posterior of classes keeps
 
-#: Sites up to which corrections are computed: they take the covariance of all.
+#: Number of sites up to which corrections are computed, because they take the covariance of all
+#: sites.
 CORRECTED = 2000
-#: Covariances are those of an inference if the posterior means that they give agree to this.
+#: A covariance is accepted as that of an inference if its posterior means agree to this.
 _SAME = 1e-6
 
 
@@ -505,17 +507,17 @@ class ClassSolution:
     ----------
     layout : Layout
     own : Sites
-        Of g, each of shape (N (C - 1),).
+        Sites of g, each of shape (N (C - 1),).
     mean : ndarray, shape (N, C)
     left_out : callable or None
-        Computes the leave-one-out log probabilities; pickles have these instead.
+        Function that computes the leave-one-out log probabilities; pickles have its result instead.
     kept : ClassKept
     K : ndarray, shape (C, N, N) or (1, N, N), or None
-        Pickles leave it out.
+        Prior covariances; pickles leave them out.
     spread : ndarray, shape (N, C, C), or None
-        Posterior covariances of rows, once they are known.
+        Posterior covariances of rows, once they are computed.
     densities : ndarray, shape (N,), or None
-        Leave-one-out log probabilities, once they are known.
+        Leave-one-out log probabilities, once they are computed.
     """
 
     layout: Layout
@@ -528,18 +530,18 @@ class ClassSolution:
     densities: Array | None = None
 
     def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, not a number at the own class."""
+        """Sites of all classes, (N, C) each, NaN at the own class."""
         return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
 
     def loo(self) -> Array:
-        """Leave-one-out log probabilities, shape (N,)."""
+        """Return leave-one-out log probabilities, shape (N,)."""
         if self.densities is None and self.left_out is not None:
             object.__setattr__(self, "densities", self.left_out())
         assert self.densities is not None
         return self.densities
 
     def covariance(self) -> Array:
-        """Posterior covariances at the rows, shape (N, C, C)."""
+        """Return posterior covariances at the rows, shape (N, C, C)."""
         if self.spread is None:
             K = self.covariances()
             diagonal = np.array([block.diagonal() for block in K])
@@ -548,7 +550,7 @@ class ClassSolution:
         return self.spread
 
     def covariance_of(self, rows: NDArray[np.intp]) -> Array:
-        """Those of some rows, shape (n, C, C)."""
+        """Return posterior covariances at chosen rows, shape (n, C, C)."""
         if self.spread is not None:
             return self.spread[rows]
         K = self.covariances()
@@ -556,7 +558,7 @@ class ClassSolution:
         return self.kept.predict(np.array([block[rows] for block in K]), diagonal)[1]
 
     def covariances(self) -> Array:
-        """The prior covariances, or `InputError` where a pickle has left them out."""
+        """Return the prior covariances, or raise `InputError` if a pickle has left them out."""
         if self.K is None:
             raise InputError(
                 "the prior covariance is needed, and pickles of a posterior leave it out: "
@@ -565,7 +567,7 @@ class ClassSolution:
         return self.K
 
     def at(self, K_star: ArrayLike, k_star_diag: ArrayLike) -> tuple[Array, Array]:
-        """Prior covariances of T points with the rows and prior variances, of each class or all.
+        """Return prior covariances of T points with the rows, and prior variances.
 
         Raises
         ------
@@ -597,7 +599,7 @@ class ClassSolution:
         return crossed, wide.reshape(-1, points)
 
     def gradient(self, change: ArrayLike) -> Array | float:
-        """Slope of the log evidence where the prior covariances change so."""
+        """Return the slope of the log evidence for a change of the prior covariances."""
         dK = finite(change, "dK")
         C, n = self.kept.by_class.shape
         wanted = (n, n) if self.kept.shared else (C, n, n)
@@ -606,7 +608,7 @@ class ClassSolution:
         return self.kept.evidence_gradient(dK)
 
     def observed(self) -> Observed:
-        """The contrasts as one problem of a dense covariance, for corrections."""
+        """Return the contrasts as one problem with a dense covariance, for corrections."""
         count = self.layout.sites
         if count > CORRECTED:
             raise InputError(
@@ -617,7 +619,7 @@ class ClassSolution:
         return Observed(K, np.ones(count), np.zeros(count), get("probit"))
 
     def points(self, c: int, crossed: Array, diagonal: Array) -> MarginalPoints:
-        """Values of class c at points, for corrections."""
+        """Return values of class c at points, for corrections."""
         crossed_class = crossed[c % len(crossed)]
         site_covariances = np.ascontiguousarray(self.layout.crossed(crossed_class, c))
         return MarginalPoints(

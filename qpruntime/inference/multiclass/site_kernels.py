@@ -26,7 +26,7 @@ __all__ = [
 
 @kernel
 def scale_and_add(upper: Array, root: Array, E: Array, total: Array) -> None:
-    """Fill E = R B^-1 R, of the upper triangle of B^-1, and add its upper triangle to `total`."""
+    """Fill E = R B^-1 R from the upper triangle of B^-1, and add its upper triangle to `total`."""
     n = root.size
     for i in range(n):
         scale, row, right, out, sums = root[i], upper[i, i:], root[i:], E[i, i:], total[i, i:]
@@ -38,7 +38,7 @@ def scale_and_add(upper: Array, root: Array, E: Array, total: Array) -> None:
 
 @summed
 def products_of_rows(a: Array, b: Array) -> Array:
-    """Inner products of the rows of two matrices, shape (N,)."""
+    """Return inner products of the rows of two matrices, shape (N,)."""
     n, width = a.shape
     out = np.empty(n)
     for i in range(n):
@@ -51,7 +51,7 @@ def products_of_rows(a: Array, b: Array) -> Array:
 
 # --- Site visits
 #
-# A row's other sites know at once what one of them has changed; those of other rows do not.
+# An update of one site changes the other sites of its row at once, but not those of other rows.
 
 
 @kernel
@@ -109,7 +109,7 @@ def visit_rows(
                 for c in range(k):
                     spread[c] = V[j, c]
                 for c in range(k):
-                    # From these sums follow `kept` and `pull` without cancelling.
+                    # The sums give `kept` and `pull` without cancellation.
                     mean[c] += step * spread[c]
                     pull[c] -= tau[c] * step * spread[c]
                     kept[c] += tau[c] * scale * spread[c] * spread[c]
@@ -129,9 +129,7 @@ def visit_rows(
 def leave_rows_out(
     covariances: Array, others: IntArray, marginals: Arrays, sites: tuple[Array, Array], out: Array
 ) -> int:
-    """Fill log p(own class) of every row without its own sites, shape (N,); return the row that has
-    no such posterior, or -1.
-    """
+    """Fill log p(own class) of every row without its own sites, shape (N,)."""
     mean_0, _, kept_0, _ = marginals
     tau_0, nu_0 = sites
     k = covariances.shape[1] - 1

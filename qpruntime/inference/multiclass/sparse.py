@@ -63,9 +63,9 @@ def infer_sparse_classes(
     sites: Sites | Sequence[ArrayLike] | None = None,
     jitter: float = 1e-8,
 ) -> SparseClassPosterior:
-    """`infer_classes` by inducing points: the same model under FITC's covariances.
+    """Run `infer_classes` with inducing points: the same model with FITC's covariances.
 
-    A sweep takes N (C M)^2 operations, twice, and memory of N (M + C^2) numbers.
+    A sweep takes 2 N (C M)^2 operations, and memory of N (M + C^2) numbers.
 
     Parameters
     ----------
@@ -73,16 +73,17 @@ def infer_sparse_classes(
     labels : array-like of int, shape (N,)
         Classes of the rows, from 0 to C - 1; some may have no rows.
     kernel : scikit-learn kernel or sequence of C
-        Of all classes, or of each. Hyper-parameters stay as they are.
+        Kernel of all classes, or one for each. Hyper-parameters are not changed.
     Z : array-like, shape (M, d)
-        Inducing points, of all classes.
+        Inducing points of all classes.
     method : {"qp", "ep"}
     n_classes : int, optional
-        C, three at least; by default the number of kernels, or the largest label and 1.
+        Number of classes C, at least three; by default the number of kernels, or the largest label
+        plus 1.
     tol, max_sweeps, sites
-        As of `qpruntime.infer_classes`.
+        As for `qpruntime.infer_classes`.
     jitter : float
-        Least lift of the diagonal of k(Z, Z), as of `qpruntime.infer_sparse`.
+        Least jitter on the diagonal of k(Z, Z), as for `qpruntime.infer_sparse`.
 
     Returns
     -------
@@ -102,9 +103,9 @@ def infer_sparse_classes(
 
     Notes
     -----
-    What a row says of its classes has rank C - 1 (Riihimaki, Jylanki & Vehtari, JMLR 2013); summed
-    over rows it is a precision of the C M values at the inducing points, and no matrix of rows is
-    formed (Naish-Guzman & Holden, 2007, have two classes).
+    A row's label adds a precision of rank C - 1 (Riihimaki, Jylanki & Vehtari, JMLR 2013). The sum
+    over rows is a precision of the C M values at the inducing points, so that no N x N matrix is
+    formed (Naish-Guzman & Holden, 2007, treat two classes).
 
     Examples
     --------
@@ -138,7 +139,7 @@ def infer_sparse_classes(
 
 
 def require_points(n: int, m: int, classes: int, kernels: int) -> None:
-    """Raise `InputError` if what rows and points take cannot fit into memory."""
+    """Raise `InputError` if the arrays of rows and points cannot fit into memory."""
     numbers = n * (m * kernels + 4.0 * classes**2 + 30.0 * classes) + 3.0 * (classes * m) ** 2
     require(
         8.0 * numbers,
@@ -156,7 +157,7 @@ def settled_by_points(
     start: Sites | None = None,
     of_estimator: bool = False,
 ) -> SparseClassPosterior:
-    """Settle the sites of checked rows, and conclude."""
+    """Settle the sites of checked rows; return the posterior."""
     require_points(len(X), inducing[0].size, layout.classes, len(inducing))
     features_by_prior = [points.features(X) for points in inducing]
     residuals = np.array([r for _, r in features_by_prior])
@@ -195,16 +196,16 @@ def _concluded(
 @restorable("sparse-class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class SparseClassPosterior(ClassPosterior):
-    """Gaussian approximation of the posterior of C latent functions, by M inducing points each.
+    """Gaussian approximation of the posterior of C latent functions with M inducing points each.
 
     Attributes are those of `ClassPosterior`; the log evidence is that of FITC's covariances.
-    Predictions take points themselves. There are no corrections, and no slope of the evidence.
+    Predictions take points themselves. Corrections and slopes of the evidence are not available.
     Pickles leave `covariance` out.
 
     Attributes
     ----------
     kernels : tuple of scikit-learn kernel
-        One for all classes, or one of each.
+        Kernel of all classes, or one for each.
     Z : ndarray, shape (M, d)
     """
 
@@ -212,7 +213,7 @@ class SparseClassPosterior(ClassPosterior):
 
     @property
     def kernels(self) -> tuple[Any, ...]:
-        """Kernel of all classes, or those of each."""
+        """Kernel of all classes, or one for each."""
         return tuple(points.kernel for points in self._solution.kept.inducing)
 
     @property
@@ -221,7 +222,7 @@ class SparseClassPosterior(ClassPosterior):
         return self._solution.kept.inducing[0].Z
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:  # type: ignore[override]
-        """Latent means (T, C) and covariances (T, C, C) at points.
+        """Return latent means (T, C) and covariances (T, C, C) at points.
 
         Parameters
         ----------
@@ -230,20 +231,20 @@ class SparseClassPosterior(ClassPosterior):
         Raises
         ------
         InputError
-            If these are no such points.
+            If the points are not usable.
         """
         return self._solution.kept.predict(self._solution.at(X))
 
     def predict_log_proba(  # type: ignore[override]
         self, X: ArrayLike, *, correction: Literal["ratio"] | None = None
     ) -> Array:
-        """Log probabilities of all classes at T points, shape (T, C); see `ClassPosterior`.
+        """Return log probabilities of all classes at T points, shape (T, C); see `ClassPosterior`.
 
         Parameters
         ----------
         X : array-like, shape (T, d)
         correction : None
-            There is none by inducing points.
+            Corrections are not available with inducing points.
 
         Raises
         ------
@@ -261,7 +262,7 @@ class SparseClassPosterior(ClassPosterior):
         return (self.predict_log_proba(self.Z[:2]),)
 
     def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> Self:
-        """Return the same in other units: with these kernels, and inducing points `unscaled`."""
+        """Return the same posterior in other units: with these kernels and `unscaled` points."""
         return replace(self, _solution=self._solution.on(kernels, unscaled))
 
 
@@ -273,12 +274,12 @@ _NEEDED = "needs the covariance of all rows, which inducing points do without: u
 @restorable("point-kept/1")
 @dataclass(frozen=True, eq=False)
 class PointKept:
-    """The posterior of the values at the inducing points, whitened.
+    """Posterior of the whitened values at the inducing points.
 
     Attributes
     ----------
     inducing : tuple of Inducing
-        One for all classes, or one of each.
+        Inducing points of all classes, or for each class.
     mean : ndarray, shape (C M,)
     covariance : ndarray, shape (C M, C M)
     classes : int
@@ -290,14 +291,14 @@ class PointKept:
     classes: int
 
     def features(self, X: Array) -> ClassFeatures:
-        """Return what the inducing points make of rows."""
+        """Return the features of rows by the inducing points."""
         by_class = [points.features(X) for points in self.inducing]
         return features_of(
             [phi for phi, _ in by_class], np.array([r for _, r in by_class]), self.classes
         )
 
     def predict(self, X: Array) -> tuple[Array, Array]:
-        """Latent means (T, C) and covariances (T, C, C) at points (T, d)."""
+        """Return latent means (T, C) and covariances (T, C, C) at points (T, d)."""
 
         def one(some: slice) -> tuple[Array, Array]:
             features = self.features(X[some])
@@ -320,11 +321,11 @@ class PointSolution:
     ----------
     layout : Layout
     own : Sites
-        Of g, each of shape (N (C - 1),).
+        Sites of g, each of shape (N (C - 1),).
     mean : ndarray, shape (N, C)
     left_out, of_values : callable or None
-        Leave-one-out log probabilities, and covariances (N, C, C) of the latent values, computed
-        when asked for; pickles have neither.
+        Functions that compute leave-one-out log probabilities, and covariances (N, C, C) of the
+        latent values; pickles have neither.
     kept : PointKept
     """
 
@@ -338,35 +339,35 @@ class PointSolution:
     K: None = None
 
     def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, not a number at the own class."""
+        """Sites of all classes, (N, C) each, NaN at the own class."""
         return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
 
     def loo(self) -> Array:
-        """Leave-one-out log probabilities, shape (N,)."""
+        """Return leave-one-out log probabilities, shape (N,)."""
         if self.densities is None and self.left_out is not None:
             object.__setattr__(self, "densities", self.left_out())
         assert self.densities is not None
         return self.densities
 
     def covariance(self) -> Array:
-        """Posterior covariances at the rows, shape (N, C, C)."""
+        """Return posterior covariances at the rows, shape (N, C, C)."""
         if self.of_values is None:
             raise InputError("pickles leave the covariances of rows out: predict at these rows")
         return self.of_values()
 
     def covariance_of(self, rows: NDArray[np.intp]) -> Array:
-        """Those of some rows, shape (n, C, C)."""
+        """Return posterior covariances at chosen rows, shape (n, C, C)."""
         return self.covariance()[rows]
 
     def at(self, X: ArrayLike) -> Array:
-        """Points (T, d), checked."""
+        """Return checked points (T, d)."""
         points, width = finite(X, "X"), self.kept.inducing[0].Z.shape[1]
         if points.ndim != 2 or points.shape[1] != width:
             raise InputError(f"X must have shape (T, {width}), got {points.shape}")
         return points
 
     def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
-        """Return the same in other units: with these kernels, and points `unscaled`."""
+        """Return the same solution in other units: with these kernels, and points `unscaled`."""
         pairs = zip(self.kept.inducing, kernels, strict=True)
         moved = tuple(points.on(kernel, unscaled(points.Z)) for points, kernel in pairs)
         return replace(self, kept=replace(self.kept, inducing=moved))

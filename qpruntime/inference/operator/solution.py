@@ -1,4 +1,4 @@
-"""Solution of inference along an operator: settled functionals, and predictions of f."""
+"""Solution of inference along an operator: settled functionals and predictions of f."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
     "takes_latent_side",
 ]
 
-#: Two covariances are one if the posterior means that they give agree to this, in units of them.
+#: Two covariances count as equal if their posterior means agree to this, relative to their size.
 _SAME = 1e-6
 
 
@@ -43,17 +43,17 @@ class OperatorSolution:
     ----------
     own : Sites
     mean_rows, variance_rows, log_z : ndarray, shape (N,)
-        Of the functionals; the last are leave-one-out log densities.
+        Results of the functionals; the last are leave-one-out log densities.
     kept : RowsKept or LatentKept
     functionals : Functionals
     prior : ndarray, shape (n,)
         Prior mean of f.
     data : Observed
-        Of the functionals, without a covariance.
+        Data of the functionals, without a covariance.
     K : ndarray, shape (n, n), or None
         Prior covariance of f; pickles leave it out.
     moments_latent : tuple or None
-        Posterior means and variances of f, once they are known.
+        Posterior means and variances of f, once they are computed.
     """
 
     own: Sites
@@ -73,12 +73,12 @@ class OperatorSolution:
 
     @property
     def words(self) -> str:
-        """Words about the engine for a line on the posterior."""
+        """Words about the engine for a line of the summary."""
         return f" along an operator of {self.functionals.latent} latent values"
 
     @property
     def algebra(self) -> int:
-        """Rows of the factor."""
+        """Number of rows of the factor."""
         return min(self.functionals.n, self.functionals.latent)
 
     @property
@@ -88,7 +88,7 @@ class OperatorSolution:
 
     @property
     def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
+        """Numbers that a prediction computes for a point."""
         return self.functionals.latent
 
     def sites(self) -> Sites:
@@ -100,7 +100,7 @@ class OperatorSolution:
         return self.mean_rows, self.variance_rows
 
     def latent(self) -> tuple[Array, Array]:
-        """Posterior means and variances of f, each of shape (n,)."""
+        """Return posterior means and variances of f, each of shape (n,)."""
         if self.moments_latent is None:
             K = self._covariance()
             moments = self.kept.predict(K, K.diagonal(), self.prior)
@@ -109,16 +109,16 @@ class OperatorSolution:
         return self.moments_latent
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some observations."""
+        """Return leave-one-out log densities of chosen observations."""
         return self.log_z.copy() if rows is None else self.log_z[rows]
 
     def least(self) -> tuple[float, int]:
-        """The least of them, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         row = int(np.argmin(self.log_z))
         return float(self.log_z[row]), row
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Latent means and variances at points of these prior covariances with f, and variances."""
+        """Return latent means and variances at points, given their prior covariances."""
         K_star, diagonal = self._crossed(at[0]), finite(at[1], "k_star_diag")
         if diagonal.shape not in ((), (len(K_star),)):
             raise InputError(f"k_star_diag must have shape {(len(K_star),)}, got {diagonal.shape}")
@@ -134,7 +134,7 @@ class OperatorSolution:
         return finite(K_star, "K_star")
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Points for corrections."""
+        """Return points for corrections."""
         K_star = self._crossed(at[0])
         self.predict(at, mean)  # checks the arguments
         diagonal = np.asarray(at[1], dtype=float)
@@ -144,14 +144,14 @@ class OperatorSolution:
         return MarginalPoints(crossed, *diagonal_and_offset)
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws at points of these prior covariances with f, and with each other.
+        """Draw jointly at points, from their prior covariances with f and with each other.
 
-        Of f itself where there are none.
+        Without points the draws are those of f.
         """
         return draws(*self.joint(at, mean), count, rng)
 
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and covariances at such points."""
+        """Return means and covariances at such points."""
         if not at:
             K = self._covariance()
             at, mean = (K, K), self.prior if mean is None else mean
@@ -168,7 +168,7 @@ class OperatorSolution:
         return centre, K_new - self.kept.reduced(K_star)
 
     def gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the covariance of f changes so."""
+        """Return the slope of the log evidence for a change of the covariance of f."""
         n = self.functionals.latent
         dK = finite(change, "dK") if change is not None else np.empty(0)
         if dK.shape[:2] != (n, n):
@@ -179,14 +179,14 @@ class OperatorSolution:
         return self.kept.evidence_gradient(dK)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of the functionals."""
+        """Return data and prior covariance of the functionals."""
         if self.K is None:
             return self.data
         return replace(self.data, K=self.functionals.covariance(self.K))
 
     @property
     def knows_covariance(self) -> bool:
-        """True if the covariance is at hand."""
+        """True if the covariance is available."""
         return self.K is not None
 
     def _covariance(self) -> Array:
@@ -217,16 +217,16 @@ class OperatorSolution:
         return {"n_negative": int((self.own.tau < 0.0).sum()), "latent": self.functionals.latent}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """Covariances of the points."""
+        """Return covariances of the points."""
         return crossed()
 
     def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> OperatorSolution:
-        """The same: it does not know its inputs."""
+        """Return the solution itself, which does not depend on inputs."""
         return self
 
     @property
     def usual(self) -> float | None:
-        """The prior mean, if it is one number."""
+        """Prior mean, if it is one number for all rows."""
         low, high = float(self.prior.min()), float(self.prior.max())
         return low if low == high else None
 
@@ -241,13 +241,13 @@ class OperatorSolution:
 
 # --- Choice of the smaller side
 
-#: Observations for each latent value from which on the latent side costs less.
+#: Observations per latent value from which on the latent side costs less.
 _MANY = 2
 
 
 def takes_latent_side(functionals: Functionals, method: str) -> bool:
     """Decide whether n^3 + N n^2 operations are fewer than N^3, for n latent values and N rows."""
-    # The bound of "vb" takes the covariance of what is observed.
+    # The bound of "vb" needs the covariance of the observed functionals.
     return method != "vb" and functionals.n >= _MANY * functionals.latent
 
 
@@ -259,7 +259,7 @@ def functionals_prior(
     Raises
     ------
     InputError
-        If a row of A has no prior variance, or something cannot fit into memory.
+        If a row of A has no prior variance, or an array cannot fit into memory.
     """
     prior: DensePrior | LatentPrior
     if latent:

@@ -74,9 +74,9 @@ def visit(
 ) -> tuple[int, int]:
     """Update sites in the order of `visits`; return a status and the site it belongs to.
 
-    `posterior` are the covariance (r, r) and the mean (r,) of the coordinates whose products with
-    `features` (N, r) the sites see, beside their prior means (N,). Both change in place, as do the
-    sites and the counts of `record`.
+    `posterior` has the covariance (r, r) and the mean (r,) of the coordinates. The sites see the
+    products of `features` (N, r) with them, plus their prior means (N,). Both change in place, as
+    do the sites and the counts of `record`.
     """
     covariance, centre = posterior
     tau, nu = sites
