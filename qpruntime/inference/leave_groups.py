@@ -27,10 +27,10 @@ Numbers = NDArray[np.intp]
 
 
 class _Rows(NamedTuple):
-    """Some rows: moments of what their sites multiply, the sites, and what comes on top.
+    """Selected rows: moments of what their sites multiply, sites, and further variance.
 
-    `covariance(some)` has those of a slice of the rows; `rest` is the variance that the likelihood
-    sees beyond them.
+    `covariance(block)` returns the covariance of a slice of the rows; `rest` is the variance that
+    the likelihood sees in addition.
     """
 
     mean: Array
@@ -57,7 +57,8 @@ def leave_groups_out(posterior: Any, codes: Numbers, rows: Numbers, coincide: bo
     ----------
     posterior : Posterior
     codes : ndarray of int, shape (N,)
-        Group of each row; rows of the posterior beyond these are observations of another kind.
+        Group of each row; rows of the posterior beyond these are observations of another kind,
+        which stay in.
     rows : ndarray of int, shape (n,)
     coincide : bool
         Whether the rows of a group have equal features.
@@ -169,7 +170,7 @@ def _series_rows(posterior: Any, solution: Any) -> _RowAccess:
 
 
 def _sparse_rows(engine: Engine) -> _RowAccess:
-    """Rows of inducing points: sites of what these say, and what they leave open on top."""
+    """Return rows of inducing points: moments of their features, sites, and the rest."""
     state, rule = engine.state, engine.rule
     all_tau, all_nu = engine.sites
 

@@ -195,15 +195,15 @@ class Posterior(InferenceReport, Savable):
     held : int
         Sites whose precision is held at zero because negative ones left some site no cavity.
     jitter : float
-        Added to the diagonal of K, because rounding in a format narrower than float64 had left it
-        indefinite; with inducing inputs to that of k(Z, Z), relative to its mean; otherwise 0.
+        Jitter added to the diagonal of K, because rounding in a format narrower than float64 had
+        left it indefinite; with inducing inputs that of k(Z, Z), relative to its mean; otherwise 0.
     fixed_points : tuple of float
         Log evidences of all fixed points that were found, the highest first. Only likelihoods that
         are not log-concave have several. The search for them starts when an iteration fails, or
         with restarts. The posterior is that of the highest; held sites are reported instead if
         they have more than twice its evidence.
     worst : int
-        The site that changed most in the last sweep.
+        Site that changed most in the last sweep.
     likelihood, method : str
         Likelihood with its parameters, and method of inference.
     """
@@ -410,7 +410,7 @@ class Posterior(InferenceReport, Savable):
         Raises
         ------
         InputError
-            If an argument is not usable, or covariance or likelihood are not at hand.
+            If an argument is not usable, or covariance or likelihood are not available.
         NumericalError
             If EP does not settle.
         """
@@ -432,8 +432,8 @@ class Posterior(InferenceReport, Savable):
         Returns
         -------
         CorrectedEvidence
-            Named tuple ``value`` and ``spread``: the size of all terms of fourth order, of which
-            half are in the value; about what it may be off by where it is large.
+            Named tuple of ``value`` and ``spread``. The spread is the size of all fourth-order
+            terms, of which half are in the value; a large spread is about the error of the value.
         """
         return self._correcting.corrected.evidence
 
@@ -451,7 +451,7 @@ class Posterior(InferenceReport, Savable):
         Returns
         -------
         tuple of str
-            Sentences; none if there is nothing to say.
+            Sentences; empty if there is nothing to report.
         """
         sentences = []
         if not self.converged:

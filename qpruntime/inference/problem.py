@@ -38,9 +38,9 @@ __all__ = [
 @restorable("problem/1")
 @dataclass(frozen=True)
 class Problem:
-    """A prior of N latent values and their observations y (N,), checked and encoded.
+    """Prior of N latent values and their observations y (N,), checked and encoded.
 
-    `bounded` holds site precisions at zero or above also where the likelihood is not log-concave.
+    `bounded` holds site precisions at zero or above even if the likelihood is not log-concave.
     `power` is that of power EP, `weights` (N,) are powers of the single likelihoods.
     """
 
@@ -134,11 +134,11 @@ class Observed:
     Attributes
     ----------
     K : ndarray, shape (N, N), or None
-        Prior covariance, the very array of the inference; pickles leave it out.
+        Prior covariance, the same array object that inference used; pickles leave it out.
     y, prior : ndarray, shape (N,)
         Encoded observations and the prior mean.
     likelihood : Likelihood or None
-        None where its code could not be pickled.
+        Likelihood; None if its code could not be pickled.
     power : float
     weights : ndarray, shape (N,), or None
     """

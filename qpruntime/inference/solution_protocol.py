@@ -75,7 +75,7 @@ class Solution(Protocol):
         """Return the least leave-one-out log density, and its row."""
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Return latent means and variances (T,); `mean` is the prior mean, None the usual one."""
+        """Return latent means and variances (T,); `mean` None is the usual prior mean."""
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
         """Return points for corrections: prior covariances with the rows, variances and means."""
@@ -103,7 +103,7 @@ class Solution(Protocol):
 
 
 def given_mean(mean: Any, usual: float | None) -> Any:
-    """Return the prior mean that was given, by default the usual one, or raise `InputError`."""
+    """Return the given prior mean, by default the usual one, or raise `InputError`."""
     value = usual if mean is None else mean
     if value is None:
         raise InputError("the prior mean differs between rows: pass mean= at these points")

@@ -73,7 +73,7 @@ class Prior(Protocol):
 
 
 class Solved(Protocol):
-    """The Gaussian posterior of a prior and given sites."""
+    """Gaussian posterior of a prior and given sites."""
 
     @property
     def mean(self) -> Array:
@@ -81,11 +81,11 @@ class Solved(Protocol):
 
     @property
     def weights(self) -> Array:
-        """K^-1 (posterior mean - prior mean), shape (N,), for prior covariance K."""
+        """Weights K^-1 (posterior mean - prior mean), shape (N,), for prior covariance K."""
 
     @property
     def log_det(self) -> float:
-        """log |I + K diag(tau)|."""
+        """Log determinant log |I + K diag(tau)|."""
 
     def marginals(self) -> tuple[Array, Array]:
         """Return the posterior variances and 1 - tau variance, each of shape (N,).
@@ -180,7 +180,7 @@ class PredictiveState(Protocol):
 
     @property
     def weights(self) -> Array:
-        """K^-1 (posterior mean - prior mean), shape (N,)."""
+        """Weights K^-1 (posterior mean - prior mean), shape (N,)."""
 
     def predict(self, *new: Any) -> tuple[Array, Array]:
         """Return latent means and variances at T new points, each of shape (T,).

@@ -45,11 +45,11 @@ _C26, _C30, _C50, _C60, _C66 = 26.0 / 120.0, 30.0 / 120.0, 50.0 / 120.0, 60.0 / 
 def bilinear(
     values: Array, axes: Array, row: int, mu: float, log10_sigma: float
 ) -> tuple[float, bool]:
-    """Bilinear interpolation in slab `row` of a grid; return (value, inside).
+    """Interpolate bilinearly in slab `row` of a grid; return (value, inside).
 
-    `axes` holds start, stop and nodes per unit of mu, then the same of log10 sigma. All four
-    edges are inside; NaN is outside. One branch and unsigned indices let the processor run ahead
-    over several lookups, whose cache misses are what a dense grid costs: 30 ns against 78.
+    `axes` holds start, stop and nodes per unit of mu, then the same of log10 sigma. All four edges
+    are inside; NaN is outside. One branch and unsigned indices let the processor work on several
+    lookups at once. Their cache misses are the cost of a dense grid: 30 ns against 78.
     """
     inside = (mu >= axes[0]) & (mu <= axes[1]) & (log10_sigma >= axes[3]) & (log10_sigma <= axes[4])
     if not inside:
@@ -69,8 +69,8 @@ def bilinear(
 
 @contracted
 def quintic_weights(t: float) -> Floats:
-    """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
-    # Written without a division, of which six would cost as much as all the rest.
+    """Return the six uniform quintic B-splines that are not zero at 0 <= t <= 1."""
+    # The formulas avoid divisions, six of which would cost as much as everything else.
     s = 1.0 - t
     t2, s2 = t * t, s * s
     return (
@@ -85,13 +85,13 @@ def quintic_weights(t: float) -> Floats:
 
 @inlined
 def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
-    """Quintic spline through slab `row` of a compact table, its arguments held to the axes' ends.
+    """Evaluate the quintic spline of slab `row` of a compact table, clipped to the axes.
 
     `values` holds B-spline coefficients, five more than cells along an axis; a second-to-last
-    dimension of 1 means a table over `v` alone. `axes` is as for `bilinear`. Unsigned indices
-    spare the test for negative ones, and written-out sums let the compiler use vectors. A view of
-    one slab would be counted as a reference, with an atomic add that nothing overtakes: 6 ns
-    against 25 along one axis.
+    dimension of 1 means a table over `v` alone. `axes` is as for `bilinear`. Unsigned indices save
+    the test for negative ones, and written-out sums let the compiler use vectors. A view of one
+    slab would count as a reference, with an atomic addition that stalls the processor: 6 ns against
+    25 along one axis.
     """
     b = min(max(v, axes[3]), axes[4])
     b = (b - axes[3]) * axes[5]
@@ -139,27 +139,28 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
 
 # --- Surfaces: log Z, mean, sigma_EP and sigma*
 #
-# What is stored are B-spline coefficients of four smooth functions of mu and log10 sigma, next to
-# each other for every node:
+# A table stores B-spline coefficients of four smooth functions of mu and log10 sigma, next to each
+# other for every node:
 #
 #     log Z,  (mean - mu)/sigma_EP,  log(sigma_EP/sigma),  log(sigma*/sigma_EP).
 #
 # A table of L_p projections has their mean in place of the tilted one and their standard deviation
-# in place of both others. None of them loses digits where the likelihood moves the cavity little,
-# and none grows faster than log Z does. A kernel reaches these functions through an address, like
-# those of a likelihood, so that nobody compiles them who does not look anything up.
+# in place of both others. None of the functions loses digits if the likelihood changes the cavity
+# little, and none grows faster than log Z does. A kernel calls them through an address, like those
+# of a likelihood, so that they compile only if something is looked up.
 
 
-#: What is stored at every node, in this order.
+#: Functions that are stored at every node, in this order.
 NAMES = ("log_z", "mean", "std_ep", "std_qp")
 BANDS = len(NAMES)
-#: What the bands mean in a table of L_p projections, whose last two hold one standard deviation.
+#: Meaning of the bands in a table of L_p projections, whose last two hold one standard deviation.
 WP_NAMES = ("log_z", "mean_wp", "std_wp")
 
-#: How an observation finds its slab: a row each, one row for y mu, one for mu - y, a third axis.
+#: Modes in which an observation selects its slab: a row for each outcome, one row for y mu, one for
+#: mu - y, a third axis.
 ROWS, MIRROR, LOCATION, VOLUME = 0, 1, 2, 3
 
-# Places in the array of axes, after the two axes and the first outcome of `Table.axes`.
+# Indices into the array of axes, after the two axes and the first outcome of `Table.axes`.
 _MODE, _COUNT, _OUTCOMES = 7, 8, 9
 
 
@@ -177,7 +178,7 @@ def pack(
         Start, stop and cells per unit of mu, the same of log10 sigma, the first outcome.
     mode : int
     outcomes : sequence of float
-        Ascending: the observation of each row.
+        Observations of the rows, ascending.
     third : (float, float, float), optional
         Start, stop and cells per unit of a third axis, that of y.
     """
@@ -186,9 +187,9 @@ def pack(
 
 
 def encode(log_z: Array, shift: Array, variance: Array, star: Array, sigma: Array) -> Array:
-    """Return what is stored for these projections, in a new last axis.
+    """Return the stored functions of these projections, in a new last axis.
 
-    `shift` is the tilted mean less mu, `star` and `sigma` are standard deviations.
+    `shift` is the tilted mean minus mu, `star` and `sigma` are standard deviations.
     """
     std = np.sqrt(variance)
     ratio = np.log(np.minimum(star / std, 1.0))
@@ -197,7 +198,7 @@ def encode(log_z: Array, shift: Array, variance: Array, star: Array, sigma: Arra
 
 @contracted
 def _row(axes: Array, y: float) -> int:
-    """Row of the observation y, by bisection; -1 if there is none."""
+    """Return the row of the observation y by bisection; -1 if there is none."""
     low, high = 0, int(axes[_COUNT]) - 1
     while low < high:
         middle = (low + high) // 2
@@ -294,33 +295,35 @@ def _lookup(mu: float, sigma: float, y: float, values: Array, axes: Array) -> Fl
     return s0, origin + flip * (at + std * s1), std, std * math.exp(min(s3, 0.0))
 
 
-#: What kernels call.
+#: Address of the lookup for kernels.
 lookup = Pointer(_lookup, SURFACES, contracted)
 
 
 # --- Surfaces on a unit scale, for location and scale families
 #
-# In units of the scale let d = y - mu, s the cavity's standard deviation, and r = d/sqrt(1 + s^2).
-# The table is over
+# Let d = y - mu in units of the scale, s the cavity's standard deviation in those units, and r =
+# d/sqrt(1 + s^2). The table is over
 #
 #     x = |r|/sqrt(r^2 + R^2)  in [0, 1],        e = log(1 + K s^2)/2,
 #
-# so that it holds every distance, and every narrow cavity: both ends of x and e = 0 are limits in
-# closed form. With u = s^2/(1 + s^2) and t = 1 - x^2 it stores, for tails like those of
-# |f|^-(nu+1),
+# so that it covers every distance and every narrow cavity: both ends of x and e = 0 are limits in
+# closed form. Let u = s^2/(1 + s^2) and t = 1 - x^2. For tails like those of |f|^-(nu+1) the table
+# stores
 #
 #     log Z + (nu+1)/2 log(1 + r^2/nu),        (mean - mu)/(u t d),
 #     log(sigma_EP/sigma)/(u t),               log(sigma*/sigma_EP)/(u t),
 #
-# even functions of r that neither grow nor vanish: what a site takes of a cavity has relative
-# errors however narrow the cavity, and however far out the observation.
+# which are even functions of r that neither grow nor vanish. The change of a cavity by a site
+# therefore has a small relative error, however narrow the cavity and however far out the
+# observation.
 
 
-#: R: where a cavity much wider than the scale gives an observation up, in its standard deviations.
+#: R is the distance, in its standard deviations, at which a cavity much wider than the scale
+#: ignores an observation.
 REACH = 5.0
-#: K: the widths that matter begin below the scale, where log p is no parabola.
+#: K reflects that the relevant widths begin below the scale, where log p is no parabola.
 NARROW = 9.0
-# Places in the array of axes, after those of the two axes.
+# Indices into the array of axes, after those of the two axes.
 _SCALE, _NU, _CONSTANT = 6, 7, 8
 
 
@@ -338,7 +341,7 @@ def cavities(x: Array, e: Array) -> tuple[Array, Array]:
 
 
 def encode_scaled(d: Array, s: Array, nu: float, moments: Array) -> Array:
-    """Return what is stored, in a last axis of 4, for cavities with d > 0 and s > 0 at unit scale.
+    """Return the stored functions, in a last axis of 4, at unit scale for d, s > 0.
 
     `moments` has in its last axis log Z, mean - mu, and the standard deviations of EP and QP.
     """
@@ -366,7 +369,7 @@ def _lookup_scaled(mu: float, sigma: float, y: float, values: Array, axes: Array
     total = 1.0 + s2
     r2 = d * d / total
     far = r2 + REACH * REACH
-    # NaN and what overflows are outside too.
+    # NaN and overflowing arguments are outside too.
     if not (e <= axes[4] and far < 1e300):
         return math.nan, math.nan, math.nan, math.nan
     a = math.sqrt(r2 / far) * axes[2]
@@ -380,5 +383,5 @@ def _lookup_scaled(mu: float, sigma: float, y: float, values: Array, axes: Array
     return log_z, mu + (y - mu) * unit * s1, std, std * math.exp(min(unit * s3, 0.0))
 
 
-#: What kernels call.
+#: Address of the lookup for kernels.
 lookup_scaled = Pointer(_lookup_scaled, SURFACES, contracted)

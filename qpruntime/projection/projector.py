@@ -1,6 +1,6 @@
-"""Where a method and a table become a way to project: `project` for arrays, `Projector` for loops.
+"""Choice of the way to project for a method and a table: `project` for arrays, `Projector`.
 
-The one place that decides which table stands behind ``table=None``. The kernel is in
+This is the only place that decides which table ``table=None`` means. The kernel is in
 `qpruntime.projection.site_kernel`.
 """
 
@@ -85,30 +85,30 @@ def order(method: str, p: float | None, of_table: float | None = None) -> float 
 
 @restorable_call("projector/1")
 class Projector:
-    """A likelihood, a method and a table, resolved once and handed to the kernels as plain values.
+    """Likelihood, method and table, resolved once and passed to the kernels as plain values.
 
     Parameters
     ----------
     likelihood : str, Likelihood or None
-        None is the likelihood of the table, probit without a table.
+        Likelihood; None is that of the table, or the probit without a table.
     method : {"qp", "ep", "wp", "vb"}
     table : None, "exact", path, name or Table
         None is the table that ships with the likelihood, or quadrature if it has no `Reduction`;
-        "exact" integrates. Grids and compact tables are used by QP only, tables of surfaces by EP
-        too; method "wp" integrates, or looks up in a table built for its order.
+        "exact" integrates. Only QP uses grids and compact tables; EP also uses tables of surfaces.
+        Method "wp" integrates, or uses a table built for its order.
     p : float, optional
         Order of method "wp"; by default that of the table.
 
     Attributes
     ----------
     table : Table or None
-        What is looked up in.
+        Table of the lookups.
     functions, source : tuple
-        The arguments of `qpruntime.projection.site_kernel.project_site`.
+        Arguments of `qpruntime.projection.site_kernel.project_site`.
     without_table : tuple
-        A source for log Z and the tilted mean alone, which nothing of QP's is looked up for.
+        Source for log Z and the tilted mean alone, without lookups of sigma*.
     means : tuple
-        The cheapest source with the mean that the method gives.
+        Cheapest source with the mean of the method.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Projector:
         return Projector, (self.likelihood, self.method, None if self._automatic else table, self.p)
 
     def observing(self, y: ArrayLike) -> tuple[Projector, NDArray[np.float64]]:
-        """Return the projector and observations as kernels take them: `Likelihood.observing`."""
+        """Return the projector and encoded observations, as `Likelihood.observing` does."""
         likelihood, numbers = self.likelihood.observing(y)
         if likelihood is self.likelihood:
             return self, numbers
@@ -188,10 +188,10 @@ class Projector:
         return holding, numbers
 
     def to_power(self, power: float) -> Projector:
-        """Return the projector of likelihoods to a power, which may be looked up too.
+        """Return the projector of likelihoods to a power, with a table if there is one.
 
-        Where no table was asked for, and one ships that is of this power: it serves cavities whose
-        observation has weight 1, for EP and QP; the others are integrated, as without it.
+        If no table was asked for, and one of this power ships, it serves EP and QP for cavities
+        whose observation has weight 1. The others are integrated, as without it.
         """
         if not self._automatic or self.method not in ("ep", "qp"):
             return self
@@ -211,7 +211,7 @@ class Projector:
         return raised
 
     def _scaled(self, power: float) -> tuple[Any, Any, Any] | None:
-        """Values, axes and lookup of a table at unit scale, if the likelihood has one."""
+        """Return values, axes and lookup of a table at unit scale, if the likelihood has one."""
         likelihood = self.likelihood
         member = likelihood.powers.member if likelihood.powers else None
         known = likelihood.name in likelihoods.names() and likelihood.recipe is None
@@ -232,15 +232,15 @@ class Projector:
         )
 
     def for_parameters(self, likelihood: Likelihood) -> Projector:
-        """Return the projector of other parameters, which nothing but EP's looks anything up for.
+        """Return the projector of other parameters, with a table only if it covers them.
 
-        Tables are of the parameters that they were built with; one at unit scale serves more.
+        Tables have the parameters that they were built with; one at unit scale covers more.
         """
         automatic = self._automatic and self.method == "ep"
         return Projector(likelihood, self.method, None if automatic else "exact")
 
     def need_density(self, reason: str) -> None:
-        """Raise `InputError` if log p(y|f) is not at hand."""
+        """Raise `InputError` if log p(y|f) is not available."""
         if not self.likelihood.has_density:
             raise InputError(
                 f"the density of {self.likelihood.name!r} is needed: {reason}; hand over the "
@@ -248,7 +248,7 @@ class Projector:
             )
 
     def for_evidence(self) -> Projector:
-        """Return the EP projector whose evidence hyper-parameters are judged by."""
+        """Return the EP projector of the evidence, by which hyper-parameters are selected."""
         moments = (
             self.table is not None
             and self.table.metadata.kind == "surfaces"
@@ -270,7 +270,7 @@ class Projector:
             )
 
     def _wider(self, first: float, last: float) -> str:
-        """Say what builds a grid of these counts, if they can be had."""
+        """Return the command that builds a grid of these counts, if there is one."""
         if last - first >= MOST_OUTCOMES:
             return ""
         wanted = _cli_hints.Wanted(self.likelihood)
@@ -286,7 +286,7 @@ def project_arrays(
     table: Table | str | os.PathLike[str] | None = None,
     p: float | None = None,
 ) -> Projections:
-    """`project`, with log Z and whether the table answered."""
+    """Run `project`, and also return log Z and whether the table answered."""
     choice(method, "method", METHODS)
     projector = Projector(likelihood, method, table, p)
     return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.table)
@@ -301,30 +301,30 @@ def project(
     table: Table | str | os.PathLike[str] | None = None,
     p: float | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of the Gaussian that replaces each tilted density.
+    """Return mean and standard deviation of the Gaussian that replaces each tilted density.
 
     Parameters
     ----------
     likelihood : str, Likelihood or None
-        For example ``"probit"``; None is the likelihood of the table.
+        Likelihood, for example ``"probit"``; None is that of the table.
     mu, sigma, y : array-like
         Cavity mean, cavity standard deviation and observation; they broadcast. An observation of
-        several numbers, as the binomial's, has a last axis of its own.
+        several numbers, such as the binomial's, has a last axis of its own.
     method : {"qp", "ep", "wp"}
         QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments; "wp"
         minimises the L_p Wasserstein distance (Appendix B), of which QP is p = 2.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*. None is the small table inside the package, right to 1e-9
-        everywhere; "exact" integrates, 100 times slower; a path or name is a table built by
-        ``tablegen build``. One of surfaces serves EP too, one built with ``--projection wp``
-        serves "wp" of its order.
+        Source of QP's sigma*. None is the small table inside the package, right to 1e-9 everywhere;
+        "exact" integrates, 100 times slower; a path or name is a table built by ``tablegen build``.
+        A table of surfaces also serves EP, and one built with ``--projection wp`` serves "wp" of
+        its order.
     p : float, optional
         Order of method "wp", from 1 to 10; by default that of the table.
 
     Returns
     -------
     mean, std : ndarray
-        Of the broadcast shape; `std` is a standard deviation.
+        Arrays of the broadcast shape; `std` is a standard deviation.
 
     Raises
     ------
@@ -333,7 +333,7 @@ def project(
     NumericalError
         If a tilted density cannot be integrated.
     TableError
-        If the table cannot be opened, or what it holds for a cavity is damaged.
+        If the table cannot be opened, or its value for a cavity is damaged.
 
     Examples
     --------
@@ -350,18 +350,18 @@ def project(
 # --- Derivatives in likelihood parameters
 
 #: Step of the differences in the logarithm of a parameter: fourth order leaves 1e-12 of truncation
-#: and as much of rounding.
+#: and about the same of rounding.
 STEP = 3e-3
-#: Steps at which something is asked for.
+#: Multiples of the step at which functions are evaluated.
 PLACES = (-2, -1, 1, 2)
-# Two steps, and room for rounding.
+# Factor of two steps, with room for rounding.
 _INSIDE = float(np.exp(2.0 * STEP)) * (1.0 + 1e-12)
 
 
 def moved(projector: Projector, name: str) -> dict[int, Projector]:
     """Return projectors with a parameter of the likelihood moved by `PLACES` steps of its log.
 
-    At a limit of the parameter they are about a point two steps inside.
+    At a limit of the parameter the differences are about a point two steps inside.
     """
     likelihood = projector.likelihood
     low, high = likelihood.limits.get(name, (0.0, np.inf))
@@ -375,5 +375,5 @@ def moved(projector: Projector, name: str) -> dict[int, Projector]:
 
 
 def derivative(at: Mapping[int, Array], step: float | Array = STEP) -> Array:
-    """Fourth-order difference quotient from what there is at `PLACES` steps."""
+    """Return the fourth-order difference quotient from values at `PLACES` steps."""
     return (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * step)

@@ -48,16 +48,17 @@ __all__ = [
 
 # --- `Signed`
 #
-# Kernels take one likelihood of all rows. This one tells rows apart by their observations: a sign
-# is encoded as an infinity of that sign, what is finite belongs to the likelihood itself.
+# Kernels take one likelihood for all rows. This likelihood tells rows apart by their observations:
+# a sign is encoded as an infinity of that sign, and finite observations belong to the likelihood
+# itself.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Signed(Likelihood):
-    """A likelihood beside which signs are observed by the probit; `signed` makes it.
+    """Likelihood with additional observations of signs by the probit; `signed` makes it.
 
-    Its name, parameters and limits are those of `own`, and so is what it says of itself. Powers of
-    signs other than 1 are left to the adaptive rule.
+    Name, parameters, limits and messages are those of `own`. Powers of signs other than 1 use the
+    adaptive rule.
     """
 
     own: Likelihood | None = None
@@ -75,7 +76,7 @@ class Signed(Likelihood):
         return self, numbers
 
     def __post_init__(self) -> None:
-        """Theta is as `signed` has made it, parameters, addresses and all."""
+        """Return theta as `signed` made it, with parameters and addresses."""
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return signed, (self.own,)
@@ -83,12 +84,12 @@ class Signed(Likelihood):
 
 @restorable_call("signed-likelihood/1")
 def signed(own: Likelihood) -> Signed:
-    """Return a likelihood of rows that are finite, which have this one, and of infinite signs."""
+    """Return a likelihood whose finite rows have this one, and whose infinite rows are signs."""
     if type(own) is not Likelihood or own.columns > 1:
         raise TypeError(f"signs stand beside a likelihood of numbers, not beside {own!r:.80}")
     probit, powers = get("probit"), own.powers or Powers(whole=False)
     none = own.landmarks or ABSENT_LANDMARK
-    # Where every row has a frame, the adaptive rule is not asked for, and not compiled.
+    # If every row has a frame, the adaptive rule is not needed, and is not compiled.
     rules: tuple[LatePointer | None, LatePointer | None] = None, None
     if own.frame is None or own.rule is not None or not powers.whole:
         rules = own.rule or (location_rule if own.moves else adaptive_rule), adaptive_rule
@@ -121,20 +122,20 @@ def signed(own: Likelihood) -> Signed:
 
 
 def encoded(signs: Array) -> Array:
-    """Signs -1 and +1 as a `Signed` likelihood takes them."""
+    """Return signs -1 and +1 in the encoding of a `Signed` likelihood."""
     return np.where(signs > 0.0, np.inf, -np.inf)
 
 
 # --- Functions beside signs
 #
-# Where a sign is, the probit's are called; else those of the likelihood. Their addresses stand at
-# the end of theta: whole numbers below 2^53, which a double holds exactly.
+# For a sign the functions of the probit are called, otherwise those of the likelihood. Their
+# addresses are at the end of theta: whole numbers below 2^53, which a double holds exactly.
 
-# Where addresses stand, counted from the end of theta: of the likelihood, then of signs.
+# Positions of addresses, counted from the end of theta: of the likelihood, then of signs.
 _SPLIT, _MOMENTS, _FRAME, _EXPECTED, _RAISED, _RAISED_FRAME, _RULE, _LANDMARK = range(1, 9)
 _SIGN_SPLIT, _SIGN_MOMENTS, _SIGN_FRAME, _SIGN_EXPECTED, _SIGN_RULE, _SIGN_LANDMARK = range(9, 15)
 
-# With the jit off a handle is the function itself: theta has its place in this list then.
+# A handle is the function itself while the jit is off; theta then has its index in this list.
 _HELD: list = []
 
 
@@ -228,12 +229,13 @@ BY_RULE = LatePointer(_rule, RULE)
 def addresses(
     own: Sequence[Pointer | LatePointer | None], of_signs: Sequence[Pointer | LatePointer | None]
 ) -> Array:
-    """What is to stand at the end of theta; zeros for functions that are absent or never called.
+    """Return the numbers at the end of theta, with zeros for absent functions.
 
     Parameters
     ----------
     own : sequence of Pointer or None
-        Split, moments, frame, expected, those two to a power, rule and landmark of the likelihood.
+        Split, moments, frame, expected, moments and frame to a power, rule and landmark of the
+        likelihood.
     of_signs : sequence of Pointer or None
         Split, moments, frame, expected, rule and landmark of signs.
     """

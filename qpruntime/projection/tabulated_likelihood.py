@@ -1,8 +1,8 @@
-"""A likelihood known from its table alone: what it takes for y, and how to tell its code again.
+"""Likelihood known from its table alone: its valid observations, and a check of its code.
 
-A table of surfaces carries everything inference asks for, so that a file opens where the code it
-was made from is not at hand; nothing named in a file is ever imported. The file holds log p at a
-few points: code handed over together with the table has to give the same values.
+A table of surfaces has everything that inference needs, so that it can be opened without the code
+of its likelihood. Names in a file are never imported. The file holds log p at a few points: code
+that is passed with the table has to give the same values.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MODES = {
     "location": interpolation.LOCATION,
     "volume": interpolation.VOLUME,
 }
-# log p at the probes may differ by rounding, and by what another C library rounds.
+# Values of log p at the probes may differ by rounding, and by that of another C library.
 _SAME = 1e-9
-# Where the probes stand on an axis.
+# Relative positions of the probes on an axis.
 _PROBES = (0.07, 0.31, 0.47, 0.64, 0.93)
 
 
 def mode_of(likelihood: Likelihood, third: bool) -> str:
-    """Return how the observations of a likelihood find their slab."""
+    """Return the mode in which the observations of a likelihood select their slab."""
     if likelihood.mirror:
         return "mirror"
     if likelihood.location:
@@ -51,7 +51,7 @@ def mode_of(likelihood: Likelihood, third: bool) -> str:
 def describe(
     likelihood: Likelihood, mu: Axis, outcomes: Sequence[float], mode: str, source: str = ""
 ) -> dict[str, Any]:
-    """Return the traits that go into the file; `source` says in words where the code came from."""
+    """Return the traits for the file; `source` describes the origin of the code."""
     probe_outcomes = [outcomes[round(part * (len(outcomes) - 1))] for part in (0.0, 0.5, 1.0)]
     if mode == "volume":
         probe_outcomes = [outcomes[0] + part * (outcomes[1] - outcomes[0]) for part in _PROBES]
@@ -71,7 +71,7 @@ def describe(
 
 
 def known(metadata: Metadata) -> Likelihood | None:
-    """Return the registered likelihood a table of surfaces was made for, None if it is another."""
+    """Return the registered likelihood of a table of surfaces, None if it is another one."""
     if metadata.likelihood not in likelihoods.names():
         return None
     try:
@@ -82,7 +82,7 @@ def known(metadata: Metadata) -> Likelihood | None:
 
 
 def difference(likelihood: Likelihood, metadata: Metadata) -> str:
-    """Say in what a likelihood differs from the one of a table; empty if in nothing."""
+    """Return the difference between a likelihood and that of a table; empty if there is none."""
     if likelihood.name != metadata.likelihood:
         return f"its name is {likelihood.name!r}, not {metadata.likelihood!r}"
     if likelihood.parameters != metadata.parameters:
@@ -101,12 +101,12 @@ def difference(likelihood: Likelihood, metadata: Metadata) -> str:
 
 
 def standin(metadata: Metadata, path: Any) -> Likelihood:
-    """Return a likelihood without a density that accepts what the table holds.
+    """Return a likelihood without a density that accepts the observations of the table.
 
     Raises
     ------
     TableError
-        If the traits of the file make no sense.
+        If the traits of the file are not valid.
     """
     traits = metadata.traits
     _check(traits, metadata, path)

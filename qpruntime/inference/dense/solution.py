@@ -40,9 +40,9 @@ class DenseSolution:
     ----------
     own : Sites
     mean, variance, log_z : ndarray, shape (N,)
-        At the rows; the last are leave-one-out log densities.
+        Results at the rows; the last are leave-one-out log densities.
     kept : Kept
-        What predictions and the gradient take.
+        State for predictions and the gradient.
     data : Observed
         Pickles leave its covariance out.
     """

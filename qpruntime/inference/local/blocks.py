@@ -45,7 +45,7 @@ _POINTS_PER_SEARCH, _POINTS_PER_BLOCK = 2048, 128
 class Points(NamedTuple):
     """Points (b, d) with features and means under the inducing posterior.
 
-    `left_out` has the rows that are left out, if `places` together with all rows that equal them.
+    `left_out` has the rows to leave out; with `places` all rows that equal them are left out too.
     """
 
     X: Array
@@ -456,7 +456,7 @@ class Places:
         return np.asarray(self.X[places])
 
     def own(self, rows: Numbers) -> Sites:
-        """Sites of h of some rows, without noise."""
+        """Return sites of h of chosen rows, without noise."""
         share = 1.0 + self.noise[self.of_row[rows]] * self.sites.tau[rows]
         return Sites(self.sites.tau[rows] / share, self.sites.nu[rows] / share)
 

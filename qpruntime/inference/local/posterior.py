@@ -175,7 +175,7 @@ class LocalSolution:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Line on the rows that are held."""
+        """Line on the rows that the posterior holds."""
         facts = self.facts()
         where = "on the disk " if facts["rows_on_disk"] else ""
         return (
@@ -282,7 +282,7 @@ class LocalSolution:
         return self.inner.observed()
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Refused, as of the inner one."""
+        """Raise `InputError`, as the inner solution does."""
         return self.inner.points(at, mean)
 
     def facts(self) -> dict[str, Any]:

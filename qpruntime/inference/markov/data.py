@@ -28,21 +28,21 @@ __all__ = [
 @restorable("series-clock/1")
 @dataclass(frozen=True)
 class Clock:
-    """Origin of times, and whether they are dates, which are counted in seconds."""
+    """Origin of times, and whether they are dates, which are converted to seconds."""
 
     origin: Any
     dates: bool
 
     @classmethod
     def of(cls, t: ArrayLike) -> Clock:
-        """Count from the first of these times if they are dates or whole numbers, else from 0."""
+        """Return a clock from the first of these dates or whole numbers, or from 0."""
         times = np.asarray(unmasked(t, "t"))
         if times.dtype.kind == "M":
             if times.size == 0 or np.isnat(times).any():
                 raise InputError("t has no time (NaT), or is empty: leave such rows out")
             return cls(times.min(), True)
         if times.dtype.kind in "iu" and times.size:
-            # Nanoseconds since 1970 are beyond 2^53.
+            # Nanoseconds since 1970 exceed 2^53, so that floats would lose digits.
             return cls(int(times.min()), False)
         return cls(0, False)
 
@@ -58,7 +58,7 @@ class Clock:
             passed = times - self.origin
             passed_time = passed / np.timedelta64(1, "s")
         elif times.dtype.kind in "iu" and self.origin:
-            # As Python's integers where the difference does not fit.
+            # Python's integers are used if the difference does not fit into 64 bits.
             if times.size and (abs(int(times.max())) | abs(int(times.min()))) < 2**62:
                 passed_time = (times.astype(np.int64) - self.origin).astype(float)
             else:
@@ -85,11 +85,11 @@ class Clock:
 @restorable("series-data/1")
 @dataclass(frozen=True)
 class SortedSeries:
-    """A series, sorted: times t, observations y, prior means of g = scale f + noise (N,).
+    """Sorted series: times t, observations y, prior means of g = scale f + noise (N,).
 
-    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods; `bounded`
-    holds precisions at zero or above also where the likelihood is not log-concave. Where rows go on
-    from others, `before` is the time of the last of these.
+    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods. `bounded`
+    holds precisions at zero or above even if the likelihood is not log-concave. If the rows
+    continue others, `before` is the time of the last of these.
     """
 
     t: Array
@@ -104,7 +104,7 @@ class SortedSeries:
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses of compiled functions mean nothing in another process, and predictions need no
-        # likelihood: it is kept where it can be, for rows that are still to come.
+        # likelihood. It is kept if it can be pickled, for rows that may be appended.
         state = {name: getattr(self, name) for name in _FIELDS}
         projector, kept = self.projector, None
         if projector is not None and (
@@ -130,7 +130,7 @@ class SortedSeries:
 
     @cached_property
     def steps(self) -> Array:
-        """Time to the first row from what is before it, between rows, and 0, shape (N + 1,)."""
+        """Times from the row before to each row, and 0 at the end, shape (N + 1,)."""
         steps = np.zeros(self.t.size + 1)
         np.subtract(self.t[1:], self.t[:-1], out=steps[1:-1])
         if self.before is not None:
@@ -138,7 +138,7 @@ class SortedSeries:
         return steps
 
     def part(self, some: slice) -> SortedSeries:
-        """Rows in a row, as a series that goes on from those before."""
+        """Return consecutive rows as a series that continues the rows before."""
 
         def cut(values: Array | None) -> Array | None:
             return None if values is None else values[some]
@@ -167,7 +167,7 @@ class SortedSeries:
 
     @property
     def plain(self) -> bool:
-        """True if likelihoods are taken as they are."""
+        """True if likelihoods have power and weights 1."""
         return self.power == 1.0 and self.weights is None
 
     @property
@@ -178,7 +178,7 @@ class SortedSeries:
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """What kernels take of the likelihood; powers other than 1 need another rule."""
+        """Functions of the likelihood for kernels; powers other than 1 need another rule."""
         if self.plain:
             return self.projector.functions
         return self.projector.likelihood.functions(powers=True)

@@ -30,16 +30,16 @@ __all__ = [
 
 # --- Steps, sites and marginals
 #
-# A message ahead is a mean and a covariance (m, P), one behind exp(eta' x - x' J x / 2); rows of a
-# buffer have the vector and a triangle of the matrix.
+# A forward message is a mean and a covariance (m, P), a backward one is exp(eta' x - x' J x / 2).
+# Rows of a buffer have the vector and a triangle of the matrix.
 
-#: More states than these have many blocks: sums over them pay in vector registers.
+#: States with more components have many blocks, for which sums over blocks suit vector registers.
 _FEW = 8
 
 
 @contracted
 def eliminate(M: Array, right: Array, r: int) -> None:
-    """Solve M x = right, in place, for r columns, by elimination with partial pivoting."""
+    """Solve M x = right in place, for r columns, by elimination with partial pivoting."""
     d = M.shape[0]
     for k in range(d):
         best = k
@@ -59,7 +59,7 @@ def eliminate(M: Array, right: Array, r: int) -> None:
                     M[i, j] -= ratio * M[k, j]
                 for j in range(r):
                     right[i, j] -= ratio * right[k, j]
-    # Row by row: in vector registers, which takes a third of the time of sums for every column.
+    # Elimination row by row uses vector registers, and takes a third of the time of sums by column.
     for k in range(d - 1, -1, -1):
         inverse = 1.0 / M[k, k]
         for j in range(r):
@@ -72,7 +72,7 @@ def eliminate(M: Array, right: Array, r: int) -> None:
 
 @contracted
 def one_plus_product(left: Array, right: Array, out: Array) -> None:
-    """out = I + left right; four rows at once, or sums would wait for memory."""
+    """Let out = I + left right, four rows at once, because sums would wait for memory."""
     d = left.shape[0]
     whole = d - d % 4
     for i in range(d):
@@ -126,7 +126,7 @@ def load(buffer: Array, i: int, vector: Array, matrix: Array) -> None:
 def step_ahead(
     A: Array, Q: Array, low: IntArray, high: IntArray, m: Array, P: Array, work: Array
 ) -> None:
-    """m, P = A m, A P A' + Q; A and Q have blocks on the diagonal."""
+    """Let m, P = A m, A P A' + Q; A and Q have blocks on the diagonal."""
     d = m.size
     for i in range(d):
         total = 0.0
@@ -158,7 +158,7 @@ def step_back(
     system: Array,
     work: Array,
 ) -> None:
-    """J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
+    """Let J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
     d = eta.size
     if d > _FEW:
         many_back(A, Q, low, high, eta, J, system, work)
@@ -203,10 +203,10 @@ def many_back(
     system: Array,
     work: Array,
 ) -> None:
-    """`step_back` block by block of Q, in half the time where there are many.
+    """Apply `step_back` block by block of Q, in half the time if there are many blocks.
 
-    (I + J Q)^-1 J = J - J_b M J_b', M = (I + Q_b J_bb)^-1 Q_b, for the block of Q that is noise;
-    turns and constants have none.
+    For the block of Q that is noise, (I + J Q)^-1 J = J - J_b M J_b' with M = (I + Q_b J_bb)^-1
+    Q_b. Blocks of periodic and constant terms have no noise.
     """
     d = eta.size
     first = 0
@@ -215,7 +215,7 @@ def many_back(
         if Q[first, first] > 0.0 or Q[end - 1, end - 1] > 0.0:
             widen(Q, first, end, eta, J, system, work)
         first = end
-    # A' J, transposed; and again.
+    # The loops form A' J transposed, twice.
     for turn in range(2):
         for i in range(d):
             for j in range(d):
@@ -242,7 +242,7 @@ def many_back(
 
 @contracted
 def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, work: Array) -> None:
-    """J, eta = (I + J Q)^-1 J, (I + J Q)^-1 eta for one block of Q."""
+    """Let J, eta = (I + J Q)^-1 J, (I + J Q)^-1 eta for one block of Q."""
     d, size = eta.size, end - first
     M, G = system[:size, :size], work[:size]
     for i in range(size):
@@ -256,7 +256,7 @@ def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, w
     for i in range(size):
         for j in range(size):
             M[i, j] = 0.5 * (G[i, j] + G[j, i])
-    # M J_b', and beside it M eta_b.
+    # The columns are M J_b', followed by M eta_b.
     for i in range(size):
         for j in range(d):
             G[i, j] = 0.0
@@ -289,7 +289,7 @@ def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, w
 def meet(
     m: Array, P: Array, eta: Array, J: Array, heads: Array, system: Array, work: Array
 ) -> tuple[float, float]:
-    """Mean and variance of f = heads . x under both messages: z = (I + J P)^-1 h."""
+    """Return mean and variance of f = heads . x under both messages: z = (I + J P)^-1 h."""
     d = m.size
     one_plus_product(J, P, system)
     for i in range(d):
@@ -308,7 +308,7 @@ def meet(
 
 @contracted
 def level(m: Array, P: Array, heads: Array) -> tuple[float, float]:
-    """Mean and variance of f under a forward message alone."""
+    """Return mean and variance of f under a forward message alone."""
     mean, variance = 0.0, 0.0
     for i in range(m.size):
         if heads[i] != 0.0:
@@ -322,7 +322,7 @@ def level(m: Array, P: Array, heads: Array) -> tuple[float, float]:
 def take_in(
     T: float, N: float, heads: Array, vector: Array, matrix: Array, ahead: bool, work: Array
 ) -> None:
-    """Take a site of f into the message of a pass."""
+    """Multiply the message of a pass by a site of f."""
     d = vector.size
     if not ahead:
         for i in range(d):
@@ -347,7 +347,7 @@ def take_in(
 
 @kernel
 def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
-    """First and last state, exclusive, of the block that every state belongs to."""
+    """Return first and last state, exclusive, of the block that every state belongs to."""
     d = offset[offset.size - 1]
     low, high = np.zeros(d, np.int64), np.zeros(d, np.int64)
     for b in range(offset.size - 1):
@@ -358,19 +358,18 @@ def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
 
 # --- Passes
 #
-# `chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms,
-# where their states begin, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the
-# messages that come from where a pass goes to, and those of the pass behind it; `edges` are those
-# of
-# `qpruntime.inference.markov.messages_small_kernels`, in rows as of the buffer. Kernels only.
+# `chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms, the
+# first states of terms, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the messages
+# from the other direction ahead of a pass, and the messages of the pass behind it. `edges` are
+# those of `qpruntime.inference.markov.messages_small_kernels`, in rows like those of the buffer.
 
 
 @inlined
 def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
-    """(message of a pass as it begins, room for another one, room for transitions and products).
+    """Return (first message of a pass, room for another one, room for transitions and products).
 
-    Callers unpack it before their loop: to take arrays out of tuples for every row costs a quarter
-    of the time of a state of three numbers.
+    Callers unpack it before their loop, because taking arrays out of tuples for every row costs a
+    quarter of the time of a state of three numbers.
     """
     d = chain[5].size
     low, high = spans(chain[4])
@@ -383,7 +382,7 @@ def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ..
 
 @kernel
 def place(steps: Array, count: int, ahead: bool) -> tuple[int, float]:
-    """Row of a pass, and the step of time that leads there."""
+    """Return the row that a pass reaches, and the step of time that leads there."""
     i = count if ahead else steps.size - 2 - count
     return i, steps[i] if ahead else steps[i + 1]
 
@@ -398,7 +397,7 @@ def wide_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """Pass messages along a series: `two_numbers.pair_pass` for any state."""
+    """Pass messages along a series: `messages_small_kernels.pair_pass` for states of any size."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites
@@ -440,7 +439,7 @@ def wide_sweep(
     rules: tuple[Any, ...],
     found: Array,
 ) -> tuple[int, int]:
-    """`wide_pass` that updates every site when it comes to it; return (status, site)."""
+    """Run `wide_pass` and update every site on the way; return (status, site)."""
     heads = chain[5]
     noise, scale, y, prior, weights = rows
     tau, nu = sites
@@ -483,11 +482,11 @@ def wide_slope(
     limits: tuple[Array, bool],
     sums: Array,
 ) -> None:
-    """`qpruntime.inference.markov.messages_small_kernels.pair_slope` for any state.
+    """Sum the gradient as `messages_small_kernels.pair_slope` does, for states of any size.
 
-    sums (3, d, d): dt (l m' + W P) and dt W on the blocks of the terms, unless the step is longer
-    than `far` of the term, and the shares of the variances at sums[2, b, 0]; the block of W at the
-    first row is added to sums[2], shifted by one column.
+    The sums (3, d, d) are dt (l m' + W P) and dt W on the blocks of the terms, unless the step is
+    longer than `far` of the term. The shares of the variances are at sums[2, b, 0]. The block of W
+    at the first row is added to sums[2], shifted by one column.
     """
     _, _, _, variance, offset, heads, start = chain
     noise, scale = observed

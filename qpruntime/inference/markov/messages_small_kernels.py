@@ -25,12 +25,12 @@ __all__ = [
 
 # --- One site
 #
-# A site (tau, nu) is one of g = scale f + noise, about the prior mean of g. Kernels only.
+# A site (tau, nu) is one of g = scale f + noise, about the prior mean of g.
 
 
 @kernel
 def absorbed(tau: float, nu: float, noise: float, scale: float) -> tuple[float, float]:
-    """Precision, and precision times mean, that a site of g has as one of the state's f."""
+    """Return precision and precision-weighted mean of a site of g as a site of the state's f."""
     if noise == 0.0 and scale == 1.0:
         return tau, nu
     share = 1.0 + tau * (noise * scale * scale)
@@ -47,14 +47,14 @@ def revise(
     tally: Array,
     i: int,
 ) -> tuple[int, tuple[float, float], tuple[float, float]]:
-    """Return (status, (tau, nu)) of site i as it is to be, and what that is to the state's f.
+    """Return (status, (tau, nu)) of the updated site i, and its site of the state's f.
 
     `rules` = (functions, source, power, damping, hold precisions at zero, whether moments are
-    closed), the first two as `project_site` takes them; `row` = (noise, scale, y, prior mean,
-    weight), and `cavity` is mean and variance of f without the site, about the prior mean. `found`
-    are sums of squared changes and counts; its entries from 8 on are the site that changed most
-    and by how much, and the cavity of a failure. Arrays are looked up by the caller: to take them
-    out of a tuple for every site costs 3 to 5 % of a sweep.
+    closed), the first two as for `project_site`; `row` = (noise, scale, y, prior mean, weight).
+    `cavity` has mean and variance of f without the site, about the prior mean. `tally` has sums of
+    squared changes and counts. Its entries from 8 on are the site that changed most and by how
+    much, and the cavity of a failure. The caller unpacks the arrays, because taking them out of a
+    tuple for every site costs 3 to 5 % of a sweep.
     """
     functions, source, power, damping, nonnegative, closed = rules
     noise, h, y, prior, weight = row
@@ -71,7 +71,7 @@ def revise(
     elif variance > 0.0 and 0.0 < square < math.inf and abs(centre) < math.inf:
         sigma, where = math.sqrt(square), 0
         if closed:
-            # A fifth of the time of what follows, which has to be ready for everything.
+            # Closed moments take a fifth of the time of the general projection below.
             _, tilted, tilted_square = call_moments(
                 functions[4], prior + centre, sigma, y, functions[0]
             )
@@ -99,11 +99,11 @@ def revise(
                 tally[6] += 1.0
     else:
         tally[6] += 1.0
-    # In units of the marginal that the site had before.
+    # Changes are measured in units of the site's previous marginal.
     width = variance / (1.0 + tau * variance)
     d_tau, d_nu = new_tau - tau, new_nu - nu
     in_units, moved = d_tau * width, d_nu * math.sqrt(abs(width))
-    # tau is the difference of two precisions: smaller changes than their rounding are none.
+    # tau is the difference of two precisions, so changes below its rounding count as zero.
     if not abs(in_units) < 1e-14:
         tally[0] += d_tau * d_tau
     tally[1] += d_nu * d_nu
@@ -116,21 +116,21 @@ def revise(
 
 # --- One or two state components: Matérn 1/2 and 3/2
 #
-# Forward messages are N(m, P), P = L diag(D, s) L' with L = [1 0; c 1]; backward messages are
+# Forward messages are N(m, P), P = L diag(D, s) L' with L = [1 0; c 1]. Backward messages are
 # exp(eta' x - x' J x / 2), J = sigma e0 e0' + E (g, 1)(g, 1)'. An observation changes D or sigma
-# alone, and every step is a sum of terms of one sign while sites are: relative errors stay near
-# 1e-15 at steps of 1e-12 length-scales and at variances of 1e10
-# (tests/inference/markov/test_infer_extremes.py). One buffer (N, 5) has the messages that come from
-# where the pass goes to, and those of the pass in their place behind it. `edges` (4, 5) are the
-# messages that passes ahead and back begin with, and those they end with. Kernels only.
+# alone, and every step is a sum of terms of one sign if sites are positive. Relative errors
+# therefore stay near 1e-15 at steps of 1e-12 length-scales and at variances of 1e10
+# (tests/inference/markov/test_infer_extremes.py). One buffer (N, 5) has the messages from the other
+# direction ahead of the pass, and those of the pass behind it. `edges` (4, 5) are the messages that
+# the forward and backward passes begin with, and those they end with.
 
-#: Inverses of smaller numbers overflow or say nothing.
+#: Inverses of smaller numbers overflow or carry no information.
 NEGLIGIBLE = 1e-290
 
 
 @kernel
 def transition_two(kind: int, variance: float, x: float) -> Floats:
-    """(A00, A01, A10, A11, Q00, c_q, s_q, x) over x = rate * time; Q = L_q diag(Q00, s_q) L_q'."""
+    """Return (A00, A01, A10, A11, Q00, c_q, s_q, x), x = rate * time; Q = L diag(Q00, s_q) L'."""
     near = min(x, 700.0)
     if near < 1e-60:
         return 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, x
@@ -143,9 +143,9 @@ def transition_two(kind: int, variance: float, x: float) -> Floats:
 
 @kernel
 def begin(chain: tuple[int, float, float], edges: Array, ahead: bool) -> tuple[Floats, Floats]:
-    """Return the message that a pass begins with, and no step.
+    """Return the message that a pass begins with, and an empty step.
 
-    Ahead a message is (m0, m1, D, c, s), behind it is (eta, sigma, E, g).
+    A forward message is (m0, m1, D, c, s), a backward one is (eta, sigma, E, g).
     """
     k = 0 if ahead else 1
     message = edges[k, 0], edges[k, 1], edges[k, 2], edges[k, 3], edges[k, 4]
@@ -154,14 +154,14 @@ def begin(chain: tuple[int, float, float], edges: Array, ahead: bool) -> tuple[F
 
 @kernel
 def end(edges: Array, ahead: bool, message: Floats) -> None:
-    """Keep the message that a pass ends with."""
+    """Store the last message of a pass."""
     k = 2 if ahead else 3
     edges[k, 0], edges[k, 1], edges[k, 2], edges[k, 3], edges[k, 4] = message
 
 
 @kernel
 def forward_two(message: Floats, move: Floats) -> Floats:
-    """The forward message after a step."""
+    """Return the forward message after a step."""
     m0, m1, D, c, s = message
     a00, a01, a10, a11, q00, cq, sq, _ = move
     a, b = a00 + a01 * c, a10 + a11 * c
@@ -182,13 +182,13 @@ def forward_two(message: Floats, move: Floats) -> Floats:
 
 @kernel
 def backward_two(message: Floats, move: Floats) -> Floats:
-    """The backward message before a step."""
+    """Return the backward message before a step."""
     n0, n1, sigma, E, g = message
     a00, a01, a10, a11, q00, cq, sq, _ = move
     k = 1.0 + sigma * q00
     slope = cq + g
     det = k + E * (sq + q00 * slope * slope) + sigma * E * q00 * sq
-    # eta' = A' (I + J Q)^-1 eta, the inverse as one over the determinant times the adjugate.
+    # Here eta' = A' (I + J Q)^-1 eta, with the inverse as the adjugate over the determinant.
     j00, j01 = sigma + E * g * g, E * g
     q01 = cq * q00
     q11 = sq + cq * q01
@@ -201,7 +201,7 @@ def backward_two(message: Floats, move: Floats) -> Floats:
     p0, p1 = ratio * a00 + a10, ratio * a01 + a11
     new = scale * a01 * a01 + spread * p1 * p1
     n0, n1 = a00 * r0 + a10 * r1, a01 * r0 + a11 * r1
-    # Below, one over it overflows; what such a message still says of the slope is nothing.
+    # The reciprocal of a smaller number overflows; such a message says nothing about the slope.
     if abs(new) < NEGLIGIBLE:
         return n0, n1, scale * a00 * a00, 0.0, 0.0
     area = a00 * a11 - a01 * a10
@@ -217,7 +217,7 @@ def backward_two(message: Floats, move: Floats) -> Floats:
 
 @kernel
 def meet_two(ahead: Floats, behind: Floats) -> tuple[float, float]:
-    """Mean and variance of the first state under both messages, no site of its own in."""
+    """Return mean and variance of the first state under both messages, without a site."""
     m0, m1, D, c, s = ahead
     n0, n1, sigma, E, g = behind
     det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
@@ -236,7 +236,7 @@ def reach_two(
     message: Floats,
     move: Floats,
 ) -> tuple[int, Floats, Floats]:
-    """Take the message of a pass on by a step; return (row, message there, transition)."""
+    """Move the message of a pass by a step; return (row, message there, transition)."""
     kind, rate, variance = chain
     i = count if ahead else steps.size - 2 - count
     step = rate * (steps[i] if ahead else steps[i + 1])
@@ -249,7 +249,7 @@ def reach_two(
 
 @kernel
 def swap(buffer: Array, i: int, message: Floats) -> Floats:
-    """Leave a message in the place of the one that is returned."""
+    """Store a message and return the one it replaces."""
     previous = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
     buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = message
     return previous
@@ -257,7 +257,7 @@ def swap(buffer: Array, i: int, message: Floats) -> Floats:
 
 @kernel
 def take_in_two(T: float, N: float, message: Floats, ahead: bool) -> Floats:
-    """The message of a pass with a site of f in it."""
+    """Return the message of a pass times a site of f."""
     a0, a1, a2, a3, a4 = message
     if ahead:
         share = a2 / (1.0 + T * a2)
@@ -276,12 +276,13 @@ def pair_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """One pass with the sites as they are; rows of `report` are filled if it has any.
+    """Run one pass with the sites fixed; fill the rows of `report` if it has any.
 
     `chain` = (kind, rate, variance), `observed` = (noise, scale), `sites` = (tau, nu), `messages` =
-    (buffer, edges); `steps` (N + 1) lead to the rows and to what is behind them. A row of the
-    report has mean and variance of f in the cavity, and of the forward message at that place.
-    Forwards the buffer holds backward messages and receives forward ones; backwards the other way.
+    (buffer, edges). `steps` (N + 1) lead to the rows and beyond the last one. A row of the report
+    has mean and variance of f in the cavity, and of the forward message there. In a forward pass
+    the buffer holds backward messages and receives forward ones; in a backward pass it is the other
+    way round.
     """
     noise, scale = observed
     tau, nu = sites
@@ -310,9 +311,9 @@ def pair_sweep(
     rules: tuple[Any, ...],
     found: Array,
 ) -> tuple[int, int]:
-    """`pair_pass` that updates every site when it comes to it; return (status, site).
+    """Run `pair_pass` and update every site on the way; return (status, site).
 
-    `rows` = (noise, scale, y, prior, weights); `rules` and `found` are those of `revise`.
+    `rows` = (noise, scale, y, prior, weights); `rules` and `tally` are those of `revise`.
     """
     noise, scale, y, prior, weights = rows
     tau, nu = sites
@@ -343,11 +344,11 @@ def pair_slope(
     limits: tuple[float, bool],
     sums: Array,
 ) -> None:
-    """Backward pass over forward messages that sums up what the gradient is made of.
+    """Run a backward pass over forward messages, and sum the terms of the gradient.
 
-    Of l l' - W as `wide_slope` has them: sums[0] += dt (l m' + W P), sums[1] += dt W, and
-    sums[2, 0, 0] += tr(W Q)/2, for the first row of a series tr(W P)/2. `limits` are the step that
-    leaves nothing, and whether the series begins here.
+    With l l' - W as in `wide_slope`: sums[0] += dt (l m' + W P), sums[1] += dt W, and sums[2, 0, 0]
+    += tr(W Q)/2, or tr(W P)/2 at the first row of a series. `limits` are the step beyond which
+    nothing is left, and whether the series begins here.
     """
     kind, rate, variance = chain
     noise, scale = observed
@@ -362,7 +363,7 @@ def pair_slope(
         n0, n1, sigma, E, g = message
         m0, m1, D, c, s = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
         det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
-        # (I + J P)^-1 = (I + adj(J) adj(P)...): (I + J P)^-1 J = (J + det(J) adj(P)) / det.
+        # The identity is (I + J P)^-1 J = (J + det(J) adj(P)) / det(I + J P).
         p00, p01, p11 = D, c * D, s + c * c * D
         j00, j01, j11, area = sigma + E * g * g, E * g, E, sigma * E
         r0 = n0 - j00 * m0 - j01 * m1

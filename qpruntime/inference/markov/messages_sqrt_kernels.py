@@ -1,11 +1,11 @@
-"""States of any size where sites outweigh the prior: messages in factors instead of covariances.
+"""Messages in factors for states of any size, used if sites outweigh the prior. Kernels only.
 
-What `qpruntime.inference.markov.messages_trio_kernels` does: P = L diag(p) L' ahead,
-and J = U diag(e) U', eta = U z behind, by the steps of Thornton, Bierman, and Agee and Turner
-(Bierman 1977, Factorization Methods, III, V and VI), which subtract nothing while sites are
-positive. Factors are kept as symmetric matrices F: the diagonal, and column j of the factor in row
-j. Rows of the buffer are those of `qpruntime.inference.markov.messages_covariance_kernels`, with F
-for the matrix. Kernels only.
+The messages are those of `qpruntime.inference.markov.messages_trio_kernels`: P = L diag(p) L'
+forwards, and J = U diag(e) U', eta = U z backwards. The steps are those of Thornton, Bierman, and
+Agee and Turner (Bierman 1977, Factorization Methods, III, V and VI), which subtract nothing while
+sites are positive. Factors are stored as symmetric matrices F: the diagonal, and column j of the
+factor in row j. Rows of the buffer are those of
+`qpruntime.inference.markov.messages_covariance_kernels`, with F for the matrix.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def factors(Q: Array, low: IntArray, high: IntArray, K: Array) -> None:
             if i < j:
                 K[j, i] = total / K[i, i] if K[i, i] != 0.0 else 0.0
             else:
-                # What is left of a variance after roundings alone is none.
+                # A variance that consists of rounding alone counts as zero.
                 K[j, j] = total if total > 1e-15 * Q[j, j] else 0.0
 
 
 @contracted
 def orthogonal(W: Array, weights: Array, ahead: bool, F: Array) -> None:
-    """F = factors of W diag(weights) W'; rows of W are made orthogonal, from the top if ahead."""
+    """Let F be the factors of W diag(weights) W', whose rows are orthogonalised."""
     d, r = F.shape[0], weights.size
     for a in range(d):
         i = a if ahead else d - 1 - a
@@ -63,10 +63,10 @@ def orthogonal(W: Array, weights: Array, ahead: bool, F: Array) -> None:
 
 @contracted
 def condense(F: Array, f: Array, q: float, ahead: bool, b: Array, z: Array) -> float:
-    """Factors of M - M l l' M q/(1 + q l' M l) from those of M, f being the factor's l.
+    """Replace the factors of M by those of M - M l l' M q/(1 + q l' M l), for l of the factor f.
 
-    b becomes M l, and 1 + q l' M l is returned; z (zeros for forward messages) is that of
-    (I - M l l' q/(...)) eta.
+    b becomes M l, and 1 + q l' M l is returned. z (zeros for forward messages) becomes that of (I -
+    M l l' q/(...)) eta.
     """
     d = f.size
     alpha, weighted_sum = 1.0, 0.0
@@ -97,7 +97,7 @@ def condense(F: Array, f: Array, q: float, ahead: bool, b: Array, z: Array) -> f
 def step_ahead(
     A: Array, K: Array, low: Array, high: Array, m: Array, F: Array, W: Array, weights: Array
 ) -> None:
-    """The forward message after a step; K has the factors of Q."""
+    """Replace a forward message by the one after a step; K has the factors of Q."""
     d = m.size
     for i in range(d):
         total = 0.0
@@ -105,7 +105,7 @@ def step_ahead(
             total += A[i, k] * m[k]
         weights[i] = total
         for k in range(d):
-            # A L, L's column k in row k of F.
+            # Rows are A L, with column k of L in row k of F.
             total = A[i, k] if low[i] <= k < high[i] else 0.0
             for c in range(max(low[i], k + 1), high[i]):
                 total += A[i, c] * F[k, c]
@@ -132,7 +132,7 @@ def step_back(
     f: Array,
     b: Array,
 ) -> None:
-    """The backward message before a step."""
+    """Replace a backward message by the one before a step."""
     d = z.size
     for k in range(d - 1, -1, -1):
         q = K[k, k]
@@ -150,7 +150,7 @@ def step_back(
         condense(F, f, q, False, b, z)
     for i in range(d):
         for k in range(d):
-            # A' U, U's column k in row k of F.
+            # Rows are A' U, with column k of U in row k of F.
             total = A[k, i] if low[i] <= k < high[i] else 0.0
             for c in range(low[i], min(high[i], k)):
                 total += A[c, i] * F[k, c]
@@ -169,7 +169,7 @@ def step_back(
 
 @contracted
 def level(m: Array, F: Array, heads: Array, f: Array) -> tuple[float, float]:
-    """Mean and variance of f under a forward message; f becomes L' h."""
+    """Return mean and variance of f under a forward message; f becomes L' h."""
     mean, variance = 0.0, 0.0
     d = m.size
     for j in range(d):
@@ -195,7 +195,7 @@ def meet(
     b: Array,
     zero: Array,
 ) -> tuple[float, float]:
-    """Mean and variance of f = heads . x under both messages: one column of U after the other."""
+    """Return mean and variance of f = heads . x under both messages, column by column of U."""
     d = m.size
     for i in range(d):
         mean[i] = m[i]
@@ -233,7 +233,7 @@ def take_in(
     b: Array,
     zero: Array,
 ) -> None:
-    """Take a site of f into the message of a pass."""
+    """Multiply the message of a pass by a site of f."""
     d = vector.size
     if ahead:
         mean, _ = level(vector, F, heads, f)
@@ -243,7 +243,8 @@ def take_in(
             for j in range(i):
                 F[i, j] = F[j, i]
         return
-    # Two rows of a least squares problem at a time: that of a state, and what is left of the site.
+    # This combines two rows of a least squares problem at a time: one of a state, and the remainder
+    # of the site.
     for i in range(d):
         b[i] = heads[i]
     for j in range(d - 1, -1, -1):
@@ -267,7 +268,7 @@ def take_in(
 
 @inlined
 def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
-    """(message of a pass as it begins, room for another one, for transitions, and for products)."""
+    """Return (first message of a pass, room for another, for transitions, and for products)."""
     d = chain[5].size
     low, high = spans(chain[4])
     A, Q, K, tensor = (
@@ -293,7 +294,7 @@ def advance(
     system: Arrays,
     room: Arrays,
 ) -> float:
-    """Move a message over a step; return what step the matrices of the system are of."""
+    """Move a message over a step; return the step of the system's matrices."""
     if not step > 0.0:
         return last
     a, B = message
@@ -355,7 +356,7 @@ def careful_sweep(
     rules: tuple[Any, ...],
     found: Array,
 ) -> tuple[int, int]:
-    """`careful_pass` that updates every site when it comes to it; return (status, site)."""
+    """Run `careful_pass` and update every site on the way; return (status, site)."""
     heads = chain[5]
     noise, scale, y, prior, weights = rows
     tau, nu = sites

@@ -17,15 +17,15 @@ __all__ = ["trio_pass", "trio_slope", "trio_sweep"]
 # Forward messages are N(m, P), P = L diag(p) L' with unit lower L; backward ones are exp(eta' x -
 # x' J x / 2), J = U diag(e) U' with unit upper U, and eta = U z. An observation changes p0 or (z0,
 # e0) alone. Steps are those of Thornton and Bierman (Bierman 1977, Factorization Methods, V and
-# VI): rows that are made orthogonal under weights, and noise that is taken in column by column;
-# every diagonal is a sum of squares while sites are positive. What is passed on and stored is what
-# `qpruntime.inference.markov.messages_small_kernels` says, in rows of the vector and of the lower
-# triangle of a matrix that has the diagonal, and L or U' beside it. Kernels only.
+# VI): rows are orthogonalised under weights, and noise is added column by column. Every diagonal is
+# a sum of squares while sites are positive. `qpruntime.inference.markov.messages_small_kernels`
+# explains the arguments. Rows have the vector and the lower triangle of a matrix with the diagonal,
+# and L or U' below it.
 
 
 @kernel
 def transition_three(variance: float, x: float) -> Floats:
-    """(A by rows, diagonal of Q's factors, l10, l20, l21 of these, x) over x = rate * time."""
+    """Return (A by rows, diagonal of Q's factors, l10, l20, l21 of these, x) at x = rate * time."""
     near = min(x, 700.0)
     if near < 1e-60:
         return 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, x
@@ -42,13 +42,13 @@ def transition_three(variance: float, x: float) -> Floats:
 
 @kernel
 def inverted(value: float) -> float:
-    """1 / value; of what is nothing, 0: what such a factor still says is nothing."""
+    """Return 1 / value, or 0 for a negligible value, whose factor says nothing."""
     return 1.0 / value if abs(value) > NEGLIGIBLE else 0.0
 
 
 @kernel
 def forward_three(message: Floats, move: Floats) -> Floats:
-    """The forward message after a step: rows of [A L, L of Q] made orthogonal from the top."""
+    """Return the forward message after a step: orthogonalise rows of [A L, L of Q] from the top."""
     m0, m1, m2, p0, p1, p2, l10, l20, l21 = message
     a00, a01, a02, a10, a11, a12, a20, a21, a22, q0, q1, q2, k10, k20, k21, _ = move
     w00, w01 = a00 + a01 * l10 + a02 * l20, a01 + a02 * l21
@@ -81,13 +81,13 @@ def forward_three(message: Floats, move: Floats) -> Floats:
 
 @kernel
 def spread(message: Floats, noise: Floats) -> Floats:
-    """A backward message of x + N(0, L diag(q) L') instead of x: J -> (I + J Q)^-1 J."""
+    """Return a backward message of x + N(0, L diag(q) L'): J -> (I + J Q)^-1 J."""
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = message
     q0, q1, q2, k10, k20, k21 = noise
-    # The last column of L: (0, 0, 1).
+    # The last column of L is (0, 0, 1).
     inverse = 1.0 / (1.0 + q2 * e2)
     e2, z2 = e2 * inverse, z2 * inverse
-    # (0, 1, k21).
+    # The second column of L is (0, 1, k21).
     f2 = u12 + k21
     v1, v2 = q1 * e1, q1 * e2 * f2
     pivot_1 = 1.0 + v1
@@ -98,14 +98,14 @@ def spread(message: Floats, noise: Floats) -> Floats:
     u02 -= u01 * (v1 * f2 * inverse)
     u12 = (u12 - k21 * v1) * inverse
     z1, e1 = z1 * inverse, e1 * inverse
-    # (1, k10, k20).
+    # The first column of L is (1, k10, k20).
     f1, f2 = u01 + k10, u02 + u12 * k10 + k20
     v0, v1, v2 = q0 * e0, q0 * e1 * f1, q0 * e2 * f2
     pivot_1 = 1.0 + v0
     pivot_2 = pivot_1 + f1 * v1
     pivot_3 = pivot_2 + f2 * v2
     first, second, third = 1.0 / pivot_1, 1.0 / pivot_2, 1.0 / pivot_3
-    # Of u - f (...) what cancels is left out.
+    # Terms that cancel in u - f (...) are left out.
     new_u12 = (u12 * (pivot_1 + v1 * u01) - v1 * (u02 + k20)) * second
     u02 = (u02 * (1.0 + k10 * v1) - (u12 * k10 + k20) * (v0 + u01 * v1)) * second
     return (
@@ -123,7 +123,7 @@ def spread(message: Floats, noise: Floats) -> Floats:
 
 @kernel
 def backward_three(message: Floats, move: Floats) -> Floats:
-    """The backward message before a step: rows of A' U made orthogonal from the bottom."""
+    """Return the backward message before a step: orthogonalise rows of A' U from the bottom."""
     a00, a01, a02, a10, a11, a12, a20, a21, a22 = move[:9]
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = spread(message, move[9:15])
     w01, w02 = a00 * u01 + a10, a00 * u02 + a10 * u12 + a20
@@ -155,7 +155,7 @@ def backward_three(message: Floats, move: Floats) -> Floats:
 
 @kernel
 def left(ahead: Floats, behind: Floats) -> tuple[float, float, float]:
-    """z of what a backward message says of x - m, m the mean of a forward one."""
+    """Return z of a backward message about x - m, where m is the mean of a forward one."""
     m0, m1, m2 = ahead[:3]
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = behind
     return (
@@ -167,10 +167,10 @@ def left(ahead: Floats, behind: Floats) -> tuple[float, float, float]:
 
 @kernel
 def meet_three(ahead: Floats, behind: Floats) -> tuple[float, float]:
-    """Mean and variance of the first state under both messages, no site of its own in.
+    """Return mean and variance of the first state under both messages, without a site.
 
-    In x = m + L w the precision behind is V diag(e) V', V = L' U; the noises w2 and w1 are taken in
-    as `spread` does, and what is left speaks of w0 alone.
+    Let x = m + L w. The backward precision is V diag(e) V', V = L' U. The noises w2 and w1 are
+    added as in `spread`, and the remainder concerns w0 alone.
     """
     z0, z1, z2 = left(ahead, behind)
     _, _, _, e0, e1, e2, u01, u02, u12 = behind
@@ -192,7 +192,7 @@ def meet_three(ahead: Floats, behind: Floats) -> tuple[float, float]:
 
 @kernel
 def take_in_three(T: float, N: float, message: Floats, ahead: bool) -> Floats:
-    """The message of a pass with a site of f in it."""
+    """Return the message of a pass times a site of f."""
     a0, a1, a2, b0, b1, b2, c0, c1, c2 = message
     if ahead:
         share = b0 / (1.0 + T * b0)
@@ -203,7 +203,7 @@ def take_in_three(T: float, N: float, message: Floats, ahead: bool) -> Floats:
 
 @inlined
 def taken(rows: Array, i: int) -> Floats:
-    """A message as it is stored."""
+    """Return a stored message."""
     row = rows[i]
     return row[0], row[1], row[2], row[3], row[5], row[8], row[4], row[6], row[7]
 
@@ -224,7 +224,7 @@ def reach_three(
     message: Floats,
     move: Floats,
 ) -> tuple[int, Floats, Floats]:
-    """Take the message of a pass on by a step; return (row, message there, transition)."""
+    """Move the message of a pass by a step; return (row, message there, transition)."""
     rate, variance = chain
     i = count if ahead else steps.size - 2 - count
     step = rate * (steps[i] if ahead else steps[i + 1])
@@ -245,7 +245,7 @@ def trio_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """`two_numbers.pair_pass` for Matern 5/2; `chain` = (rate, variance)."""
+    """Run `messages_small_kernels.pair_pass` for Matern 5/2; `chain` = (rate, variance)."""
     noise, scale = observed
     tau, nu = sites
     buffer, edges = messages
@@ -274,7 +274,7 @@ def trio_sweep(
     rules: tuple[Any, ...],
     found: Array,
 ) -> tuple[int, int]:
-    """`trio_pass` that updates every site when it comes to it; return (status, site)."""
+    """Run `trio_pass` and update every site on the way; return (status, site)."""
     noise, scale, y, prior, weights = rows
     tau, nu = sites
     buffer, edges = messages
@@ -305,7 +305,7 @@ def trio_slope(
     limits: tuple[float, bool],
     sums: Array,
 ) -> None:
-    """`two_numbers.pair_slope` for Matern 5/2."""
+    """Sum the gradient as `messages_small_kernels.pair_slope` does, for Matern 5/2."""
     rate, variance = chain
     noise, scale = observed
     tau, nu = sites
@@ -319,7 +319,7 @@ def trio_slope(
         message = take_in_three(T, N, message, False)
         ahead = taken(buffer, i)
         m0, m1, m2, p0, p1, p2, l10, l20, l21 = ahead
-        # W = l l' - (J^-1 + P)^-1: as of a step whose noise is P.
+        # The matrix W = l l' - (J^-1 + P)^-1 is that of a step with noise P.
         z0, z1, z2, e0, e1, e2, u01, u02, u12 = spread(
             left(ahead, message) + message[3:], ahead[3:]
         )

@@ -48,14 +48,14 @@ __all__ = [
 
 # --- Passes over a series
 
-#: No report is wanted.
+#: Report of passes that fill none.
 NOTHING = np.empty((0, 4))
-#: A site's precision in units of the prior's from which on covariances lose more than 1e-11.
+#: Precision of a site, in units of the prior's, from which on covariances lose more than 1e-11.
 _OUTWEIGHED = 1e6
 
 
 def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Parts of a kernel for passes, and those of its state: a pass, a sweep and the gradient's."""
+    """Parts of a kernel for passes, and the passes for its size of state."""
     if space.pair is not None:
         return space.pair, (pair_pass, pair_sweep, pair_slope)
     if space.trio is not None:
@@ -64,17 +64,17 @@ def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[An
 
 
 class Rows:
-    """A series under one kernel, with a buffer of messages and the sites it is to have.
+    """Series under one kernel, with a buffer of messages and its sites.
 
     Parameters
     ----------
     series : Series
     space : StateSpace
     sites : Sites
-        About the prior mean; changed in place by `sweep`.
+        Sites about the prior mean; `sweep` changes them in place.
     edges : ndarray, shape (2, width), optional
-        Messages from before the first row and from behind the last one: by default the prior, and
-        nothing.
+        Messages from before the first row and from beyond the last one: by default the prior, and
+        an empty one.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Rows:
 
     @cached_property
     def _functions(self) -> tuple[Any, ...]:
-        """Functions of the series as plain tuples; made once, not at every pass."""
+        """Functions and settings as plain tuples; made once, not at every pass."""
         return plain(self.series.functions)
 
     def run(self, ahead: bool, report: Array = NOTHING) -> None:
-        """Pass with the sites as they are; fill a report (N, 4) if there is one."""
+        """Run a pass with the sites fixed; fill a report (N, 4) if there is one."""
         if self._adapt() and report.shape[0]:
             self._run(not ahead, NOTHING)
         self._run(ahead, report)
@@ -108,10 +108,10 @@ class Rows:
         self._keep(edges, ahead)
 
     def _adapt(self) -> bool:
-        """Take to factors where sites outweigh the prior; return whether the buffer is void.
+        """Switch to factors if sites outweigh the prior; return whether the buffer is void.
 
-        Covariances lose as many digits as precisions times the variance of f have. Sites below zero
-        are for covariances alone.
+        Covariances lose as many digits as the products of precisions and variances of f have.
+        Negative sites require covariances.
         """
         if self._kernels[1] is not wide_sweep or not self.tau.size:
             return False
@@ -126,12 +126,12 @@ class Rows:
 
     @cached_property
     def _variance(self) -> float:
-        """Largest variance of f under the prior."""
+        """Return the largest variance of f under the prior."""
         ends = (float(self.series.t[i]) for i in (0, -1))
         return max(float(a[5] @ a[6] @ a[5]) for a in map(self.space.arrays, ends))
 
     def _edges(self) -> Array:
-        """Messages that passes begin with, as they take them."""
+        """Return the first messages of passes in the form of the kernels."""
         if not self._careful:
             return self.edges
         factors = np.zeros_like(self.edges)
@@ -140,7 +140,7 @@ class Rows:
         return factors
 
     def _keep(self, edges: Array, ahead: bool) -> None:
-        """Keep the message that a pass has ended with."""
+        """Store the last message of a pass."""
         if self._careful:
             k = 2 if ahead else 3
             self.edges[k] = self._plain(edges[k], ahead)
@@ -150,16 +150,16 @@ class Rows:
         return written(self.space, *multiplied(row, self.space.dimension, ahead), ahead)
 
     def marks(self, every: int) -> Array:
-        """The messages that the buffer holds of one row in so many, forward ones."""
+        """Return the forward messages of one row in every `every` rows."""
         messages = self.buffer[::every].copy()
         return np.array([self._plain(row, True) for row in messages]) if self._careful else messages
 
     def refresh(self) -> None:
-        """Make messages those of the sites, which were set from outside."""
+        """Compute the messages of sites that were set from outside."""
         self.run(ahead=False)
 
     def sweep(self, damping: float, hold: bool) -> Swept:
-        """Update every site twice, forwards and backwards; the change is the larger one, rms."""
+        """Update every site forwards and backwards; the change is the larger rms."""
         tally, change = Tally(), 0.0
         for ahead in (True, False):
             tally.begin_pass()
@@ -170,7 +170,7 @@ class Rows:
         return Swept(change, tally.worst, tally.counts)
 
     def update(self, ahead: bool, damping: float, hold: bool, tally: Tally) -> None:
-        """Pass that updates every site."""
+        """Run a pass that updates every site."""
         series = self.series
         projector = series.projector
         functions = self._functions
@@ -200,25 +200,25 @@ class Rows:
         return self.series.nonnegative
 
     def report(self) -> Report:
-        """Cavities and forward messages of every row; leave forward messages behind.
+        """Return cavities and forward messages of every row; the buffer keeps the latter.
 
-        The backward messages are those of the pass before.
+        The backward messages are those of the previous pass.
         """
         columns = np.empty((self.tau.size, 4))
         self.run(ahead=True, report=columns)
         return Report(columns)
 
     def finish(self) -> Summary:
-        """Return what the sites stand for; leave forward messages behind."""
+        """Return a summary of the sites, and leave forward messages in the buffer."""
         return summarise(self, self.report())
 
     def cavities(self) -> tuple[Array, Array]:
-        """Means and standard deviations of the cavities of g, each of shape (N,)."""
+        """Return means and standard deviations of the cavities of g, each of shape (N,)."""
         self.refresh()
         return cavities(self, self.report())
 
     def negative(self, summary: Summary, least: float) -> int:
-        """Return how many precisions would be below -`least` marginal ones were they free."""
+        """Return how many precisions would be below -`least` marginal ones if free."""
         tau, nu, buffer = self.tau.copy(), self.nu.copy(), self.buffer.copy()
         self.refresh()
         self.update(True, 1.0, False, Tally())
@@ -227,9 +227,9 @@ class Rows:
         return count
 
     def slope(self) -> Array:
-        """Sums that the gradient is made of; the buffer has to hold forward messages."""
+        """Return the sums of the gradient; the buffer must hold forward messages."""
         if self._careful:
-            # Sums have no factors: covariances do.
+            # The sums exist for covariances only, not for factors.
             self._careful = False
             self._run(True, NOTHING)
         d = self.space.dimension
@@ -243,7 +243,7 @@ class Rows:
         return sums[:, :d, :d]
 
     def _given(self) -> tuple[Any, ...]:
-        """Return what every pass takes that leaves the sites as they are."""
+        """Return the arguments of every pass that leaves the sites unchanged."""
         series = self.series
         observed, sites = (self.noise, series.scales), (self.tau, self.nu)
         return self.chain, series.steps, observed, sites, (self.buffer, self.edges)
@@ -251,15 +251,15 @@ class Rows:
 
 # --- Marginals, leave-one-out densities, evidence and gradient
 #
-# Nothing in the sum is large: every row gives the evidence's share of its site, relative to the
+# No term of the sum is large: every row gives the evidence's share of its site, relative to the
 # marginal, and the log density of its innovation.
 
-#: Rows that are summed at once: more take memory, and no less time.
+#: Number of rows that are summed at once: more take memory, and no less time.
 _BLOCK = 1 << 16
 
 
 class Finished(Protocol):
-    """Parts of a `Rows` for the functions below."""
+    """Parts of a `Rows` that the functions below need."""
 
     series: SortedSeries
     noise: float
@@ -271,9 +271,9 @@ class Finished(Protocol):
 class Summary:
     """Moments of g and leave-one-out log densities in order of time, and the log evidence.
 
-    `noise` is the derivative of EP's evidence by white noise at its fixed point, and
-    `balance` is how many innovations of positive sites are negative, less those of negative sites;
-    `sound` says that cavities are proper. Moments are there only if they are.
+    `noise` is the derivative of EP's evidence by white noise at its fixed point. `balance` is the
+    number of positive sites with negative innovations minus that of negative sites. `sound` says
+    that cavities are proper; moments exist only then.
     """
 
     mean: Array
@@ -288,7 +288,7 @@ class Summary:
     def proper(self) -> bool:
         """True if the posterior has a positive precision.
 
-        Innovations of g change sign as often as precisions do (Sylvester): only then has it.
+        Innovations of g are negative as often as precisions exactly then (Sylvester).
         """
         return self.sound and self.balance == 0
 
@@ -306,14 +306,14 @@ def require_evidence(found: Summary) -> None:
 
 
 def cavities(rows: Finished, report: Report) -> tuple[Array, Array]:
-    """Means and standard deviations of the cavities of g, each of shape (N,)."""
+    """Return means and standard deviations of the cavities of g, each of shape (N,)."""
     h = rows.series.scales
     mean = rows.series.prior + h * report.mean
     return mean, h * np.sqrt(report.variance + rows.noise)
 
 
 def summarise(rows: Finished, report: Report) -> Summary:
-    """Compute what the sites of a series stand for, block by block."""
+    """Compute the summary of a series' sites, block by block."""
     n = rows.tau.size
     blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
     signs = [_signs(rows, report, rows_of_block) for rows_of_block in blocks]
@@ -358,7 +358,8 @@ def _fill(rows: Finished, whole: Report, rows_of_block: slice, summary: Summary)
         variance,
         log_z,
     )
-    # nu - tau mean, which would cancel where a site dominates its marginal.
+    # This is nu - tau mean without the difference, which would cancel if a site dominates its
+    # marginal.
     beta = (nu - tau * m) / kept
     log_z_power, own_v = log_z, v
     if not series.plain:
@@ -386,10 +387,10 @@ def _fill(rows: Finished, whole: Report, rows_of_block: slice, summary: Summary)
 
 
 def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> float:
-    """Derivative of EP's log evidence by the variance of white noise, from a report.
+    """Return the derivative of EP's log evidence by the variance of white noise, from a report.
 
-    1 - tau var would cancel where noise is small: it is cavity over marginal precision, 1/(1 + tau
-    v_c), and nu - tau mean is (nu - tau m_c) times that.
+    The difference 1 - tau var would cancel if noise is small. It is cavity over marginal precision,
+    1/(1 + tau v_c), and nu - tau mean is (nu - tau m_c) times that.
     """
     report, h, tau = whole[some], rows.series.scales[some], rows.tau[some]
     v, m = h * h * (report.variance + rows.noise), h * report.mean
@@ -403,12 +404,12 @@ def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> flo
 
 @dataclass(frozen=True)
 class Report:
-    """Cavities of f and its moments by the rows before, about the prior mean.
+    """Cavities of f and its moments given the rows before, about the prior mean.
 
     Attributes
     ----------
     columns : ndarray, shape (N, 4)
-        As kernels fill it.
+        Columns in the order in which kernels fill them.
     """
 
     columns: Array
@@ -441,36 +442,36 @@ class Report:
 
 
 class Tally:
-    """Sums of changes, counts and places, in one array that kernels fill (`revise`).
+    """Sums of changes, counts and indices, in one array that kernels fill (`revise`).
 
     Attributes
     ----------
     sums : ndarray, shape (12,)
         Squared changes of tau and nu, plain and in units of the marginals (4); lookups inside and
-        outside a grid and updates skipped (3); one number that kernels keep for themselves; the
-        site that changed most, and by how much; mean and standard deviation of a cavity whose
-        projection failed.
+        outside a grid, and skipped updates (3); one number for the kernels' own use; the site that
+        changed most, and by how much; mean and standard deviation of a cavity whose projection
+        failed.
     """
 
     def __init__(self) -> None:
         self.sums = np.zeros(12)
 
     def begin_pass(self) -> None:
-        """Forget the changes of the pass before."""
+        """Reset the changes of the previous pass."""
         self.sums[:4] = 0.0
 
     def change(self, n: int) -> float:
-        """Root mean squared change of n sites, plain or in units if larger."""
+        """Return the root mean squared change of n sites, plain or in units if larger."""
         return math.sqrt(self.sums[:4].max() / n)
 
     @property
     def counts(self) -> Counts:
-        """Lookups inside and outside a grid, and updates skipped."""
+        """Numbers of lookups inside and outside a grid, and of skipped updates."""
         return self.sums[4:7].astype(np.int64)
 
     @property
     def worst(self) -> int:
-        """The site that changed most."""
+        """Site that changed most."""
         return int(self.sums[8])
 
     @property
@@ -481,18 +482,18 @@ class Tally:
 
 # --- Storage of messages
 #
-# A message ahead is N(m, P), one behind exp(eta' x - x' J x / 2); how `pair`, `trio` and `wide`
-# write them down is said there.
+# A forward message is N(m, P), a backward one exp(eta' x - x' J x / 2). The kernels of each size of
+# state document their storage.
 
 
 def width(space: StateSpace) -> int:
-    """Numbers of a message."""
+    """Return how many numbers a message has."""
     d = space.dimension
     return 5 if space.pair is not None else d + d * (d + 1) // 2
 
 
 def opening(space: StateSpace, begin: float) -> Array:
-    """Messages that a series begins and ends with, (2, width): its prior, and nothing."""
+    """Return the messages at the ends of a series, (2, width): its prior, and an empty one."""
     start = np.asarray(space.arrays(begin)[-1])
     zero = np.zeros(space.dimension)
     return np.array([written(space, zero, start, True), written(space, zero, 0.0 * start, False)])
@@ -533,17 +534,17 @@ def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
 
 
 def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
-    """A message in factors, as `trio` and `careful` keep it.
+    """Return a message in factors, as `messages_trio_kernels` stores it.
 
-    Ahead m and L diag(p) L', behind z and U diag(e) U' = J, eta = U z: the vector, and a triangle
-    with the diagonal in it.
+    A forward message has m and L diag(p) L', a backward one z and U diag(e) U' = J, eta = U z. The
+    result is the vector, and a triangle that includes the diagonal.
     """
-    # U diag(e) U' is L diag(e) L' of the states in reverse.
+    # U diag(e) U' is L diag(e) L' of the states in reverse order.
     turn = slice(None, None, 1 if ahead else -1)
     d = vector.size
     remainder, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
     for k in range(d):
-        # Less is a rounding of the matrix.
+        # Smaller values are rounding of the matrix.
         if abs(remainder[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
             D[k] = remainder[k, k]
             L[k:, k] = remainder[k:, k] / D[k]
@@ -555,7 +556,7 @@ def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
 
 
 def multiplied(row: Array, d: int, ahead: bool) -> tuple[Array, Array]:
-    """Vector and matrix of d states of a message in factors."""
+    """Return vector and matrix of d states of a message in factors."""
     L = np.zeros((d, d))
     L[np.tril_indices(d)] = row[d:]
     D = np.diag(L.diagonal())

@@ -1,4 +1,4 @@
-"""The result of inference on a series: a `Posterior` that knows its kernel and takes more rows."""
+"""Result of inference on a series: a `Posterior` that knows its kernel and can be extended."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ __all__ = ["SeriesPosterior"]
 class SeriesPosterior(Posterior):
     """Gaussian approximation of the latent posterior of a series, with everything in O(N).
 
-    Attributes are those of `qpruntime.Posterior`, in the order of the rows that were given, those
-    of NaN left out. White noise in the kernel is part of the latent values at the observations, as
-    it is in ``kernel(X)``, and of the variance of predictions, as it is in ``kernel.diag(X)``.
-    Corrections take the covariance matrix, and are for series of 3000 rows at most.
+    Attributes are those of `qpruntime.Posterior`, in the given order of the rows, without those of
+    NaN. White noise in the kernel is part of the latent values at the observations, as in
+    ``kernel(X)``, and of the variance of predictions, as in ``kernel.diag(X)``. Corrections need
+    the covariance matrix, and are available for series of up to 3000 rows.
 
     Attributes
     ----------
     kernel : scikit-learn kernel
-        Of the prior.
+        Kernel of the prior.
     state_dimension : int
         Size of the state.
     kernel_error : float
-        Bound of what the state leaves out of the kernel: of a periodic part's Fourier series.
+        Upper bound on the part of the kernel that the state leaves out: the rest of the Fourier
+        series of a periodic part.
     rows : ndarray of int, shape (n,)
-        Which of the rows given were observed.
+        Indices of the given rows that were observed.
     given : int
-        How many were given.
+        Number of given rows.
     swept : int
-        How many rows were swept: fewer than there are where `extend` has appended some.
+        Number of rows that were swept, which is smaller than n after `extend` has appended rows.
     """
 
     swept: int = 0
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the prior."""
+        """Kernel of the prior."""
         return self._solution.kernel
 
     @property
@@ -63,7 +64,7 @@ class SeriesPosterior(Posterior):
 
     @property
     def rows(self) -> NDArray[np.intp]:
-        """Numbers of the given rows that were observed."""
+        """Indices of the given rows that were observed."""
         return self._solution.rows
 
     @property
@@ -78,12 +79,12 @@ class SeriesPosterior(Posterior):
     def extend(
         self, t: ArrayLike, y: ArrayLike, mean: ArrayLike = 0.0, weights: ArrayLike | None = None
     ) -> SeriesPosterior:
-        """Posterior of these rows and of M more, which may be anywhere in time.
+        """Return the posterior of these rows and of M more, at any times.
 
-        Of later rows the cost is that of a few hundred rows before them, whatever N is, unless the
-        kernel never forgets: as many are swept as keep the others as they were, to the tolerance.
-        Rows in between are swept with all others, from the sites these have. Equal to inference
-        from all rows to the tolerance of `infer_series`.
+        Later rows cost as much as a few hundred rows, whatever N is, unless the kernel has
+        unlimited memory: only so many earlier rows are swept again that the others stay as they
+        were, to the tolerance. If rows lie in between, all rows are swept, starting from the
+        present sites. The result equals inference from all rows to the tolerance of `infer_series`.
 
         Parameters
         ----------
@@ -96,7 +97,7 @@ class SeriesPosterior(Posterior):
         Raises
         ------
         InputError
-            If rows are not usable, or this posterior was pickled with a likelihood that was not.
+            If rows are not usable, or this posterior was pickled and its likelihood could not be.
         """
         earlier: SeriesSolution = self._solution
         more = read_more(earlier.clock, earlier.how.projector, t, y, mean, weights)

@@ -1,4 +1,4 @@
-"""Solution of a series: its rows in pieces, in order of time, and how they are observed."""
+"""Solution of a series: its rows in pieces, in order of time, and their likelihood."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ __all__ = [
 
 
 class Placed(NamedTuple):
-    """Where the rows of a sorted series were given.
+    """Positions of the rows of a sorted series in the user's order.
 
-    `order` has the place of each among those that were observed, and `rows` the places of these
+    `order` has the position of each among the observed rows, and `rows` the positions of these
     among all `given`.
     """
 
@@ -81,9 +81,9 @@ def concluded(
     start: Sites | None,
     placed: Placed,
 ) -> tuple[InferenceReport, SeriesSolution]:
-    """Settle the sites of a sorted series; return what is reported, and what is left behind.
+    """Settle the sites of a sorted series; return the report and the solution.
 
-    `start` is in order of time, with nu as it is reported.
+    `start` is in order of time, with nu as reported to users.
     """
     n = series.t.size
     sites = Sites(np.zeros(n), np.zeros(n))
@@ -118,7 +118,7 @@ def concluded(
 
 
 def ending(end: SweepResult, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
-    """Return what is reported of the way in which sweeps ended."""
+    """Return the report of the way in which sweeps ended."""
     trace = end.trace
     settled = "held" if end.held else "converged"
     status = settled if end.settled else "not converged"
@@ -139,7 +139,7 @@ def ending(end: SweepResult, log_evidence: float, worst: int, n: int) -> dict[st
 
 # --- What a posterior of a series keeps
 
-#: Rows up to which corrections take the covariance matrix of a series.
+#: Number of rows up to which corrections take the covariance matrix of a series.
 MOST = 3000
 _COLUMNS = ("t", "y", "prior", "weights", "scale")
 _DENSE = "the dense engine has corrections of any kernel, infer(kernel(t[:, None]), y)"
@@ -155,14 +155,14 @@ class SeriesSolution:
     kernel : scikit-learn kernel
     space : StateSpace
     clock : Clock
-        That reads times.
+        Clock that reads times.
     limits : Limits
     how : Series
-        The first rows, and how all are observed.
+        Series of the first rows, which has the likelihood of all.
     pieces : tuple of Piece
-        All rows that were observed, in order of time.
+        All observed rows, in order of time.
     seen : tuple of ndarray of int
-        Numbers of these among so many `given`, in the order in which they were.
+        Positions of these among all `given` rows, in the user's order.
     given : int
     """
 
@@ -181,13 +181,13 @@ class SeriesSolution:
     name = "markov"
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is joined of pieces is in them.
+        # Cached columns are left out, because the pieces contain them.
         names = ("kernel", "space", "clock", "limits", "how", "pieces", "seen", "given")
         return {name: getattr(self, name) for name in names}
 
     @property
     def words(self) -> str:
-        """Words about the engine for a line on the posterior."""
+        """Words about the engine for a line of the summary."""
         return f", {self.space.dimension} states"
 
     @property
@@ -198,12 +198,12 @@ class SeriesSolution:
 
     @property
     def held_rows(self) -> int:
-        """Rows that were observed."""
+        """Number of observed rows."""
         return sum(piece.t.size for piece in self.pieces)
 
     @cached_property
     def rows(self) -> NDArray[np.intp]:
-        """Numbers of the given rows that were observed."""
+        """Positions of the observed rows among the given ones."""
         return np.concatenate(self.seen)
 
     @cached_property
@@ -225,37 +225,37 @@ class SeriesSolution:
         return Sites(tau, nu + tau * prior), mean, variance, log_z
 
     def sites(self) -> Sites:
-        """Sites at the rows, in the order in which they were given."""
+        """Return sites at the rows, in the user's order."""
         return self._at_rows[0]
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances at the rows, in the order in which they were given."""
+        """Return posterior means and variances at the rows, in the user's order."""
         return self._at_rows[1:3]
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some rows."""
+        """Return leave-one-out log densities of chosen rows."""
         log_z = self._at_rows[3]
         return log_z.copy() if rows is None else log_z[rows]
 
     def least(self) -> tuple[float, int]:
-        """The least leave-one-out log density, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         log_z = self._at_rows[3]
         row = int(np.argmin(log_z))
         return float(log_z[row]), row
 
     def sorted_sites(self) -> Sites:
-        """Sites in order of time, about the prior mean."""
+        """Return sites in order of time, about the prior mean."""
         return Sites(joined_pieces(self.pieces, "tau"), joined_pieces(self.pieces, "nu"))
 
     def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Latent means and variances at T times, in O(N + T)."""
+        """Return latent means and variances at T times, in O(N + T)."""
         rows, place, offset = self._with(at, mean)
         rows.refresh()
         marginals = rows.report()[place]
         return marginals.mean + offset, np.maximum(marginals.variance, 0.0) + rows.noise
 
     def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws at T times, in O(N + T) each, with the kernel's white noise."""
+        """Draw jointly at T times, in O(N + T) each, with the kernel's white noise."""
         if not at:
             raise InputError("draws of a series take times: sample(t)")
         rows, place, offset = self._with(at, mean)
@@ -263,10 +263,10 @@ class SeriesSolution:
         return draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape)
 
     def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
+        """Return means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
 
-        A site of 1 as precision times mean, at a time that is not observed, moves the posterior
-        mean everywhere else by its covariance with that time.
+        A site with precision-weighted mean 1 at an unobserved time moves the posterior mean
+        everywhere else by its covariance with that time.
         """
         if not at:
             raise InputError("a joint distribution of a series takes times")
@@ -288,7 +288,7 @@ class SeriesSolution:
         return centre, covariance
 
     def _with(self, at: tuple[Any, ...], mean: Any) -> tuple[Rows, Any, Array]:
-        """Return these rows with T that are not observed, where these are, and their mean."""
+        """Return these rows with T unobserved ones, the places of these, and their prior mean."""
         new = self.clock.read(at[0], "t")
         offset = prior_mean(mean, self.usual, new.shape)
         rows, place = with_times(self.series, self.space, self.sorted_sites(), new)
@@ -296,13 +296,13 @@ class SeriesSolution:
 
     @cached_property
     def usual(self) -> float | None:
-        """The prior mean, if it is one number."""
+        """Prior mean, if it is one number for all rows."""
         low = min(float(piece.prior.min()) for piece in self.pieces)
         high = max(float(piece.prior.max()) for piece in self.pieces)
         return low if low == high else None
 
     def gradient(self, change: Any) -> Array | float:
-        """Slope of EP's log evidence by the kernel's free log parameters, in O(N)."""
+        """Return the slope of EP's log evidence by the kernel's free log parameters, in O(N)."""
         if change is not None:
             raise InputError("a series knows its kernel: evidence_gradient() takes no dK")
         rows = Rows(self.series, self.space, self.sorted_sites())
@@ -315,7 +315,7 @@ class SeriesSolution:
         return self.space.gradient(rows.slope(), noise)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of a short series."""
+        """Return data and prior covariance of a short series."""
         n = self.held_rows
         if n > MOST:
             raise InputError(
@@ -340,7 +340,7 @@ class SeriesSolution:
         )
 
     def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Points for corrections."""
+        """Return points for corrections."""
         new = self.clock.read(at[0], "t")
         offset = np.broadcast_to(prior_mean(mean, self.usual, new.shape), new.shape)
         known = self.series.t[np.argsort(joined_pieces(self.pieces, "index"))]
@@ -360,7 +360,7 @@ class SeriesSolution:
         return (points[:, 0],)
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SeriesSolution:
-        """The same with times in another unit, those of X, and the kernel in it."""
+        """Return the solution in another unit of time, that of X, with the kernel in it."""
         space = state_space(kernel, self.space.approximate)
         index = joined_pieces(self.pieces, "index")
         t = np.ascontiguousarray(X[index, 0])
@@ -370,7 +370,7 @@ class SeriesSolution:
         return replace(self, kernel=kernel, space=space, how=how, pieces=pieces)
 
     def whole(self) -> SeriesPiece:
-        """All rows as one piece; what a line of it has forgotten of messages is made again."""
+        """Return all rows as one piece, with new messages where pieces do not have them."""
         if len(self.pieces) == 1:
             return self.pieces[0]
         names = [name for name in vars(self.pieces[0]) if name != "marks"]
@@ -378,7 +378,7 @@ class SeriesSolution:
         return SeriesPiece(**columns, marks=np.empty((0, 0)))
 
     def appended(self, more: More) -> tuple[Appended, SeriesSolution]:
-        """Sweep later rows, and as many before as keep the others as they were."""
+        """Sweep later rows, and so many earlier ones that the others stay as they were."""
         pieces = self.pieces
         if any(not piece.marks.size for piece in pieces):
             pieces = (self._marked(self.whole()),)
@@ -393,7 +393,7 @@ class SeriesSolution:
         return appended, later
 
     def _marked(self, piece: SeriesPiece) -> SeriesPiece:
-        """A piece with messages of some of its rows."""
+        """Return a piece with messages of some of its rows."""
         rows = Rows(self.series, self.space, Sites(piece.tau, piece.nu))
         rows.run(ahead=True)
         return replace(piece, marks=rows.marks(EVERY))
@@ -401,12 +401,12 @@ class SeriesSolution:
 
 # --- Joint draws
 
-#: Random numbers at once.
+#: Random numbers that are drawn at once.
 _NUMBERS = 4_000_000
 
 
 def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
-    """Draws of f at some rows, (count, size of `place`)."""
+    """Return draws of f at chosen rows, (count, size of `place`)."""
     series, d = rows.series, rows.space.dimension
     n = series.t.size
     wanted = np.zeros(n, dtype=np.bool_)
@@ -430,7 +430,7 @@ def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
 
 @kernel
 def root(C: Array, L: Array) -> None:
-    """Cholesky factor of a covariance, zero where there is no variance left."""
+    """Fill the Cholesky factor of a covariance, with zeros where no variance is left."""
     d = C.shape[0]
     for i in range(d):
         for j in range(i + 1):
@@ -438,7 +438,7 @@ def root(C: Array, L: Array) -> None:
             for k in range(j):
                 total -= L[i, k] * L[j, k]
             if i == j:
-                # What is left of a variance after roundings alone is none.
+                # A variance that consists of rounding alone counts as zero.
                 L[i, i] = math.sqrt(total) if total > 1e-15 * C[i, i] else 0.0
             else:
                 L[i, j] = total / L[j, j] if L[j, j] > 0.0 else 0.0
@@ -459,8 +459,9 @@ def draw_states(
 ) -> None:
     """Fill `out` (wanted rows, draws) with f, from standard normal numbers (N, d, draws).
 
-    x_i given x_{i-1} is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q), exp(eta' x - x' J x/2)
-    being what row i and all later ones say of x_i; of the first row Q is its covariance.
+    Given x_{i-1}, x_i is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q). The factor exp(eta' x
+    - x' J x/2) is the information of row i and all later ones about x_i. For the first row Q is its
+    covariance.
     """
     heads, start = chain[5], chain[6]
     noise, scale = observed
@@ -496,7 +497,7 @@ def draw_states(
                 fill(step, chain, A, Q, tensor)
             load(buffer, i, eta, J)
             one_plus_product(Q, J, system)
-            # (I + Q J)^-1 of Q, of Q eta and of A.
+            # These are (I + Q J)^-1 times Q, times Q eta and times A.
             for a in range(d):
                 solved[a, d] = 0.0
                 for b in range(d):

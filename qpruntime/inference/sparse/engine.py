@@ -225,11 +225,12 @@ class Engine:
     ----------
     rows : Rows
     rule : Rule
-        May be replaced: hyper-parameters are learnt with EP's, the last sites with QP's.
+        Rule of projection, which may be replaced: hyper-parameters are learnt with EP's, the last
+        sites with QP's.
     kernel : scikit-learn kernel
     Z : ndarray, shape (M, d)
     jitter : float
-        As of `InducingInputs`.
+        As for `InducingInputs`.
     dtype : dtype
         Type of features and their products: float32 during a search, float64 for the result.
     executor : Executor, optional

@@ -1,9 +1,10 @@
-"""Rows that see functionals of few inputs each, as a game between two players does.
+"""Rows that observe functionals of few inputs each, as a game between two players does.
 
-A row a with inputs x_1, x_2, ... sees g = sum_j a_j f(x_j). With inducing inputs of f its features
-are sums of theirs, its variance is exact, and what Z leaves out is taken as independent between
-rows, as everywhere in this engine: of rows that share an input it is not. `AlongRows` is the kernel
-that says so to the passes over rows, whose inputs are a's entries and the x_j, side by side.
+A row a with inputs x_1, x_2, ... sees g = sum_j a_j f(x_j). The features of g are sums of those of
+f at the inducing inputs, and its variance is exact. The part of f that Z leaves out is taken as
+independent between rows, as everywhere in this engine, although it is not for rows that share an
+input. `AlongRows` is the kernel of these rows; its inputs are a's entries and the x_j, side by
+side.
 """
 
 from __future__ import annotations

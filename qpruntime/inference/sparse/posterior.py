@@ -90,10 +90,10 @@ class SparsePosterior(Posterior):
         scale: ArrayLike | None = None,
         sites: Literal["own", "tied"] = "own",
     ) -> SparsePosterior:
-        """Posterior of these rows after those seen, which are not visited again.
+        """Return the posterior of these rows after earlier ones, which are not visited again.
 
-        New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
-        What that changes is measured: docs/bench-streams.md. `sites`, `loo`, `mean` and
+        New rows get their own sites, which settle given all earlier ones; sites of earlier rows are
+        not changed. docs/bench-streams.md has the measured effect. `sites`, `loo`, `mean` and
         `variance` are of the last part's rows; indices of rows count from its first.
 
         Parameters
