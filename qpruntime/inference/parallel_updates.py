@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def propose_all(
 
 @kernel
 def propose_each(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     marginals: Arrays,
     sites: tuple[Array, Array],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -210,7 +209,7 @@ def _row(axes: Array, y: float) -> int:
 
 
 @inlined
-def _four(values: Array, k: Any, i: Any, q: Any, x: Floats) -> Floats:
+def _four(values: Array, k: np.uint64, i: np.uint64, q: np.uint64, x: Floats) -> Floats:
     """Sum six rows of slab k from row i on, weighted, in the four bands from column q on."""
     x0, x1, x2, x3, x4, x5 = x
     unit = np.uint64(1)

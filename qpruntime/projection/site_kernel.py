@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +40,7 @@ from qpruntime.quadrature.sigma_star_kernels import (
     NO_MASS,
     NOT_A_NUMBER,
     OK,
+    PlainFunctions,
 )
 
 __all__ = [
@@ -51,6 +52,10 @@ __all__ = [
     "project_site",
     "raise_status",
 ]
+
+#: Source of a projection: its kind, whether observations mirror the table, whether cavities outside
+#: it are integrated, values, axes, and the address of the coordinates or of the lookup.
+Source = tuple[int, bool, bool, Array, Array, int]
 
 # Sources of a standard deviation for `project_site`, and reports of a lookup.
 EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP, SURFACES_WP = 0, 1, 2, 3, 4, 5, 6, 7
@@ -92,8 +97,8 @@ def compact_ratio(
 
 @inlined
 def project_site(
-    functions: tuple[Any, ...],
-    source: tuple[Any, ...],
+    functions: PlainFunctions,
+    source: Source,
     power: float,
     mu: float,
     sigma: float,
@@ -188,8 +193,8 @@ def project_site(
 
 @kernel
 def _project_many(
-    functions: tuple[Any, ...],
-    source: tuple[Any, ...],
+    functions: PlainFunctions,
+    source: Source,
     powers: Array,
     cavities: tuple[Array, Array],
     y: Array,
@@ -213,18 +218,19 @@ def _project_many(
 
 def project_rows(
     likelihood: Likelihood,
-    rules: tuple[tuple[Any, ...], tuple[Any, ...]],
+    rules: tuple[PlainFunctions, Source],
     powers: NDArray[np.float64],
     cavities: tuple[NDArray[np.float64], NDArray[np.float64]],
     y: NDArray[np.float64],
     table: LookedIn | None = None,
-) -> tuple[Any, ...]:
+) -> tuple[Array, Array, Array, IntArray]:
     """Project sites with checked arguments; return (log Z, mean, std, where).
 
     `rules` are functions of the likelihood, as plain tuples, and a source; `cavities` are means and
     standard deviations. Arrays have shape (N,).
     """
-    projected = (*(np.empty(y.size) for _ in range(3)), np.empty(y.size, dtype=np.int64))
+    n = y.size
+    projected = np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=np.int64)
     status, i = _project_many(*rules, powers, cavities, y, projected)
     if status != OK:
         raise_status(status, likelihood, cavities[0][i], cavities[1][i], y[i], table)
@@ -265,7 +271,7 @@ class Projections(NamedTuple):
 
 def project_many(
     likelihood: Likelihood,
-    source: tuple[Any, ...],
+    source: Source,
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,7 +59,7 @@ EPS = 2.0**-52
 class Raised(NamedTuple):
     """Likelihood of one observation, raised to a power; `split` is its handle."""
 
-    split: Any
+    split: int
     power: float
     y: float
     theta: Array
@@ -488,13 +488,13 @@ class Frame(NamedTuple):
     the late handles of quadrature itself, for powers of 1 and others.
     """
 
-    frame: Any
-    rule: Any
-    landmark: Any
-    raised_moments: Any
-    raised_frame: Any
-    exact: Any
-    powered: Any
+    frame: int
+    rule: int
+    landmark: int
+    raised_moments: int
+    raised_frame: int
+    exact: int
+    powered: int
 
 
 class Functions(NamedTuple):
@@ -503,9 +503,13 @@ class Functions(NamedTuple):
     theta: Array
     has_moments: bool
     has_frame: bool
-    split: Any
-    moments: Any
+    split: int
+    moments: int
     frame: Frame
+
+
+#: `Functions` as a plain tuple, which kernels take from Python.
+PlainFunctions = tuple[Array, bool, bool, int, int, tuple[int, int, int, int, int, int, int]]
 
 
 def _exact(

@@ -57,13 +57,13 @@ class Targets(NamedTuple):
 
     rows : (T, N), covariances with the sites under q
     mean, std : (T,), under q
-    own : (T,), the site that a target is, -1 for a new point
+    site : (T,), the site that a target is, -1 for a new point
     """
 
     rows: Array
     mean: Array
     std: Array
-    own: NDArray[np.intp]
+    site: NDArray[np.intp]
 
 
 @inlined
@@ -168,7 +168,7 @@ def conditional_sums(
         middle = 0
         for i in range(count):
             r[i] = targets.rows[i, j] / (targets.std[i] * fixed.std[j])
-            if j == targets.own[i] or abs(r[i]) < _SKIPPED:
+            if j == targets.site[i] or abs(r[i]) < _SKIPPED:
                 r[i] = 0.0
             middle += _SERIES <= abs(r[i]) <= _TABLED
         tabled = middle > _DEGREES
@@ -230,7 +230,7 @@ def own_factors(
     """Fill log e_i at the points of targets that are sites, and add the terms of close sites."""
     t, added = np.empty(points.shape[1]), np.empty(points.shape[1])
     for i in range(points.shape[0]):
-        j = targets.own[i]
+        j = targets.site[i]
         out[i, :] = 0.0
         if j >= 0:
             for k in range(points.shape[1]):
@@ -320,7 +320,7 @@ def log_densities(
 
     def parts(rows: NDArray[np.intp], points: Array) -> tuple[Array, Array]:
         chosen = Targets(
-            targets.rows[rows], targets.mean[rows], targets.std[rows], targets.own[rows]
+            targets.rows[rows], targets.mean[rows], targets.std[rows], targets.site[rows]
         )
         close_logs, smooth_logs = np.empty(points.shape), np.empty(points.shape)
         own_factors(rule, fixed, tilted, chosen, close[rows], points, close_logs)
@@ -340,13 +340,13 @@ def log_densities(
     first = np.maximum(np.argmax(above, axis=1) - 1, 0)
     last = np.minimum(_SCOUTS - np.argmax(above[:, ::-1], axis=1), _SCOUTS - 1)
     begun, ended = low.copy(), high.copy()
-    trim(rule, fixed, targets.own, begun, ended, close_logs, points)
+    trim(rule, fixed, targets.site, begun, ended, close_logs, points)
     # If a density begins or ends at an edge of its support, so does the grid.
     low = np.maximum(points[every, first], begun)
     high = np.minimum(points[every, last], ended)
     points = between(low, high, POINTS)
     peaks = np.full(every.size, math.nan)
     if rule.location:
-        peaks[targets.own >= 0] = fixed.y[targets.own[targets.own >= 0]]
+        peaks[targets.site >= 0] = fixed.y[targets.site[targets.site >= 0]]
     points = marked(points, peaks)
     return resolved(points, levels(every, points), levels)

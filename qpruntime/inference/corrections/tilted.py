@@ -8,7 +8,7 @@ their Hermite moments, or log E e_j under other normals.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
@@ -70,10 +70,10 @@ class Rule(NamedTuple):
     closed: bool
     raised: bool
     location: bool
-    split: Any
-    moments: Any
-    raised_moments: Any
-    landmarks: Any
+    split: int
+    moments: int
+    raised_moments: int
+    landmarks: int
 
 
 class TiltedMoments(NamedTuple):

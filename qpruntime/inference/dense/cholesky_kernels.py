@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import kernel, summed
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.parallel_updates import match, propose_each
-from qpruntime.inference.site_kernels import Marginals, Observations, propose
+from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -157,7 +155,7 @@ def apply_panel(covariance: Array, panel: Array, weight: Array, count: int, star
 
 @kernel
 def sweep(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     covariance: Array,
     marginals: Arrays,
@@ -239,7 +237,7 @@ def sweep(
 
 
 @kernel
-def solve(system: tuple[Any, ...], sites: tuple[Array, Array], mean: Array) -> None:
+def solve(system: Arrays, sites: tuple[Array, Array], mean: Array) -> None:
     """Fill K^-1 (mean - prior) and the posterior mean.
 
     `system` = (K, prior mean, U, root, weights): U is the upper triangle with B^-1 = U U^T, root
@@ -270,10 +268,10 @@ def solve(system: tuple[Any, ...], sites: tuple[Array, Array], mean: Array) -> N
 
 @kernel
 def take_turn(
-    rules: tuple[Any, ...],
-    matching: tuple[int, tuple[Any, ...]],
+    rules: PlainRules,
+    matching: tuple[int, PlainRules],
     observed: tuple[Array, Array],
-    system: tuple[Any, ...],
+    system: Arrays,
     marginals: Arrays,
     sites: tuple[Array, Array],
     changes: tuple[Array, Array],

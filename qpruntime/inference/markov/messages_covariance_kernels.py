@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import contracted, inlined, kernel
 from qpruntime._typing import Array, Arrays, IntArray
-from qpruntime.inference.markov.messages_small_kernels import absorbed, revise
+from qpruntime.inference.markov.messages_small_kernels import (
+    SeriesRows,
+    SeriesRules,
+    absorbed,
+    revise,
+)
 from qpruntime.kernels.transition_kernels import fill
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -363,9 +366,12 @@ def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
 # from the other direction ahead of a pass, and the messages of the pass behind it. `edges` are
 # those of `qpruntime.inference.markov.messages_small_kernels`, in rows like those of the buffer.
 
+#: `chain`, as a state space makes it.
+Chain = tuple[IntArray, IntArray, Array, Array, IntArray, Array, Array]
+
 
 @inlined
-def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
+def begin(chain: Chain, edges: Array, ahead: bool) -> tuple[Arrays, ...]:
     """Return (first message of a pass, room for another one, room for transitions and products).
 
     Callers unpack it before their loop, because taking arrays out of tuples for every row costs a
@@ -389,7 +395,7 @@ def place(steps: Array, count: int, ahead: bool) -> tuple[int, float]:
 
 @kernel
 def wide_pass(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
     observed: tuple[float, Array],
     sites: tuple[Array, Array],
@@ -430,13 +436,13 @@ def wide_pass(
 
 @kernel
 def wide_sweep(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
+    rules: SeriesRules,
     found: Array,
 ) -> tuple[int, int]:
     """Run `wide_pass` and update every site on the way; return (status, site)."""
@@ -474,7 +480,7 @@ def wide_sweep(
 
 @kernel
 def wide_slope(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
     observed: tuple[float, Array],
     sites: tuple[Array, Array],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from qpruntime._numba import call_moments, inlined, kernel
 from qpruntime._typing import Array, Floats
 from qpruntime.kernels.base import MATERN_3
 from qpruntime.kernels.stationary import matern_3_step as matern_3
-from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, project_site
-from qpruntime.quadrature.sigma_star_kernels import OK
+from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, Source, project_site
+from qpruntime.quadrature.sigma_star_kernels import OK, PlainFunctions
 
 __all__ = [
     "NEGLIGIBLE",
@@ -22,6 +21,12 @@ __all__ = [
     "pair_sweep",
     "revise",
 ]
+
+#: Noise, scales, observations, prior means and weights of the rows of a series.
+SeriesRows = tuple[float, Array, Array, Array, Array]
+#: Functions, source, power, damping, whether precisions are held at zero, and whether moments are
+#: closed.
+SeriesRules = tuple[PlainFunctions, Source, float, float, bool, bool]
 
 # --- One site
 #
@@ -39,7 +44,7 @@ def absorbed(tau: float, nu: float, noise: float, scale: float) -> tuple[float, 
 
 @inlined
 def revise(
-    rules: tuple[Any, ...],
+    rules: SeriesRules,
     row: Floats,
     site: tuple[float, float],
     cavity: tuple[float, float],
@@ -304,11 +309,11 @@ def pair_pass(
 def pair_sweep(
     chain: tuple[int, float, float],
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
+    rules: SeriesRules,
     found: Array,
 ) -> tuple[int, int]:
     """Run `pair_pass` and update every site on the way; return (status, site).

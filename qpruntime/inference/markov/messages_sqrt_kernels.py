@@ -10,14 +10,23 @@ factor in row j. Rows of the buffer are those of
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import contracted, inlined, kernel
 from qpruntime._typing import Array, Arrays, IntArray
-from qpruntime.inference.markov.messages_covariance_kernels import load, place, spans, store
-from qpruntime.inference.markov.messages_small_kernels import absorbed, revise
+from qpruntime.inference.markov.messages_covariance_kernels import (
+    Chain,
+    load,
+    place,
+    spans,
+    store,
+)
+from qpruntime.inference.markov.messages_small_kernels import (
+    SeriesRows,
+    SeriesRules,
+    absorbed,
+    revise,
+)
 from qpruntime.kernels.transition_kernels import fill
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -267,7 +276,7 @@ def take_in(
 
 
 @inlined
-def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
+def begin(chain: Chain, edges: Array, ahead: bool) -> tuple[Arrays, ...]:
     """Return (first message of a pass, room for another, for transitions, and for products)."""
     d = chain[5].size
     low, high = spans(chain[4])
@@ -349,11 +358,11 @@ def careful_pass(
 def careful_sweep(
     chain: Arrays,
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
+    rules: SeriesRules,
     found: Array,
 ) -> tuple[int, int]:
     """Run `careful_pass` and update every site on the way; return (status, site)."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import inlined, kernel
 from qpruntime._typing import Array, Floats
-from qpruntime.inference.markov.messages_small_kernels import NEGLIGIBLE, absorbed, revise
+from qpruntime.inference.markov.messages_small_kernels import (
+    NEGLIGIBLE,
+    SeriesRows,
+    SeriesRules,
+    absorbed,
+    revise,
+)
 from qpruntime.kernels.stationary import matern_5_step as matern_5
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -267,11 +271,11 @@ def trio_pass(
 def trio_sweep(
     chain: tuple[float, float],
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
+    rules: SeriesRules,
     found: Array,
 ) -> tuple[int, int]:
     """Run `trio_pass` and update every site on the way; return (status, site)."""

@@ -20,6 +20,7 @@ from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Limits, Trace
 from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import (
+    Chain,
     eliminate,
     load,
     one_plus_product,
@@ -448,7 +449,7 @@ def root(C: Array, L: Array) -> None:
 
 @kernel
 def draw_states(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
     observed: tuple[float, Array],
     sites: tuple[Array, Array],

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import kernel, summed
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
 from qpruntime.inference.multiclass.probability_kernels import log_passes, log_quadrant
-from qpruntime.inference.site_kernels import Marginals, Observations, propose
+from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -56,7 +54,7 @@ def products_of_rows(a: Array, b: Array) -> Array:
 
 @kernel
 def visit_rows(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     covariances: Array,
     others: IntArray,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
 
 from qpruntime._numba import kernel
 from qpruntime._typing import Array, IntArray
-from qpruntime.inference.site_kernels import Marginals, Observations, propose
+from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -21,7 +19,7 @@ __all__ = [
 # --- Quadratic forms a' S a of sparse rows
 
 
-def quadratic_forms(rows: Any, S: Array) -> tuple[Array, Array]:
+def quadratic_forms(rows: sparse.csr_array, S: Array) -> tuple[Array, Array]:
     """Return a' S a of every row, and (sum_j |a_j| sqrt(S_jj))^2, which bounds its terms.
 
     Parameters
@@ -39,8 +37,8 @@ def quadratic_forms(rows: Any, S: Array) -> tuple[Array, Array]:
 @kernel
 def _fill(
     data: Array,
-    indices: NDArray[Any],
-    starts: NDArray[Any],
+    indices: IntArray,
+    starts: IntArray,
     S: Array,
     deviation: Array,
     forms: Array,
@@ -62,7 +60,7 @@ def _fill(
 
 @kernel
 def visit(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     features: Array,
     posterior: tuple[Array, Array],

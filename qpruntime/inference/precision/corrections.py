@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from qpruntime.inference.precision.solver import PrecisionSolved
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
+from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 
 __all__ = [
     "LevelPairs",
@@ -117,7 +118,7 @@ def third_and_fourth(problem: Problem, here: Marginals, sites: Sites) -> Array:
 
 
 @kernel
-def difference(functions: tuple[Any, ...], marginals: Arrays, y: Array, out: Array) -> None:
+def difference(functions: PlainFunctions, marginals: Arrays, y: Array, out: Array) -> None:
     """Fill both moments of every site, by differences of five points."""
     mean, variance, kept, pull = marginals
     theta, moments = functions[0], functions[4]
@@ -170,7 +171,7 @@ class LevelPairs(NamedTuple):
     first: NDArray[np.int32]
     second: NDArray[np.int32]
     begin: NDArray[np.int64]
-    places: NDArray[Any]
+    places: NDArray[np.integer]
 
 
 def level_pairs(prior: SparseLatent, most: int = MOST) -> LevelPairs:
@@ -235,8 +236,8 @@ def shared_level(
 
 @kernel
 def find_pairs(
-    shape: tuple[Any, ...],
-    structure: tuple[NDArray[Any], ...],
+    shape: tuple[IntArray, ...],
+    structure: tuple[NDArray[np.integer], ...],
     fill: bool,
     first: IntArray,
     second: IntArray,
@@ -281,7 +282,7 @@ def find_pairs(
 
 @contracted
 def pair_covariances(
-    inverse: Array, rows: tuple[NDArray[Any], ...], pairs: tuple[IntArray, ...], out: Array
+    inverse: Array, rows: tuple[NDArray[np.integer], ...], pairs: tuple[IntArray, ...], out: Array
 ) -> int:
     """Fill a_n' Z a_m of every pair; NaN where the factor lacks an entry. Return how many lack."""
     indptr, _, values, entries = rows
@@ -341,7 +342,9 @@ def pairs_of_levels(
     return PairSums(float((r**3 * h3).sum() / 6.0), float((r**4 * h4).sum() / 24.0), missing)
 
 
-def _solved_for(solved: PrecisionSolved, first: Any, second: Any) -> Array:
+def _solved_for(
+    solved: PrecisionSolved, first: NDArray[np.int32], second: NDArray[np.int32]
+) -> Array:
     """Return posterior covariances of pairs of rows, by solves with the rows of the first."""
     covariances = np.empty(first.size)
     rows_of_prior = solved.prior.rows

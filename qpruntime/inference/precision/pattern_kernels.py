@@ -67,7 +67,9 @@ def equal_rows(A: sparse.csr_array, cache: dict[str, Any], *columns: Array) -> E
     return equal
 
 
-def _equal(A: sparse.csr_array, keys: Any, values: Any, extra: Array) -> Equal:
+def _equal(
+    A: sparse.csr_array, keys: NDArray[np.uint64], values: NDArray[np.uint64], extra: Array
+) -> Equal:
     n = keys.size
     _, first, site = np.unique(keys, return_index=True, return_inverse=True)
     if first.size == n:
@@ -98,7 +100,11 @@ def near_order(A: sparse.csr_array, first: NDArray[np.intp]) -> NDArray[np.intp]
 
 @kernel
 def rarest(
-    indptr: NDArray[Any], indices: NDArray[Any], counts: IntArray, rows: IntArray, keys: IntArray
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
+    counts: IntArray,
+    rows: IntArray,
+    keys: IntArray,
 ) -> None:
     """Fill, for every row, the column that the fewest rows have."""
     for k in range(rows.size):
@@ -112,8 +118,8 @@ def rarest(
 
 @kernel
 def hash_rows(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
     values: NDArray[np.uint64],
     extra: NDArray[np.uint64],
     keys: NDArray[np.uint64],
@@ -135,8 +141,8 @@ def hash_rows(
 
 @kernel
 def all_equal(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
     values: NDArray[np.uint64],
     extra: NDArray[np.uint64],
     other: IntArray,
@@ -189,7 +195,7 @@ def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
 
 
 @kernel
-def places(shape: tuple[IntArray, ...], i: IntArray, j: IntArray, out: NDArray[Any]) -> None:
+def places(shape: tuple[IntArray, ...], i: IntArray, j: IntArray, out: NDArray[np.integer]) -> None:
     """Fill places of entries of either triangle, -1 where the panels have none."""
     for k in range(i.size):
         out[k] = place_of(shape, max(i[k], j[k]), min(i[k], j[k]))
@@ -197,8 +203,8 @@ def places(shape: tuple[IntArray, ...], i: IntArray, j: IntArray, out: NDArray[A
 
 @kernel
 def sort_rows(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
     place: IntArray,
     chosen: IntArray,
     starts: IntArray,
@@ -240,7 +246,11 @@ def pair_places(
 
 @kernel
 def entry_coordinates(
-    indptr: NDArray[Any], columns: NDArray[Any], index: IntArray, i: IntArray, j: IntArray
+    indptr: NDArray[np.integer],
+    columns: NDArray[np.integer],
+    index: IntArray,
+    i: IntArray,
+    j: IntArray,
 ) -> None:
     """Fill row and column of the entries that belong to pairs of rows."""
     q = 0

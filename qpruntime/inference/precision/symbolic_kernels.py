@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +108,7 @@ def count_rows(
 
 
 @kernel
-def join(parent: IntArray, counts: IntArray, joined: tuple[Any, ...]) -> IntArray:
+def join(parent: IntArray, counts: IntArray, joined: tuple[tuple[int, float], ...]) -> IntArray:
     """Return the first columns of supernodes, and n: columns join if few zeros arise."""
     n = parent.size
     first, entries, top = np.empty(n + 1, np.int64), np.empty(n, np.int64), 0

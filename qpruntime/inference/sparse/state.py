@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 
 from qpruntime._numba import plain
 from qpruntime._restorable import restorable_call
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.inference.sites import ImproperPosterior
 from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.projection.projector import Projector
@@ -248,7 +248,7 @@ class PowerProjector:
         weights: Array | None,
         wanted: Wanted = "sites",
         whole: bool = False,
-    ) -> tuple[Array, Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, IntArray]:
         """Project cavities N(mean, std^2), all of shape (n,).
 
         If `whole`, likelihoods are not raised to the power of power EP.
