@@ -73,7 +73,7 @@ def infer(
     sites: Sites | Sequence[ArrayLike] | None = None,
     n_restarts: int = 0,
     random_state: int | np.random.Generator | None = None,
-    operator: Any = None,
+    operator: ArrayLike | None = None,
 ) -> Posterior:
     """Approximate the posterior of a Gaussian process by EP, QP or a variational Gaussian.
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +39,9 @@ from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Solution, row_numbers
 from qpruntime.persistence.file import Savable
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "Correcting",
@@ -219,7 +222,7 @@ class Posterior(InferenceReport, Savable):
         }
         return cls(**reported, _solution=solution)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_correcting"}
 
     @property
@@ -587,7 +590,7 @@ class Posterior(InferenceReport, Savable):
         return axes
 
 
-def moved_to(post: Any, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> Any:
+def moved_to(post: Any, kernel: Kernel, X: Any, unscaled: Callable[[Array], Array]) -> Any:
     """Return a posterior in other units, given kernel and rows in them, and the way back."""
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 

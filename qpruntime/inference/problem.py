@@ -150,7 +150,7 @@ class Observed:
     power: float = 1.0
     weights: Array | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {**vars(self), "K": None}
         try:
             pickle.dumps(self.likelihood)
@@ -158,7 +158,7 @@ class Observed:
             state["likelihood"] = None
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
     def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.inference.site_kernels import PlainRules
 from qpruntime.inference.sites import Counts, Sites
 
@@ -188,5 +188,5 @@ class PredictiveState(Protocol):
         The arguments that give the points, and their checks, depend on the solver.
         """
 
-    def evidence_gradient(self, change: Any) -> Array | float:
+    def evidence_gradient(self, change: ArrayLike) -> Array | float:
         """Return the slope of the log evidence for a change of the prior with the sites fixed."""

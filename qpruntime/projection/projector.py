@@ -173,7 +173,7 @@ class Projector:
         else:
             self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Addresses of compiled functions mean nothing in another process.
         table = self.table or "exact"
         return Projector, (self.likelihood, self.method, None if self._automatic else table, self.p)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dtpttr, dtrttp
@@ -204,10 +202,10 @@ class DenseState(Triangle):
             raise NumericalError("the gradient is beyond double precision: rescale dK")
         return float(gradient) if gradient.ndim == 0 else gradient
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         packed, _ = dtrttp(self.lower, uplo="L")
         return vars(self) | {"lower": packed}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self.lower, _ = dtpttr(self.root.size, state["lower"], uplo="L")

@@ -6,7 +6,7 @@ import math
 import threading
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from qpruntime.inference.sparse.data import Columns
 from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "MEMORY",
@@ -69,7 +72,7 @@ class NeighbourBlocks:
     """
 
     def __init__(
-        self, kernel: Any, known: PredictiveWeights, columns: Columns, sites: Sites
+        self, kernel: Kernel, known: PredictiveWeights, columns: Columns, sites: Sites
     ) -> None:
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
@@ -219,7 +222,7 @@ def check_rows(X: Array, n: int, d: int) -> None:
 # --- Prior covariances within blocks
 
 
-def within(kernel: Any, X: Array) -> Array:
+def within(kernel: Kernel, X: Array) -> Array:
     """Return covariances of the points of b sets (b, k, d), without white noise.
 
     The result has the lower triangles row by row, shape (b, k (k + 1)/2), because exponentials are

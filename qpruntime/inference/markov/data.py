@@ -102,7 +102,7 @@ class SortedSeries:
     bounded: bool = False
     before: float | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Addresses of compiled functions mean nothing in another process, and predictions need no
         # likelihood. It is kept if it can be pickled, for rows that may be appended.
         state = {name: getattr(self, name) for name in _FIELDS}

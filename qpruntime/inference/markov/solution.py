@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._numba import kernel
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Limits, Trace
@@ -181,7 +181,7 @@ class SeriesSolution:
     width = algebra = 0
     name = "markov"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Cached columns are left out, because the pieces contain them.
         names = ("kernel", "space", "clock", "limits", "how", "pieces", "seen", "given")
         return {name: getattr(self, name) for name in names}
@@ -248,14 +248,20 @@ class SeriesSolution:
         """Return sites in order of time, about the prior mean."""
         return Sites(joined_pieces(self.pieces, "tau"), joined_pieces(self.pieces, "nu"))
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances at T times, in O(N + T)."""
         rows, place, offset = self._with(at, mean)
         rows.refresh()
         marginals = rows.report()[place]
         return marginals.mean + offset, np.maximum(marginals.variance, 0.0) + rows.noise
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Draw jointly at T times, in O(N + T) each, with the kernel's white noise."""
         if not at:
             raise InputError("draws of a series take times: sample(t)")
@@ -263,7 +269,7 @@ class SeriesSolution:
         draws = draw(rows, place, count, rng)
         return draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape)
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
 
         A site with precision-weighted mean 1 at an unobserved time moves the posterior mean
@@ -288,7 +294,7 @@ class SeriesSolution:
         covariance.flat[:: place.size + 1] = variance + rows.noise
         return centre, covariance
 
-    def _with(self, at: tuple[Any, ...], mean: Any) -> tuple[Rows, Any, Array]:
+    def _with(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Rows, Any, Array]:
         """Return these rows with T unobserved ones, the places of these, and their prior mean."""
         new = self.clock.read(at[0], "t")
         offset = prior_mean(mean, self.usual, new.shape)
@@ -302,7 +308,7 @@ class SeriesSolution:
         high = max(float(piece.prior.max()) for piece in self.pieces)
         return low if low == high else None
 
-    def gradient(self, change: Any) -> Array | float:
+    def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of EP's log evidence by the kernel's free log parameters, in O(N)."""
         if change is not None:
             raise InputError("a series knows its kernel: evidence_gradient() takes no dK")
@@ -340,7 +346,7 @@ class SeriesSolution:
             weights,
         )
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
         """Return points for corrections."""
         new = self.clock.read(at[0], "t")
         offset = np.broadcast_to(prior_mean(mean, self.usual, new.shape), new.shape)
@@ -348,7 +354,7 @@ class SeriesSolution:
         K_star = self.kernel(new[:, None], known[:, None])
         return MarginalPoints(K_star, self.kernel.diag(new[:, None]), np.array(offset))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
         return {
             "n_negative": sum(int((piece.tau < 0.0).sum()) for piece in self.pieces),
@@ -356,7 +362,7 @@ class SeriesSolution:
             "kernel_error": self.space.error,
         }
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return the one column of the points: times."""
         return (points[:, 0],)
 

@@ -150,7 +150,7 @@ class ClassPosterior(InferenceReport, Savable):
         reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
         return cls(**reported, _solution=solution)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_correcting"}
 
     @property
@@ -644,11 +644,11 @@ class ClassSolution:
                 )
         return replace(self, K=prior_blocks)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if self.K is not None:
             self.covariance()
         self.loo()
         return {**vars(self), "K": None, "left_out": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dtpttr, dtrttp
 
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense import blas
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
@@ -253,7 +253,7 @@ class ClassKept:
         self.E, self.lower = blocks.E, blocks.lower
         self.by_class, self.weights, self.shared = by_class, weights, len(blocks.K) == 1
 
-    def predict(self, *new: Any) -> tuple[Array, Array]:
+    def predict(self, *new: Array) -> tuple[Array, Array]:
         """Return latent means (T, C) and covariances (T, C, C) from K_star and prior variances.
 
         The arguments have shape (C, T, N) or (1, T, N), and (C, T) or (1, T).
@@ -296,13 +296,14 @@ class ClassKept:
         for E, weights in zip(self.E, self.by_class, strict=True):
             yield slope_of(E, self.lower, weights)
 
-    def evidence_gradient(self, change: Any) -> Array | float:
+    def evidence_gradient(self, change: ArrayLike) -> Array | float:
         """Return the slope of the log evidence for a change of the priors.
 
         The change has shape (N, N) or (N, N, p) if all classes share one prior, else (C, N, N) or
         (C, N, N, p).
         """
-        by_class = change[None] if self.shared else change
+        dK = np.asarray(change)
+        by_class = dK[None] if self.shared else dK
         terms = [
             np.tensordot(slope, by_class[c % len(by_class)], axes=([0, 1], [0, 1]))
             for c, slope in enumerate(self.slopes())
@@ -310,12 +311,12 @@ class ClassKept:
         gradient = np.sum(terms, axis=0)
         return float(gradient) if np.ndim(gradient) == 0 else gradient
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         packed = np.array([dtrttp(block.T, uplo="L")[0] for block in self.E])
         lower, _ = dtrttp(self.lower, uplo="L")
         return vars(self) | {"E": packed, "lower": lower}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Array | list[Array]]) -> None:
         vars(self).update(state)
         n = self.by_class.shape[1]
         self.lower, _ = dtpttr(n, state["lower"], uplo="L")

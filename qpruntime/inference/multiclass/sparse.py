@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,9 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.projection.projector import Projector
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 __all__ = [
     "PointKept",
     "PointSolution",
@@ -53,7 +56,7 @@ __all__ = [
 def infer_sparse_classes(
     X: ArrayLike,
     labels: ArrayLike,
-    kernel: Any,
+    kernel: Kernel,
     Z: ArrayLike,
     method: Literal["qp", "ep"] = "qp",
     *,
@@ -372,7 +375,7 @@ class PointSolution:
         moved = tuple(points.on(kernel, unscaled(points.Z)) for points, kernel in pairs)
         return replace(self, kept=replace(self.kept, inducing=moved))
 
-    def gradient(self, change: Any) -> Any:
+    def gradient(self, change: ArrayLike | None) -> Any:
         """Nothing: `InputError`."""
         raise InputError(f"evidence_gradient {_NEEDED}")
 
@@ -384,9 +387,9 @@ class PointSolution:
         """Nothing: `InputError`."""
         raise InputError("inducing points take no covariance of rows: leave with_covariance out")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         self.loo()
         return {**vars(self), "left_out": None, "of_values": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)

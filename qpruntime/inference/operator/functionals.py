@@ -47,7 +47,7 @@ class Functionals:
         If the operator has another shape, or is not finite.
     """
 
-    def __init__(self, operator: Any, n: int) -> None:
+    def __init__(self, operator: sparse.csr_array | Array, n: int) -> None:
         self.rows: Any
         if sparse.issparse(operator):
             if operator.dtype.kind not in "fiub":
@@ -63,7 +63,7 @@ class Functionals:
             )
         self.rows = rows
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if not sparse.issparse(self.rows):
             return {"rows": self.rows}
         return {
@@ -71,7 +71,7 @@ class Functionals:
             "shape": self.rows.shape,
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         if "rows" in state:
             self.rows = state["rows"]
         else:

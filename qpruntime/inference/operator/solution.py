@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,9 @@ from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Observed, covariance
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "OperatorSolution",
@@ -117,7 +120,7 @@ class OperatorSolution:
         row = int(np.argmin(self.log_z))
         return float(self.log_z[row]), row
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances at points, given their prior covariances."""
         K_star, diagonal = self._crossed(at[0]), finite(at[1], "k_star_diag")
         if diagonal.shape not in ((), (len(K_star),)):
@@ -133,7 +136,7 @@ class OperatorSolution:
             )
         return finite(K_star, "K_star")
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
         """Return points for corrections."""
         K_star = self._crossed(at[0])
         self.predict(at, mean)  # checks the arguments
@@ -143,14 +146,20 @@ class OperatorSolution:
         diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
         return MarginalPoints(crossed, *diagonal_and_offset)
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Draw jointly at points, from their prior covariances with f and with each other.
 
         Without points the draws are those of f.
         """
         return draws(*self.joint(at, mean), count, rng)
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means and covariances at such points."""
         if not at:
             K = self._covariance()
@@ -167,7 +176,7 @@ class OperatorSolution:
         centre = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
         return centre, K_new - self.kept.reduced(K_star)
 
-    def gradient(self, change: Any) -> Array | float:
+    def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of the log evidence for a change of the covariance of f."""
         n = self.functionals.latent
         dK = finite(change, "dK") if change is not None else np.empty(0)
@@ -212,15 +221,15 @@ class OperatorSolution:
             )
         return replace(self, K=prior_covariance)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
         return {"n_negative": int((self.own.tau < 0.0).sum()), "latent": self.functionals.latent}
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return covariances of the points."""
         return crossed()
 
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> OperatorSolution:
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> OperatorSolution:
         """Return the solution itself, which does not depend on inputs."""
         return self
 
@@ -230,12 +239,12 @@ class OperatorSolution:
         low, high = float(self.prior.min()), float(self.prior.max())
         return low if low == high else None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if self.K is not None:
             self.latent()
         return {**vars(self), "K": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
 

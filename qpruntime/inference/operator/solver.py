@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from scipy.linalg.lapack import dpotri
 
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import NumericalError
 from qpruntime.inference import solver_protocol
 from qpruntime.inference.dense.cholesky import CholeskyFactor, finite_solution
@@ -261,7 +260,7 @@ class LatentAlgebra(solver_protocol.PredictiveState, ABC):
     def inner(self) -> Array:
         """Return (K + H^-1)^-1, shape (n, n)."""
 
-    def predict(self, *new: Any) -> tuple[Array, Array]:
+    def predict(self, *new: Array) -> tuple[Array, Array]:
         """Return means and variances at points, given K_star (T, n) and the prior's."""
         K_star, variances, means = new
 
@@ -286,9 +285,9 @@ class LatentAlgebra(solver_protocol.PredictiveState, ABC):
         slope *= 0.5
         return slope
 
-    def evidence_gradient(self, change: Any) -> Array | float:
+    def evidence_gradient(self, change: ArrayLike) -> Array | float:
         """Return the slope of the log evidence for a change of K, (n, n) or (n, n, p)."""
-        gradient: Array = np.tensordot(self.slope(), change, axes=([0, 1], [0, 1]))
+        gradient = np.tensordot(self.slope(), np.asarray(change), axes=([0, 1], [0, 1]))
         return float(gradient) if gradient.ndim == 0 else gradient
 
 
@@ -371,14 +370,14 @@ class LatentKept(LatentAlgebra):
         across, kept = self._factor
         return across @ kept.inner() @ across.T
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {
             "_factor": self._factor,
             "_weights": self._weights,
             "latent_weights": self.latent_weights,
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
 

@@ -89,7 +89,7 @@ class Factorised:
         return single_routines() if self.single else routines()
 
 
-def filled(size: int, places: NDArray[Any], values: Array) -> Array:
+def filled(size: int, places: NDArray[np.integer], values: Array) -> Array:
     """Return panels that hold these values at these places."""
     panels = np.zeros(size)
     panels[places] = values

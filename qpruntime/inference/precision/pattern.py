@@ -35,7 +35,7 @@ class SparseRows(NamedTuple):
     indptr: NDArray[np.int64]
     columns: NDArray[np.int32]
     values: Array
-    pairs: NDArray[Any]
+    pairs: NDArray[np.integer]
 
 
 class _RowPattern(NamedTuple):
@@ -43,8 +43,8 @@ class _RowPattern(NamedTuple):
 
     indptr: NDArray[np.int64]
     columns: NDArray[np.int32]
-    order: NDArray[Any]
-    pairs: NDArray[Any]
+    order: NDArray[np.integer]
+    pairs: NDArray[np.integer]
 
 
 def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
@@ -149,16 +149,16 @@ class Pattern:
         high = high[np.argsort(self.entries[high], kind="stable")]
         return low, high
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "held": {}, "_subset": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
-    def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
+    def pairs_of(self, indptr: Any, columns: Any) -> NDArray[np.integer]:
         """Return places of the pairs of rows whose columns are in the order of elimination."""
         widths = np.diff(indptr)
-        pair_entries: NDArray[Any] = np.empty(
+        pair_entries: NDArray[np.integer] = np.empty(
             int((widths * (widths + 1) // 2).sum()), dtype=self._kind
         )
         if pair_places(tuple(self.symbolic.shape), indptr, columns, pair_entries) >= 0:
@@ -216,7 +216,7 @@ class Pattern:
         return self._q
 
     @cached_property
-    def diagonal(self) -> NDArray[Any]:
+    def diagonal(self) -> NDArray[np.integer]:
         """Places of the diagonal, in the given order of columns."""
         diagonal_entries = np.empty(self.k, dtype=np.int64)
         place = self.symbolic.place
@@ -230,7 +230,7 @@ class Pattern:
         return np.repeat(np.arange(self.k), np.diff(indptr)), indices
 
     @cached_property
-    def of_prior(self) -> tuple[Symbolic, NDArray[Any]]:
+    def of_prior(self) -> tuple[Symbolic, NDArray[np.integer]]:
         """Analysis of Q alone in the same order, and the places of its lower triangle."""
         indptr, indices = self._q
         structure = sparse.csr_array(

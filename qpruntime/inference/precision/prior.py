@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,9 @@ class Entries(NamedTuple):
     kept : which entries are below the diagonal
     """
 
-    entry: NDArray[Any]
-    rows: NDArray[Any]
-    begins: NDArray[Any]
+    entry: NDArray[np.integer]
+    rows: NDArray[np.integer]
+    begins: NDArray[np.integer]
     kept: NDArray[np.bool_]
 
     @classmethod
@@ -156,7 +156,7 @@ class SparseLatent:
         times(self.rows.indptr, self.rows.columns, self.rows.values, x, out)
         return out
 
-    def dense_rows(self, indices: NDArray[np.intp]) -> Array:
+    def dense_rows(self, indices: NDArray[np.integer]) -> Array:
         """Return chosen columns of A', dense, (K, T)."""
         columns = np.zeros((self.pattern.k, indices.size))
         for t, n in enumerate(indices):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,9 @@ from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, prior_mean
 from qpruntime.likelihoods import Likelihood
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "PrecisionSolution",
@@ -221,7 +224,7 @@ class PrecisionSolution:
         row = int(np.argmin(self._left_out))
         return float(self._left_out[row]), row
 
-    def rows_at(self, at: tuple[Any, ...]) -> sparse.csr_array:
+    def rows_at(self, at: tuple[ArrayLike, ...]) -> sparse.csr_array:
         """Return rows of A at new points."""
         rows = as_rows(at[0])
         if rows.shape[1] != self.latent_size:
@@ -231,7 +234,7 @@ class PrecisionSolution:
             )
         return rows
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means and variances of eta at rows of A."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
@@ -243,7 +246,7 @@ class PrecisionSolution:
         order = self.solved.prior.pattern.symbolic.order
         return np.ascontiguousarray(A.T.toarray()[order])
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
         """Return points for corrections."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
@@ -280,7 +283,13 @@ class PrecisionSolution:
         solved_columns = prior.conditioned_solve(right)
         return np.ascontiguousarray((A @ solved_columns[factor.symbolic.place]).T)
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Draw eta jointly at rows of A, (count, T), or x if there are no rows, (count, K)."""
         solved = self.solved
         x = solved.prior.draw_latent(solved.factor, rng, count) + self.latent()[0][:, None]
@@ -290,7 +299,7 @@ class PrecisionSolution:
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         return np.ascontiguousarray((A @ x).T) + offset
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means (T,) and covariances (T, T) of eta at rows of A, or those of x."""
         if not at:
             at, mean = (sparse.eye_array(self.latent_size, format="csr"),), 0.0
@@ -303,7 +312,7 @@ class PrecisionSolution:
         covariance = right.T @ self.solved.covariances(right)
         return A @ self.latent()[0] + offset, 0.5 * (covariance + covariance.T)
 
-    def gradient(self, change: Any) -> Array | float:
+    def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of the log evidence for a change of the precision."""
         return evidence_slopes(self.solved, change)
 
@@ -325,11 +334,11 @@ class PrecisionSolution:
         """Sums over pairs of sites that share a level."""
         return pair_sums(self.problem, self.solved, self.here, self.sites_held, levels=True)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # The problem caches addresses, which mean nothing in another process.
         return {**vars(self), "problem": replace(self.problem)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
     @property
@@ -337,17 +346,17 @@ class PrecisionSolution:
         """True if covariances of the rows are available."""
         return self.here.mean.size <= _FEW
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
         size = self.solved.prior.pattern.symbolic.size
         negative = int((self.sites_held.tau < 0.0).sum())
         return {"n_negative": negative, "latent": self.latent_size, "factor": size}
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return rows of A."""
         raise InputError("a sparse precision knows no inputs: hand over rows of A")
 
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> PrecisionSolution:
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> PrecisionSolution:
         """Return the solution itself, which does not depend on inputs."""
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,12 +102,12 @@ class PrecisionSolved(Solved):
             self.conditioned = ConstraintCorrection(self.factor, prior.constraint)
         self.relocate(sites.nu)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # The inverse is left out: making it again takes no longer than reading it, and it is as
         # large as the factor.
         return {name: value for name, value in vars(self).items() if name != "inverse"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
     def relocate(self, nu: Array) -> None:

@@ -232,7 +232,7 @@ _COMPARED_POINTS, _COMPARED_DIGITS, _COMPARED_OBSERVATIONS = (
 )
 
 
-def kernel_words(kernel: Any, bounds: bool) -> str:
+def kernel_words(kernel: Kernel, bounds: bool) -> str:
     """Return a kernel as text with every digit, with `bounds` also those of hyper-parameters."""
     if not isinstance(kernel, Kernel):
         return repr(kernel)

@@ -436,7 +436,7 @@ class UnreadChunk:
         X = _read_block(self.X, self.some, self.first, self.home)
         return Chunk(X, self.y, self.weights, self.prior, self.scale)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         others = self.y, self.weights, self.prior, self.scale
         # Data held by another connection cannot be sent, only their values.
         if self.home is not None:

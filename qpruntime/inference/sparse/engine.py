@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -49,6 +49,9 @@ from qpruntime.inference.sparse.state import (
     prior_of,
 )
 from qpruntime.projection.projector import moved
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "HALVINGS",
@@ -251,7 +254,7 @@ class Engine:
 
     rows: ChunkedRows
     rule: PowerProjector
-    kernel: Any
+    kernel: Kernel
     Z: Array
     jitter: float = 1e-8
     dtype: DTypeLike = np.float64
@@ -283,7 +286,7 @@ class Engine:
         self.tau[:], self.nu[:] = sites
         self.gather()
 
-    def move(self, kernel: Any, Z: Array, dtype: DTypeLike | None = None) -> None:
+    def move(self, kernel: Kernel, Z: Array, dtype: DTypeLike | None = None) -> None:
         """Change kernel, inducing inputs or dtype, and keep the sites.
 
         Raises

@@ -6,7 +6,7 @@ import copy
 import ctypes
 from collections.abc import Callable
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,6 +16,9 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.kernels.cross_covariance import contract_square, cross_covariance, diagonal
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "MOST_JITTER",
@@ -60,7 +63,7 @@ class InducingInputs:
     """
 
     def __init__(
-        self, kernel: Any, Z: Array, jitter: float = 1e-8, dtype: DTypeLike = np.float64
+        self, kernel: Kernel, Z: Array, jitter: float = 1e-8, dtype: DTypeLike = np.float64
     ) -> None:
         self.kernel, self.Z, self.dtype = kernel, Z, np.dtype(dtype)
         self.least = jitter
@@ -72,7 +75,7 @@ class InducingInputs:
             )
         self.L, self.jitter = _factor(K, variance, jitter)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "rounded"}
 
     @property
@@ -85,7 +88,7 @@ class InducingInputs:
         """Factor in the dtype of the features."""
         return self.L.astype(self.dtype, copy=False)
 
-    def on(self, kernel: Any, Z: Array) -> InducingInputs:
+    def on(self, kernel: Kernel, Z: Array) -> InducingInputs:
         """Return the inducing points in other units, given the kernel and inputs in those."""
         moved = copy.copy(self)
         moved.kernel, moved.Z = kernel, Z

@@ -9,20 +9,23 @@ side.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
 from qpruntime._memory import require
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.sparse.checkpoint import kernel_words
 from qpruntime.inference.sparse.data import inputs_of, is_lazy
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = ["AlongRows", "along", "inputs_along"]
 
@@ -32,7 +35,7 @@ _MAX_ENTRIES = 32
 _ROWS_PER_BLOCK = 64
 
 
-def inputs_along(operator: Any, X: Array) -> tuple[Functionals, Array]:
+def inputs_along(operator: ArrayLike, X: Array) -> tuple[Functionals, Array]:
     """Return the rows of an operator (N, n) on f at X (n, d), and their inputs side by side.
 
     Raises
@@ -72,7 +75,7 @@ def inputs_along(operator: Any, X: Array) -> tuple[Functionals, Array]:
     return functionals, padded.reshape(n, max_entries * (d + 1))
 
 
-def along(operator: Any, X: Any, mean: Any, d: int) -> tuple[Array, Array, float | None]:
+def along(operator: ArrayLike, X: Any, mean: Any, d: int) -> tuple[Array, Array, float | None]:
     """Return inputs of an operator's rows, their prior means, and that of f if it is a number.
 
     Raises
@@ -104,7 +107,7 @@ class AlongRows:
         Columns of its inputs. Inputs with more columns are rows of `inputs_along`.
     """
 
-    def __init__(self, kernel: Any, d: int) -> None:
+    def __init__(self, kernel: Kernel, d: int) -> None:
         self.kernel, self.d = kernel, d
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -39,6 +39,9 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 __all__ = ["infer_sparse"]
 
 
@@ -46,7 +49,7 @@ __all__ = ["infer_sparse"]
 def infer_sparse(
     X: ArrayLike,
     y: ArrayLike,
-    kernel: Any,
+    kernel: Kernel,
     Z: ArrayLike,
     likelihood: str | Likelihood | None = None,
     method: Inference = "qp",
@@ -68,7 +71,7 @@ def infer_sparse(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     nearest: int = 0,
-    operator: Any = None,
+    operator: ArrayLike | None = None,
 ) -> SparsePosterior | LocalPosterior:
     """Approximate the posterior of a Gaussian process by sparse power EP or QP, in O(N M^2).
 

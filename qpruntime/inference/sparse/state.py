@@ -48,7 +48,7 @@ class State:
     h: Array
     mean: Array
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return State, (self.inducing, self.rule, self.root, self.h, self.mean)
 
     @cached_property
@@ -229,7 +229,7 @@ class PowerProjector:
         self.bounded = bounded
         self.nonnegative = bool(bounded or concave)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return PowerProjector, (self.projector, self.power, self.bounded)
 
     @cached_property
