@@ -46,7 +46,7 @@ _WORKSPACE_MATRICES = 2.0
 _FACTORISATIONS = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
 
 
-def _rows(K: Any, *_: Any, **__: Any) -> int:
+def _rows(K: Any, *_: object, **__: object) -> int:
     """Return the number of rows of K, or 0 if K is not like a matrix."""
     try:
         return len(K)
@@ -225,7 +225,7 @@ def infer(
     return post if rows is None else along(post, rows, K, prior)
 
 
-def _check_memory(K: Any) -> None:
+def _check_memory(K: ArrayLike) -> None:
     """Raise `InputError` if inference with this matrix cannot fit into memory."""
     shape: Any = getattr(K, "shape", ())
     if len(shape) == 2 and shape[0] == shape[1]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from qpruntime.inference.sparse.features import divide
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
 
+if TYPE_CHECKING:
+    from qpruntime.inference.posterior import Posterior
+
 __all__ = ["leave_groups_out"]
 
 # Number of rows in a block of whole groups.
@@ -29,14 +32,14 @@ Numbers = NDArray[np.intp]
 class _Rows(NamedTuple):
     """Selected rows: moments of what their sites multiply, sites, and further variance.
 
-    `covariance(block)` returns the covariance of a slice of the rows; `rest` is the variance that
-    the likelihood sees in addition.
+    `covariance(block)` returns the covariance of a slice of the rows; `extra` is the variance
+    that the likelihood sees in addition.
     """
 
     mean: Array
     tau: Array
     nu: Array
-    rest: Array
+    extra: Array
     covariance: Callable[[slice], Array]
 
 
@@ -47,7 +50,7 @@ class _RowAccess(NamedTuple):
     log_densities: Callable[[Numbers, Array, Array], Array]
 
 
-def leave_groups_out(posterior: Any, codes: Numbers, rows: Numbers, coincide: bool) -> Array:
+def leave_groups_out(posterior: Posterior, codes: Numbers, rows: Numbers, coincide: bool) -> Array:
     """Return log p(y_i | rows of other groups) of some rows, shape (n,).
 
     The sites of the fit are kept, as in `Posterior.loo`: no fit is repeated. A fit with nearest
@@ -131,10 +134,10 @@ def _without_group(told: _Rows, rows: slice) -> tuple[Array, Array]:
     variance = solved[:, 1:].diagonal()
     # The remaining precision is positive definite only if the determinant is positive.
     proper = np.linalg.slogdet(lhs)[0] > 0.0 and (variance >= 0.0).all()
-    return solved[:, 0], np.where(proper, variance + told.rest[rows], np.nan)
+    return solved[:, 0], np.where(proper, variance + told.extra[rows], np.nan)
 
 
-def _dense_rows(posterior: Any, solution: Any) -> _RowAccess:
+def _dense_rows(posterior: Posterior, solution: Any) -> _RowAccess:
     """Return access to the rows of the dense engine."""
     data, K = solution.observed(), solution.observed().K
     if K is None:
@@ -153,7 +156,7 @@ def _dense_rows(posterior: Any, solution: Any) -> _RowAccess:
     return _RowAccess(describe, _by_likelihood(data.likelihood, data.y))
 
 
-def _series_rows(posterior: Any, solution: Any) -> _RowAccess:
+def _series_rows(posterior: Posterior, solution: Any) -> _RowAccess:
     """Return access to rows of a series; rows of equal times share one latent value."""
     (tau, nu), mean, variance = posterior.sites, posterior.mean, posterior.variance
     y = solution.series.y[np.argsort(joined_pieces(solution.pieces, "index"))]

@@ -152,11 +152,11 @@ class InferenceReport:
 _NO_FIXED_POINT = "corrections have no fixed point of EP to start from"
 
 
-def _algebra(post: Any, *_: Any, **__: Any) -> int:
+def _algebra(post: Posterior, *_: object, **__: object) -> int:
     return int(post._solution.algebra)
 
 
-def _rows(post: Any, *_: Any, **__: Any) -> int:
+def _rows(post: Posterior, *_: object, **__: object) -> int:
     return int(post.n)
 
 
@@ -590,7 +590,7 @@ class Posterior(InferenceReport, Savable):
         return axes
 
 
-def moved_to(post: Any, kernel: Kernel, X: Any, unscaled: Callable[[Array], Array]) -> Any:
+def moved_to(post: Any, kernel: Kernel, X: Array | None, unscaled: Callable[[Array], Array]) -> Any:
     """Return a posterior in other units, given kernel and rows in them, and the way back."""
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 
@@ -602,11 +602,11 @@ def solution_of(post: Posterior) -> Any:
 
 def _arguments_at(
     where: tuple[str, ...],
-    at: tuple[Any, ...],
-    named: dict[str, Any],
+    at: tuple[ArrayLike, ...],
+    named: dict[str, ArrayLike],
     *,
     optional: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[ArrayLike, ...]:
     """Return the arguments that give new points, in the order of `where`.
 
     Raises

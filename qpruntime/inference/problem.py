@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,8 +22,8 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.solver_protocol import Prior
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
-from qpruntime.projection.site_kernel import raise_status
-from qpruntime.quadrature.sigma_star_kernels import OK
+from qpruntime.projection.site_kernel import Source, raise_status
+from qpruntime.quadrature.sigma_star_kernels import OK, PlainFunctions
 
 __all__ = [
     "Observed",
@@ -62,7 +61,7 @@ class Problem:
         return np.ones(self.n) if self.weights is None else self.weights
 
     @property
-    def functions(self) -> tuple[Any, ...]:
+    def functions(self) -> PlainFunctions:
         """Functions of the likelihood for kernels; powers other than 1 need the adaptive rule."""
         if self.power == 1.0 and self.weights is None:
             return self.projector.functions
@@ -103,7 +102,7 @@ class Problem:
     def _rules(self) -> PlainRules:
         return plain(Rules(self.functions, self._raised.source, self.power, self.nonnegative))
 
-    def _with(self, source: tuple[Any, ...]) -> PlainRules:
+    def _with(self, source: Source) -> PlainRules:
         functions, _, power, nonnegative = self._rules
         return functions, source, power, nonnegative
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -210,7 +210,7 @@ class Projector:
         raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *lookup_source)
         return raised
 
-    def _scaled(self, power: float) -> tuple[Any, Any, Any] | None:
+    def _scaled(self, power: float) -> tuple[Array, Array, int] | None:
         """Return values, axes and lookup of a table at unit scale, if the likelihood has one."""
         likelihood = self.likelihood
         member = likelihood.powers.member if likelihood.powers else None

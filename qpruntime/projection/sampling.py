@@ -247,7 +247,9 @@ class Site:
         z = (f - self.mu) / self.sigma
         return value - 0.5 * z * z - math.log(self.sigma) - HALF_LOG_2PI
 
-    def propose(self, n: int, centre: float, scale: float, rng: np.random.Generator) -> Any:
+    def propose(
+        self, n: int, centre: float, scale: float, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Draw from the mixture; return (f, log weights) for the tilted density."""
         from_cavity = rng.random(n) < _SHARE
         near = centre + scale * rng.standard_t(_FREEDOM, n)

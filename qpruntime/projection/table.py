@@ -24,6 +24,7 @@ from qpruntime.projection.site_kernel import (
     GRID,
     SURFACES_QP,
     SURFACES_WP,
+    Source,
     check_range,
     project_many,
 )
@@ -83,7 +84,7 @@ class Table:
             numbers += _numbers(axis)
         return np.array([*numbers, self.metadata.outcomes[0]])
 
-    def source(self, kind: int | None = None) -> tuple[Any, ...]:
+    def source(self, kind: int | None = None) -> Source:
         """Return the source for `qpruntime.projection.site_kernel.project_site`.
 
         `kind` selects the standard deviation of a table of surfaces, by default sigma*. A table of

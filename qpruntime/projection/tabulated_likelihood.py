@@ -8,6 +8,7 @@ that is passed with the table has to give the same values.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +101,7 @@ def difference(likelihood: Likelihood, metadata: Metadata) -> str:
     return ""
 
 
-def standin(metadata: Metadata, path: Any) -> Likelihood:
+def standin(metadata: Metadata, path: str | os.PathLike[str]) -> Likelihood:
     """Return a likelihood without a density that accepts the observations of the table.
 
     Raises
@@ -145,7 +146,7 @@ def standin(metadata: Metadata, path: Any) -> Likelihood:
     )
 
 
-def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
+def _check(traits: dict[str, Any], metadata: Metadata, path: str | os.PathLike[str]) -> None:
     mode = traits.get("mode")
     third = len(metadata.axes) == 3
     sound = {
@@ -169,7 +170,7 @@ def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
         )
 
 
-def _probes(value: Any) -> bool:
+def _probes(value: object) -> bool:
     if not isinstance(value, list):
         return False
     for entry in value:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._numba import call_split, kernel
 from qpruntime._typing import Array
@@ -106,7 +105,9 @@ class CorrectedMarginals:
         """Return central credible intervals, shape (T, 2)."""
         return self.quantile(central_levels(level))
 
-    def expect(self, function: Callable[[Array], Array], rows: Any = slice(None)) -> Array:
+    def expect(
+        self, function: Callable[[Array], Array], rows: slice | NDArray[np.intp] = slice(None)
+    ) -> Array:
         """Return the mean of a function, from (T, G) to (T, G), of the latent value at rows.
 
         The function is evaluated on the grid of the densities, so that one which grows faster than

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from qpruntime.inference.local.neighbours import distinct, metric, neighbours_of
 from qpruntime.inference.local.storage import in_parts, taken
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import Columns
-from qpruntime.inference.sparse.features import InducingInputs, divide
+from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 
@@ -52,8 +53,8 @@ class Points(NamedTuple):
     """
 
     X: Array
-    phi: Any
-    psi: Any
+    phi: Rows
+    psi: Rows
     mean: Array
     own: Numbers | None = None
     places: bool = False
@@ -134,7 +135,12 @@ class NeighbourBlocks:
         mean, variance = self._in_blocks(len(rows), nearest, job)
         return mean, variance + self.places.noise[at]
 
-    def _in_blocks(self, n: int, nearest: Any, job: Any) -> tuple[Array, Array]:
+    def _in_blocks(
+        self,
+        n: int,
+        nearest: Callable[[slice], Numbers],
+        job: Callable[[slice, Numbers, Numbers], tuple[Array, Array]],
+    ) -> tuple[Array, Array]:
         """Find neighbours and features of many points, and correct them in small blocks."""
         moments = np.empty((2, n))
         # Computing features may move others to new slots, hence the lock.
@@ -146,12 +152,14 @@ class NeighbourBlocks:
                 begins = range(searched.start, searched.stop, _POINTS_PER_BLOCK)
                 blocks = [slice(b, min(b + _POINTS_PER_BLOCK, searched.stop)) for b in begins]
 
-                def call(rows: slice, start: int = start, places: Any = places,
-                         slots: Any = slots) -> Any:  # fmt: skip
+                def call(rows: slice, start: int = start, places: Numbers = places,
+                         slots: Numbers = slots) -> tuple[Array, Array]:  # fmt: skip
                     inside = slice(rows.start - start, rows.stop - start)
                     return job(rows, places[inside], slots[inside])
 
-                def take(number: int, result: Any, blocks: Any = blocks) -> None:
+                def take(
+                    number: int, result: tuple[Array, Array], blocks: list[slice] = blocks
+                ) -> None:
                     moments[:, blocks[number]] = result
 
                 Threads(None).each([(partial(call), block) for block in blocks], take)
@@ -183,8 +191,8 @@ class NeighbourBlocks:
         return centre, np.where(proper, np.maximum(variance, 0.0), -1.0)
 
     def _leave_out(
-        self, rows: Numbers, A: Array, mean: Array, sites: Any, r: Array, places: bool
-    ) -> Any:
+        self, rows: Numbers, A: Array, mean: Array, sites: tuple[Array, ...], r: Array, places: bool
+    ) -> NDArray[np.bool_]:
         """Remove rows at the first place of their sets from w, in place; return where it is proper.
 
         Sites of negative precision can be removed as well, although `Places` leaves them out.
@@ -233,7 +241,7 @@ def within(kernel: Kernel, X: Array) -> Array:
     return np.full((len(X), k * (k + 1) // 2), values) if values.ndim == 0 else values
 
 
-def _values(node: Node, X: Array) -> Any:
+def _values(node: Node, X: Array) -> Array | float:
     """Return covariances, or a number if they are constant."""
     if isinstance(node, Added):
         return _values(node.one, X) + _values(node.two, X)
@@ -298,7 +306,7 @@ class PredictiveWeights(NamedTuple):
         inducing, root, weights = self.inducing.in_dtype(single), self.root, self.weights
         return PredictiveWeights(inducing, root.astype(single), weights.astype(single), self.power)
 
-    def described(self, X: Array, phi: Any = None, psi: Any = None) -> Described:
+    def described(self, X: Array, phi: Rows | None = None, psi: Rows | None = None) -> Described:
         """Describe points (n, d), in arrays (n, M) if they are given."""
         phi, r = self.inducing.features(X, phi)
         psi = np.empty_like(phi) if psi is None else psi
@@ -309,8 +317,8 @@ class PredictiveWeights(NamedTuple):
 class Described(NamedTuple):
     """phi and psi = phi L_B^-T (n, M) of points, r and the mean of phi^T w (n,)."""
 
-    phi: Any
-    psi: Any
+    phi: Rows
+    psi: Rows
     r: Array
     mean: Array
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +174,7 @@ class Tree:
 
     def __init__(self, points: Array, scale: Array) -> None:
         self._scale = scale
-        self._tree: Any = cKDTree(points * scale)
+        self._tree = cKDTree(points * scale)
 
     def taken(self) -> None:
         """Return None, because points keep their order."""
@@ -253,8 +253,8 @@ class Cells:
         self._begin = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
         self._centres = np.empty((len(cells), d), np.float32)
         # Each cell is stored feature by feature, so that loops over points vectorise.
-        self._front: Any = room((P * leading,), np.float32, on_disk(points))
-        self._rest: Any = room((P, d - leading), np.float32, on_disk(points))
+        self._front = room((P * leading,), np.float32, on_disk(points))
+        self._rest = room((P, d - leading), np.float32, on_disk(points))
         for number, (a, b) in enumerate(pairwise(self._begin)):
             members = self._single(points[order[a:b]])
             # The centre is a median, which a distant point does not move.

@@ -39,7 +39,7 @@ class _MappedArray(np.memmap[Any, Any]):
     """Array in a file of this module, unlike arrays of users."""
 
 
-def on_disk(X: Any) -> bool:
+def on_disk(X: object) -> bool:
     """Decide whether an array is in a file of this module."""
     return isinstance(X, _MappedArray) and getattr(X, "_mmap", None) is not None
 

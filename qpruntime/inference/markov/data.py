@@ -16,6 +16,7 @@ from qpruntime._validation import real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.projection.open import shipped
 from qpruntime.projection.projector import Projector
+from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 
 __all__ = [
     "Clock",
@@ -177,7 +178,7 @@ class SortedSeries:
         return bool(self.bounded or concave)
 
     @property
-    def functions(self) -> tuple[Any, ...]:
+    def functions(self) -> PlainFunctions:
         """Functions of the likelihood for kernels; powers other than 1 need another rule."""
         if self.plain:
             return self.projector.functions

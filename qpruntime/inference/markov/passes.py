@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime._numba import plain
 from qpruntime._typing import Array
@@ -414,8 +415,8 @@ class Report:
 
     columns: Array
 
-    def __getitem__(self, some: Any) -> Report:
-        return Report(self.columns[some])
+    def __getitem__(self, block: slice | NDArray[np.intp]) -> Report:
+        return Report(self.columns[block])
 
     @property
     def mean(self) -> Array:

@@ -294,7 +294,9 @@ class SeriesSolution:
         covariance.flat[:: place.size + 1] = variance + rows.noise
         return centre, covariance
 
-    def _with(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Rows, Any, Array]:
+    def _with(
+        self, at: tuple[ArrayLike, ...], mean: ArrayLike | None
+    ) -> tuple[Rows, NDArray[np.intp], Array]:
         """Return these rows with T unobserved ones, the places of these, and their prior mean."""
         new = self.clock.read(at[0], "t")
         offset = prior_mean(mean, self.usual, new.shape)
@@ -412,7 +414,7 @@ class SeriesSolution:
 _NUMBERS = 4_000_000
 
 
-def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
+def draw(rows: Rows, place: NDArray[np.intp], count: int, rng: np.random.Generator) -> Array:
     """Return draws of f at chosen rows, (count, size of `place`)."""
     series, d = rows.series, rows.space.dimension
     n = series.t.size

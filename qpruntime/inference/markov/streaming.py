@@ -142,7 +142,7 @@ def merged(
 
 def with_times(
     series: SortedSeries, space: StateSpace, sites: Sites, new: Array
-) -> tuple[Rows, Any]:
+) -> tuple[Rows, NDArray[np.intp]]:
     """Return the rows of a series with T unobserved times, and the places of these.
 
     Sites are about the prior mean.
@@ -196,7 +196,7 @@ class SeriesPiece:
     mean: Array
     variance: Array
     log_z: Array
-    index: Any
+    index: NDArray[np.intp]
     marks: Array
 
     def cut(self, start: int, stop: int) -> SeriesPiece:
@@ -313,7 +313,7 @@ def _rows(
     return Rows(rows_series, space, Sites(column("tau"), column("nu")), edges)
 
 
-def _piece(rows: Rows, found: Summary, index: Any, marks: Array) -> SeriesPiece:
+def _piece(rows: Rows, found: Summary, index: NDArray[np.intp], marks: Array) -> SeriesPiece:
     series = rows.series
     observed = series.t, series.y, series.prior, series.weights, series.scale
     return SeriesPiece(

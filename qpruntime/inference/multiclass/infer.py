@@ -52,7 +52,7 @@ __all__ = [
 # --- `infer_classes`
 
 
-def _rows(K: Any, *_: Any, **__: Any) -> int:
+def _rows(K: Any, *_: object, **__: object) -> int:
     """Return the number of rows of K, if it is like a matrix."""
     shape = getattr(K, "shape", (0,))
     return int(shape[-1]) if len(shape) else 0
@@ -144,7 +144,7 @@ def infer_classes(
         raise NumericalError(layout.words(str(error))) from error
 
 
-def require_blocks(K: Any, n_classes: int | None = None) -> None:
+def require_blocks(K: ArrayLike, n_classes: int | None = None) -> None:
     """Raise `InputError` if the matrices of all classes cannot fit into memory."""
     shape: Any = getattr(K, "shape", ())
     if len(shape) in (2, 3):
@@ -186,7 +186,7 @@ def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | N
     return Layout(classes.astype(np.intp), count)
 
 
-def start_of(sites: Any, layout: Layout) -> Sites | None:
+def start_of(sites: Sites | Sequence[ArrayLike] | None, layout: Layout) -> Sites | None:
     """Return flat sites to start from, or raise `InputError`."""
     if sites is None:
         return None

@@ -103,7 +103,7 @@ def _said(posterior: ClassPosterior, rows: NDArray[np.intp]) -> tuple[Array, Arr
 # --- `ClassPosterior`
 
 
-def _rows(post: Any, *_: Any, **__: Any) -> int:
+def _rows(post: ClassPosterior, *_: object, **__: object) -> int:
     return int(post.n)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -215,7 +215,7 @@ class SparseClassPosterior(ClassPosterior):
     _solution: PointSolution = field(kw_only=True)  # type: ignore[assignment]
 
     @property
-    def kernels(self) -> tuple[Any, ...]:
+    def kernels(self) -> tuple[Kernel, ...]:
         """Kernel of all classes, or one for each."""
         return tuple(points.kernel for points in self._solution.kept.inducing)
 
@@ -264,7 +264,7 @@ class SparseClassPosterior(ClassPosterior):
     def _predict_once(self) -> tuple[Array, ...]:
         return (self.predict_log_proba(self.Z[:2]),)
 
-    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> Self:
+    def on(self, kernels: tuple[Kernel, ...], unscaled: Callable[[Array], Array]) -> Self:
         """Return the same posterior in other units: with these kernels and `unscaled` points."""
         return replace(self, _solution=self._solution.on(kernels, unscaled))
 
@@ -369,17 +369,17 @@ class PointSolution:
             raise InputError(f"X must have shape (T, {width}), got {points.shape}")
         return points
 
-    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
+    def on(self, kernels: tuple[Kernel, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
         """Return the same solution in other units: with these kernels, and points `unscaled`."""
         pairs = zip(self.kept.inducing, kernels, strict=True)
         moved = tuple(points.on(kernel, unscaled(points.Z)) for points, kernel in pairs)
         return replace(self, kept=replace(self.kept, inducing=moved))
 
-    def gradient(self, change: ArrayLike | None) -> Any:
+    def gradient(self, change: ArrayLike | None) -> NoReturn:
         """Nothing: `InputError`."""
         raise InputError(f"evidence_gradient {_NEEDED}")
 
-    def observed(self) -> Any:
+    def observed(self) -> NoReturn:
         """Nothing: `InputError`."""
         raise InputError(f"a correction {_NEEDED}")
 

@@ -500,7 +500,7 @@ def _poisson(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
     return Merged(get("poisson-exp"), total, shift, None, constant)
 
 
-_MERGES: dict[str, Any] = {
+_MERGES: dict[str, Callable[[NDArray[np.intp], Array, int], Merged | None]] = {
     "binomial": _binomial,
     "logistic": _logistic,
     "poisson-exp": _poisson,
@@ -627,7 +627,7 @@ def _pairs(y: ArrayLike) -> Array:
 class _Trials(Likelihood):
     """Likelihood that users cannot name; it pickles by its data."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return held_trials, (self.rows,)
 
 

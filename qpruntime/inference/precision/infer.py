@@ -182,7 +182,7 @@ def infer_precision(
     return PrecisionPosterior._of(outcome, solution)
 
 
-def _constraint(constraint: Any, k: int) -> Array | None:
+def _constraint(constraint: ArrayLike | None, k: int) -> Array | None:
     if constraint is None:
         return None
     rows = finite(

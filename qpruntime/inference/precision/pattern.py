@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -66,7 +66,7 @@ def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
     return rows
 
 
-def as_precision(Q: Any) -> sparse.csr_array:
+def as_precision(Q: ArrayLike) -> sparse.csr_array:
     """Return a square sparse matrix of finite numbers, or raise `InputError`."""
     precision = as_rows(Q, "Q")
     if precision.shape[0] != precision.shape[1] or not precision.shape[0]:
@@ -142,7 +142,9 @@ class Pattern:
         self.held: dict[str, Any] = {}
         self._subset: tuple[NDArray[np.intp] | None, _RowPattern] | None = None
 
-    def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
+    def _halves(
+        self, row: NDArray[np.integer], column: NDArray[np.integer]
+    ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         """Return entries of the lower triangle, and their mirror images."""
         low, high = np.flatnonzero(row >= column), np.flatnonzero(row <= column)
         low = low[np.argsort(self.entries[low], kind="stable")]
@@ -155,7 +157,9 @@ class Pattern:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
-    def pairs_of(self, indptr: Any, columns: Any) -> NDArray[np.integer]:
+    def pairs_of(
+        self, indptr: NDArray[np.integer], columns: NDArray[np.integer]
+    ) -> NDArray[np.integer]:
         """Return places of the pairs of rows whose columns are in the order of elimination."""
         widths = np.diff(indptr)
         pair_entries: NDArray[np.integer] = np.empty(
@@ -211,7 +215,7 @@ class Pattern:
         return lower
 
     @property
-    def of_q(self) -> tuple[Any, Any]:
+    def of_q(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         """First entry of each row, and columns, of Q's entries."""
         return self._q
 
@@ -224,7 +228,7 @@ class Pattern:
         return diagonal_entries
 
     @cached_property
-    def coordinates(self) -> tuple[Any, Any]:
+    def coordinates(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         """Rows and columns of Q's entries, in the given order of columns."""
         indptr, indices = self._q
         return np.repeat(np.arange(self.k), np.diff(indptr)), indices
@@ -251,7 +255,7 @@ class Pattern:
         return symbolic, at
 
 
-def _same(known: tuple[Any, Any], given: sparse.csr_array) -> bool:
+def _same(known: tuple[NDArray[np.integer], NDArray[np.integer]], given: sparse.csr_array) -> bool:
     pairs = zip(known, (given.indptr, given.indices), strict=True)
     return all(a is b or (a.shape == b.shape and bool((a == b).all())) for a, b in pairs)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.interpolate import CubicSpline, PchipInterpolator
 
@@ -31,6 +32,7 @@ from qpruntime.inference.precision.solution import (
     slope_of,
 )
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.sites import Sites
 
 __all__ = [
     "PrecisionPosterior",
@@ -125,7 +127,7 @@ class PrecisionPosterior(Posterior):
         flag(corrected, "corrected")
         return profile(self._solution, known, corrected, whole(nodes, "nodes", 5))
 
-    def loo_groups(self, labels: ArrayLike) -> tuple[Any, Array]:
+    def loo_groups(self, labels: ArrayLike) -> tuple[NDArray[np.generic], Array]:
         """Return leave-one-group-out log densities ``log p(y_G | all other rows)``.
 
         Parameters
@@ -267,7 +269,7 @@ def profile(
     pattern = Pattern(others, inner)
     rows, q = pattern.rows(others), pattern.halves(inner)
     C = None if prior.constraint is None else np.ascontiguousarray(prior.constraint[:, remaining])
-    sites: dict[float, Any] = {}
+    sites: dict[float, Sites] = {}
 
     def log_density(value: float) -> float:
         """Return the log density at a value, from the nearest value's sites, or -inf."""
@@ -291,7 +293,7 @@ def profile(
     return _traced(log_density, mean, variance**0.5, nodes)
 
 
-def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
+def _traced(log_density: Callable[[float], float], mean: float, std: float, nodes: int) -> Profile:
     """Return a density from its log at values that cover it densely.
 
     Parameters

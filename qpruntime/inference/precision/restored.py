@@ -57,7 +57,7 @@ def _check_prior(prior: Any) -> None:
 
 def _analysed_again(pattern: Pattern) -> Pattern:
     """Return the pattern of the same A and Q in the same order of elimination."""
-    A, Q = (_ones(*part, pattern.k) for part in (pattern._a, pattern.of_q))
+    A, Q = (_ones(begins, columns, pattern.k) for begins, columns in (pattern._a, pattern.of_q))
     _require(A.shape == (pattern.n, pattern.k) and Q.shape[0] == pattern.k, "sizes")
     order = pattern.symbolic.order
     _require(np.array_equal(np.sort(order), np.arange(pattern.k)), "the order of elimination")

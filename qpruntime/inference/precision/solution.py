@@ -46,7 +46,9 @@ __all__ = [
 _LIMITS = Limits(1e-9, 200)
 
 
-def left_out_groups(solution: PrecisionSolution, labels: ArrayLike) -> tuple[Any, Array]:
+def left_out_groups(
+    solution: PrecisionSolution, labels: ArrayLike
+) -> tuple[NDArray[np.generic], Array]:
     """Return the groups, as `numpy.unique` has them, and log p(y_G | all other rows) of each.
 
     The cavity of a group is the normal posterior of its rows without their own sites. The density
@@ -389,7 +391,7 @@ class Slope(NamedTuple):
     covariance: sparse.csr_array
     mean: Array
 
-    def against(self, dQ: Any) -> float:
+    def against(self, dQ: sparse.csr_array) -> float:
         """Return tr(S dQ) + x' dQ x, for a change whose entries are among those of Q."""
         change = as_precision(dQ)
         return float(self.covariance.multiply(change).sum() + self.mean @ (change @ self.mean))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from qpruntime.execution.executors import Divided, Executor, Threads
 from qpruntime.inference.fixed_point.schedules import Swept
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.data import CHUNK, ChunkedRows, ChunkTask
-from qpruntime.inference.sparse.features import InducingInputs, divide
+from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.inference.sparse.passes import (
     Block,
     Cavities,
@@ -122,12 +122,12 @@ class Keeper:
 
     def __init__(self) -> None:
         self._owner: InducingInputs | None = None
-        self._phi: Any = None
+        self._phi: Rows | None = None
         self._r: Array = np.empty(0)
-        self._full: dict[int, Any] = {}
+        self._full: dict[int, NDArray[np.bool_]] = {}
         self._root: Array | None = None
         self._w: Array | None = None
-        self._variances_known: dict[int, Any] = {}
+        self._variances_known: dict[int, NDArray[np.bool_]] = {}
 
     def of(self, inducing: InducingInputs, n: int, memory: float) -> Keeper:
         """Return the cache with room for these features if they fit into memory."""
@@ -437,7 +437,7 @@ class Engine:
             for column, values in zip(columns, done.columns, strict=True):
                 column[self.rows.slice(number)] = values
 
-        def jobs() -> Any:
+        def jobs() -> Iterator[tuple[Callable[..., Done], Job | Divided]]:
             work = partial(function, state, **options)
             on_worker = partial(_on_worker, work)
             for number in range(self.rows.chunks):

@@ -75,7 +75,9 @@ def inputs_along(operator: ArrayLike, X: Array) -> tuple[Functionals, Array]:
     return functionals, padded.reshape(n, max_entries * (d + 1))
 
 
-def along(operator: ArrayLike, X: Any, mean: Any, d: int) -> tuple[Array, Array, float | None]:
+def along(
+    operator: ArrayLike, X: Any, mean: ArrayLike, d: int
+) -> tuple[Array, Array, float | None]:
     """Return inputs of an operator's rows, their prior means, and that of f if it is a number.
 
     Raises
@@ -123,7 +125,7 @@ class AlongRows:
         """Return the kernel with other parameters."""
         return AlongRows(self.kernel.clone_with_theta(theta), self.d)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Return the constructor's arguments, as scikit-learn requires."""
         return {"kernel": clone(self.kernel), "d": self.d}
 

@@ -15,9 +15,10 @@ from qpruntime._numba import plain
 from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array, IntArray
 from qpruntime.inference.sites import ImproperPosterior
-from qpruntime.inference.sparse.features import InducingInputs
+from qpruntime.inference.sparse.features import InducingInputs, Rows
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_rows
+from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 
 __all__ = [
     "Base",
@@ -52,7 +53,7 @@ class State:
         return State, (self.inducing, self.rule, self.root, self.h, self.mean)
 
     @cached_property
-    def rounded(self) -> Any:
+    def rounded(self) -> Rows:
         """Root in the dtype of the features."""
         return self.root.astype(self.inducing.dtype, copy=False)
 
@@ -78,7 +79,7 @@ class Base:
     n: int
 
 
-def with_base(sums: dict[str, Any], base: Base | None) -> dict[str, Any]:
+def with_base(sums: Sums, base: Base | None) -> Sums:
     """Return sums "B" (packed) and "h" with those of earlier rows."""
     if base is None:
         return sums
@@ -86,7 +87,7 @@ def with_base(sums: dict[str, Any], base: Base | None) -> dict[str, Any]:
 
 
 def posterior_of(
-    inducing: InducingInputs, rule: PowerProjector, sums: dict[str, Any], base: Base | None = None
+    inducing: InducingInputs, rule: PowerProjector, sums: Sums, base: Base | None = None
 ) -> State:
     """Return the posterior of the sums "B" (packed) and "h" over rows and earlier rows.
 
@@ -116,7 +117,7 @@ def prior_of(inducing: InducingInputs, rule: PowerProjector, base: Base | None =
     return State(inducing, rule, np.eye(inducing.size), zeros, zeros)
 
 
-def evidence(state: State, sums: dict[str, Any], base: Base | None = None) -> float:
+def evidence(state: State, sums: Sums, base: Base | None = None) -> float:
     """Return the log evidence of the sites of `state`, given the sum of their terms.
 
     It includes the evidence of earlier rows, whose posterior is the prior of the others.
@@ -233,11 +234,11 @@ class PowerProjector:
         return PowerProjector, (self.projector, self.power, self.bounded)
 
     @cached_property
-    def _powered(self) -> tuple[Any, ...]:
+    def _powered(self) -> PlainFunctions:
         return plain(self.projector.likelihood.functions(powers=True))
 
     @cached_property
-    def _plain(self) -> tuple[Any, ...]:
+    def _plain(self) -> PlainFunctions:
         return plain(self.projector.functions)
 
     def project(
