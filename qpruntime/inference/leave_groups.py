@@ -118,23 +118,23 @@ def _leave_out(codes: Numbers, rows: Numbers, engine: _RowAccess) -> Array:
     return engine.log_densities(rows, mean[rows], variance[rows])
 
 
-def _without_group(told: _Rows, rows: slice) -> tuple[Array, Array]:
+def _without_group(described: _Rows, rows: slice) -> tuple[Array, Array]:
     """Return mean and variance of the rows of a group without their sites; NaN if improper.
 
     Removing the sites (tau, nu) from N(m, S) leaves the precision S^-1 - tau, so the covariance is
     (1 - S tau)^-1 S and the mean (1 - S tau)^-1 (m - S nu): S may be singular.
     """
-    S, tau = told.covariance(rows), told.tau[rows]
+    S, tau = described.covariance(rows), described.tau[rows]
     lhs = np.eye(len(S)) - S * tau
     try:
-        rhs = np.column_stack([told.mean[rows] - S @ told.nu[rows], S])
+        rhs = np.column_stack([described.mean[rows] - S @ described.nu[rows], S])
         solved = np.asarray(np.linalg.solve(lhs, rhs), dtype=float)
     except np.linalg.LinAlgError:
         return np.full(len(S), np.nan), np.full(len(S), np.nan)
     variance = solved[:, 1:].diagonal()
     # The remaining precision is positive definite only if the determinant is positive.
     proper = np.linalg.slogdet(lhs)[0] > 0.0 and (variance >= 0.0).all()
-    return solved[:, 0], np.where(proper, variance + told.extra[rows], np.nan)
+    return solved[:, 0], np.where(proper, variance + described.extra[rows], np.nan)
 
 
 def _dense_rows(posterior: Posterior, solution: Any) -> _RowAccess:

@@ -70,6 +70,7 @@ def scaled_path(likelihood: str, shape: float) -> Path:
 
 
 def find(table: str | os.PathLike[str]) -> Path:
+    """Return the path of a table given by path or name, or raise `TableError`."""
     path, text = Path(table), os.fspath(table)
     if path.is_file() or zarr.is_group(path):
         return path

@@ -196,8 +196,8 @@ def project_sampled(
     )
 
 
-def _gather(found: list[Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
-    columns = np.array(found).T.reshape(len(Estimates._fields), *shape)
+def _gather(estimates: list[Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
+    columns = np.array(estimates).T.reshape(len(Estimates._fields), *shape)
     result = SampledProjection(*columns)
     if not np.isfinite([result.mean, result.std_ep, result.std]).all():
         raise NumericalError(
@@ -233,6 +233,7 @@ class Site:
     y: float
 
     def log_tilted(self, f: Array) -> Array:
+        """Return the log of likelihood times cavity at f."""
         value = np.asarray(self.log_prob(f, self.y), dtype=float)
         if value.shape != f.shape:
             raise InputError(
@@ -261,6 +262,7 @@ class Site:
         return f, self.log_tilted(f) - np.logaddexp(cavity - HALF_LOG_2PI, t)
 
     def project(self, n: int, rng: np.random.Generator) -> Estimates:
+        """Locate the tilted density by pilot draws, then estimate its projection from n draws."""
         centre, scale = self.mu, self.sigma
         for _ in range(_ROUNDS):
             f, log_w = self.propose(max(n // 10, 50), centre, scale, rng)

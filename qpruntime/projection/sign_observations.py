@@ -128,7 +128,7 @@ def encoded(signs: Array) -> Array:
 
 # --- Functions beside signs
 #
-# For a sign the functions of the probit are called, otherwise those of the likelihood. Their
+# Signs call the functions of the probit, other observations those of the likelihood. Their
 # addresses are at the end of theta: whole numbers below 2^53, which a double holds exactly.
 
 # Positions of addresses, counted from the end of theta: of the likelihood, then of signs.

@@ -114,6 +114,7 @@ def standin(metadata: Metadata, path: str | os.PathLike[str]) -> Likelihood:
     words, mode = traits["outcomes"], traits["mode"]
 
     def validate(y: ArrayLike) -> Array:
+        """Return observations that the table holds, or raise `InputError`."""
         if mode == "mirror":
             return signs(y)
         values = finite(y, "y")

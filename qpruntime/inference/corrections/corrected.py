@@ -98,11 +98,11 @@ class Corrected:
 
     Parameters
     ----------
-    found : FixedPoint
+    fixed_point : FixedPoint
     """
 
-    def __init__(self, found: FixedPoint) -> None:
-        self.found = found
+    def __init__(self, fixed_point: FixedPoint) -> None:
+        self.found = fixed_point
 
     @cached_property
     def evidence(self) -> CorrectedEvidence:

@@ -321,14 +321,14 @@ def accumulate(points: Array, logs: Array, density: Array, below: Array, weights
             weight[k + 1] += s2
 
 
-def moments(found: Densities) -> tuple[Array, Array, Array]:
+def moments(densities: Densities) -> tuple[Array, Array, Array]:
     """Return mean, variance and skewness of every density."""
-    low = found.points[:, :1]
-    width = found.points[:, -1:] - low
-    unit = (found.points - low) / width
-    mean = np.einsum("ij,ij->i", found.weights, unit)
+    low = densities.points[:, :1]
+    width = densities.points[:, -1:] - low
+    unit = (densities.points - low) / width
+    mean = np.einsum("ij,ij->i", densities.weights, unit)
     gap = unit - mean[:, None]
-    square = found.weights * (gap * gap)
+    square = densities.weights * (gap * gap)
     second, third = square.sum(axis=1), np.einsum("ij,ij->i", square, gap)
     long = width[:, 0]
     return low[:, 0] + long * mean, long**2 * second, third / second**1.5

@@ -57,7 +57,7 @@ def signless(observed: Observed) -> bool:
     return needed(observed)[1].even and not np.any(observed.prior)
 
 
-def one_sided(observed: Observed, sites: Sites, evidence: float, own: bool) -> FixedPoint:
+def one_sided(observed: Observed, sites: Sites, evidence: float, is_own: bool) -> FixedPoint:
     """Return EP's fixed point at a peak to one side, or the central one if there is no such peak.
 
     The log evidence of a peak to one side counts both peaks. Errors are those of `fixed_point`.
@@ -66,25 +66,25 @@ def one_sided(observed: Observed, sites: Sites, evidence: float, own: bool) -> F
     aside = np.full(len(K), math.sqrt(K.diagonal().mean()))
     end = settle(problem_of(observed, aside), Limits(TOL, SWEEPS))
     try:
-        fixed_point_aside = fixed_point(observed, end.sites, evidence, own=False)
+        fixed_point_aside = fixed_point(observed, end.sites, evidence, is_own=False)
     except NumericalError:
-        return fixed_point(observed, sites, evidence, own)._replace(folded=True)
+        return fixed_point(observed, sites, evidence, is_own)._replace(folded=True)
     if (np.abs(fixed_point_aside.fixed.mean) < _ASIDE * fixed_point_aside.fixed.std).all():
-        return fixed_point_aside._replace(folded=True, own=own)
+        return fixed_point_aside._replace(folded=True, own=is_own)
     return fixed_point_aside._replace(
         folded=True, aside=True, log_evidence=fixed_point_aside.log_evidence + math.log(2.0)
     )
 
 
-def fold(found: Densities) -> Densities:
+def fold(densities: Densities) -> Densities:
     """Return the densities of |f|."""
-    at = np.sort(np.abs(found.points), axis=1)
-    across = (found.points[:, 0] < 0.0) & (found.points[:, -1] > 0.0)
+    at = np.sort(np.abs(densities.points), axis=1)
+    across = (densities.points[:, 0] < 0.0) & (densities.points[:, -1] > 0.0)
     at[across, 0] = 0.0
     sides: list[Array] = []
     for points in (at, -at):
         out = np.empty(at.shape)
-        log_density_many(found.points, found.logs, points, out)
+        log_density_many(densities.points, densities.logs, points, out)
         sides.append(out)
     return normalised(at, np.logaddexp(*sides))
 
@@ -137,7 +137,7 @@ class FixedPoint(NamedTuple):
         """Return the fixed point for another prior mean, found from this one."""
         observed = replace(self.observed, prior=prior)
         sites = Sites(self.fixed.tau, self.fixed.nu)
-        return fixed_point(observed, sites, self.log_evidence, own=False, tol=_FINE)
+        return fixed_point(observed, sites, self.log_evidence, is_own=False, tol=_FINE)
 
 
 def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
@@ -163,7 +163,7 @@ def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
 
 
 def fixed_point(
-    observed: Observed, sites: Sites, evidence: float, own: bool, tol: float = TOL
+    observed: Observed, sites: Sites, evidence: float, is_own: bool, tol: float = TOL
 ) -> FixedPoint:
     """Return EP's fixed point: at these sites if they are EP's own, else found from them.
 
@@ -176,7 +176,7 @@ def fixed_point(
     """
     problem = problem_of(observed)
     K, likelihood = needed(observed)
-    if own:
+    if is_own:
         factor = DensePrior(K, observed.prior).factor(sites)
     else:
         order: Order = "parallel" if len(K) >= _MANY and problem.nonnegative else "sequential"
@@ -195,13 +195,13 @@ def fixed_point(
     off = np.abs(tilted.hermite[:, 1:3])
     if not (off <= _SETTLED).all():
         site = int(np.argmax(off.max(axis=1)))
-        if own:
-            return fixed_point(observed, sites, evidence, own=False)  # held, or of a lax tol
+        if is_own:
+            return fixed_point(observed, sites, evidence, is_own=False)  # held, or of a lax tol
         raise NumericalError(
             f"the sites are no fixed point of EP: moments of the tilted density of site {site} "
             f'are off by {off.max():.2g}; correction="sample" needs no fixed point'
         )
-    return FixedPoint(*normal[:4], rule, normal.fixed, tilted, evidence, own)
+    return FixedPoint(*normal[:4], rule, normal.fixed, tilted, evidence, is_own)
 
 
 def normal_of(

@@ -33,7 +33,7 @@ __all__ = [
 _STEP = 0.1
 
 
-def tilted_variances(found: FixedPoint, K_star: Array, prior: Array, std: Array) -> Array:
+def tilted_variances(fixed_point: FixedPoint, K_star: Array, prior: Array, std: Array) -> Array:
     """Return variances of T points with covariances `K_star` (T, N) and prior variances (T,).
 
     Raises
@@ -41,14 +41,14 @@ def tilted_variances(found: FixedPoint, K_star: Array, prior: Array, std: Array)
     NumericalError
         If EP does not settle near the fixed point, or a variance is not positive.
     """
-    observed = found.observed
-    middle = pair_sums(found.V, found.fixed, found.tilted.hermite).shift
+    observed = fixed_point.observed
+    middle = pair_sums(fixed_point.V, fixed_point.fixed, fixed_point.tilted.hermite).shift
     out = np.empty(std.size)
     for i in range(std.size):
         step = _STEP / std[i]
         means, shifts = [], []
         for sign in (1.0, -1.0):
-            moved = found.moved(observed.prior + sign * step * K_star[i])
+            moved = fixed_point.moved(observed.prior + sign * step * K_star[i])
             means.append(sign * (step * prior[i]) + K_star[i] @ moved.factor.weights)
             shifts.append(pair_sums(moved.V, moved.fixed, moved.tilted.hermite).shift)
         first = (means[0] - means[1]) / (2.0 * step)

@@ -141,8 +141,8 @@ class CorrectedMarginals:
         log_densities = log_predictive(bound, self.densities, self.mean, self.variance, at)
         return log_densities.reshape(self._shape(encoded))
 
-    def _shape(self, given: ArrayLike) -> tuple[int, ...]:
-        shape = np.shape(given)
+    def _shape(self, values: ArrayLike) -> tuple[int, ...]:
+        shape = np.shape(values)
         return (self.mean.size, *shape[1:])
 
     def _columns(self, given: ArrayLike) -> Array:

@@ -70,6 +70,7 @@ class DenseSolved(CholeskyFactor, Solved):
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
+        """Propose updates of all sites, by one kernel if no precision is negative."""
         if self.negative.size or not self.K.flags.carray:
             return propose_matched(self, problem, marginals, sites, steps, counts)
         nu, failure = sites.nu.copy(), np.zeros(2)
@@ -96,6 +97,7 @@ class DenseSolved(CholeskyFactor, Solved):
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
+        """Update every site once in the order of `visits`; see `Solved.sweep`."""
         shares = self.shares()
         covariance, mean, pull = self.covariance(last=True), self.mean, self.weights
         variance = covariance.diagonal().copy()

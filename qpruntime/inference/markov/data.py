@@ -138,20 +138,20 @@ class SortedSeries:
             steps[0] = self.t[0] - self.before
         return steps
 
-    def part(self, some: slice) -> SortedSeries:
+    def part(self, block: slice) -> SortedSeries:
         """Return consecutive rows as a series that continues the rows before."""
 
         def cut(values: Array | None) -> Array | None:
-            return None if values is None else values[some]
+            return None if values is None else values[block]
 
         return replace(
             self,
-            t=self.t[some],
-            y=self.y[some],
-            prior=self.prior[some],
+            t=self.t[block],
+            y=self.y[block],
+            prior=self.prior[block],
             weights=cut(self.weights),
             scale=cut(self.scale),
-            before=self.before if some.start == 0 else float(self.t[some.start - 1]),
+            before=self.before if block.start == 0 else float(self.t[block.start - 1]),
         )
 
     @cached_property

@@ -443,7 +443,7 @@ def wide_sweep(
     messages: tuple[Array, Array],
     ahead: bool,
     rules: SeriesRules,
-    found: Array,
+    tally: Array,
 ) -> tuple[int, int]:
     """Run `wide_pass` and update every site on the way; return (status, site)."""
     heads = chain[5]
@@ -469,7 +469,7 @@ def wide_sweep(
             cavity = meet(b, C, a, B, heads, system, work)
         store(buffer, i, a, B)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site

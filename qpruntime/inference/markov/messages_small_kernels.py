@@ -314,7 +314,7 @@ def pair_sweep(
     messages: tuple[Array, Array],
     ahead: bool,
     rules: SeriesRules,
-    found: Array,
+    tally: Array,
 ) -> tuple[int, int]:
     """Run `pair_pass` and update every site on the way; return (status, site).
 
@@ -330,7 +330,7 @@ def pair_sweep(
         b = swap(buffer, i, a)
         cavity = meet_two(a, b) if ahead else meet_two(b, a)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site

@@ -363,7 +363,7 @@ def careful_sweep(
     messages: tuple[Array, Array],
     ahead: bool,
     rules: SeriesRules,
-    found: Array,
+    tally: Array,
 ) -> tuple[int, int]:
     """Run `careful_pass` and update every site on the way; return (status, site)."""
     heads = chain[5]
@@ -383,7 +383,7 @@ def careful_sweep(
             cavity = meet(b, C, a, B, heads, mean, F, f, gain, zero)
         store(buffer, i, a, B)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site

@@ -276,7 +276,7 @@ def trio_sweep(
     messages: tuple[Array, Array],
     ahead: bool,
     rules: SeriesRules,
-    found: Array,
+    tally: Array,
 ) -> tuple[int, int]:
     """Run `trio_pass` and update every site on the way; return (status, site)."""
     noise, scale, y, prior, weights = rows
@@ -290,7 +290,7 @@ def trio_sweep(
         put(buffer, i, a)
         cavity = meet_three(a, b) if ahead else meet_three(b, a)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site

@@ -297,11 +297,11 @@ class Summary:
 NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
 
 
-def require_evidence(found: Summary) -> None:
+def require_evidence(summary: Summary) -> None:
     """Raise `NumericalError` if the evidence is not finite."""
-    if not np.isfinite(found.log_evidence):
+    if not np.isfinite(summary.log_evidence):
         raise NumericalError(
-            f"the log evidence is {found.log_evidence}: an observation has no likelihood left in "
+            f"the log evidence is {summary.log_evidence}: an observation has no likelihood left in "
             "double precision under the others; check outliers, or widen the kernel"
         )
 
@@ -327,10 +327,10 @@ def summarise(rows: Finished, report: Report) -> Summary:
     return replace(summary, log_evidence=total, balance=balance, noise=noise)
 
 
-def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
+def _signs(rows: Finished, whole: Report, block: slice) -> tuple[bool, int]:
     """Decide whether cavities of some rows are proper, and the balance of their innovations."""
-    report, tau = whole[some], rows.tau[some]
-    w, h = rows.noise, rows.series.scales[some]
+    report, tau = whole[block], rows.tau[block]
+    w, h = rows.noise, rows.series.scales[block]
     wide = h * h * (report.variance + w)
     with np.errstate(all="ignore"):
         S = 1.0 + tau * (h * h * (report.variance_before + w))
@@ -387,16 +387,16 @@ def _fill(rows: Finished, whole: Report, rows_of_block: slice, summary: Summary)
     return float(total)
 
 
-def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> float:
+def noise_slope(rows: Finished, whole: Report, block: slice = slice(None)) -> float:
     """Return the derivative of EP's log evidence by the variance of white noise, from a report.
 
     The difference 1 - tau var would cancel if noise is small. It is cavity over marginal precision,
     1/(1 + tau v_c), and nu - tau mean is (nu - tau m_c) times that.
     """
-    report, h, tau = whole[some], rows.series.scales[some], rows.tau[some]
+    report, h, tau = whole[block], rows.series.scales[block], rows.tau[block]
     v, m = h * h * (report.variance + rows.noise), h * report.mean
     kept = 1.0 + tau * v
-    beta = (rows.nu[some] - tau * m) / kept
+    beta = (rows.nu[block] - tau * m) / kept
     return 0.5 * float(np.sum(h * h * (beta * beta - tau / kept)))
 
 

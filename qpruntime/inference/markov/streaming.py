@@ -313,11 +313,11 @@ def _rows(
     return Rows(rows_series, space, Sites(column("tau"), column("nu")), edges)
 
 
-def _piece(rows: Rows, found: Summary, index: NDArray[np.intp], marks: Array) -> SeriesPiece:
+def _piece(rows: Rows, summary: Summary, index: NDArray[np.intp], marks: Array) -> SeriesPiece:
     series = rows.series
     observed = series.t, series.y, series.prior, series.weights, series.scale
     return SeriesPiece(
-        *observed, rows.tau, rows.nu, found.mean, found.variance, found.log_z, index, marks
+        *observed, rows.tau, rows.nu, summary.mean, summary.variance, summary.log_z, index, marks
     )
 
 

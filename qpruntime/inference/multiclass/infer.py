@@ -267,6 +267,7 @@ def left_out_of(layout: Layout, solved: ClassSolved, end: Settled) -> Callable[[
     """Return a function that computes the leave-one-out log probabilities of rows."""
 
     def left_out() -> Array:
+        """Return the log probability of every label without its row."""
         log_z = np.empty(layout.n)
         sites = tuple(end.marginals), tuple(end.sites)
         row = leave_rows_out(solved.rows(), layout.others, *sites, log_z)

@@ -210,9 +210,9 @@ class Blocks:
             covariance[:, c, c] += self.alone(c)
         return covariance
 
-    def _half(self, c: int, own: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+    def _half(self, c: int, own_class: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
         """Return the rows of other classes, and those rows of Y_c', C-ordered."""
-        rows = np.flatnonzero(own != c)
+        rows = np.flatnonzero(own_class != c)
         return rows, blas.solve_lower(self.lower, self.E[c][rows].T).T
 
     def alone(self, c: int) -> Array:

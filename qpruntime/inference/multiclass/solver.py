@@ -126,7 +126,7 @@ class ClassSolved(Solved):
     def solution(self) -> tuple[Array, Array, Array]:
         """Return weights and means of all classes, each of shape (C, N), and s, shape (N,)."""
         if self._solution is None:
-            # As g = -z, the precision-weighted means change sign too.
+            # The precision-weighted means change sign, because g = -z.
             nu = np.ascontiguousarray(-self._layout.whole(self._nu, 0.0).T)
             if self._is_prior and not nu.any():
                 self._solution = nu, nu, nu[0]
@@ -166,6 +166,7 @@ class ClassSolved(Solved):
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
+        """Match the means, then propose updates of all sites; see `Solved.propose`."""
         # More steps are taken than asked for, because they cost little beside a factorisation.
         if steps:
             sites = settle_means(self, problem, marginals, sites, _MEANS)
@@ -190,7 +191,7 @@ class ClassSolved(Solved):
 
     def _visit(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         visits: int,
@@ -199,8 +200,8 @@ class ClassSolved(Solved):
         """Return changes of all sites after so many visits to each row."""
         tau, nu, failure = sites.tau.copy(), sites.nu.copy(), np.zeros(2)
         status, site = visit_rows(
-            asked.rules(),
-            asked.observations,
+            problem.rules(),
+            problem.observations,
             np.ascontiguousarray(self.rows()),  # one layout, so that it is compiled once
             self._layout.others,
             (*Marginals(self.mean, *marginals, self.weights),),
@@ -209,7 +210,7 @@ class ClassSolved(Solved):
             _SETTLED,
             (counts, failure),
         )
-        asked.check(status, site, failure)
+        problem.check(status, site, failure)
         return tau - sites.tau, nu - sites.nu
 
     def discard(self) -> None:
@@ -262,6 +263,7 @@ class ClassKept:
         C, n = self.by_class.shape
 
         def moments(block: slice) -> tuple[Array, Array]:
+            """Return means and the reduction of covariances by data, for a block of points."""
             crossed = K_star[:, block]
             count = crossed.shape[1]
             mean, covariance = np.empty((count, C)), np.empty((count, C, C))
@@ -394,11 +396,11 @@ def settle_means(
     return Sites(tau, nu)
 
 
-def _lacking(problem: SiteProblem, here: Marginals, sites: Sites) -> Array:
+def _lacking(problem: SiteProblem, marginals: Marginals, sites: Sites) -> Array:
     """Return the change of each site's nu that alone would match its mean."""
     rules, ignored = problem.matching(), np.zeros(3, dtype=np.int64)
-    changes = propose_all(problem, rules, here, sites, ignored)
+    changes = propose_all(problem, rules, marginals, sites, ignored)
     nu = sites.nu.copy()
-    match(rules[2], (*here,), (sites.tau, nu), (*changes,))
+    match(rules[2], (*marginals,), (sites.tau, nu), (*changes,))
     nu -= sites.nu
     return nu

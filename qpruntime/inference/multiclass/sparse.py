@@ -303,8 +303,8 @@ class PointKept:
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Return latent means (T, C) and covariances (T, C, C) at points (T, d)."""
 
-        def one(some: slice) -> tuple[Array, Array]:
-            features = self.features(X[some])
+        def one(block: slice) -> tuple[Array, Array]:
+            features = self.features(X[block])
             covariance = features.quadratic(self.covariance)
             np.einsum("tcc->tc", covariance)[...] += features.rest.T
             return features.spread(self.mean).T, covariance

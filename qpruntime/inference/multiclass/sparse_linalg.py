@@ -290,6 +290,7 @@ class _Shared(ClassFeatures):
             yield chunk, products
 
     def precision(self, own_weight: Array, shared: Array) -> Array:
+        """Return the full precision; see `ClassFeatures.precision`."""
         C, (_, m) = self.classes, self.shape
         class_1, class_2 = np.triu_indices(C)
         diagonal = class_1 == class_2
@@ -307,6 +308,7 @@ class _Shared(ClassFeatures):
         return P
 
     def quadratic(self, covariance: Array) -> Array:
+        """Return the quadratic forms; see `ClassFeatures.quadratic`."""
         C, (n, m) = self.classes, self.shape
         class_1, class_2 = np.triu_indices(C)
         low, high = np.triu_indices(m)

@@ -162,13 +162,13 @@ class LatentSolved(Solved):
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, asked, marginals, sites, steps, counts)
+        return propose_matched(self, problem, marginals, sites, steps, counts)
 
     def sweep(
         self,
@@ -178,6 +178,7 @@ class LatentSolved(Solved):
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
+        """Update the sites in the order of `visits`; see `Solved.sweep`."""
         variance = self.features.squares(self.factor)
         self._solve()
         tau, nu, failure = sites.tau.copy(), sites.nu.copy(), np.zeros(2)
@@ -264,8 +265,8 @@ class LatentAlgebra(solver_protocol.PredictiveState, ABC):
         """Return means and variances at points, given K_star (T, n) and the prior's."""
         K_star, variances, means = new
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            rows = K_star[some]
+        def moments(block: slice) -> tuple[Array, Array]:
+            rows = K_star[block]
             with np.errstate(over="ignore", invalid="ignore"):
                 return rows @ self.latent_weights, self.reduction(rows)
 

@@ -201,21 +201,21 @@ def observed_sites(
     return SeenRows(collapsed, kept, offset[first] + collapsed.merged.shift, chosen, alone)
 
 
-def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collapsed:
+def _near(A: sparse.csr_array, collapsed: Collapsed, cache: dict[str, Any]) -> Collapsed:
     """Return the same sites with rows of one level next to each other; `cache` keeps the order."""
-    known = held.get("near")
-    if known is None or known[0] is not found.rows:
-        order = near_order(A, found.rows.first)
-        moved = () if order is None else (order, found.ordered_rows(order))
-        known = held["near"] = found.rows, moved
-    return found.ordered(*known[1]) if known[1] else found
+    known = cache.get("near")
+    if known is None or known[0] is not collapsed.rows:
+        order = near_order(A, collapsed.rows.first)
+        moved = () if order is None else (order, collapsed.ordered_rows(order))
+        known = cache["near"] = collapsed.rows, moved
+    return collapsed.ordered(*known[1]) if known[1] else collapsed
 
 
 # --- Results of sites by rows
 
 
 def left_out_rows(
-    collapsed: Collapsed, here: Marginals, log_z: Array, likelihood: Likelihood
+    collapsed: Collapsed, marginals: Marginals, log_z: Array, likelihood: Likelihood
 ) -> Array:
     """Return log p(y_n | all others), shape (N,), where a site keeps its other rows.
 
@@ -235,8 +235,8 @@ def left_out_rows(
     rows = np.flatnonzero(np.bincount(site)[site] > 1)
     if not rows.size:
         return log_densities
-    variance = here.variance / here.kept
-    mean = here.mean - here.pull * variance
+    variance = marginals.variance / marginals.kept
+    mean = marginals.mean - marginals.pull * variance
     std = np.sqrt(variance)
     s = site[rows]
     if collapsed.merge is None:
@@ -299,12 +299,12 @@ def _log_z(
     return project_rows(bound, rules, exponents, cavities, numbers)[0]
 
 
-def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
+def slopes_of_rows(collapsed: Collapsed, marginals: Marginals) -> Array:
     """Return the slope of the log evidence by the offset of every row, shape (N,).
 
     It is the mean slope of a row's log density under the tilted density of its site.
     """
-    site, slope = collapsed.rows.site, here.pull
+    site, slope = collapsed.rows.site, marginals.pull
     if collapsed.merge is None:
         return slope[site] * collapsed.share()
     merged = collapsed.merged
@@ -319,16 +319,16 @@ def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
         if collapsed.y.ndim == 2:
             return collapsed.y[:, 0] - collapsed.y[:, 1] * chance
         return (collapsed.y > 0.0) - chance
-    up, down = _probit_slopes(here, k, n)
+    up, down = _probit_slopes(marginals, k, n)
     return np.where(collapsed.y > 0.0, up[site], down[site])
 
 
-def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
+def _probit_slopes(marginals: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
     """Return mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
-    variance = here.variance / here.kept
-    cavity = (here.mean - here.pull * variance)[:, None]
+    variance = marginals.variance / marginals.kept
+    cavity = (marginals.mean - marginals.pull * variance)[:, None]
     x = np.linspace(-9.0, 9.0, 181)
-    f = here.mean[:, None] + np.sqrt(here.variance)[:, None] * x
+    f = marginals.mean[:, None] + np.sqrt(marginals.variance)[:, None] * x
     up, down = log_ndtr_array(f), log_ndtr_array(-f)
     logs = k[:, None] * up + (n - k)[:, None] * down - 0.5 * (f - cavity) ** 2 / variance[:, None]
     density = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -338,10 +338,10 @@ def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
     failure_slope = -(density * np.exp(log_normal - down)).sum(axis=1)
     # If a site has labels of one kind only, the slope of that kind follows exactly. The sum of both
     # slopes is known in any case.
-    success_slope = np.where(k == n, here.pull / n, success_slope)
-    failure_slope = np.where(k == 0.0, here.pull / n, failure_slope)
+    success_slope = np.where(k == n, marginals.pull / n, success_slope)
+    failure_slope = np.where(k == 0.0, marginals.pull / n, failure_slope)
     mixed = (k > 0.0) & (k < n)
-    spare = here.pull - k * success_slope - (n - k) * failure_slope
+    spare = marginals.pull - k * success_slope - (n - k) * failure_slope
     share = np.divide(spare, n, out=np.zeros_like(n), where=mixed)
     return success_slope + share, failure_slope + share
 
@@ -433,7 +433,7 @@ def collapse(
     likelihood: Likelihood,
     weights: Array | None,
     wanted: bool,
-    held: dict[str, Any],
+    cache: dict[str, Any],
 ) -> Collapsed:
     """Return the sites of validated observations: one site for each row if not `wanted`."""
     n = A.shape[0]
@@ -441,13 +441,13 @@ def collapse(
     plain = np.ones(n) if weights is None else weights
     rows = Equal(np.arange(n), np.arange(n))
     if wanted and merge is not None and weights is None:
-        rows = equal_rows(A, held, offset)
+        rows = equal_rows(A, cache, offset)
         if rows.first.size < n:
             merged = merge(rows.site, y, rows.first.size)
             if merged is not None:
                 return Collapsed(rows, y, weights, merged, likelihood.name)
     elif wanted:
-        rows = equal_rows(A, held, offset, *np.atleast_2d(y.T))
+        rows = equal_rows(A, cache, offset, *np.atleast_2d(y.T))
     S = rows.first.size
     total: Array | None = None
     if weights is not None or n > S:

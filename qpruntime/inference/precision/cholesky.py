@@ -142,6 +142,7 @@ def _in_single(exact: int, routine: Callable[..., tuple[Any, int]]) -> Callable[
     double = _KIND(exact)
 
     def run(letter: int, n: int, a: int, lda: int, info: int) -> None:
+        """Replace a large matrix in single precision, a small or failing one in double."""
         try:
             side = ctypes.c_int.from_address(n).value
             if side >= _SIDE and _replaced(routine, side, a, ctypes.c_int.from_address(lda).value):

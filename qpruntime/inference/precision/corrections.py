@@ -90,7 +90,7 @@ def corrected_by_pairs(evidence: float, sums: PairSums) -> CorrectedEvidence:
 _STEP = 0.03
 
 
-def third_and_fourth(problem: Problem, here: Marginals, sites: Sites) -> Array:
+def third_and_fourth(problem: Problem, marginals: Marginals, sites: Sites) -> Array:
     """Return E He_3 and E He_4 of (f - mean)/std under every tilted density, shape (2, S).
 
     Raises
@@ -101,11 +101,11 @@ def third_and_fourth(problem: Problem, here: Marginals, sites: Sites) -> Array:
     likelihood = problem.projector.likelihood
     if likelihood.moments is not None and problem.weights is None:
         hermite = np.empty((2, problem.n))
-        difference(plain(problem.functions), (*here,), problem.observations[0], hermite)
+        difference(plain(problem.functions), (*marginals,), problem.observations[0], hermite)
     else:
         weights = problem.exponents
-        std = np.sqrt(here.variance)
-        fixed = TiltedMoments(sites.tau, sites.nu, here.mean, std, problem.y, weights)
+        std = np.sqrt(marginals.variance)
+        fixed = TiltedMoments(sites.tau, sites.nu, marginals.mean, std, problem.y, weights)
         _, tilted = tilted_moments(rule_of(likelihood, weights), fixed, likelihood)
         hermite = np.ascontiguousarray(tilted.hermite[:, 3:5].T)
     if not np.isfinite(hermite).all():

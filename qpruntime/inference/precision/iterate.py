@@ -113,6 +113,7 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
     known = False
 
     def sweep(share: float) -> Swept:
+        """Propose changes of all sites, and measure them."""
         nonlocal sites, updates, variance, kept, known
         if not known:
             variance, kept = factor.marginals()
@@ -127,6 +128,7 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
         return Swept(change, farthest(step), counts, n * (share < limits.damping))
 
     def move(ends: bool) -> int:
+        """Apply the proposed changes unless the iteration ends; return the shortened updates."""
         nonlocal sites, factor, known
         if ends:
             return 0
@@ -152,7 +154,7 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
 
 # --- Start near the mode
 #
-# From sites of zero precision parallel EP diverges under wide priors of coefficients. Newton steps
+# Parallel EP from sites of zero precision diverges under wide priors of coefficients. Newton steps
 # work on the log density smoothed by a cavity of variance 1 about the mean. They exist wherever
 # moments do, also at kinks.
 
@@ -182,7 +184,7 @@ def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
     if approach is None:
         variance = prior.factor(sites).marginals()[0]
     else:
-        variance = approach.at(sites, np.inf).diagonal_variance
+        variance = _Sketch(approach, sites, np.inf).diagonal_variance
     variance = np.clip(variance, _LEAST, 1.0)
     if (_curvature(problem, mean, variance)[0] > _STEEPER * np.maximum(sites.tau, _LEAST)).any():
         sites = _steps(problem, mean, variance, approach)
@@ -207,7 +209,7 @@ def _moved(problem: Problem, proposed: Sites, approach: Approach | None) -> tupl
     """Return the proposed sites, or shorter steps towards them, and the means that they leave."""
     if approach is not None and not approach.far:
         with suppress(NumericalError):
-            return proposed, approach.at(proposed, _SHARE * _NEAR).mean
+            return proposed, _Sketch(approach, proposed, _SHARE * _NEAR).mean
     sites, factor, _ = advance(problem, no_sites(problem.n), *proposed, 1.0)
     return sites, factor.mean
 
@@ -284,17 +286,13 @@ class Approach:
         """True if P was too far from its diagonal."""
         return bool(self.prior.pattern.held.get("far"))
 
-    def at(self, sites: Sites, near: float) -> _Sketch:
-        """Return the posterior of these sites, with means to `near` standard deviations."""
-        return _Sketch(self, sites, near)
-
     def factor(self, sites: Sites, tol: float) -> PrecisionSolved:
         """Return the posterior of these sites for changes that are measured to `tol`."""
         return PrecisionSolved(self.prior, sites, single=tol >= _SINGLE)
 
     def learn(self, sites: Sites, variance: Array) -> None:
         """Learn the ratios from the variances that belong to these sites."""
-        self.ratio = variance / self.at(sites, np.inf).diagonal_variance
+        self.ratio = variance / _Sketch(self, sites, np.inf).diagonal_variance
         self.prior.pattern.held["ratio"] = self.prior.rows.columns, self.ratio
 
     def forward(self, sites: Sites, tol: float) -> Sites:
@@ -304,7 +302,7 @@ class Approach:
             return begin
         try:
             for _ in range(_STEPS):
-                sketch = self.at(sites, _SHARE * tol)
+                sketch = _Sketch(self, sites, _SHARE * tol)
                 variance = self.ratio * sketch.diagonal_variance
                 kept = 1.0 - sites.tau * variance
                 if not kept.min() > _LEAST:
@@ -326,18 +324,18 @@ class Approach:
 
 
 class _Sketch:
-    """Posterior view that `propose_matched` needs, with means by conjugate gradients."""
+    """Posterior of given sites for `propose_matched`, means to `near` standard deviations."""
 
-    def __init__(self, own: Approach, sites: Sites, near: float) -> None:
-        self.own, self.tau, self.near = own, sites.tau, near
-        prior, rows = own.prior, own.prior.rows
+    def __init__(self, approach: Approach, sites: Sites, near: float) -> None:
+        self.own, self.tau, self.near = approach, sites.tau, near
+        prior, rows = approach.prior, approach.prior.rows
         self.diagonal = np.empty(prior.pattern.k)
-        back(rows.indptr, rows.columns, own.squared, sites.tau, self.diagonal)
+        back(rows.indptr, rows.columns, approach.squared, sites.tau, self.diagonal)
         self.diagonal += prior.q
         self._lower: sparse.csc_array | None = None
         self.diagonal_variance = np.empty(sites.tau.size)
         inverse = 1.0 / self.diagonal
-        times(rows.indptr, rows.columns, own.squared, inverse, self.diagonal_variance)
+        times(rows.indptr, rows.columns, approach.squared, inverse, self.diagonal_variance)
         self.relocate(sites.nu)
 
     def relocate(self, nu: Array) -> None:

@@ -255,13 +255,13 @@ class Pattern:
         return symbolic, at
 
 
-def _same(known: tuple[NDArray[np.integer], NDArray[np.integer]], given: sparse.csr_array) -> bool:
-    pairs = zip(known, (given.indptr, given.indices), strict=True)
+def _same(known: tuple[NDArray[np.integer], NDArray[np.integer]], matrix: sparse.csr_array) -> bool:
+    pairs = zip(known, (matrix.indptr, matrix.indices), strict=True)
     return all(a is b or (a.shape == b.shape and bool((a == b).all())) for a, b in pairs)
 
 
-def _alike(known: NDArray[np.intp] | None, given: NDArray[np.intp] | None) -> bool:
+def _alike(known: NDArray[np.intp] | None, chosen: NDArray[np.intp] | None) -> bool:
     """Decide whether two choices of rows are the same."""
-    if known is None or given is None:
-        return known is given
-    return known is given or np.array_equal(known, given)
+    if known is None or chosen is None:
+        return known is chosen
+    return known is chosen or np.array_equal(known, chosen)

@@ -57,10 +57,10 @@ class Entries(NamedTuple):
             cache["entries"] = known
         return known[1]
 
-    def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
+    def lower(self, rows_of_prior: SparseRows, tau: Array) -> sparse.csc_array:
         """Return A' diag(tau) A below its diagonal."""
         values, k = np.zeros(self.kept.size), self.begins.size - 1
-        add_rows(values, seen.indptr, seen.values, self.entry, tau)
+        add_rows(values, rows_of_prior.indptr, rows_of_prior.values, self.entry, tau)
         return sparse.csc_array((values[self.kept], self.rows, self.begins), shape=(k, k))
 
 

@@ -58,7 +58,7 @@ class PrecisionPrior(SparseLatent, Prior):
 
 # --- Posterior of given sites
 #
-# With sites of precision tau the precision of x is P = Q + A' diag(tau) A. The means and variances
+# The precision of x is P = Q + A' diag(tau) A if sites have precisions tau. The means and variances
 # of the rows, which are all that sites need, lie on the pattern of P's factor.
 
 #: Below this value 1 - tau variance has lost digits, and is computed from a posterior without the

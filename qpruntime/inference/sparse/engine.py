@@ -438,6 +438,7 @@ class Engine:
                 column[self.rows.slice(number)] = values
 
         def jobs() -> Iterator[tuple[Callable[..., Done], Job | Divided]]:
+            """Yield the pass and its arguments for each chunk."""
             work = partial(function, state, **options)
             on_worker = partial(_on_worker, work)
             for number in range(self.rows.chunks):
