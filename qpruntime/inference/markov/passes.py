@@ -56,7 +56,7 @@ _OUTWEIGHED = 1e6
 
 
 def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Parts of a kernel for passes, and the passes for its size of state."""
+    """Return the parts of a kernel for passes, and the passes for its size of state."""
     if space.pair is not None:
         return space.pair, (pair_pass, pair_sweep, pair_slope)
     if space.trio is not None:

@@ -530,7 +530,7 @@ class ClassSolution:
     densities: Array | None = None
 
     def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, NaN at the own class."""
+        """Return sites of all classes, (N, C) each, NaN at the own class."""
         return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
 
     def loo(self) -> Array:

@@ -342,7 +342,7 @@ class PointSolution:
     K: None = None
 
     def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, NaN at the own class."""
+        """Return sites of all classes, (N, C) each, NaN at the own class."""
         return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
 
     def loo(self) -> Array:
@@ -376,15 +376,15 @@ class PointSolution:
         return replace(self, kept=replace(self.kept, inducing=moved))
 
     def gradient(self, change: ArrayLike | None) -> NoReturn:
-        """Nothing: `InputError`."""
+        """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError(f"evidence_gradient {_NEEDED}")
 
     def observed(self) -> NoReturn:
-        """Nothing: `InputError`."""
+        """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError(f"a correction {_NEEDED}")
 
     def with_covariance(self, K: ArrayLike) -> PointSolution:
-        """Nothing: `InputError`."""
+        """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError("inducing points take no covariance of rows: leave with_covariance out")
 
     def __getstate__(self) -> dict[str, object]:

@@ -95,11 +95,11 @@ class OperatorSolution:
         return self.functionals.latent
 
     def sites(self) -> Sites:
-        """Sites of the functionals."""
+        """Return the sites of the functionals."""
         return self.own
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances of the functionals."""
+        """Return posterior means and variances of the functionals."""
         return self.mean_rows, self.variance_rows
 
     def latent(self) -> tuple[Array, Array]:

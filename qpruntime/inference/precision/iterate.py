@@ -427,7 +427,7 @@ class Nearby:
         return len(self._known)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all sites."""
         self._known.clear()
 
     def add(self, theta: ArrayLike, sites: Sites | tuple[ArrayLike, ArrayLike]) -> None:

@@ -184,11 +184,11 @@ class PrecisionSolution:
         return self.latent_size
 
     def sites(self) -> Sites:
-        """Sites of the rows: equal rows share a site."""
+        """Return the sites of the rows: equal rows share a site."""
         return self.seen.sites(self.sites_held)
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances of eta at the rows."""
+        """Return posterior means and variances of eta at the rows."""
         return self.seen.mean(self.here.mean), self.seen.spread(self.here.variance)
 
     @cached_property
@@ -214,7 +214,7 @@ class PrecisionSolution:
         return self.solved.latent[place], variance
 
     def latent(self) -> tuple[Array, Array]:
-        """Posterior means and variances of x, each of shape (K,)."""
+        """Return posterior means and variances of x, each of shape (K,)."""
         return self._latent
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
