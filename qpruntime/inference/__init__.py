@@ -1,1 +1,1 @@
-"""N sites become a `Posterior`: sweeps, their orders, and the fixed point."""
+"""Inference from N sites to a `Posterior`: engines, schedules and the fixed point."""

@@ -1,8 +1,8 @@
-"""Counts over bins of a rate exp(f): points, weights and prior means that `infer` takes for them.
+"""Counts over bins of a rate exp(f): points, weights and prior means as `infer` takes them.
 
 The count of a bin of width w is Poisson with mean w times the mean rate in it, and the mean of
-exp(f) is no functional of f. Its logarithm is about the mean of f in the bin and half the prior
-variance of f within the bin, which is right on average; what it leaves grows with the bin.
+exp(f) is no functional of f. Its logarithm is approximated by the mean of f in the bin plus half
+the prior variance of f within the bin. This is right on average, and its error grows with the bin.
 """
 
 from __future__ import annotations

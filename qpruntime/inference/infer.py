@@ -1,4 +1,4 @@
-"""`infer`: validate, iterate until the sites settle, and hand over a Posterior."""
+"""`infer`: check arguments, iterate until the sites settle, and return a Posterior."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _WORKSPACE_MATRICES = 2.0
 _FACTORISATIONS = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
 
 
-def _rows(K: Any, *_: Any, **__: Any) -> int:
+def _rows(K: Any, *_: object, **__: object) -> int:
     """Return the number of rows of K, or 0 if K is not like a matrix."""
     try:
         return len(K)
@@ -73,66 +73,69 @@ def infer(
     sites: Sites | Sequence[ArrayLike] | None = None,
     n_restarts: int = 0,
     random_state: int | np.random.Generator | None = None,
-    operator: Any = None,
+    operator: ArrayLike | None = None,
 ) -> Posterior:
     """Approximate the posterior of a Gaussian process by EP, QP or a variational Gaussian.
 
     Parameters
     ----------
     K : array-like, shape (N, N)
-        Prior covariance, from any library: symmetric, positive semi-definite, finite. What is
-        narrower than float64 has to be so to its own precision: it is made symmetric, and if need
-        be its diagonal is lifted by `post.jitter`.
+        Prior covariance, from any library: symmetric, positive semi-definite, finite. A matrix in a
+        narrower format than float64 has to be so to its own precision: it is made symmetric, and if
+        necessary `post.jitter` is added to its diagonal.
     y : array-like, shape (N,)
         Observations; -1 and +1 for ``"probit"``.
     likelihood : str or Likelihood, optional
-        By default the one of the table, ``"probit"`` without a table.
+        Likelihood; by default that of the table, or ``"probit"`` without a table.
     method : {"qp", "ep", "wp", "vb"}
-        Quantile or expectation propagation, projections by the L_p Wasserstein distance, of which
-        QP is p = 2, or the Gaussian that maximises a lower bound of the
-        evidence (Opper & Archambeau, 2009), whose `log_evidence` is that bound.
+        Quantile propagation, expectation propagation, projections by the L_p Wasserstein distance,
+        of which QP is p = 2, or the Gaussian that maximises a lower bound of the evidence (Opper &
+        Archambeau, 2009), whose `log_evidence` is that bound.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*: None is the table shipped with the likelihood, "exact" integrates. A
-        table of surfaces serves EP too, and needs no code of the likelihood.
+        Source of QP's sigma*: None is the table shipped with the likelihood, "exact" integrates. A
+        table of surfaces also serves EP, and needs no code of the likelihood.
     mean : float or array-like, shape (N,)
         Prior mean.
     tol : float
-        Stop when the root mean squared change of the site parameters in a sweep is below `tol`,
-        both as it stands (the paper's rule) and measured in posterior standard deviations.
+        Tolerance: sweeps stop when the root mean squared change of the site parameters in a sweep
+        is below it, both plain (the paper's rule) and measured in posterior standard deviations.
     max_sweeps : int
-        Sweeps at most; running out of them warns and is the status "not converged". Where that
-        leaves sites without a proper cavity, as many again with precisions held at zero, and up to
-        100 for each of four damped attempts without; `n_sweeps` counts them all.
+        Largest number of sweeps; beyond it a warning is given and the status is "not converged". If
+        sites are then left without a proper cavity, as many sweeps follow with precisions held at
+        zero, and up to 100 for each of four damped attempts without holding. `n_sweeps` counts them
+        all.
     damping : float in (0, 1]
-        Fraction of every site update that is taken. Sites that oscillate are damped further.
+        Fraction of every site update that is applied. Sites that oscillate are damped further.
     power : float in (0, 1]
-        Power EP (and QP): cavities are without this fraction of a site only, and what is projected
-        has the likelihood to this power. Smaller powers come closer to variational inference.
+        Power of power EP (and QP): cavities leave out only this fraction of a site, and the
+        projected density has the likelihood to this power. Smaller powers come closer to
+        variational inference.
     weights : array-like, shape (N,), optional
-        Powers of the single likelihoods, not negative; an observation of weight 0 is dropped.
-        Weights and powers other than 1 are integrated.
+        Powers of the single likelihoods, at least 0; an observation of weight 0 is dropped.
+        Densities with weights and powers other than 1 are integrated.
     p : float, optional
         Order of method "wp", from 1 to 10; by default that of the table.
     order : {None, "sequential", "random", "parallel"}
-        How the sites are visited; the fixed point is the same for likelihoods that are log-concave.
-        Others may have several, and orders may find different ones: of counts with the square link
-        the mirror image, for one. Parallel iterations cost least, and end in sequential ones where
-        they lose their way. None is sequential, but parallel for log-concave likelihoods from
-        N = 1000 on. Method "vb" is always parallel.
+        Order in which the sites are visited. The fixed point is the same for log-concave
+        likelihoods. Others may have several fixed points, and orders may find different ones: for
+        counts with the square link, for example, the mirror image. Parallel iterations cost least,
+        and continue as sequential ones if they do not converge. None is sequential, but parallel
+        for log-concave likelihoods from N = 1000 on. Method "vb" is always parallel.
     sites : (tau, nu), optional
-        Start from these sites instead of from the prior.
+        Sites to start from, instead of the prior.
     n_restarts : int
-        Further starts, at functions drawn from the prior, in search of other fixed points:
-        ``post.fixed_points``. None are made where there can be one only, as with likelihoods that
-        are log-concave.
+        Number of further starts, at functions drawn from the prior, to search for other fixed
+        points: ``post.fixed_points``. They are skipped if there can be only one fixed point, as
+        with log-concave likelihoods.
     random_state : int, Generator or None
         Seed of ``order="random"`` and of restarts.
     operator : array-like or scipy sparse, shape (N, n), optional
         Observation i then sees ``operator[i] @ f`` for the n latent values f of K (n, n): a
-        difference of two, a slope, a sum of components. `y` has shape (N,), `mean` is that of f.
-        Sites, mean, variance and `Posterior.loo` are those of the N functionals,
+        difference of two, a slope, a sum of components. `y` has shape (N,), and `mean` is that of
+        f. Sites, mean, variance and `Posterior.loo` are those of the N functionals,
         `Posterior.latent` has f, and `Posterior.predict` takes covariances with f. QP's sites lie
-        along the functionals. From N = 2 n on it takes n^3 + N n^2 operations in place of N^3.
+        along the functionals. From N = 2 n on, inference takes n^3 + N n^2 operations instead of
+        N^3.
 
     Returns
     -------
@@ -145,13 +148,13 @@ def infer(
     NumericalError
         If double precision does not suffice.
     TableError
-        If the table cannot be opened, or what it holds is damaged.
+        If the table cannot be opened, or its data are damaged.
 
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled after `max_sweeps`, or only with precisions held at zero, or
-        if there are several fixed points.
+        If the sites have not settled after `max_sweeps`, or settled only with precisions held at
+        zero, or if there are several fixed points.
 
     Examples
     --------
@@ -222,7 +225,7 @@ def infer(
     return post if rows is None else along(post, rows, K, prior)
 
 
-def _check_memory(K: Any) -> None:
+def _check_memory(K: ArrayLike) -> None:
     """Raise `InputError` if inference with this matrix cannot fit into memory."""
     shape: Any = getattr(K, "shape", ())
     if len(shape) == 2 and shape[0] == shape[1]:
@@ -235,7 +238,7 @@ def _check_memory(K: Any) -> None:
 
 
 def _announce(n: int, order: str, max_sweeps: int) -> None:
-    """Say how long inference will take, if that is long."""
+    """Print a notice of the expected duration if inference will take long."""
     work = min(_FACTORISATIONS[order], 7.0 * max_sweeps)
     faster = 'order="parallel" costs less, ' if order != "parallel" else ""
     announce(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from qpruntime.inference.sparse.features import divide
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
 
+if TYPE_CHECKING:
+    from qpruntime.inference.posterior import Posterior
+
 __all__ = ["leave_groups_out"]
 
 # Number of rows in a block of whole groups.
@@ -27,16 +30,16 @@ Numbers = NDArray[np.intp]
 
 
 class _Rows(NamedTuple):
-    """Some rows: moments of what their sites multiply, the sites, and what comes on top.
+    """Selected rows: moments of what their sites multiply, sites, and further variance.
 
-    `covariance(some)` has those of a slice of the rows; `rest` is the variance that the likelihood
-    sees beyond them.
+    `covariance(block)` returns the covariance of a slice of the rows; `extra` is the variance
+    that the likelihood sees in addition.
     """
 
     mean: Array
     tau: Array
     nu: Array
-    rest: Array
+    extra: Array
     covariance: Callable[[slice], Array]
 
 
@@ -47,7 +50,7 @@ class _RowAccess(NamedTuple):
     log_densities: Callable[[Numbers, Array, Array], Array]
 
 
-def leave_groups_out(posterior: Any, codes: Numbers, rows: Numbers, coincide: bool) -> Array:
+def leave_groups_out(posterior: Posterior, codes: Numbers, rows: Numbers, coincide: bool) -> Array:
     """Return log p(y_i | rows of other groups) of some rows, shape (n,).
 
     The sites of the fit are kept, as in `Posterior.loo`: no fit is repeated. A fit with nearest
@@ -57,7 +60,8 @@ def leave_groups_out(posterior: Any, codes: Numbers, rows: Numbers, coincide: bo
     ----------
     posterior : Posterior
     codes : ndarray of int, shape (N,)
-        Group of each row; rows of the posterior beyond these are observations of another kind.
+        Group of each row; rows of the posterior beyond these are observations of another kind,
+        which stay in.
     rows : ndarray of int, shape (n,)
     coincide : bool
         Whether the rows of a group have equal features.
@@ -114,26 +118,26 @@ def _leave_out(codes: Numbers, rows: Numbers, engine: _RowAccess) -> Array:
     return engine.log_densities(rows, mean[rows], variance[rows])
 
 
-def _without_group(told: _Rows, rows: slice) -> tuple[Array, Array]:
+def _without_group(described: _Rows, rows: slice) -> tuple[Array, Array]:
     """Return mean and variance of the rows of a group without their sites; NaN if improper.
 
     Removing the sites (tau, nu) from N(m, S) leaves the precision S^-1 - tau, so the covariance is
     (1 - S tau)^-1 S and the mean (1 - S tau)^-1 (m - S nu): S may be singular.
     """
-    S, tau = told.covariance(rows), told.tau[rows]
+    S, tau = described.covariance(rows), described.tau[rows]
     lhs = np.eye(len(S)) - S * tau
     try:
-        rhs = np.column_stack([told.mean[rows] - S @ told.nu[rows], S])
+        rhs = np.column_stack([described.mean[rows] - S @ described.nu[rows], S])
         solved = np.asarray(np.linalg.solve(lhs, rhs), dtype=float)
     except np.linalg.LinAlgError:
         return np.full(len(S), np.nan), np.full(len(S), np.nan)
     variance = solved[:, 1:].diagonal()
     # The remaining precision is positive definite only if the determinant is positive.
     proper = np.linalg.slogdet(lhs)[0] > 0.0 and (variance >= 0.0).all()
-    return solved[:, 0], np.where(proper, variance + told.rest[rows], np.nan)
+    return solved[:, 0], np.where(proper, variance + described.extra[rows], np.nan)
 
 
-def _dense_rows(posterior: Any, solution: Any) -> _RowAccess:
+def _dense_rows(posterior: Posterior, solution: Any) -> _RowAccess:
     """Return access to the rows of the dense engine."""
     data, K = solution.observed(), solution.observed().K
     if K is None:
@@ -152,7 +156,7 @@ def _dense_rows(posterior: Any, solution: Any) -> _RowAccess:
     return _RowAccess(describe, _by_likelihood(data.likelihood, data.y))
 
 
-def _series_rows(posterior: Any, solution: Any) -> _RowAccess:
+def _series_rows(posterior: Posterior, solution: Any) -> _RowAccess:
     """Return access to rows of a series; rows of equal times share one latent value."""
     (tau, nu), mean, variance = posterior.sites, posterior.mean, posterior.variance
     y = solution.series.y[np.argsort(joined_pieces(solution.pieces, "index"))]
@@ -169,7 +173,7 @@ def _series_rows(posterior: Any, solution: Any) -> _RowAccess:
 
 
 def _sparse_rows(engine: Engine) -> _RowAccess:
-    """Rows of inducing points: sites of what these say, and what they leave open on top."""
+    """Return rows of inducing points: moments of their features, sites, and the rest."""
     state, rule = engine.state, engine.rule
     all_tau, all_nu = engine.sites
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def propose_all(
 
 @kernel
 def propose_each(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     marginals: Arrays,
     sites: tuple[Array, Array],
@@ -144,7 +143,8 @@ def match(
     mean, variance, kept, _ = marginals
     (tau, nu), (d_tau, d_nu) = sites, changes
     for i in range(nu.size):
-        # 1 + variance d_tau, computed from the cavity: it would cancel if a site dominates.
+        # The term 1 + variance d_tau is computed from the cavity, because it would cancel if a site
+        # dominates.
         remaining = (1.0 - power) + power * (kept[i] + variance[i] * (tau[i] + d_tau[i]))
         tilted = (mean[i] + power * variance[i] * d_nu[i]) / remaining
         step = (tilted - mean[i]) / variance[i]
@@ -159,9 +159,9 @@ def sizes(
 ) -> float:
     """Fill the changes in posterior units, and return the largest root mean square.
 
-    The maximum is over tau and nu, plain and in posterior units. It is inf if not finite. Changes
-    of tau in posterior units, and of nu by its size or in posterior units, count if they are above
-    `rounding`, shape (N,): smaller ones are none, because tau and nu are differences.
+    The maximum is over tau and nu, plain and in posterior units, and is inf if not finite. Changes
+    of tau in posterior units, and of nu relative to its size or in posterior units, count only if
+    they are above `rounding`, shape (N,), because tau and nu are differences.
     """
     n = d_tau.size
     tau_sum, nu_sum, scaled_tau_sum, scaled_nu_sum = 0.0, 0.0, 0.0, 0.0

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +39,9 @@ from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Solution, row_numbers
 from qpruntime.persistence.file import Savable
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "Correcting",
@@ -149,11 +152,11 @@ class InferenceReport:
 _NO_FIXED_POINT = "corrections have no fixed point of EP to start from"
 
 
-def _algebra(post: Any, *_: Any, **__: Any) -> int:
+def _algebra(post: Posterior, *_: object, **__: object) -> int:
     return int(post._solution.algebra)
 
 
-def _rows(post: Any, *_: Any, **__: Any) -> int:
+def _rows(post: Posterior, *_: object, **__: object) -> int:
     return int(post.n)
 
 
@@ -195,15 +198,15 @@ class Posterior(InferenceReport, Savable):
     held : int
         Sites whose precision is held at zero because negative ones left some site no cavity.
     jitter : float
-        Added to the diagonal of K, because rounding in a format narrower than float64 had left it
-        indefinite; with inducing inputs to that of k(Z, Z), relative to its mean; otherwise 0.
+        Jitter added to the diagonal of K, because rounding in a format narrower than float64 had
+        left it indefinite; with inducing inputs that of k(Z, Z), relative to its mean; otherwise 0.
     fixed_points : tuple of float
         Log evidences of all fixed points that were found, the highest first. Only likelihoods that
         are not log-concave have several. The search for them starts when an iteration fails, or
         with restarts. The posterior is that of the highest; held sites are reported instead if
         they have more than twice its evidence.
     worst : int
-        The site that changed most in the last sweep.
+        Site that changed most in the last sweep.
     likelihood, method : str
         Likelihood with its parameters, and method of inference.
     """
@@ -219,7 +222,7 @@ class Posterior(InferenceReport, Savable):
         }
         return cls(**reported, _solution=solution)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_correcting"}
 
     @property
@@ -410,7 +413,7 @@ class Posterior(InferenceReport, Savable):
         Raises
         ------
         InputError
-            If an argument is not usable, or covariance or likelihood are not at hand.
+            If an argument is not usable, or covariance or likelihood are not available.
         NumericalError
             If EP does not settle.
         """
@@ -432,8 +435,8 @@ class Posterior(InferenceReport, Savable):
         Returns
         -------
         CorrectedEvidence
-            Named tuple ``value`` and ``spread``: the size of all terms of fourth order, of which
-            half are in the value; about what it may be off by where it is large.
+            Named tuple of ``value`` and ``spread``. The spread is the size of all fourth-order
+            terms, of which half are in the value; a large spread is about the error of the value.
         """
         return self._correcting.corrected.evidence
 
@@ -451,7 +454,7 @@ class Posterior(InferenceReport, Savable):
         Returns
         -------
         tuple of str
-            Sentences; none if there is nothing to say.
+            Sentences; empty if there is nothing to report.
         """
         sentences = []
         if not self.converged:
@@ -587,7 +590,7 @@ class Posterior(InferenceReport, Savable):
         return axes
 
 
-def moved_to(post: Any, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> Any:
+def moved_to(post: Any, kernel: Kernel, X: Array | None, unscaled: Callable[[Array], Array]) -> Any:
     """Return a posterior in other units, given kernel and rows in them, and the way back."""
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 
@@ -599,11 +602,11 @@ def solution_of(post: Posterior) -> Any:
 
 def _arguments_at(
     where: tuple[str, ...],
-    at: tuple[Any, ...],
-    named: dict[str, Any],
+    at: tuple[ArrayLike, ...],
+    named: dict[str, ArrayLike],
     *,
     optional: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[ArrayLike, ...]:
     """Return the arguments that give new points, in the order of `where`.
 
     Raises

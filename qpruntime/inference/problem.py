@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,8 +22,8 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.solver_protocol import Prior
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
-from qpruntime.projection.site_kernel import raise_status
-from qpruntime.quadrature.sigma_star_kernels import OK
+from qpruntime.projection.site_kernel import Source, raise_status
+from qpruntime.quadrature.sigma_star_kernels import OK, PlainFunctions
 
 __all__ = [
     "Observed",
@@ -38,9 +37,9 @@ __all__ = [
 @restorable("problem/1")
 @dataclass(frozen=True)
 class Problem:
-    """A prior of N latent values and their observations y (N,), checked and encoded.
+    """Prior of N latent values and their observations y (N,), checked and encoded.
 
-    `bounded` holds site precisions at zero or above also where the likelihood is not log-concave.
+    `bounded` holds site precisions at zero or above even if the likelihood is not log-concave.
     `power` is that of power EP, `weights` (N,) are powers of the single likelihoods.
     """
 
@@ -62,7 +61,7 @@ class Problem:
         return np.ones(self.n) if self.weights is None else self.weights
 
     @property
-    def functions(self) -> tuple[Any, ...]:
+    def functions(self) -> PlainFunctions:
         """Functions of the likelihood for kernels; powers other than 1 need the adaptive rule."""
         if self.power == 1.0 and self.weights is None:
             return self.projector.functions
@@ -103,7 +102,7 @@ class Problem:
     def _rules(self) -> PlainRules:
         return plain(Rules(self.functions, self._raised.source, self.power, self.nonnegative))
 
-    def _with(self, source: tuple[Any, ...]) -> PlainRules:
+    def _with(self, source: Source) -> PlainRules:
         functions, _, power, nonnegative = self._rules
         return functions, source, power, nonnegative
 
@@ -134,11 +133,11 @@ class Observed:
     Attributes
     ----------
     K : ndarray, shape (N, N), or None
-        Prior covariance, the very array of the inference; pickles leave it out.
+        Prior covariance, the same array object that inference used; pickles leave it out.
     y, prior : ndarray, shape (N,)
         Encoded observations and the prior mean.
     likelihood : Likelihood or None
-        None where its code could not be pickled.
+        Likelihood; None if its code could not be pickled.
     power : float
     weights : ndarray, shape (N,), or None
     """
@@ -150,7 +149,7 @@ class Observed:
     power: float = 1.0
     weights: Array | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {**vars(self), "K": None}
         try:
             pickle.dumps(self.likelihood)
@@ -158,7 +157,7 @@ class Observed:
             state["likelihood"] = None
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
     def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:

@@ -10,8 +10,8 @@ import numpy as np
 from qpruntime._numba import inlined, kernel
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Arrays, IntArray
-from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, project_site
-from qpruntime.quadrature.sigma_star_kernels import NO_MASS, OK
+from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, Source, project_site
+from qpruntime.quadrature.sigma_star_kernels import NO_MASS, OK, PlainFunctions
 
 __all__ = [
     "Marginals",
@@ -38,14 +38,14 @@ class Rules(NamedTuple):
     `nonnegative` forbids negative precisions.
     """
 
-    functions: tuple[Any, ...]
-    source: tuple[Any, ...]
+    functions: PlainFunctions
+    source: Source
     power: float
     nonnegative: bool
 
 
 #: `Rules` as kernels take them from Python.
-PlainRules = tuple[Any, ...]
+PlainRules = tuple[PlainFunctions, Source, float, bool]
 
 
 class Observations(NamedTuple):
@@ -166,7 +166,7 @@ def propose(
 
 @kernel
 def site_terms(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     marginals: Arrays,
     sites: tuple[Array, Array],

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = ["Crossed", "Solution", "draws", "given_mean", "prior_mean", "row_numbers"]
 
@@ -74,43 +77,49 @@ class Solution(Protocol):
     def least(self) -> tuple[float, int]:
         """Return the least leave-one-out log density, and its row."""
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Return latent means and variances (T,); `mean` is the prior mean, None the usual one."""
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return latent means and variances (T,); `mean` None is the usual prior mean."""
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
         """Return points for corrections: prior covariances with the rows, variances and means."""
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Return joint samples of the latent function, shape (count, T)."""
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means (T,) and covariances (T, T) of the latent function at points of `draw`."""
 
-    def gradient(self, change: Any) -> Array | float:
+    def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of EP's log evidence, by kernel parameters or a change of the prior."""
 
     def observed(self) -> Observed:
         """Return data and prior covariance of the rows, or raise `InputError`."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return the arguments of `predict` for points (T, d): the points, or their covariances."""
 
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> Self:
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> Self:
         """Return the solution in other units, given their kernel and rows and the way back."""
 
 
-def given_mean(mean: Any, usual: float | None) -> Any:
-    """Return the prior mean that was given, by default the usual one, or raise `InputError`."""
+def given_mean(mean: ArrayLike | None, usual: float | None) -> ArrayLike:
+    """Return the given prior mean, by default the usual one, or raise `InputError`."""
     value = usual if mean is None else mean
     if value is None:
         raise InputError("the prior mean differs between rows: pass mean= at these points")
     return value
 
 
-def prior_mean(mean: Any, usual: float | None, shape: tuple[int, ...]) -> Array:
+def prior_mean(mean: ArrayLike | None, usual: float | None, shape: tuple[int, ...]) -> Array:
     """Return a prior mean at points, by default the usual one.
 
     Raises
@@ -124,7 +133,7 @@ def prior_mean(mean: Any, usual: float | None, shape: tuple[int, ...]) -> Array:
     return value
 
 
-def row_numbers(rows: Any, n: int) -> NDArray[np.intp]:
+def row_numbers(rows: ArrayLike, n: int) -> NDArray[np.intp]:
     """Return numbers of rows, from 0 to n - 1, or raise `InputError`."""
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):

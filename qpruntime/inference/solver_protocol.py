@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.inference.site_kernels import PlainRules
 from qpruntime.inference.sites import Counts, Sites
 
@@ -73,7 +73,7 @@ class Prior(Protocol):
 
 
 class Solved(Protocol):
-    """The Gaussian posterior of a prior and given sites."""
+    """Gaussian posterior of a prior and given sites."""
 
     @property
     def mean(self) -> Array:
@@ -81,11 +81,11 @@ class Solved(Protocol):
 
     @property
     def weights(self) -> Array:
-        """K^-1 (posterior mean - prior mean), shape (N,), for prior covariance K."""
+        """Weights K^-1 (posterior mean - prior mean), shape (N,), for prior covariance K."""
 
     @property
     def log_det(self) -> float:
-        """log |I + K diag(tau)|."""
+        """Log determinant log |I + K diag(tau)|."""
 
     def marginals(self) -> tuple[Array, Array]:
         """Return the posterior variances and 1 - tau variance, each of shape (N,).
@@ -124,7 +124,7 @@ class Solved(Protocol):
 
         Parameters
         ----------
-        asked : Asked
+        problem : SiteProblem
             Observations and the rules that propose sites.
         sites : Sites
             Not changed.
@@ -180,7 +180,7 @@ class PredictiveState(Protocol):
 
     @property
     def weights(self) -> Array:
-        """K^-1 (posterior mean - prior mean), shape (N,)."""
+        """Weights K^-1 (posterior mean - prior mean), shape (N,)."""
 
     def predict(self, *new: Any) -> tuple[Array, Array]:
         """Return latent means and variances at T new points, each of shape (T,).
@@ -188,5 +188,5 @@ class PredictiveState(Protocol):
         The arguments that give the points, and their checks, depend on the solver.
         """
 
-    def evidence_gradient(self, change: Any) -> Array | float:
+    def evidence_gradient(self, change: ArrayLike) -> Array | float:
         """Return the slope of the log evidence for a change of the prior with the sites fixed."""

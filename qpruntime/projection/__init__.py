@@ -1,1 +1,1 @@
-"""A cavity in, a Gaussian out: by table, by quadrature or by samples."""
+"""Projection of a tilted density to a Gaussian: by table, by quadrature or by samples."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -45,32 +44,32 @@ _C26, _C30, _C50, _C60, _C66 = 26.0 / 120.0, 30.0 / 120.0, 50.0 / 120.0, 60.0 / 
 def bilinear(
     values: Array, axes: Array, row: int, mu: float, log10_sigma: float
 ) -> tuple[float, bool]:
-    """Bilinear interpolation in slab `row` of a grid; return (value, inside).
+    """Interpolate bilinearly in slab `row` of a grid; return (value, inside).
 
-    `axes` holds start, stop and nodes per unit of mu, then the same of log10 sigma. All four
-    edges are inside; NaN is outside. One branch and unsigned indices let the processor run ahead
-    over several lookups, whose cache misses are what a dense grid costs: 30 ns against 78.
+    `axes` holds start, stop and nodes per unit of mu, then the same of log10 sigma. All four edges
+    are inside; NaN is outside. One branch and unsigned indices let the processor work on several
+    lookups at once. Their cache misses are the cost of a dense grid: 30 ns against 78.
     """
     inside = (mu >= axes[0]) & (mu <= axes[1]) & (log10_sigma >= axes[3]) & (log10_sigma <= axes[4])
     if not inside:
         return math.nan, False
     t = (mu - axes[0]) * axes[2]
     u = (log10_sigma - axes[3]) * axes[5]
-    one = np.uint64(1)
+    unit = np.uint64(1)
     k = np.uint64(row)
     i = min(np.uint64(t), np.uint64(values.shape[1] - 2))
     j = min(np.uint64(u), np.uint64(values.shape[2] - 2))
     t -= i
     u -= j
-    low = values[k, i, j] + u * (values[k, i, j + one] - values[k, i, j])
-    high = values[k, i + one, j] + u * (values[k, i + one, j + one] - values[k, i + one, j])
+    low = values[k, i, j] + u * (values[k, i, j + unit] - values[k, i, j])
+    high = values[k, i + unit, j] + u * (values[k, i + unit, j + unit] - values[k, i + unit, j])
     return low + t * (high - low), True
 
 
 @contracted
 def quintic_weights(t: float) -> Floats:
-    """Values at 0 <= t <= 1 of the six uniform quintic B-splines that are not zero there."""
-    # Written without a division, of which six would cost as much as all the rest.
+    """Return the six uniform quintic B-splines that are not zero at 0 <= t <= 1."""
+    # The formulas avoid divisions, six of which would cost as much as everything else.
     s = 1.0 - t
     t2, s2 = t * t, s * s
     return (
@@ -85,13 +84,13 @@ def quintic_weights(t: float) -> Floats:
 
 @inlined
 def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
-    """Quintic spline through slab `row` of a compact table, its arguments held to the axes' ends.
+    """Evaluate the quintic spline of slab `row` of a compact table, clipped to the axes.
 
     `values` holds B-spline coefficients, five more than cells along an axis; a second-to-last
-    dimension of 1 means a table over `v` alone. `axes` is as for `bilinear`. Unsigned indices
-    spare the test for negative ones, and written-out sums let the compiler use vectors. A view of
-    one slab would be counted as a reference, with an atomic add that nothing overtakes: 6 ns
-    against 25 along one axis.
+    dimension of 1 means a table over `v` alone. `axes` is as for `bilinear`. Unsigned indices save
+    the test for negative ones, and written-out sums let the compiler use vectors. A view of one
+    slab would count as a reference, with an atomic addition that stalls the processor: 6 ns against
+    25 along one axis.
     """
     b = min(max(v, axes[3]), axes[4])
     b = (b - axes[3]) * axes[5]
@@ -99,13 +98,13 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     j = max(min(int(b), m - 1), 0)  # NaN becomes a negative integer, and gives NaN
     w0, w1, w2, w3, w4, w5 = quintic_weights(b - j)
     k = np.uint64(row)
-    one = np.uint64(1)
+    unit = np.uint64(1)
     j0 = np.uint64(j)
-    j1 = j0 + one
-    j2 = j1 + one
-    j3 = j2 + one
-    j4 = j3 + one
-    j5 = j4 + one
+    j1 = j0 + unit
+    j2 = j1 + unit
+    j3 = j2 + unit
+    j4 = j3 + unit
+    j5 = j4 + unit
     if values.shape[1] == 1:
         o = np.uint64(0)
         low = (w0 * values[k, o, j0] + w1 * values[k, o, j1]) + w2 * values[k, o, j2]
@@ -117,11 +116,11 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     i = max(min(int(a), n - 1), 0)
     x0, x1, x2, x3, x4, x5 = quintic_weights(a - i)
     i0 = np.uint64(i)
-    i1 = i0 + one
-    i2 = i1 + one
-    i3 = i2 + one
-    i4 = i3 + one
-    i5 = i4 + one
+    i1 = i0 + unit
+    i2 = i1 + unit
+    i3 = i2 + unit
+    i4 = i3 + unit
+    i5 = i4 + unit
     s0 = x0 * values[k, i0, j0] + x1 * values[k, i1, j0] + x2 * values[k, i2, j0]
     s0 += x3 * values[k, i3, j0] + x4 * values[k, i4, j0] + x5 * values[k, i5, j0]
     s1 = x0 * values[k, i0, j1] + x1 * values[k, i1, j1] + x2 * values[k, i2, j1]
@@ -139,27 +138,28 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
 
 # --- Surfaces: log Z, mean, sigma_EP and sigma*
 #
-# What is stored are B-spline coefficients of four smooth functions of mu and log10 sigma, next to
-# each other for every node:
+# A table stores B-spline coefficients of four smooth functions of mu and log10 sigma, next to each
+# other for every node:
 #
 #     log Z,  (mean - mu)/sigma_EP,  log(sigma_EP/sigma),  log(sigma*/sigma_EP).
 #
 # A table of L_p projections has their mean in place of the tilted one and their standard deviation
-# in place of both others. None of them loses digits where the likelihood moves the cavity little,
-# and none grows faster than log Z does. A kernel reaches these functions through an address, like
-# those of a likelihood, so that nobody compiles them who does not look anything up.
+# in place of both others. None of the functions loses digits if the likelihood changes the cavity
+# little, and none grows faster than log Z does. A kernel calls them through an address, like those
+# of a likelihood, so that they compile only if something is looked up.
 
 
-#: What is stored at every node, in this order.
+#: Functions that are stored at every node, in this order.
 NAMES = ("log_z", "mean", "std_ep", "std_qp")
 BANDS = len(NAMES)
-#: What the bands mean in a table of L_p projections, whose last two hold one standard deviation.
+#: Meaning of the bands in a table of L_p projections, whose last two hold one standard deviation.
 WP_NAMES = ("log_z", "mean_wp", "std_wp")
 
-#: How an observation finds its slab: a row each, one row for y mu, one for mu - y, a third axis.
+#: Modes in which an observation selects its slab: a row for each outcome, one row for y mu, one for
+#: mu - y, a third axis.
 ROWS, MIRROR, LOCATION, VOLUME = 0, 1, 2, 3
 
-# Places in the array of axes, after the two axes and the first outcome of `Table.axes`.
+# Indices into the array of axes, after the two axes and the first outcome of `Table.axes`.
 _MODE, _COUNT, _OUTCOMES = 7, 8, 9
 
 
@@ -177,7 +177,7 @@ def pack(
         Start, stop and cells per unit of mu, the same of log10 sigma, the first outcome.
     mode : int
     outcomes : sequence of float
-        Ascending: the observation of each row.
+        Observations of the rows, ascending.
     third : (float, float, float), optional
         Start, stop and cells per unit of a third axis, that of y.
     """
@@ -186,9 +186,9 @@ def pack(
 
 
 def encode(log_z: Array, shift: Array, variance: Array, star: Array, sigma: Array) -> Array:
-    """Return what is stored for these projections, in a new last axis.
+    """Return the stored functions of these projections, in a new last axis.
 
-    `shift` is the tilted mean less mu, `star` and `sigma` are standard deviations.
+    `shift` is the tilted mean minus mu, `star` and `sigma` are standard deviations.
     """
     std = np.sqrt(variance)
     ratio = np.log(np.minimum(star / std, 1.0))
@@ -197,7 +197,7 @@ def encode(log_z: Array, shift: Array, variance: Array, star: Array, sigma: Arra
 
 @contracted
 def _row(axes: Array, y: float) -> int:
-    """Row of the observation y, by bisection; -1 if there is none."""
+    """Return the row of the observation y by bisection; -1 if there is none."""
     low, high = 0, int(axes[_COUNT]) - 1
     while low < high:
         middle = (low + high) // 2
@@ -209,18 +209,18 @@ def _row(axes: Array, y: float) -> int:
 
 
 @inlined
-def _four(values: Array, k: Any, i: Any, q: Any, x: Floats) -> Floats:
+def _four(values: Array, k: np.uint64, i: np.uint64, q: np.uint64, x: Floats) -> Floats:
     """Sum six rows of slab k from row i on, weighted, in the four bands from column q on."""
     x0, x1, x2, x3, x4, x5 = x
-    one = np.uint64(1)
-    i1 = i + one
-    i2 = i1 + one
-    i3 = i2 + one
-    i4 = i3 + one
-    i5 = i4 + one
-    q1 = q + one
-    q2 = q1 + one
-    q3 = q2 + one
+    unit = np.uint64(1)
+    i1 = i + unit
+    i2 = i1 + unit
+    i3 = i2 + unit
+    i4 = i3 + unit
+    i5 = i4 + unit
+    q1 = q + unit
+    q2 = q1 + unit
+    q3 = q2 + unit
     s0 = x0 * values[k, i, q] + x1 * values[k, i1, q] + x2 * values[k, i2, q]
     s1 = x0 * values[k, i, q1] + x1 * values[k, i1, q1] + x2 * values[k, i2, q1]
     s2 = x0 * values[k, i, q2] + x1 * values[k, i1, q2] + x2 * values[k, i2, q2]
@@ -294,33 +294,35 @@ def _lookup(mu: float, sigma: float, y: float, values: Array, axes: Array) -> Fl
     return s0, origin + flip * (at + std * s1), std, std * math.exp(min(s3, 0.0))
 
 
-#: What kernels call.
+#: Address of the lookup for kernels.
 lookup = Pointer(_lookup, SURFACES, contracted)
 
 
 # --- Surfaces on a unit scale, for location and scale families
 #
-# In units of the scale let d = y - mu, s the cavity's standard deviation, and r = d/sqrt(1 + s^2).
-# The table is over
+# Let d = y - mu in units of the scale, s the cavity's standard deviation in those units, and r =
+# d/sqrt(1 + s^2). The table is over
 #
 #     x = |r|/sqrt(r^2 + R^2)  in [0, 1],        e = log(1 + K s^2)/2,
 #
-# so that it holds every distance, and every narrow cavity: both ends of x and e = 0 are limits in
-# closed form. With u = s^2/(1 + s^2) and t = 1 - x^2 it stores, for tails like those of
-# |f|^-(nu+1),
+# so that it covers every distance and every narrow cavity: both ends of x and e = 0 are limits in
+# closed form. Let u = s^2/(1 + s^2) and t = 1 - x^2. For tails like those of |f|^-(nu+1) the table
+# stores
 #
 #     log Z + (nu+1)/2 log(1 + r^2/nu),        (mean - mu)/(u t d),
 #     log(sigma_EP/sigma)/(u t),               log(sigma*/sigma_EP)/(u t),
 #
-# even functions of r that neither grow nor vanish: what a site takes of a cavity has relative
-# errors however narrow the cavity, and however far out the observation.
+# which are even functions of r that neither grow nor vanish. The change of a cavity by a site
+# therefore has a small relative error, however narrow the cavity and however far out the
+# observation.
 
 
-#: R: where a cavity much wider than the scale gives an observation up, in its standard deviations.
+#: R is the distance, in its standard deviations, at which a cavity much wider than the scale
+#: ignores an observation.
 REACH = 5.0
-#: K: the widths that matter begin below the scale, where log p is no parabola.
+#: K reflects that the relevant widths begin below the scale, where log p is no parabola.
 NARROW = 9.0
-# Places in the array of axes, after those of the two axes.
+# Indices into the array of axes, after those of the two axes.
 _SCALE, _NU, _CONSTANT = 6, 7, 8
 
 
@@ -338,7 +340,7 @@ def cavities(x: Array, e: Array) -> tuple[Array, Array]:
 
 
 def encode_scaled(d: Array, s: Array, nu: float, moments: Array) -> Array:
-    """Return what is stored, in a last axis of 4, for cavities with d > 0 and s > 0 at unit scale.
+    """Return the stored functions, in a last axis of 4, at unit scale for d, s > 0.
 
     `moments` has in its last axis log Z, mean - mu, and the standard deviations of EP and QP.
     """
@@ -366,7 +368,7 @@ def _lookup_scaled(mu: float, sigma: float, y: float, values: Array, axes: Array
     total = 1.0 + s2
     r2 = d * d / total
     far = r2 + REACH * REACH
-    # NaN and what overflows are outside too.
+    # NaN and overflowing arguments are outside too.
     if not (e <= axes[4] and far < 1e300):
         return math.nan, math.nan, math.nan, math.nan
     a = math.sqrt(r2 / far) * axes[2]
@@ -380,5 +382,5 @@ def _lookup_scaled(mu: float, sigma: float, y: float, values: Array, axes: Array
     return log_z, mu + (y - mu) * unit * s1, std, std * math.exp(min(unit * s3, 0.0))
 
 
-#: What kernels call.
+#: Address of the lookup for kernels.
 lookup_scaled = Pointer(_lookup_scaled, SURFACES, contracted)

@@ -43,7 +43,7 @@ __all__ = [
 
 # --- File of a table
 
-#: How the names of tables end: one file, or a zarr group.
+#: Endings of the names of tables: a file, or a zarr group.
 ENDS = (".h5", ".zarr")
 
 
@@ -54,9 +54,9 @@ def table_directory() -> Path:
 
 
 def shipped_path(likelihood: str, power: float = 1.0) -> Path:
-    """Return where a likelihood's table stands inside the package: compact, or surfaces of a power.
+    """Return the path of a likelihood's table inside the package: compact, or surfaces of a power.
 
-    There may be none.
+    The file need not exist.
     """
     ending = "compact" if power == 1.0 else f"power-{power:g}".replace(".", "_")
     with as_file(files("qpruntime") / "data" / f"{likelihood}-{ending}.h5") as path:
@@ -64,23 +64,24 @@ def shipped_path(likelihood: str, power: float = 1.0) -> Path:
 
 
 def scaled_path(likelihood: str, shape: float) -> Path:
-    """Return where the table of a family at unit scale stands inside the package, if it does."""
+    """Return the path inside the package of a family's table at unit scale, if it exists."""
     with as_file(files("qpruntime") / "data" / f"{likelihood}-scaled-{shape:g}.h5") as path:
         return path.with_stem(path.stem.replace(".", "_"))
 
 
 def find(table: str | os.PathLike[str]) -> Path:
+    """Return the path of a table given by path or name, or raise `TableError`."""
     path, text = Path(table), os.fspath(table)
     if path.is_file() or zarr.is_group(path):
         return path
     if path.name == text:
         directory = table_directory()
         for stem in stems_of(text):
-            here = [directory / f"{stem}{end}" for end in ENDS]
-            for known in (*here, shipped_path(stem.removesuffix("-compact"))):
-                if known.stem == stem and (known.is_file() or zarr.is_group(known)):
-                    return known
-        # A bare name is that of a grid, if one is installed; else of the table that ships.
+            candidates = [directory / f"{stem}{end}" for end in ENDS]
+            for candidate in (*candidates, shipped_path(stem.removesuffix("-compact"))):
+                if candidate.stem == stem and (candidate.is_file() or zarr.is_group(candidate)):
+                    return candidate
+        # A bare name means an installed grid, or else the table that ships.
         if _registered_model(text) is not None and (inside := shipped_path(text)).is_file():
             return inside
         if not _formatting.is_file_name(text) and not path.exists():
@@ -98,24 +99,24 @@ def find(table: str | os.PathLike[str]) -> Path:
 
 
 def stems_of(text: str) -> list[str]:
-    """Return the names that the file of a table may have that is asked for in these words."""
+    """Return possible names of the file of the table that `text` describes."""
     name, preset, p = _formatting.split_ending(text)
     model = _registered_model(name)
     if model is not None:
         return [text, likelihoods.stem(model, preset, p)]
     try:
-        given = _formatting.read(_formatting.from_stem(name))
+        spec = _formatting.read(_formatting.from_stem(name))
     except InputError:
         return [text]
-    found = [text, _formatting.file_stem(*given, preset, p)]
-    # A user's likelihood, its parameters left out, if there is one table of it only.
-    begin = _formatting.file_stem(given[0], {}) + ","
-    there = [
+    stems = [text, _formatting.file_stem(*spec, preset, p)]
+    # A user's likelihood without parameters matches if there is only one table of it.
+    begin = _formatting.file_stem(spec[0], {}) + ","
+    installed = [
         stem
         for stem in _installed()
         if stem.startswith(begin) and _formatting.split_ending(stem)[1:] == (preset, p)
     ]
-    return [*found, *(there if len(there) == 1 and not given[1] else ())]
+    return [*stems, *(installed if len(installed) == 1 and not spec[1] else ())]
 
 
 def _installed() -> list[str]:
@@ -130,7 +131,7 @@ def _registered_model(name: str) -> Likelihood | None:
 
 
 def _advice(text: str) -> str:
-    """Say what builds a table of this name, or which name may have been meant."""
+    """Say how to build a table of this name, or which similar name exists."""
     name, preset, p = _formatting.split_ending(text)
     model = _registered_model(name)
     if model is not None:
@@ -142,9 +143,9 @@ def _advice(text: str) -> str:
 
 # --- `open_table`
 #
-# Of a grid nothing is read but the metadata; pages of the data come in when they are looked up. A
-# compact table is read whole, and its hash compared. Files are read by their
-# `qpruntime.table_format.container`, never by an HDF5 library.
+# Opening a grid reads only the metadata; the system loads pages of the data when they are looked
+# up. A compact table is read whole, and its hash compared. `qpruntime.table_format.container` reads
+# the files, never an HDF5 library.
 
 
 def open_table(
@@ -155,17 +156,18 @@ def open_table(
     Parameters
     ----------
     table : str or path
-        A file, the directory of a zarr table, or a bare name: ``"probit"`` is the grid of this name
-        in `table_directory()`, or if there is none the compact table inside the package, which
-        ``"probit-compact"`` is looked for by as well.
+        A file, the directory of a zarr table, or a bare name. ``"probit"`` is the grid of this name
+        in `table_directory()`, or else the compact table inside the package, which
+        ``"probit-compact"`` also names.
     outside : {"ep", "exact", "error"}, optional
-        Outside a grid: sigma_EP, as published (up to 10 % above sigma*) and the default, or
-        quadrature. Outside surfaces: quadrature where the code of the likelihood is at hand, by
+        Result outside a grid: sigma_EP, as published (up to 10 % above sigma*) and the default, or
+        quadrature. Outside surfaces: quadrature if the code of the likelihood is available, by
         default, or an error.
     verify : bool, optional
-        Read all data once and compare its hash; by default not of grids, which are mapped. The
-        chunks of a zarr table are read once, with their hash; a large grid is kept decompressed in
-        `qpruntime.table_format.zarr.cache_directory`, and ``verify=True`` reads its chunks again.
+        Whether to read all data once and compare its hash; by default not for grids, which are
+        mapped. The chunks of a zarr table are read once, with their hash; a large grid is kept
+        decompressed in `qpruntime.table_format.zarr.cache_directory`, and ``verify=True`` reads its
+        chunks again.
 
     Raises
     ------
@@ -221,7 +223,7 @@ def stated(table: str | os.PathLike[str]) -> tuple[Path, Metadata]:
 
 @contextmanager
 def _readable(table: object) -> Iterator[None]:
-    """Turn what the system says of a path into a `TableError`."""
+    """Turn errors of the system about a path into a `TableError`."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -238,7 +240,7 @@ def _open_surfaces(
     outside: str | None,
     verify: bool | None,
 ) -> Table:
-    """Open a table of surfaces, with the likelihood it is for or a stand-in."""
+    """Open a table of surfaces, with its likelihood or a stand-in."""
     if outside == "ep":
         raise InputError('a table of surfaces has no sigma_EP outside: use "exact" or "error"')
     if metadata.dtype != "float64":
@@ -256,7 +258,7 @@ def _open_surfaces(
 def shipped(likelihood: Likelihood) -> Table | None:
     """Return the compact table of a registered likelihood, opened once; None without a `Reduction`.
 
-    A likelihood that is not in the registry has no table, even if it was made from one that is.
+    An unregistered likelihood has no table, even if it was made from one that has.
 
     Raises
     ------
@@ -314,26 +316,26 @@ def _check_coordinates(path: Path, metadata: Metadata, likelihood: Likelihood) -
 
 @restorable_call("table/1")
 def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) -> Table:
-    """Open the very table that a `Table.reference` is of, which may have moved.
+    """Open the same table that a `Table.reference` was made from, even if it has moved.
 
-    It is looked for at its path, among the installed tables and among those of the package.
+    The search covers its path, the installed tables and those of the package.
 
     Parameters
     ----------
     path : str
-        Where it was.
+        Path when the reference was made.
     sha256 : str
-        Of its data.
+        Hash of its data.
     likelihood : str
-        Name and parameters.
+        Name and parameters of the likelihood.
     outside : {"ep", "exact", "error"}
     command : str
-        What builds it, but for its place.
+        Command that builds it, without its place.
 
     Raises
     ------
     TableError
-        If no table with this hash is there.
+        If no table with this hash is found.
     """
     directory = table_directory()
     stems = [stem for end in ("", "-surfaces") for stem in stems_of(likelihood + end)]
@@ -348,13 +350,13 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
             kept = cast(Outside, outside) if outside != "error" else None
             table = open_table(place, outside=kept)
         except TableError:
-            found = "a damaged file"
+            instead_file = "a damaged file"
         else:
             if table.sha256 == sha256:
                 return replace(table, outside=outside)
-            found = f"another table (data sha256 {table.sha256})"
+            instead_file = f"another table (data sha256 {table.sha256})"
         if place == places[0]:
-            instead = f", where there is {found},"
+            instead = f", where there is {instead_file},"
     raise TableError(
         f"the table this model was fitted with (likelihood {likelihood}, data sha256 {sha256}) is "
         f"not at {path}{instead} nor in {directory}; copy it there, fetch it if $QP_REGISTRY has "
@@ -364,7 +366,7 @@ def reopen(path: str, sha256: str, likelihood: str, outside: str, command: str) 
 
 
 def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:
-    """Return metadata and data, which stay in the file if they are a grid's."""
+    """Return metadata and data; the data of a grid stay in the file."""
     sealed, text = container.read(file, str(path))
     metadata = Metadata.from_json(text, str(path))
     dtype, shape = np.dtype(metadata.dtype).newbyteorder("<"), metadata.shape
@@ -386,13 +388,13 @@ def _read(file: BinaryIO, path: Path) -> tuple[Metadata, NDArray[Any]]:
 
 
 def _check_finite(path: Path, metadata: Metadata, values: NDArray[Any]) -> None:
-    """Refuse splines that give no numbers; values of a grid are looked at when they are used."""
+    """Refuse splines with values that are not finite; values of a grid are checked when used."""
     if metadata.kind != "grid" and not np.isfinite(values).all():
         raise TableError(f"{path}: coefficients that are not finite; the file is damaged")
 
 
 def _reduced(table: Table) -> tuple[Any, ...]:
-    """Return how a table pickles: as a reference, path, hash and likelihood, never the data."""
+    """Return how a table pickles: as a reference of path, hash and likelihood."""
     return reopen, table.reference()
 
 

@@ -1,6 +1,6 @@
-"""Where a method and a table become a way to project: `project` for arrays, `Projector` for loops.
+"""Choice of the way to project for a method and a table: `project` for arrays, `Projector`.
 
-The one place that decides which table stands behind ``table=None``. The kernel is in
+This is the only place that decides which table ``table=None`` means. The kernel is in
 `qpruntime.projection.site_kernel`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,41 +74,41 @@ def order(method: str, p: float | None, of_table: float | None = None) -> float 
         return of_table
     if p is None:
         raise InputError(f'method "wp" needs p from {SMALLEST:g} to {LARGEST:g}; p=2 is "qp"')
-    found = number(p, "p")
-    if not SMALLEST <= found <= LARGEST:
+    p_order = number(p, "p")
+    if not SMALLEST <= p_order <= LARGEST:
         raise InputError(
             f"p must be from {SMALLEST:g}, below which W_p is not convex, to {LARGEST:g}, beyond "
-            f"which tails too far out for double precision decide; got {found:g}"
+            f"which tails too far out for double precision decide; got {p_order:g}"
         )
-    return found
+    return p_order
 
 
 @restorable_call("projector/1")
 class Projector:
-    """A likelihood, a method and a table, resolved once and handed to the kernels as plain values.
+    """Likelihood, method and table, resolved once and passed to the kernels as plain values.
 
     Parameters
     ----------
     likelihood : str, Likelihood or None
-        None is the likelihood of the table, probit without a table.
+        Likelihood; None is that of the table, or the probit without a table.
     method : {"qp", "ep", "wp", "vb"}
     table : None, "exact", path, name or Table
         None is the table that ships with the likelihood, or quadrature if it has no `Reduction`;
-        "exact" integrates. Grids and compact tables are used by QP only, tables of surfaces by EP
-        too; method "wp" integrates, or looks up in a table built for its order.
+        "exact" integrates. Only QP uses grids and compact tables; EP also uses tables of surfaces.
+        Method "wp" integrates, or uses a table built for its order.
     p : float, optional
         Order of method "wp"; by default that of the table.
 
     Attributes
     ----------
     table : Table or None
-        What is looked up in.
+        Table of the lookups.
     functions, source : tuple
-        The arguments of `qpruntime.projection.site_kernel.project_site`.
+        Arguments of `qpruntime.projection.site_kernel.project_site`.
     without_table : tuple
-        A source for log Z and the tilted mean alone, which nothing of QP's is looked up for.
+        Source for log Z and the tilted mean alone, without lookups of sigma*.
     means : tuple
-        The cheapest source with the mean that the method gives.
+        Cheapest source with the mean of the method.
     """
 
     def __init__(
@@ -173,56 +173,58 @@ class Projector:
         else:
             self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Addresses of compiled functions mean nothing in another process.
         table = self.table or "exact"
         return Projector, (self.likelihood, self.method, None if self._automatic else table, self.p)
 
     def observing(self, y: ArrayLike) -> tuple[Projector, NDArray[np.float64]]:
-        """Return the projector and observations as kernels take them: `Likelihood.observing`."""
-        own, numbers = self.likelihood.observing(y)
-        if own is self.likelihood:
+        """Return the projector and encoded observations, as `Likelihood.observing` does."""
+        likelihood, numbers = self.likelihood.observing(y)
+        if likelihood is self.likelihood:
             return self, numbers
         holding = copy.copy(self)
-        holding.likelihood, holding.functions = own, own.functions()
+        holding.likelihood, holding.functions = likelihood, likelihood.functions()
         return holding, numbers
 
     def to_power(self, power: float) -> Projector:
-        """Return the projector of likelihoods to a power, which may be looked up too.
+        """Return the projector of likelihoods to a power, with a table if there is one.
 
-        Where no table was asked for, and one ships that is of this power: it serves cavities whose
-        observation has weight 1, for EP and QP; the others are integrated, as without it.
+        If no table was asked for, and one of this power ships, it serves EP and QP for cavities
+        whose observation has weight 1. The others are integrated, as without it.
         """
         if not self._automatic or self.method not in ("ep", "qp"):
             return self
         table = shipped_power(self.likelihood, power)
         if table is not None:
             _, mirror, exact, values, axes, lookup = table.source(RAISED_EP)
-        elif (found := self._scaled(power)) is not None:
-            mirror, exact, (values, axes, lookup) = False, True, found
+        elif (scaled := self._scaled(power)) is not None:
+            mirror, exact, (values, axes, lookup) = False, True, scaled
         else:
             return self
         axes = np.append(axes, power)
         axes.flags.writeable = False  # as those of other sources: kernels compile once for all
-        rest = mirror, exact, values, axes, lookup
+        lookup_source = mirror, exact, values, axes, lookup
         raised = copy.copy(self)
-        raised.means = raised.without_table = (RAISED_EP, *rest)
-        raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *rest)
+        raised.means = raised.without_table = (RAISED_EP, *lookup_source)
+        raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *lookup_source)
         return raised
 
-    def _scaled(self, power: float) -> tuple[Any, Any, Any] | None:
-        """Values, axes and lookup of a table at unit scale, if the likelihood has one."""
+    def _scaled(self, power: float) -> tuple[Array, Array, int] | None:
+        """Return values, axes and lookup of a table at unit scale, if the likelihood has one."""
         likelihood = self.likelihood
         member = likelihood.powers.member if likelihood.powers else None
         known = likelihood.name in likelihoods.names() and likelihood.recipe is None
         if member is None or not known or power == 1.0:
             return None
-        found = member(likelihood.parameters, power)
-        table = None if found is None else shipped_scaled(likelihood.name, found[0])
-        if found is None or table is None:
+        shape_and_scale = member(likelihood.parameters, power)
+        table = (
+            None if shape_and_scale is None else shipped_scaled(likelihood.name, shape_and_scale[0])
+        )
+        if shape_and_scale is None or table is None:
             return None
         x, e = table.metadata.axes
-        shape, scale, constant = found
+        shape, scale, constant = shape_and_scale
         return (
             table.values,
             interpolation.pack_scaled(x, e, scale, shape, constant),
@@ -230,15 +232,15 @@ class Projector:
         )
 
     def for_parameters(self, likelihood: Likelihood) -> Projector:
-        """Return the projector of other parameters, which nothing but EP's looks anything up for.
+        """Return the projector of other parameters, with a table only if it covers them.
 
-        Tables are of the parameters that they were built with; one at unit scale serves more.
+        Tables have the parameters that they were built with; one at unit scale covers more.
         """
         automatic = self._automatic and self.method == "ep"
         return Projector(likelihood, self.method, None if automatic else "exact")
 
     def need_density(self, reason: str) -> None:
-        """Raise `InputError` if log p(y|f) is not at hand."""
+        """Raise `InputError` if log p(y|f) is not available."""
         if not self.likelihood.has_density:
             raise InputError(
                 f"the density of {self.likelihood.name!r} is needed: {reason}; hand over the "
@@ -246,7 +248,7 @@ class Projector:
             )
 
     def for_evidence(self) -> Projector:
-        """Return the EP projector whose evidence hyper-parameters are judged by."""
+        """Return the EP projector of the evidence, by which hyper-parameters are selected."""
         moments = (
             self.table is not None
             and self.table.metadata.kind == "surfaces"
@@ -268,7 +270,7 @@ class Projector:
             )
 
     def _wider(self, first: float, last: float) -> str:
-        """Say what builds a grid of these counts, if they can be had."""
+        """Return the command that builds a grid of these counts, if there is one."""
         if last - first >= MOST_OUTCOMES:
             return ""
         wanted = _cli_hints.Wanted(self.likelihood)
@@ -284,7 +286,7 @@ def project_arrays(
     table: Table | str | os.PathLike[str] | None = None,
     p: float | None = None,
 ) -> Projections:
-    """`project`, with log Z and whether the table answered."""
+    """Run `project`, and also return log Z and whether the table answered."""
     choice(method, "method", METHODS)
     projector = Projector(likelihood, method, table, p)
     return project_many(projector.likelihood, projector.source, mu, sigma, y, projector.table)
@@ -299,30 +301,30 @@ def project(
     table: Table | str | os.PathLike[str] | None = None,
     p: float | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of the Gaussian that replaces each tilted density.
+    """Return mean and standard deviation of the Gaussian that replaces each tilted density.
 
     Parameters
     ----------
     likelihood : str, Likelihood or None
-        For example ``"probit"``; None is the likelihood of the table.
+        Likelihood, for example ``"probit"``; None is that of the table.
     mu, sigma, y : array-like
         Cavity mean, cavity standard deviation and observation; they broadcast. An observation of
-        several numbers, as the binomial's, has a last axis of its own.
+        several numbers, such as the binomial's, has a last axis of its own.
     method : {"qp", "ep", "wp"}
         QP keeps the mean and takes sigma* (paper, Eqs. 5 and 8); EP matches both moments; "wp"
         minimises the L_p Wasserstein distance (Appendix B), of which QP is p = 2.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*. None is the small table inside the package, right to 1e-9
-        everywhere; "exact" integrates, 100 times slower; a path or name is a table built by
-        ``tablegen build``. One of surfaces serves EP too, one built with ``--projection wp``
-        serves "wp" of its order.
+        Source of QP's sigma*. None is the small table inside the package, right to 1e-9 everywhere;
+        "exact" integrates, 100 times slower; a path or name is a table built by ``tablegen build``.
+        A table of surfaces also serves EP, and one built with ``--projection wp`` serves "wp" of
+        its order.
     p : float, optional
         Order of method "wp", from 1 to 10; by default that of the table.
 
     Returns
     -------
     mean, std : ndarray
-        Of the broadcast shape; `std` is a standard deviation.
+        Arrays of the broadcast shape; `std` is a standard deviation.
 
     Raises
     ------
@@ -331,7 +333,7 @@ def project(
     NumericalError
         If a tilted density cannot be integrated.
     TableError
-        If the table cannot be opened, or what it holds for a cavity is damaged.
+        If the table cannot be opened, or its value for a cavity is damaged.
 
     Examples
     --------
@@ -348,18 +350,18 @@ def project(
 # --- Derivatives in likelihood parameters
 
 #: Step of the differences in the logarithm of a parameter: fourth order leaves 1e-12 of truncation
-#: and as much of rounding.
+#: and about the same of rounding.
 STEP = 3e-3
-#: Steps at which something is asked for.
+#: Multiples of the step at which functions are evaluated.
 PLACES = (-2, -1, 1, 2)
-# Two steps, and room for rounding.
+# Factor of two steps, with room for rounding.
 _INSIDE = float(np.exp(2.0 * STEP)) * (1.0 + 1e-12)
 
 
 def moved(projector: Projector, name: str) -> dict[int, Projector]:
     """Return projectors with a parameter of the likelihood moved by `PLACES` steps of its log.
 
-    At a limit of the parameter they are about a point two steps inside.
+    At a limit of the parameter the differences are about a point two steps inside.
     """
     likelihood = projector.likelihood
     low, high = likelihood.limits.get(name, (0.0, np.inf))
@@ -373,5 +375,5 @@ def moved(projector: Projector, name: str) -> dict[int, Projector]:
 
 
 def derivative(at: Mapping[int, Array], step: float | Array = STEP) -> Array:
-    """Fourth-order difference quotient from what there is at `PLACES` steps."""
+    """Return the fourth-order difference quotient from values at `PLACES` steps."""
     return (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * step)

@@ -2,12 +2,12 @@
 
 The quantile function of weighted draws x_1 <= ... <= x_n with cumulated weights u_i is a staircase,
 for which sigma* = int F^-1(u) Phi^-1(u) du = sum_i I(u_i) (x_{i+1} - x_i), I(p) = phi(Phi^-1(p)).
-Everything here is a smooth function of the weighted empirical distribution, so standard errors come
-from influence functions: x - mean, ((x - mean)^2 - v)/(2 sqrt(v)), and for sigma* the H with
-H'(x) = Phi^-1(F(x)), each less its mean.
+All results are smooth functions of the weighted empirical distribution. Standard errors therefore
+come from influence functions: x - mean, ((x - mean)^2 - v)/(2 sqrt(v)), and for sigma* the H with
+H'(x) = Phi^-1(F(x)), each minus its mean.
 
-Quadrature is a thousand times more accurate at the same cost where it can be used. In one
-dimension that is wherever the density can be evaluated without noise.
+Use quadrature if the density can be evaluated without noise in one dimension: it is a thousand
+times more accurate at the same cost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 # --- Projections by importance sampling
 
-#: Below this effective sample size standard errors are guesses.
+#: Effective sample size below which standard errors are unreliable.
 _LEAST = 100.0
 
 
@@ -53,9 +53,9 @@ class SampledProjection:
         log normaliser (NaN if there were only samples), tilted mean, standard deviation of the
         tilted density and sigma*. Mean and `std` are the QP projection, mean and `std_ep` EP's.
     log_z_error, mean_error, std_ep_error, std_error : ndarray
-        One standard error of each.
+        Standard errors.
     effective : ndarray
-        Effective sample size, (sum w)^2/sum w^2, less for correlated samples.
+        Effective sample size, (sum w)^2/sum w^2, smaller for correlated samples.
     """
 
     log_z: Array
@@ -79,17 +79,17 @@ def project_samples(
     samples : array-like, shape (n,) or (n, sites)
         Draws, one column per site; at least two different ones.
     weights : array-like of the same shape, optional
-        Importance weights, not negative, up to a constant.
+        Importance weights, at least 0, up to a constant.
     correlated : bool
-        Whether the draws are a Markov chain in order: standard errors are then those of about
-        sqrt(n) batch means.
+        Whether the draws are a Markov chain in order; standard errors then come from about sqrt(n)
+        batch means.
 
     Returns
     -------
     SampledProjection
-        Of shape () or (sites,). sigma* of n draws is low by about 1.6/n of itself; that bias is
-        estimated and taken out, which leaves 0.3/n: a small part of the standard
-        error, 0.7/sqrt(n) or more, from n = 50 on.
+        Results of shape () or (sites,). sigma* of n draws is low by about 1.6/n of itself. This
+        bias is estimated and subtracted, which leaves 0.3/n: a small part of the standard error,
+        0.7/sqrt(n) or more, from n = 50 on.
 
     Raises
     ------
@@ -117,8 +117,8 @@ def project_samples(
         raise InputError(f"weights must not be negative, got {w.min():g}")
     columns = zip(x.reshape(len(x), -1).T, w.reshape(len(x), -1).T, strict=True)
     with np.errstate(all="ignore"):
-        found = [estimate(a, b, correlated) for a, b in columns]
-    return _gather(found, x.shape[1:], "draw more samples, or thin a chain less")
+        estimates = [estimate(a, b, correlated) for a, b in columns]
+    return _gather(estimates, x.shape[1:], "draw more samples, or thin a chain less")
 
 
 def project_sampled(
@@ -132,33 +132,33 @@ def project_sampled(
 ) -> SampledProjection:
     """Project tilted densities by importance sampling.
 
-    A few rounds of `n_samples`/10 pilot draws find the tilted density; then `n_samples` draws come
-    from a mixture of a Student t there and of the cavity, which bounds the weights.
+    A few rounds of `n_samples`/10 pilot draws locate the tilted density. Then `n_samples` draws
+    come from a mixture of a Student t there and of the cavity, which bounds the weights.
 
     Parameters
     ----------
     likelihood : str, Likelihood or callable
-        A callable ``log_prob(f, y)`` gets an array f of shape (draws,) and one y, and returns
-        log p(y|f) up to a constant, which then is in `log_z`. It may be noisy: if exp(log_prob) is
+        A callable ``log_prob(f, y)`` gets an array f of shape (draws,) and one y, and returns log
+        p(y|f) up to a constant, which `log_z` then contains. It may be noisy: if exp(log_prob) is
         an unbiased estimate of the likelihood, results and standard errors stay right.
     mu, sigma, y : array-like
         Cavity mean, cavity standard deviation and observation; they broadcast.
     n_samples : int
-        Draws per site; 100 at least.
+        Draws per site, at least 100.
     random_state : int, Generator or None
-        Seed; one and the same stream serves all sites in turn.
+        Seed; one stream serves all sites in turn.
 
     Returns
     -------
     SampledProjection
-        Of the broadcast shape.
+        Results of the broadcast shape.
 
     Raises
     ------
     InputError
         If an argument is not usable.
     NumericalError
-        If no draw has any likelihood, or one has NaN.
+        If no draw has positive likelihood, or one has NaN.
 
     Warns
     -----
@@ -186,16 +186,18 @@ def project_sampled(
     if not (s > 0.0).all():
         raise InputError(f"sigma is a standard deviation: it must be positive, got {s.min():g}")
     rng = generator(random_state)
-    found = []
+    estimates = []
     for i in np.ndindex(m.shape):
         site = Site(log_prob, float(m[i]), float(s[i]), float(labels[i]))
         with np.errstate(all="ignore"):  # what leaves double precision is named by `_gather`
-            found.append(site.project(n, rng))
-    return _gather(found, m.shape, "raise n_samples, or if the likelihood is noisy make it less so")
+            estimates.append(site.project(n, rng))
+    return _gather(
+        estimates, m.shape, "raise n_samples, or if the likelihood is noisy make it less so"
+    )
 
 
-def _gather(found: list[Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
-    columns = np.array(found).T.reshape(len(Estimates._fields), *shape)
+def _gather(estimates: list[Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
+    columns = np.array(estimates).T.reshape(len(Estimates._fields), *shape)
     result = SampledProjection(*columns)
     if not np.isfinite([result.mean, result.std_ep, result.std]).all():
         raise NumericalError(
@@ -214,8 +216,8 @@ def _gather(found: list[Estimates], shape: tuple[int, ...], remedy: str) -> Samp
 
 # --- One site
 
-# Proposals: this share of the cavity itself keeps every weight below likelihood/_SHARE; the rest
-# is a Student t around the tilted density, found in a few rounds of pilot draws.
+# The cavity has this share of the proposals, which keeps every weight below likelihood/_SHARE. The
+# others come from a Student t around the tilted density, which pilot draws locate.
 _SHARE = 0.2
 _FREEDOM = 5.0
 _ROUNDS = 12
@@ -223,7 +225,7 @@ _ROUNDS = 12
 
 @dataclass
 class Site:
-    """One tilted density, and a Student t that is moved to it."""
+    """One tilted density, and the Student t that is moved to it."""
 
     log_prob: Callable[..., Any]
     mu: float
@@ -231,6 +233,7 @@ class Site:
     y: float
 
     def log_tilted(self, f: Array) -> Array:
+        """Return the log of likelihood times cavity at f."""
         value = np.asarray(self.log_prob(f, self.y), dtype=float)
         if value.shape != f.shape:
             raise InputError(
@@ -245,11 +248,13 @@ class Site:
         z = (f - self.mu) / self.sigma
         return value - 0.5 * z * z - math.log(self.sigma) - HALF_LOG_2PI
 
-    def propose(self, n: int, centre: float, scale: float, rng: np.random.Generator) -> Any:
+    def propose(
+        self, n: int, centre: float, scale: float, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Draw from the mixture; return (f, log weights) for the tilted density."""
-        own = rng.random(n) < _SHARE
+        from_cavity = rng.random(n) < _SHARE
         near = centre + scale * rng.standard_t(_FREEDOM, n)
-        f = np.where(own, self.mu + self.sigma * rng.standard_normal(n), near)
+        f = np.where(from_cavity, self.mu + self.sigma * rng.standard_normal(n), near)
         cavity = math.log(_SHARE / self.sigma) - 0.5 * ((f - self.mu) / self.sigma) ** 2
         t = -0.5 * (_FREEDOM + 1.0) * np.log1p(((f - centre) / scale) ** 2 / _FREEDOM)
         t += math.log((1.0 - _SHARE) / scale) - 0.5 * math.log(_FREEDOM * math.pi)
@@ -257,6 +262,7 @@ class Site:
         return f, self.log_tilted(f) - np.logaddexp(cavity - HALF_LOG_2PI, t)
 
     def project(self, n: int, rng: np.random.Generator) -> Estimates:
+        """Locate the tilted density by pilot draws, then estimate its projection from n draws."""
         centre, scale = self.mu, self.sigma
         for _ in range(_ROUNDS):
             f, log_w = self.propose(max(n // 10, 50), centre, scale, rng)
@@ -268,7 +274,7 @@ class Site:
             w /= w.sum()
             few = 1.0 / (w @ w)
             if few < 10.0:
-                # Too few draws carry the weight: climb to the best, and keep looking around it.
+                # Too few draws have the weight: move to the best draw, and search around it.
                 moved = abs(f[log_w.argmax()] - centre)
                 centre = float(f[log_w.argmax()])
                 scale = max(moved, 0.5 * scale) if moved > 0.1 * scale else 0.5 * scale
@@ -285,10 +291,10 @@ class Site:
                 f"likelihood for y = {self.y:g}; move the cavity or check the likelihood"
             )
         w = np.exp(log_w - best)
-        found = estimate(f, w)
+        projected = estimate(f, w)
         mean_w = w.mean()
         variance = float(np.mean((w / mean_w - 1.0) ** 2)) / (n - 1)
-        return found._replace(
+        return projected._replace(
             # The logarithm of a mean is low by half its relative variance.
             log_z=best + math.log(mean_w) + 0.5 * variance,
             log_z_error=math.sqrt(variance),
@@ -312,7 +318,7 @@ class Estimates(NamedTuple):
 
 def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
     """Project one weighted sample; log Z is left out."""
-    # What weighs less than 1e-300 of the heaviest is nothing, and has no quantile.
+    # Samples that weigh less than 1e-300 of the heaviest have no quantile in double precision.
     kept = np.flatnonzero(weights > 1e-300 * weights.max())
     order = kept[np.argsort(x[kept], kind="stable")]
     x, w = x[order], weights[order] / weights.max()
@@ -323,18 +329,19 @@ def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
     concentration = squares.sum()  # 1 over the effective sample size
     mean = x[0] + w @ (x - x[0])
     d = x - mean
-    # Divided as unweighted variances are by n - 1.
+    # The factor is the weighted form of 1/(n - 1).
     variance = (w @ (d * d)) / (1.0 - concentration)
     std_ep = math.sqrt(variance)
 
-    # Between x_i and x_{i+1}: mass below and above, each summed from its own end.
+    # These are the masses below and above each gap between x_i and x_{i+1}, summed from their own
+    # ends.
     gap = np.diff(x)
     below, above = _ends(w)
     z = np.where(below < above, ndtri(below), -ndtri(above))
     density = np.exp(-0.5 * z * z - HALF_LOG_2PI)
     square_below, square_above = _ends(squares)
-    # Bias of I(F) with Var F and E F - F as estimated: I' = -z, I'' = -1/I. In tails that hold less
-    # than one draw the expansion means nothing, but no more than I(F) itself can be missing.
+    # This is the bias of I(F) with the estimated Var F and E F - F: I' = -z, I'' = -1/I. In tails
+    # that hold less than one draw the expansion is invalid, but at most I(F) itself can be missing.
     spread = above**2 * square_below + below**2 * square_above
     shift = below * square_above - above * square_below
     bias = -gap @ (z * shift + np.minimum(0.5 * spread / density, density))
@@ -357,12 +364,12 @@ def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
 
 
 def _ends(w: Array) -> tuple[Array, Array]:
-    """Sums up to each entry but the last, and of the rest from the other end."""
+    """Return sums up to each entry but the last, and sums of the rest from the other end."""
     return np.cumsum(w)[:-1], np.cumsum(w[::-1])[-2::-1]
 
 
 def _batch_errors(scaled: Array) -> Array:
-    """Standard errors of row sums from sums over consecutive batches."""
+    """Return standard errors of row sums from sums over consecutive batches."""
     count = max(2, math.isqrt(scaled.shape[1]))
     sums = np.array([b.sum(axis=1) for b in np.array_split(scaled, count, axis=1)])
     return np.sqrt(np.sum((sums - sums.mean(axis=0)) ** 2, axis=0) * count / (count - 1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,47 +48,48 @@ __all__ = [
 
 # --- `Signed`
 #
-# Kernels take one likelihood of all rows. This one tells rows apart by their observations: a sign
-# is encoded as an infinity of that sign, what is finite belongs to the likelihood itself.
+# Kernels take one likelihood for all rows. This likelihood tells rows apart by their observations:
+# a sign is encoded as an infinity of that sign, and finite observations belong to the likelihood
+# itself.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Signed(Likelihood):
-    """A likelihood beside which signs are observed by the probit; `signed` makes it.
+    """Likelihood with additional observations of signs by the probit; `signed` makes it.
 
-    Its name, parameters and limits are those of `own`, and so is what it says of itself. Powers of
-    signs other than 1 are left to the adaptive rule.
+    Name, parameters, limits and messages are those of `own`. Powers of signs other than 1 use the
+    adaptive rule.
     """
 
     own: Likelihood | None = None
 
     def with_parameters(self, **values: float) -> Likelihood:
         assert self.own is not None
-        found = self.own.with_parameters(**values)
-        return self if found is self.own else signed(found)
+        inner = self.own.with_parameters(**values)
+        return self if inner is self.own else signed(inner)
 
     def observing(self, y: ArrayLike) -> tuple[Likelihood, Array]:
         assert self.own is not None
         numbers = np.array(y, dtype=float)
-        some = np.isfinite(numbers)
-        numbers[some] = self.own.validate(numbers[some])
+        finite_rows = np.isfinite(numbers)
+        numbers[finite_rows] = self.own.validate(numbers[finite_rows])
         return self, numbers
 
     def __post_init__(self) -> None:
-        """Theta is as `signed` has made it, parameters, addresses and all."""
+        """Return theta as `signed` made it, with parameters and addresses."""
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         return signed, (self.own,)
 
 
 @restorable_call("signed-likelihood/1")
 def signed(own: Likelihood) -> Signed:
-    """Return a likelihood of rows that are finite, which have this one, and of infinite signs."""
+    """Return a likelihood whose finite rows have this one, and whose infinite rows are signs."""
     if type(own) is not Likelihood or own.columns > 1:
         raise TypeError(f"signs stand beside a likelihood of numbers, not beside {own!r:.80}")
     probit, powers = get("probit"), own.powers or Powers(whole=False)
     none = own.landmarks or ABSENT_LANDMARK
-    # Where every row has a frame, the adaptive rule is not asked for, and not compiled.
+    # If every row has a frame, the adaptive rule is not needed, and is not compiled.
     rules: tuple[LatePointer | None, LatePointer | None] = None, None
     if own.frame is None or own.rule is not None or not powers.whole:
         rules = own.rule or (location_rule if own.moves else adaptive_rule), adaptive_rule
@@ -102,7 +103,9 @@ def signed(own: Likelihood) -> Signed:
     has: dict[str, Any] = {
         name: pointer for name, pointer in POINTERS.items() if getattr(own, name) is not None
     }
-    moments, frame = (one and both for one, both in zip(to_power, POWERS, strict=True))
+    moments, frame = (
+        raised and pointer_pair for raised, pointer_pair in zip(to_power, POWERS, strict=True)
+    )
     return Signed(
         own.name,
         own.outcomes,
@@ -119,20 +122,20 @@ def signed(own: Likelihood) -> Signed:
 
 
 def encoded(signs: Array) -> Array:
-    """Signs -1 and +1 as a `Signed` likelihood takes them."""
+    """Return signs -1 and +1 in the encoding of a `Signed` likelihood."""
     return np.where(signs > 0.0, np.inf, -np.inf)
 
 
 # --- Functions beside signs
 #
-# Where a sign is, the probit's are called; else those of the likelihood. Their addresses stand at
-# the end of theta: whole numbers below 2^53, which a double holds exactly.
+# Signs call the functions of the probit, other observations those of the likelihood. Their
+# addresses are at the end of theta: whole numbers below 2^53, which a double holds exactly.
 
-# Where addresses stand, counted from the end of theta: of the likelihood, then of signs.
+# Positions of addresses, counted from the end of theta: of the likelihood, then of signs.
 _SPLIT, _MOMENTS, _FRAME, _EXPECTED, _RAISED, _RAISED_FRAME, _RULE, _LANDMARK = range(1, 9)
 _SIGN_SPLIT, _SIGN_MOMENTS, _SIGN_FRAME, _SIGN_EXPECTED, _SIGN_RULE, _SIGN_LANDMARK = range(9, 15)
 
-# With the jit off a handle is the function itself: theta has its place in this list then.
+# A handle is the function itself while the jit is off; theta then has its index in this list.
 _HELD: list = []
 
 
@@ -200,10 +203,10 @@ def _rule(
 ) -> Floats:
     if math.isinf(y):
         sign, none = math.copysign(1.0, y), _at(theta, _SIGN_LANDMARK)
-        own = _at(theta, _SIGN_SPLIT)
-        return call_rule(_at(theta, _SIGN_RULE), own, none, power, mu, sigma, sign, theta)
-    own, marks = _at(theta, _SPLIT), _at(theta, _LANDMARK)
-    return call_rule(_at(theta, _RULE), own, marks, power, mu, sigma, y, theta)
+        split_handle = _at(theta, _SIGN_SPLIT)
+        return call_rule(_at(theta, _SIGN_RULE), split_handle, none, power, mu, sigma, sign, theta)
+    split_handle, marks = _at(theta, _SPLIT), _at(theta, _LANDMARK)
+    return call_rule(_at(theta, _RULE), split_handle, marks, power, mu, sigma, y, theta)
 
 
 def _landmark(y: float, theta: Array, k: int) -> float:
@@ -226,14 +229,15 @@ BY_RULE = LatePointer(_rule, RULE)
 def addresses(
     own: Sequence[Pointer | LatePointer | None], of_signs: Sequence[Pointer | LatePointer | None]
 ) -> Array:
-    """What is to stand at the end of theta; zeros for functions that are absent or never called.
+    """Return the numbers at the end of theta, with zeros for absent functions.
 
     Parameters
     ----------
     own : sequence of Pointer or None
-        Split, moments, frame, expected, those two to a power, rule and landmark of the likelihood.
+        Split, moments, frame, expected, moments and frame to a power, rule and landmark of the
+        likelihood.
     of_signs : sequence of Pointer or None
         Split, moments, frame, expected, rule and landmark of signs.
     """
     pointers = reversed((*own, *of_signs))
-    return np.array([0.0 if one is None else _stored(one.handle) for one in pointers])
+    return np.array([0.0 if pointer is None else _stored(pointer.handle) for pointer in pointers])

@@ -1,15 +1,15 @@
-"""One tilted density becomes one Gaussian: the kernel behind `project`, tables and sweeps.
+"""Projection of one tilted density to a Gaussian: the kernel of `project`, tables and sweeps.
 
-The mean is the tilted mean, and the standard deviation that of the tilted density (EP), or sigma*
-from a table or by quadrature (QP); L_p projections have a mean of their own. Which table, and
-whether an argument is usable, is decided above, in `qpruntime.projection`.
+The mean is the tilted mean. The standard deviation is that of the tilted density (EP), or sigma*
+from a table or by quadrature (QP). L_p projections have a mean of their own.
+`qpruntime.projection.projector` chooses the table and checks arguments.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +40,7 @@ from qpruntime.quadrature.sigma_star_kernels import (
     NO_MASS,
     NOT_A_NUMBER,
     OK,
+    PlainFunctions,
 )
 
 __all__ = [
@@ -52,21 +53,26 @@ __all__ = [
     "raise_status",
 ]
 
-# How `project_site` finds a standard deviation, and what a lookup reports.
+#: Source of a projection: its kind, whether observations mirror the table, whether cavities outside
+#: it are integrated, values, axes, and the address of the coordinates or of the lookup.
+Source = tuple[int, bool, bool, Array, Array, int]
+
+# Sources of a standard deviation for `project_site`, and reports of a lookup.
 EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP, SURFACES_WP = 0, 1, 2, 3, 4, 5, 6, 7
-#: Surfaces of the likelihood to the power that stands last among the axes: they serve that power
-#: alone, and what they do not hold is integrated.
+#: Surfaces of the likelihood to the power that is last among the axes. They serve that power alone,
+#: and other cavities are integrated.
 RAISED_EP, RAISED_QP = 8, 9
 COMPUTED, INSIDE, OUTSIDE_GRID = 0, 1, 2
-#: Status: a table holds what cannot be sigma*. Values above sigma_EP are no such thing: a coarse
+#: Status: a table has a value that cannot be sigma*. Values above sigma_EP are allowed: a coarse
 #: grid has them between its nodes, and they are cut to sigma_EP.
 DAMAGED = -1
-# A table's sigma*/sigma_EP below this is damage: it takes a second peak of mass 1e-20.
+# A smaller sigma*/sigma_EP in a table means damage, because it would need a second peak of mass
+# 1e-20.
 _LEAST_RATIO = 1e-9
 
-#: Status of a cavity outside a table of surfaces that is all there is.
+#: Status of a cavity outside a table of surfaces whose likelihood has no code.
 BEYOND = -2
-#: Status of a power other than 1, which a table of L_p projections has none of.
+#: Status of a power other than 1 with a table of L_p projections, which does not have it.
 POWERED = -3
 
 NO_VALUES = np.zeros((1, 2, 2))
@@ -79,9 +85,9 @@ for _array in (NO_VALUES, NO_AXES):
 def compact_ratio(
     coordinates: int, values: Array, axes: Array, mu: float, sigma: float, y: float, theta: Array
 ) -> float:
-    """Return sigma*/sigma_EP by a compact table or in closed form, NaN where it has to integrate.
+    """Return sigma*/sigma_EP by a compact table or in closed form, NaN if it has to be integrated.
 
-    The table's rows are the outcomes from ``axes[6]`` on, which the coordinates know.
+    The table's rows are the outcomes from ``axes[6]`` on, which the coordinates use.
     """
     row, u, v = call_coordinates(coordinates, mu, sigma, y, theta)
     if 0.0 <= row < values.shape[0]:
@@ -91,8 +97,8 @@ def compact_ratio(
 
 @inlined
 def project_site(
-    functions: tuple[Any, ...],
-    source: tuple[Any, ...],
+    functions: PlainFunctions,
+    source: Source,
     power: float,
     mu: float,
     sigma: float,
@@ -102,9 +108,10 @@ def project_site(
     """Project one tilted density; return (status, log Z, mean, standard deviation, where).
 
     `functions` is `Likelihood.functions()`, `source` is `Projector.source`, `sigma` the cavity's
-    standard deviation, `scratch` an array of shape (1, 4). A likelihood raised to a power other
-    than 1 is integrated, for EP too: closed moments and tables are those of the first power.
-    Handing over the arrays would cost more than moments in closed form: 150 ns a site against 80.
+    standard deviation, `scratch` an array of shape (1, 4). A likelihood to a power other than 1 is
+    integrated, for EP too, because closed moments and tables are those of the first power. The
+    caller unpacks the arrays, because passing them costs more than moments in closed form: 150 ns a
+    site against 80.
     """
     theta, has_moments, has_frame, split, moments, frame = functions
     kind, mirror, outside_exact, values, axes, coordinates = source
@@ -171,7 +178,7 @@ def project_site(
         if 0 <= row < values.shape[0]:
             star, inside = bilinear(values, axes, row, location, math.log10(sigma))
             if inside:
-                # Written so that NaN is damage in the table, and is none in the moments.
+                # The comparison makes NaN count as damage in a table, but not in the moments.
                 if not 0.0 < star < math.inf or star < _LEAST_RATIO * std:
                     return DAMAGED, 0.0, 0.0, 0.0, INSIDE
                 return OK, log_z, mean, min(star, std), INSIDE
@@ -186,8 +193,8 @@ def project_site(
 
 @kernel
 def _project_many(
-    functions: tuple[Any, ...],
-    source: tuple[Any, ...],
+    functions: PlainFunctions,
+    source: Source,
     powers: Array,
     cavities: tuple[Array, Array],
     y: Array,
@@ -198,7 +205,7 @@ def _project_many(
     scratch = np.empty((1, 4))
     for i in range(mu.size):
         if powers[i] == 0.0:
-            # Nothing is observed: the cavity stays what it is, to the last bit.
+            # An observation of weight 0 leaves the cavity unchanged, to the last bit.
             log_z[i], mean[i], std[i], where[i] = 0.0, mu[i], sigma[i], COMPUTED
             continue
         status, log_z[i], mean[i], std[i], where[i] = project_site(
@@ -211,22 +218,23 @@ def _project_many(
 
 def project_rows(
     likelihood: Likelihood,
-    rules: tuple[tuple[Any, ...], tuple[Any, ...]],
+    rules: tuple[PlainFunctions, Source],
     powers: NDArray[np.float64],
     cavities: tuple[NDArray[np.float64], NDArray[np.float64]],
     y: NDArray[np.float64],
     table: LookedIn | None = None,
-) -> tuple[Any, ...]:
-    """Project sites whose arguments are known to be good; return (log Z, mean, std, where).
+) -> tuple[Array, Array, Array, IntArray]:
+    """Project sites with checked arguments; return (log Z, mean, std, where).
 
     `rules` are functions of the likelihood, as plain tuples, and a source; `cavities` are means and
     standard deviations. Arrays have shape (N,).
     """
-    found = (*(np.empty(y.size) for _ in range(3)), np.empty(y.size, dtype=np.int64))
-    status, i = _project_many(*rules, powers, cavities, y, found)
+    n = y.size
+    projected = np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=np.int64)
+    status, i = _project_many(*rules, powers, cavities, y, projected)
     if status != OK:
         raise_status(status, likelihood, cavities[0][i], cavities[1][i], y[i], table)
-    return found
+    return projected
 
 
 _MOVE = "move the cavity or check the likelihood"
@@ -242,18 +250,18 @@ _REASONS = {
 
 
 class LookedIn(Protocol):
-    """What is said of a table whose lookup failed; `qpruntime.projection.table` has the class."""
+    """Table named in messages about a lookup; `qpruntime.projection.table` has it."""
 
     @property
     def path(self) -> str | os.PathLike[str]:
-        """Where the file is."""
+        """Path of the file."""
 
     def beyond(self, mu: float, sigma: float, y: float) -> str:
         """Say where the table ends, and what to do about a cavity outside."""
 
 
 class Projections(NamedTuple):
-    """Projected sites, all of the broadcast shape; `std` is a standard deviation."""
+    """Project sites, all of the broadcast shape; `std` is a standard deviation."""
 
     log_z: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -263,7 +271,7 @@ class Projections(NamedTuple):
 
 def project_many(
     likelihood: Likelihood,
-    source: tuple[Any, ...],
+    source: Source,
     mu: ArrayLike,
     sigma: ArrayLike,
     y: ArrayLike,
@@ -272,7 +280,7 @@ def project_many(
 ) -> Projections:
     """Check the arguments, which broadcast, and project every site; `table` is for messages.
 
-    `powers`, not negative and of the shape of `mu`, are those of the likelihood, 1 by default.
+    `powers`, at least 0 and of the shape of `mu`, are those of the likelihood, 1 by default.
     """
     likelihood, labels = likelihood.observing(y)
     m, s, labels = broadcast(mu=real(mu, "mu"), sigma=real(sigma, "sigma"), y=labels)
@@ -296,7 +304,7 @@ def project_many(
 
 
 def check_range(found: Projections, mu: ArrayLike, sigma: ArrayLike) -> None:
-    """Raise `NumericalError` where a projection is not finite and of positive width."""
+    """Raise `NumericalError` if a projection is not finite, or not of positive width."""
     wrong = ~(np.isfinite(found.mean) & (found.std > 0.0) & np.isfinite(found.std))
     if wrong.any():
         m, s = (np.broadcast_to(real(a, ""), wrong.shape)[wrong][0] for a in (mu, sigma))
@@ -314,9 +322,9 @@ def raise_status(
     y: float,
     table: LookedIn | None = None,
 ) -> None:
-    """Turn the status of a projection into an exception, or that of the user's function.
+    """Turn the status of a projection into an exception, or re-raise that of the user's function.
 
-    `table` is what was looked in, where one was.
+    `table` is the table of the lookup, if there was one.
     """
     LateStatus.raise_failure()
     likelihood.raise_failure(mu, sigma, y)

@@ -1,6 +1,6 @@
-"""An opened table: the data that lookups take, which likelihoods it serves, and its refusals.
+"""An opened table: its data for lookups, its likelihoods, and its refusals.
 
-How it is found and opened is in `qpruntime.projection.open`, which also says how it pickles.
+`qpruntime.projection.open` finds and opens tables, and says how they pickle.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from qpruntime.projection.site_kernel import (
     GRID,
     SURFACES_QP,
     SURFACES_WP,
+    Source,
     check_range,
     project_many,
 )
@@ -37,26 +38,27 @@ __all__ = [
     "outcome_of",
 ]
 
-#: What a lookup outside the grid gives: sigma_EP as in the paper, the quadrature's sigma*, or,
-#: where a table of surfaces is all there is, an error.
+#: Result of a lookup outside the grid: sigma_EP as in the paper, the quadrature's sigma*, or an
+#: error if the likelihood of a table of surfaces has no code.
 Outside = Literal["ep", "exact", "error"]
 OUTSIDE = get_args(Outside)
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """An opened table of sigma* (a standard deviation), or of surfaces, for one likelihood.
+    """Opened table of sigma* (a standard deviation), or of surfaces, for one likelihood.
 
     Attributes
     ----------
     path : Path
     metadata : Metadata
     likelihood : Likelihood
-        Of a table of surfaces whose code is not at hand: a stand-in without a density.
+        Likelihood; a table of surfaces whose code is not available has a stand-in without a
+        density.
     values : ndarray, shape ``metadata.shape``
-        Read-only: the memory map of a grid, or spline coefficients.
+        Read-only data: the memory map of a grid, or spline coefficients.
     outside : {"ep", "exact", "error"}
-        What a lookup outside a grid gives; a compact table has no outside, and L_p projections
+        Result of a lookup outside a grid. A compact table has no outside, and L_p projections
         outside their table are an error.
     """
 
@@ -68,25 +70,25 @@ class Table:
 
     @property
     def sha256(self) -> str:
-        """Hash of the data as the file states it."""
+        """Hash of the data according to the file."""
         return self.metadata.sha256
 
     def axes(self) -> NDArray[np.float64]:
         """Return start, stop and cells per unit of both axes, then the first outcome.
 
-        This is what `qpruntime.projection.interpolation` takes. Of a table with one axis, the first
-        three are not used.
+        This is the form for `qpruntime.projection.interpolation`. For a table with one axis, the
+        first three are not used.
         """
         numbers = []
         for axis in (self.metadata.axes[0], self.metadata.axes[-1]):
             numbers += _numbers(axis)
         return np.array([*numbers, self.metadata.outcomes[0]])
 
-    def source(self, kind: int | None = None) -> tuple[Any, ...]:
-        """Return what `qpruntime.projection.site_kernel.project_site` takes.
+    def source(self, kind: int | None = None) -> Source:
+        """Return the source for `qpruntime.projection.site_kernel.project_site`.
 
-        `kind` says which standard deviation of a table of surfaces is asked for: sigma* by default.
-        A table of L_p projections has one only, and answers inside its domain only.
+        `kind` selects the standard deviation of a table of surfaces, by default sigma*. A table of
+        L_p projections has only one, and answers inside its domain only.
         """
         exact = self.outside == "exact" and self.likelihood.has_density
         if self.metadata.kind == "surfaces":
@@ -101,7 +103,7 @@ class Table:
         return kind, self.likelihood.mirror, exact, self.values, axes, coordinates
 
     def _surface_axes(self) -> NDArray[np.float64]:
-        """Return the axes as `qpruntime.projection.interpolation.lookup` takes them."""
+        """Return the axes in the form for `qpruntime.projection.interpolation.lookup`."""
         mu, log10_sigma, *third = self.metadata.axes
         outcomes = self.metadata.outcomes
         axes = interpolation.pack(
@@ -116,34 +118,42 @@ class Table:
     def serving(self, likelihood: str | Likelihood | None) -> Table:
         """Return the table for use with a likelihood, None being its own.
 
-        Code that was not at hand when the table was opened then answers outside its domain.
+        If the likelihood's code was missing when the table was opened, it now answers outside the
+        domain.
 
         Raises
         ------
         InputError
             If the table was made for another likelihood.
         """
-        own = self.likelihood
-        if likelihood is None or likelihood is own:
+        own_likelihood = self.likelihood
+        if likelihood is None or likelihood is own_likelihood:
             return self
         mine = self.metadata.kind == "surfaces"
-        if mine and likelihood == own.name and own.name not in likelihoods.names():
+        if (
+            mine
+            and likelihood == own_likelihood.name
+            and own_likelihood.name not in likelihoods.names()
+        ):
             return self
-        given = likelihoods.get(likelihood)
-        if given is own:
+        requested = likelihoods.get(likelihood)
+        if requested is own_likelihood:
             return self
-        reason = f"not {given.spelt!r}"
+        reason = f"not {requested.spelt!r}"
         if mine:
-            reason = standin.difference(given, self.metadata)
+            reason = standin.difference(requested, self.metadata)
             if not reason:
-                return replace(self, likelihood=given)
+                return replace(self, likelihood=requested)
         raise InputError(
-            f"the table {self.path} is for the likelihood {own.spelt!r}, {reason}; build one: "
-            + _cli_hints.build(_cli_hints.Wanted(given, self.metadata.kind, self.metadata.order))
+            f"the table {self.path} is for the likelihood {own_likelihood.spelt!r}, {reason}; "
+            "build one: "
+            + _cli_hints.build(
+                _cli_hints.Wanted(requested, self.metadata.kind, self.metadata.order)
+            )
         )
 
     def beyond(self, mu: float, sigma: float, y: float) -> str:
-        """Say that a cavity is outside a table of surfaces, and what to do about it."""
+        """Return a message about a cavity outside a table of surfaces, and what to do."""
         (m, s), traits = self.metadata.axes[:2], self.metadata.traits
         location = traits["mode"] == "location"
         where, place, ell = "mu - y" if location else "mu", mu - y * location, math.log10(sigma)
@@ -173,17 +183,17 @@ class Table:
         )
 
     def other_projection(self, method: str, p: float | None = None) -> str:
-        """Say that the table does not serve this method or order, and what to build."""
+        """Return a message that the table does not serve this method, and what to build."""
         served = "EP and QP" if self.metadata.kind == "surfaces" else "QP"
         if self.metadata.order is not None:
             served = f'method "wp" with p={self.metadata.order:g}'
-        asked = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
+        requested = f'method "{method}"' + ("" if p is None else f" with p={p:g}")
         source = str(self.metadata.traits.get("source") or "")
         wanted = _cli_hints.Wanted(self.likelihood, "surfaces", p, source)
         surfaces = self.metadata.kind == "surfaces"
         options = _cli_hints.observations(self.metadata) if surfaces else {}
         return (
-            f"the table {self.path} serves {served}, not {asked}: leave it out, or build one: "
+            f"the table {self.path} serves {served}, not {requested}: leave it out, or build one: "
             + _cli_hints.build(wanted, **options)
         )
 
@@ -195,13 +205,13 @@ class Table:
         Parameters
         ----------
         mu, sigma, y : array-like
-            Broadcast against each other; `sigma` is a standard deviation.
+            Cavities and observations, which broadcast; `sigma` is a standard deviation.
 
         Returns
         -------
         sigma_star : ndarray
-            Standard deviations, never above sigma_EP; outside a grid what `outside` says. Of a
-            table of L_p projections: their standard deviations.
+            Standard deviations, never above sigma_EP; outside a grid they follow `outside`. A table
+            of L_p projections has their standard deviations.
         inside : ndarray of bool
             True everywhere for a compact table.
 
@@ -210,22 +220,22 @@ class Table:
         InputError
             If an argument is not usable.
         NumericalError
-            If a projection cannot be had in double precision.
+            If a projection is not possible in double precision.
         TableError
-            If the numbers found there cannot be standard deviations: the file is damaged; or
-            outside a table of surfaces that has no code to fall back on.
+            If a value cannot be a standard deviation because the file is damaged, or if a cavity is
+            outside a table of surfaces whose likelihood has no code.
         """
         result = project_many(self.likelihood, self.source(), mu, sigma, y, self)
         check_range(result, mu, sigma)
         return result.std, result.inside
 
     def reference(self) -> tuple[str, str, str, str, str]:
-        """Return what `opening.reopen` finds this very table by: plain words."""
+        """Return the strings by which `reopen` finds this table."""
         command = _cli_hints.again(self.metadata, self.likelihood)
         return str(self.path), self.sha256, self.metadata.spelt, self.outside, command
 
     def verify_hash(self) -> None:
-        """Read all data once; raise `TableError` if it is not what was written."""
+        """Read all data once; raise `TableError` if they differ from the written ones."""
         digest = hashlib.sha256()
         flat = self.values.reshape(-1)
         for start in range(0, flat.size, 1 << 20):
@@ -241,7 +251,7 @@ class Table:
 
 
 def _numbers(axis: Axis) -> list[float]:
-    """Start, stop and cells per unit."""
+    """Return start, stop and cells per unit."""
     return [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
 
 
@@ -249,12 +259,12 @@ def _numbers(axis: Axis) -> list[float]:
 
 
 def outcome_of(table: Table, outcome: float | None) -> float:
-    """Return the observation that is meant, by default 1 or the first that the table holds.
+    """Return the observation for a plot, by default 1 or the first one of the table.
 
     Raises
     ------
     InputError
-        If it is none of the likelihood's, or a grid does not hold it.
+        If the likelihood does not allow it, or a grid does not have it.
     """
     known = table.metadata.outcomes
     if outcome is None:
@@ -267,7 +277,7 @@ def outcome_of(table: Table, outcome: float | None) -> float:
 
 
 def domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the ends of mu and log10 sigma that a table covers, or some that are worth a look."""
+    """Return the ends of mu and log10 sigma of a table, or default ends."""
     if table.metadata.kind == "compact":
         return (-10.0, 10.0), (-2.0, 2.0)
     mu, log10_sigma = table.metadata.axes[:2]
@@ -278,7 +288,7 @@ def domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, fl
             low, high = low + y, high + y
         elif mode == "mirror" and y < 0.0:
             low, high = -high, -low
-        # 10^x need not come back as x.
+        # The inverse of 10^x need not be exact.
         slack = 1e-9
         return (low + slack * abs(low), high - slack * abs(high)), (
             log10_sigma.start + slack,

@@ -1,13 +1,14 @@
-"""A likelihood known from its table alone: what it takes for y, and how to tell its code again.
+"""Likelihood known from its table alone: its valid observations, and a check of its code.
 
-A table of surfaces carries everything inference asks for, so that a file opens where the code it
-was made from is not at hand; nothing named in a file is ever imported. The file holds log p at a
-few points: code handed over together with the table has to give the same values.
+A table of surfaces has everything that inference needs, so that it can be opened without the code
+of its likelihood. Names in a file are never imported. The file holds log p at a few points: code
+that is passed with the table has to give the same values.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,14 +34,14 @@ MODES = {
     "location": interpolation.LOCATION,
     "volume": interpolation.VOLUME,
 }
-# log p at the probes may differ by rounding, and by what another C library rounds.
+# Values of log p at the probes may differ by rounding, and by that of another C library.
 _SAME = 1e-9
-# Where the probes stand on an axis.
+# Relative positions of the probes on an axis.
 _PROBES = (0.07, 0.31, 0.47, 0.64, 0.93)
 
 
 def mode_of(likelihood: Likelihood, third: bool) -> str:
-    """Return how the observations of a likelihood find their slab."""
+    """Return the mode in which the observations of a likelihood select their slab."""
     if likelihood.mirror:
         return "mirror"
     if likelihood.location:
@@ -51,12 +52,12 @@ def mode_of(likelihood: Likelihood, third: bool) -> str:
 def describe(
     likelihood: Likelihood, mu: Axis, outcomes: Sequence[float], mode: str, source: str = ""
 ) -> dict[str, Any]:
-    """Return the traits that go into the file; `source` says in words where the code came from."""
-    some = [outcomes[round(part * (len(outcomes) - 1))] for part in (0.0, 0.5, 1.0)]
+    """Return the traits for the file; `source` describes the origin of the code."""
+    probe_outcomes = [outcomes[round(part * (len(outcomes) - 1))] for part in (0.0, 0.5, 1.0)]
     if mode == "volume":
-        some = [outcomes[0] + part * (outcomes[1] - outcomes[0]) for part in _PROBES]
+        probe_outcomes = [outcomes[0] + part * (outcomes[1] - outcomes[0]) for part in _PROBES]
     probes = []
-    for y in sorted(set(some)):
+    for y in sorted(set(probe_outcomes)):
         for part in _PROBES:
             f = mu.start + part * (mu.stop - mu.start)
             value = float(likelihood.log_prob(f, y))
@@ -71,18 +72,18 @@ def describe(
 
 
 def known(metadata: Metadata) -> Likelihood | None:
-    """Return the registered likelihood a table of surfaces was made for, None if it is another."""
+    """Return the registered likelihood of a table of surfaces, None if it is another one."""
     if metadata.likelihood not in likelihoods.names():
         return None
     try:
-        found = likelihoods.get(metadata.likelihood, **metadata.parameters)
+        registered = likelihoods.get(metadata.likelihood, **metadata.parameters)
     except InputError:
         return None
-    return None if difference(found, metadata) else found
+    return None if difference(registered, metadata) else registered
 
 
 def difference(likelihood: Likelihood, metadata: Metadata) -> str:
-    """Say in what a likelihood differs from the one of a table; empty if in nothing."""
+    """Return the difference between a likelihood and that of a table; empty if there is none."""
     if likelihood.name != metadata.likelihood:
         return f"its name is {likelihood.name!r}, not {metadata.likelihood!r}"
     if likelihood.parameters != metadata.parameters:
@@ -100,19 +101,20 @@ def difference(likelihood: Likelihood, metadata: Metadata) -> str:
     return ""
 
 
-def standin(metadata: Metadata, path: Any) -> Likelihood:
-    """Return a likelihood without a density that accepts what the table holds.
+def standin(metadata: Metadata, path: str | os.PathLike[str]) -> Likelihood:
+    """Return a likelihood without a density that accepts the observations of the table.
 
     Raises
     ------
     TableError
-        If the traits of the file make no sense.
+        If the traits of the file are not valid.
     """
     traits = metadata.traits
     _check(traits, metadata, path)
     words, mode = traits["outcomes"], traits["mode"]
 
     def validate(y: ArrayLike) -> Array:
+        """Return observations that the table holds, or raise `InputError`."""
         if mode == "mirror":
             return signs(y)
         values = finite(y, "y")
@@ -121,15 +123,15 @@ def standin(metadata: Metadata, path: Any) -> Likelihood:
         if mode == "volume":
             low, high = metadata.outcomes
             wrong = (values < low) | (values > high)
-            held = f"{low:g} to {high:g}"
+            domain = f"{low:g} to {high:g}"
         else:
             wrong = ~np.isin(values, metadata.outcomes)
             shown = [f"{v:g}" for v in metadata.outcomes]
-            held = ", ".join(shown if len(shown) < 9 else [*shown[:4], "...", shown[-1]])
+            domain = ", ".join(shown if len(shown) < 9 else [*shown[:4], "...", shown[-1]])
         if wrong.any():
             raise InputError(
-                f"y has the value {values[wrong].flat[0]:g}, but the table {path} holds y = {held} "
-                f"({words})"
+                f"y has the value {values[wrong].flat[0]:g}, but the table {path} holds y = "
+                f"{domain} ({words})"
             )
         return values
 
@@ -145,7 +147,7 @@ def standin(metadata: Metadata, path: Any) -> Likelihood:
     )
 
 
-def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
+def _check(traits: dict[str, Any], metadata: Metadata, path: str | os.PathLike[str]) -> None:
     mode = traits.get("mode")
     third = len(metadata.axes) == 3
     sound = {
@@ -169,7 +171,7 @@ def _check(traits: dict[str, Any], metadata: Metadata, path: Any) -> None:
         )
 
 
-def _probes(value: Any) -> bool:
+def _probes(value: object) -> bool:
     if not isinstance(value, list):
         return False
     for entry in value:

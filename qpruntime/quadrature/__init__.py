@@ -1,1 +1,1 @@
-"""One tilted density integrated: log Z, moments, sigma*, and the projections of W_p."""
+"""Integration of one tilted density: log Z, moments, sigma*, and the projections of W_p."""

@@ -46,14 +46,14 @@ __all__ = [
 # --- Quantile nodes
 #
 # The panels of `qpruntime.quadrature.panel_kernels` are bisected until the polynomial through their
-# nodes represents I(F) = phi(Phi^-1(F)) too, F the CDF. The mass at the nodes is accumulated from
-# the left and from the right; 1 - F is never formed.
+# nodes represents I(F) = phi(Phi^-1(F)) too, where F is the CDF. The mass at the nodes is
+# accumulated from the left and from the right; 1 - F is never formed.
 
-#: Scores Phi^-1(F): what powers of them may be wrong by, digits of F, and where they are left out:
-#: F = FLOOR at -FARTHEST.
+#: Limits of scores Phi^-1(F): error of their powers, relative error of F, and where they are left
+#: out: F = FLOOR at -FARTHEST.
 _SCORES, _DIGITS = 1e-13, 1e-12
 FLOOR, FARTHEST = 1e-24, 10.15
-#: What error panels that are given up may leave.
+#: Largest error that unresolved panels may leave.
 GIVEN_UP = 1e-6
 
 
@@ -61,7 +61,7 @@ class Quantiles(NamedTuple):
     """Nodes, a row for each panel: offsets from the anchor, weights and scores.
 
     `d` are the offsets, `w` weights of integrals over f, `p` of integrals over the tilted
-    probability, `z` = Phi^-1(F).
+    probability, and `z` = Phi^-1(F).
     """
 
     d: Array
@@ -71,7 +71,7 @@ class Quantiles(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One panel among all: half its length, the mass to its left and right, its own and all."""
+    """One panel: half its length, the mass to its left and right, its own mass and the total."""
 
     half: float
     lower: float
@@ -81,10 +81,10 @@ class Piece(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Panels that wait, an array over them in each column.
+    """Pending panels, an array over them in each column.
 
-    `lower` and `upper` are the mass left and right of them, `before` is the relative error of the
-    panel that they are halves of.
+    `lower` and `upper` are the mass left and right of them, and `before` is the relative error of
+    their parent panel.
     """
 
     start: Array
@@ -132,8 +132,8 @@ def normal_scores(q: Array, piece: Piece, score: Array, hat: Array) -> None:
 def scores_resolved(room: Room, piece: Piece, degree: int) -> bool:
     """Decide whether powers of Phi^-1(F) up to `degree`, which is even, are resolved in a panel.
 
-    At an end of the support they are singular where I(F) is not. And where F runs over many
-    powers of ten, the node farthest out must know it to a few digits, or its score is nonsense.
+    The powers are singular at an end of the support, where I(F) is not. If F runs over many powers
+    of ten, the outermost node must have F to a few digits, or its score is meaningless.
     """
     q, score, _, products = room
     half, lower, upper, mass, total = piece
@@ -155,14 +155,14 @@ def scores_resolved(room: Room, piece: Piece, degree: int) -> bool:
 
 @kernel
 def no_nodes() -> Quantiles:
-    """`Quantiles` without any."""
+    """Return `Quantiles` without nodes."""
     none = np.empty((0, N))
     return Quantiles(none, none, none, none)
 
 
 @kernel
 def with_room(found: Quantiles, used: int) -> Quantiles:
-    """Return the nodes, in arrays that have a row more to fill."""
+    """Return the nodes, in arrays that have room for one more row."""
     if used < found.d.shape[0]:
         return found
     d, w = grown(found.d, used), grown(found.w, used)
@@ -171,7 +171,7 @@ def with_room(found: Quantiles, used: int) -> Quantiles:
 
 @kernel
 def emit(found: Quantiles, row: int, centre: float, room: Room, piece: Piece, degree: int) -> None:
-    """Fill a row of nodes from a panel that is resolved."""
+    """Fill a row of nodes from a resolved panel."""
     half = piece.half
     for j in range(N):
         found.d[row, j] = centre + half * NODES[j]
@@ -194,18 +194,18 @@ def halve_scores(
         waiting.upper[row],
     )
     centre = 0.5 * (a + b)
-    left, _, _ = sample(raised, anchor, a, centre, q)
-    right, _, _ = sample(raised, anchor, centre, b, q)
-    waiting.start[row], waiting.stop[row], waiting.mass[row] = centre, b, right
-    waiting.lower[row], waiting.upper[row], waiting.before[row] = below + left, above, before
+    lower_mass, _, _ = sample(raised, anchor, a, centre, q)
+    upper_mass, _, _ = sample(raised, anchor, centre, b, q)
+    waiting.start[row], waiting.stop[row], waiting.mass[row] = centre, b, upper_mass
+    waiting.lower[row], waiting.upper[row], waiting.before[row] = below + lower_mass, above, before
     row += 1
-    waiting.start[row], waiting.stop[row], waiting.mass[row] = a, centre, left
-    waiting.lower[row], waiting.upper[row], waiting.before[row] = below, right + above, before
+    waiting.start[row], waiting.stop[row], waiting.mass[row] = a, centre, lower_mass
+    waiting.lower[row], waiting.upper[row], waiting.before[row] = below, upper_mass + above, before
 
 
 @kernel
 def mass_above(panels: Array, used: int) -> Array:
-    """Mass above the start of every panel; 0 above the last."""
+    """Return the mass above the start of every panel; 0 above the last."""
     upper = np.empty(used + 1)
     upper[used] = 0.0
     for i in range(used - 1, -1, -1):
@@ -215,7 +215,7 @@ def mass_above(panels: Array, used: int) -> Array:
 
 @kernel
 def whole_integral(panels: Array, density: Array, upper: Array, room: Room) -> float:
-    """Integral of I(F) over the panels as they are."""
+    """Return the integral of I(F) over the panels without further bisection."""
     size, total = 0.0, upper[0]
     for i in range(upper.size - 1):
         half = 0.5 * (panels[i, 1] - panels[i, 0])
@@ -233,9 +233,9 @@ def quantile_nodes(
 ) -> tuple[int, Anchor, float, Quantiles, float]:
     """Return (status, anchor, log of the mass, `Quantiles`, error): nodes for integrals over F.
 
-    Integrals of I(F) = phi(z) and of moments up to `order` are resolved, and if `degree`, which is
-    even, is not 0, those of powers of z up to that, and p is 0 where F is too small for z to be
-    known; `error` is what was given up, relative.
+    Integrals of I(F) = phi(z) and of moments up to `order` are resolved. If `degree`, which is
+    even, is not 0, those of powers of z up to it are resolved too, and p is 0 where F is too small
+    for z. `error` is the relative error of unresolved panels.
     """
     edges = np.empty(2048)
     status, anchor, count, scan = explore(raised, mu, sigma, marks, order, edges)
@@ -255,7 +255,7 @@ def quantile_nodes(
     waiting = Waiting(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5])
     size = whole_integral(panels, density, upper, room)
     d, w = np.empty((used + 32, N)), np.empty((used + 32, N))
-    found = Quantiles(d, w, np.empty((used + 32, N)), np.empty((used + 32, N)))
+    quantiles = Quantiles(d, w, np.empty((used + 32, N)), np.empty((used + 32, N)))
     out, evaluated, lower = 0, used, 0.0
     for i in range(used):
         waiting.start[0], waiting.stop[0], waiting.mass[0] = (
@@ -294,8 +294,8 @@ def quantile_nodes(
                     if not rough:
                         error += last * half / size
             if done:
-                found = with_room(found, out)
-                emit(found, out, centre, room, piece, degree)
+                quantiles = with_room(quantiles, out)
+                emit(quantiles, out, centre, room, piece, degree)
                 out += 1
             else:
                 before = math.inf if rough else last / largest
@@ -306,8 +306,10 @@ def quantile_nodes(
         lower += panels[i, 2]
     if error > GIVEN_UP:
         return EXHAUSTED, anchor, 0.0, no_nodes(), error
-    found = Quantiles(found.d[:out], found.w[:out], found.p[:out], found.z[:out])
-    return OK, anchor, math.log(total), found, error
+    quantiles = Quantiles(
+        quantiles.d[:out], quantiles.w[:out], quantiles.p[:out], quantiles.z[:out]
+    )
+    return OK, anchor, math.log(total), quantiles, error
 
 
 # --- Moments and sigma* of any tilted density
@@ -317,7 +319,7 @@ _MARKS = 16
 
 @kernel
 def look_around(landmark: int, y: float, theta: Array) -> Array:
-    """Return the points around which modes are looked for: 0, y and the likelihood's own."""
+    """Return the points around which modes are searched: 0, y and the likelihood's landmarks."""
     marks = np.empty(_MARKS + 2)
     marks[0], marks[1] = 0.0, y
     for k in range(_MARKS):
@@ -329,9 +331,9 @@ def look_around(landmark: int, y: float, theta: Array) -> Array:
 
 @kernel
 def log_mass_at(anchor: Anchor, mu: float, sigma: float) -> float:
-    """log of the tilted density at the anchor, likelihood times N(mu, sigma^2)."""
-    f, rest, curvature, _, _ = anchor
-    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
+    """Return log of the tilted density at the anchor, likelihood times N(mu, sigma^2)."""
+    f, log_rest, curvature, _, _ = anchor
+    log_anchor = log_rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
     return log_anchor - 0.5 * ((f - mu) / sigma) ** 2
 
 
@@ -340,10 +342,10 @@ def integrate(
     raised: Raised, mu: float, sigma: float, marks: Array
 ) -> tuple[int, float, float, float, float, float]:
     """Return (status, log Z, anchor, mean less the anchor, variance, sigma*) of one cavity."""
-    status, anchor, log_mass, found, _ = quantile_nodes(raised, mu, sigma, marks, 2.0, 0)
+    status, anchor, log_mass, quantiles, _ = quantile_nodes(raised, mu, sigma, marks, 2.0, 0)
     if status != OK:
         return status, 0.0, 0.0, 0.0, 0.0, 0.0
-    d, w, p, z = found
+    d, w, p, z = quantiles
     whole, shift, star = 0.0, 0.0, 0.0
     for i in range(d.shape[0]):
         for j in range(N):
@@ -372,7 +374,7 @@ def _adaptive_rule(
 
 @kernel
 def marks_from(landmark: int, y: float, theta: Array) -> Array:
-    """`look_around`, as distances from y."""
+    """Return the points of `look_around` as distances from y."""
     marks = look_around(landmark, y, theta)
     for k in range(marks.size):
         marks[k] -= y
@@ -381,7 +383,7 @@ def marks_from(landmark: int, y: float, theta: Array) -> Array:
 
 @kernel
 def back_from(mu: float, y: float, anchor: float, shift: float) -> float:
-    """Mean of a density integrated in f - y, measured from whichever of mu and y is nearer."""
+    """Return the mean of a density over f - y, measured from the nearer one of mu and y."""
     gap = (anchor - (mu - y)) + shift
     return mu + gap if abs(gap) < abs(anchor + shift) else y + (anchor + shift)
 
@@ -389,9 +391,9 @@ def back_from(mu: float, y: float, anchor: float, shift: float) -> float:
 def _location_rule(
     split: int, landmark: int, power: float, mu: float, sigma: float, y: float, theta: Array
 ) -> Floats:
-    """`_adaptive_rule` where log p depends on f - y alone, which is integrated over.
+    """Run `_adaptive_rule` over f - y, for a log p that depends on f - y alone.
 
-    A peak at y may be narrower than the distance between the doubles next to y.
+    A peak at y may be narrower than the distance between neighbouring doubles there.
     """
     status, log_z, anchor, shift, variance, star = integrate(
         Raised(split, power, 0.0, theta), mu - y, sigma, marks_from(landmark, y, theta)
@@ -400,6 +402,6 @@ def _location_rule(
 
 
 #: `RULE` of `qpruntime._numba`: moments and sigma* of any tilted density. Kernels get its address,
-#: so that it compiles only where it is needed.
+#: so that it compiles only if it is used.
 adaptive_rule = LatePointer(_adaptive_rule, RULE)
 location_rule = LatePointer(_location_rule, RULE)

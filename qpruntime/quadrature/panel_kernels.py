@@ -38,30 +38,30 @@ __all__ = [
 
 # --- Panel of 16 Gauss-Legendre nodes
 
-#: Nodes of a panel.
+#: Number of nodes of a panel.
 N = 16
 NODES, WEIGHTS = legendre.leggauss(N)
 _VANDER = legendre.legvander(NODES, N - 1)
 #: Row k gives the Legendre coefficient k of the interpolant: (2k + 1)/2 sum of w P_k(x) q.
 _COEFFICIENT = (_VANDER * WEIGHTS[:, None]).T * (np.arange(N)[:, None] + 0.5)
-#: Rows of the last three, which say how well a panel is resolved.
+#: Rows of the last three coefficients, which measure how well a panel is resolved.
 _LAST = np.ascontiguousarray(_COEFFICIENT[-3:])
 _integrals = [legendre.legval(NODES, legendre.legint(row, lbnd=-1.0)) for row in _COEFFICIENT.T]
-#: Row j integrates the interpolant from -1 to node j; turned round, from node j to 1.
+#: Row j integrates the interpolant from -1 to node j; reversed, from node j to 1.
 BELOW = np.ascontiguousarray(np.array(_integrals).T)
 BARYCENTRIC = (-1.0) ** np.arange(N) * np.sqrt((1.0 - NODES**2) * WEIGHTS)
 
-#: A panel is resolved if its last coefficients are below this part of its largest value.
+#: A panel is resolved if its last coefficients are below this share of its largest value,
 RELATIVE = 1e-13
-#: ... or what they stand for below this part of the whole.
+#: or if their effect on the moments is below this share of the whole.
 ABSOLUTE = 1e-15
-#: Panels evaluated at most, and those that wait to be.
+#: Largest number of evaluated panels, and of pending ones.
 PANELS, STACK = 4000, 128
 
 
 @kernel
 def last_coefficients(values: Array) -> float:
-    """Largest of the last three Legendre coefficients."""
+    """Return the largest of the last three Legendre coefficients."""
     largest = 0.0
     for k in range(3):
         c = 0.0
@@ -73,7 +73,7 @@ def last_coefficients(values: Array) -> float:
 
 @kernel
 def highest(values: Array) -> float:
-    """Largest of the values at the nodes."""
+    """Return the largest of the values at the nodes."""
     largest = values[0]
     for j in range(1, N):
         largest = max(largest, values[j])
@@ -86,7 +86,7 @@ def sample(
 ) -> tuple[float, float, float]:
     """Fill the density at the nodes of [a, b], relative to that at the anchor.
 
-    Returns (its integral, largest value, last coefficients less what rounding makes of them).
+    The result is (its integral, largest value, last coefficients minus their rounding).
     """
     half, centre = 0.5 * (b - a), 0.5 * (a + b)
     mass, largest, top, lowest = 0.0, 0.0, -math.inf, math.inf
@@ -102,7 +102,7 @@ def sample(
         mass += WEIGHTS[j] * q[j]
     if largest == 0.0:
         return 0.0, 0.0, 0.0
-    # The likelihood sees a rounded f: what that does depends on how steep it is.
+    # The likelihood gets a rounded f, whose effect depends on the slope of log p.
     noise = rounding(anchor, top, centre)
     noise += EPS * abs(anchor.f + centre) * max(top - lowest, 0.0) / (b - a)
     return mass * half, largest, max(last_coefficients(q) - 4.0 * noise * largest, 0.0)
@@ -110,7 +110,7 @@ def sample(
 
 @kernel
 def too_short(anchor: Anchor, a: float, b: float) -> bool:
-    """Decide whether a panel has hardly a double inside."""
+    """Decide whether a panel is nearly as short as the spacing of doubles."""
     return b - a <= 4.0 * EPS * max(abs(0.5 * (a + b)), 1e-9 * abs(anchor.f))
 
 
@@ -126,18 +126,18 @@ def grown(array: Array, used: int) -> Array:
 
 # --- Bisection of panels
 #
-# Kinks and jumps are closed in on by halves. What is made of the panels is in
-# `qpruntime.quadrature.adaptive_kernels`.
+# Bisection closes in on kinks and jumps. `qpruntime.quadrature.adaptive_kernels` uses the panels.
 
-#: Relative errors below this that both halves keep, so many times over, are noise of log p.
+#: If both halves keep a relative error below this one, in this many generations, it is noise of log
+#: p.
 _NOISE, _NOISY = 1e-4, 3.0
 
 
 class Halves(NamedTuple):
-    """Panels that wait: an array over them in each column, and a row of `density` at their nodes.
+    """Pending panels: an array over them in each column, and a row of `density` at their nodes.
 
-    `largest` and `last` are what `sample` says beside the mass, `noisy` counts ancestors in which
-    both halves kept the error.
+    `largest` and `last` are results of `sample`, and `noisy` counts ancestors in which both halves
+    kept the error.
     """
 
     start: Array
@@ -150,9 +150,9 @@ class Halves(NamedTuple):
 
 
 class Rough(NamedTuple):
-    """The density as its first panels have it, to tell what an error anywhere costs.
+    """Moments of the density by its first panels, which weigh errors by their position.
 
-    Mass, mean, mean distance from it and mean distance^order, each times the mass.
+    They are mass, mean, mean distance from it and mean distance^order, each times the mass.
     """
 
     total: float
@@ -179,16 +179,17 @@ def rough_moments(edges: Array, mass: Array, order: float) -> Rough:
 
 @kernel
 def cost_of(rough: Rough, a: float, b: float) -> float:
-    """What an error of mass in [a, b] is to the moments: it counts by how far out it moves mass."""
+    """Return the relative effect on the moments of an error of mass in [a, b]."""
     r = max(abs(a - rough.mean), abs(b - rough.mean))
     return 1.0 / rough.total + r / rough.near + r**rough.order / rough.far
 
 
 @kernel
 def overlooked(anchor: Anchor, halves: Halves, row: int, scan: Scan, start: int) -> float:
-    """Largest disagreement of a panel's polynomial with the density at the points scanned in it.
+    """Return the largest gap between a panel's polynomial and the density at scanned points.
 
-    Times the distance to the next point, since that is how wide what was overlooked may be.
+    It is multiplied by the distance to the next point, which bounds the width of an overlooked
+    peak.
     """
     points, levels = scan
     a, b, largest, q = halves.start[row], halves.stop[row], halves.largest[row], halves.density[row]
@@ -208,7 +209,7 @@ def overlooked(anchor: Anchor, halves: Halves, row: int, scan: Scan, start: int)
             below += share
         wrong = abs(above / below - math.exp(min(levels[i], 600.0)))
         share = 1e-12 + 4.0 * rounding(anchor, levels[i], points[i])
-        # Where nothing is known of the density nothing was overlooked.
+        # If the density is unknown at a point, no gap is counted there.
         if share < math.inf and wrong > share * largest:
             worst = max(worst, wrong * min(points[i + 1] - points[i - 1], b - a))
     return worst
@@ -216,7 +217,7 @@ def overlooked(anchor: Anchor, halves: Halves, row: int, scan: Scan, start: int)
 
 @kernel
 def halve(raised: Raised, anchor: Anchor, halves: Halves, row: int) -> bool:
-    """Replace a panel by its halves, in this row and the next; False where one is not a number."""
+    """Replace a panel by its halves, in this row and the next; return False on NaN."""
     a, b = halves.start[row], halves.stop[row]
     middle = 0.5 * (a + b)
     before, noisy, worse = halves.last[row] / halves.largest[row], halves.noisy[row], 0
@@ -229,7 +230,7 @@ def halve(raised: Raised, anchor: Anchor, halves: Halves, row: int) -> bool:
         halves.start[into], halves.stop[into], halves.mass[into] = low, high, mass
         halves.largest[into], halves.last[into] = largest, last
         worse += last > 0.25 * before * largest
-    # Of a kink or a jump at most one half sees anything; noise is seen by both.
+    # A kink or a jump affects at most one half, while noise affects both.
     noisy = noisy + 1.0 if worse == 2 and before < _NOISE else 0.0
     halves.noisy[row], halves.noisy[row + 1] = noisy, noisy
     return True
@@ -241,8 +242,8 @@ def resolve_density(
 ) -> tuple[int, Array, Array, int, float]:
     """Bisect the intervals between the edges until the density is resolved in each.
 
-    Returns (status, panels, density, number, error): rows (start, stop, mass) of `panels`,
-    ascending, rows of the density at their nodes, and the sum of errors left.
+    The result is (status, panels, density, number, error): rows (start, stop, mass) of `panels`,
+    ascending, rows of the density at their nodes, and the sum of remaining errors.
     """
     count = edges.size - 1
     panels, density = np.empty((2 * count, 3)), np.empty((2 * count, N))
@@ -258,7 +259,7 @@ def resolve_density(
         return NO_MASS, panels, density, 0, 0.0
     rows = np.empty((6, STACK))
     halves = Halves(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], np.empty((STACK, N)))
-    used, evaluated, left, start = 0, count, 0.0, 1
+    used, evaluated, unresolved, start = 0, count, 0.0, 1
     for i in range(count):
         halves.start[0], halves.stop[0], halves.mass[0] = edges[i], edges[i + 1], masses[i]
         halves.largest[0], halves.last[0], halves.noisy[0] = facts[i, 0], facts[i, 1], 0.0
@@ -283,7 +284,7 @@ def resolve_density(
                 done = too_short(anchor, a, b) or evaluated > PANELS or pending + 2 > STACK
             if done:
                 if last > RELATIVE * largest and error > ABSOLUTE:
-                    left += error
+                    unresolved += error
                 if used == panels.shape[0]:
                     panels, density = grown(panels, used), grown(density, used)
                 panels[used, 0], panels[used, 1], panels[used, 2] = a, b, halves.mass[pending]
@@ -295,4 +296,4 @@ def resolve_density(
             if not halve(raised, anchor, halves, pending):
                 return NOT_A_NUMBER, panels, density, 0, 0.0
             pending += 2
-    return OK, panels, density, used, left
+    return OK, panels, density, used, unresolved

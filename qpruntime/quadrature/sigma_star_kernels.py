@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,28 +47,28 @@ __all__ = [
 
 # --- Tilted density relative to an anchor
 #
-# Far from the mode that log is the difference of large numbers; relative to an anchor near the mode
-# it is not. Where the mass lies is found in `qpruntime.quadrature.support_kernels`.
+# Far from the mode the log density is a difference of large numbers; relative to an anchor near the
+# mode it is not. `qpruntime.quadrature.support_kernels` locates the mass.
 
 OK, DECAY, NO_MASS, NOT_A_NUMBER, EXHAUSTED = 0, 1, 2, 3, 4
 
-#: Distance of 1 from the next double.
+#: Distance from 1 to the next double.
 EPS = 2.0**-52
 
 
 class Raised(NamedTuple):
-    """The likelihood of one observation, raised to a power; `split` is its handle."""
+    """Likelihood of one observation, raised to a power; `split` is its handle."""
 
-    split: Any
+    split: int
     power: float
     y: float
     theta: Array
 
 
 class Anchor(NamedTuple):
-    """Where a tilted density is measured from.
+    """Point from which a tilted density is measured.
 
-    `f` is the place itself, `rest` and `curvature` are the split of log p there, `inverse` is
+    `f` is the point itself, `rest` and `curvature` are the split of log p there, `inverse` is
     1/sigma^2 and `pull` is (f - mu)/sigma^2.
     """
 
@@ -81,45 +81,45 @@ class Anchor(NamedTuple):
 
 @kernel
 def powered(raised: Raised, f: float) -> tuple[float, float]:
-    """`split` of the likelihood raised to a power."""
-    rest, curvature = call_split(raised.split, f, raised.y, raised.theta)
-    return raised.power * rest, raised.power * curvature
+    """Return the `split` of the likelihood raised to a power."""
+    log_rest, curvature = call_split(raised.split, f, raised.y, raised.theta)
+    return raised.power * log_rest, raised.power * curvature
 
 
 @kernel
 def anchored(raised: Raised, mu: float, sigma: float, f: float) -> Anchor:
-    """Return the `Anchor` at f; one without mass counts as of level 0."""
-    rest, curvature = powered(raised, f)
-    if not abs(rest) < math.inf:
-        rest = 0.0
-    return Anchor(f, rest, curvature, 1.0 / (sigma * sigma), (f - mu) / sigma / sigma)
+    """Return the `Anchor` at f, with level 0 if there is no mass."""
+    log_rest, curvature = powered(raised, f)
+    if not abs(log_rest) < math.inf:
+        log_rest = 0.0
+    return Anchor(f, log_rest, curvature, 1.0 / (sigma * sigma), (f - mu) / sigma / sigma)
 
 
 @kernel
 def relative_log(raised: Raised, anchor: Anchor, d: float) -> tuple[float, float]:
-    """log of the tilted density at anchor + d over that at the anchor, less its part linear in mu.
+    """Return log of the tilted density at anchor + d over that at the anchor, without the mu term.
 
-    The full value is this minus d (anchor - mu)/sigma^2. Where both have the same Gaussian factor
-    it is never formed and subtracted: only its difference over d is.
+    The full value is this minus d (anchor - mu)/sigma^2. If both points have the same Gaussian
+    factor, only its difference over d is formed, not the factor itself.
     """
     f = anchor.f + d
-    rest, curvature = powered(raised, f)
+    log_rest, curvature = powered(raised, f)
     if curvature != anchor.curvature:
         gauss = curvature * f * f - anchor.curvature * anchor.f * anchor.f
-        return rest - anchor.rest - 0.5 * (d * d * anchor.inverse + gauss), 0.0
-    return rest - anchor.rest - 0.5 * d * d * (curvature + anchor.inverse), curvature * anchor.f
+        return log_rest - anchor.rest - 0.5 * (d * d * anchor.inverse + gauss), 0.0
+    return log_rest - anchor.rest - 0.5 * d * d * (curvature + anchor.inverse), curvature * anchor.f
 
 
 @kernel
 def level(raised: Raised, anchor: Anchor, d: float) -> float:
-    """Log of the tilted density at a distance d over that at the anchor."""
+    """Return log of the tilted density at a distance d over that at the anchor."""
     e, tilt = relative_log(raised, anchor, d)
     return e - d * (tilt + anchor.pull)
 
 
 @kernel
 def rounding(anchor: Anchor, e: float, d: float) -> float:
-    """Return what rounding may have done to `level`, roughly."""
+    """Return an estimate of the rounding error of `level`."""
     size = abs(d) * (abs(anchor.pull) + abs(anchor.curvature * anchor.f))
     size += d * d * (anchor.curvature + anchor.inverse)
     return EPS * (4.0 + abs(anchor.rest) + abs(e) + 2.0 * size)
@@ -127,11 +127,12 @@ def rounding(anchor: Anchor, e: float, d: float) -> float:
 
 # --- Exact QP projection
 #
-# sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), F the CDF of the tilted density. The
-# integrand is analytic and decays like a Gaussian at both ends, so the trapezoid rule in a good
-# variable v converges geometrically; `place` has one for densities with one peak, with a hard edge,
-# and with two peaks. F is accumulated over the same panels by 5-point Gauss-Legendre,
-# the lower tail from the left and the upper one from the right; 1 - F is never formed.
+# The integral is sigma* = int phi(Phi^-1(F(f))) df (paper, Eqs. 5 and 8), where F is the CDF of the
+# tilted density. The integrand is analytic and decays like a Gaussian at both ends, so the
+# trapezoid rule in a good variable v converges geometrically. `place` has a variable for densities
+# with one peak, with a hard edge, and with two peaks. F is accumulated over the same panels by
+# 5-point Gauss-Legendre, the lower tail from the left and the upper one from the right; 1 - F is
+# never formed.
 
 #: Trapezoid step in v. Halving it changes no result by more than 2e-14
 #: (test_sigma_star_kernels.py).
@@ -147,13 +148,13 @@ _NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(5
 def place(side: float, width: float, v: float) -> tuple[float, float]:
     """Return (f - anchor, df/dv) of the quadrature variable v.
 
-    One peak, side 0: f = centre + width sinh(v). A hard edge at ``centre``, side +1 or -1:
+    For one peak, side 0: f = centre + width sinh(v). For a hard edge at ``centre``, side +1 or -1:
     f = centre + side width log(1 + e^u), u = v - e^-v, doubly exponential towards the edge and even
     far from it. The anchor is centre + side width.
 
-    Two peaks, v = 0 and the anchor between them at ``centre``. side >= 2:
-    f = centre + width (v + side tanh(2 v)), even steps but for a leap over 2 side width.
-    side <= -2: f = centre + width asinh(e^(2 + side) sinh(v)), even steps but dense at ``centre``.
+    For two peaks, v = 0 and the anchor lie between them at ``centre``. side >= 2: f = centre +
+    width (v + side tanh(2 v)), even steps except for a leap over 2 side width. side <= -2: f =
+    centre + width asinh(e^(2 + side) sinh(v)), even steps that are dense at ``centre``.
     """
     if side >= 2.0:
         leap = math.tanh(2.0 * v)
@@ -177,10 +178,10 @@ def extent(raised: Raised, anchor: Anchor, width: float, side: float) -> tuple[i
     low, high = 0.0, 0.0
     for direction in (1.0, -1.0):
         if abs(side) >= 2.0:
-            # v = 0 lies between two peaks; the lower one is not cut off for being low.
+            # Here v = 0 lies between two peaks, of which the lower one must not be cut off.
             best = -math.inf
         v = 0.0
-        found = False
+        decayed = False
         for _ in range(_MARCH_LIMIT):
             d, jacobian = place(side, width, direction * v)
             e, tilt = relative_log(raised, anchor, d)
@@ -189,10 +190,10 @@ def extent(raised: Raised, anchor: Anchor, width: float, side: float) -> tuple[i
                 return NO_MASS, 0.0, 0.0
             best = max(best, e)
             if e < best - CUT:
-                found = True
+                decayed = True
                 break
             v += _MARCH
-        if not found:
+        if not decayed:
             return DECAY, 0.0, 0.0
         if direction > 0.0:
             high = v
@@ -202,7 +203,7 @@ def extent(raised: Raised, anchor: Anchor, width: float, side: float) -> tuple[i
 
 
 class Nodes(NamedTuple):
-    """Quadrature nodes of a run: panels of width `h`, and what is known at their nodes and ends.
+    """Quadrature nodes of a run: panels of width `h`, and values at their nodes and ends.
 
     d : distances from the anchor; `weight` is their weight, `base` and `tilt` as `relative_log`
     has them, and `exponent` room for the log density of a cavity.
@@ -263,15 +264,15 @@ def project_nodes(pull: float, nodes: Nodes, out: Array) -> int:
 def normal_run(
     raised: Raised, centre: float, width: float, mu: Array, sigma: float, out: Array
 ) -> int:
-    """`powered_run` where every tilted density is a normal: a cavity times a straight line.
+    """Run `powered_run` where every tilted density is normal: a cavity times an exponential.
 
     `centre` and `width` belong to the middle of the run.
     """
     pace = (width / sigma) ** 2
     for i in range(mu.size):
         f = centre + (mu[i] - mu[mu.size // 2]) * pace
-        rest, curvature = powered(raised, f)
-        out[i, 0] = rest - 0.5 * curvature * f * f - 0.5 * ((f - mu[i]) / sigma) ** 2
+        log_rest, curvature = powered(raised, f)
+        out[i, 0] = log_rest - 0.5 * curvature * f * f - 0.5 * ((f - mu[i]) / sigma) ** 2
         out[i, 0] += math.log(width / sigma)
         out[i, 1], out[i, 2], out[i, 3] = f, width * width, width
     return OK
@@ -285,9 +286,9 @@ def powered_run(
 
     Fills out[i] = (log Z, mean, variance, sigma*) and returns a status. `mu` ascends and should
     span no more than 0.3 sigma, so that the frame of its middle serves both ends. Sharing saves
-    the likelihood evaluations: 3 to 9 us a point in a run of 25 against 9 to 47 us alone.
-    What has no frame, or none to a power other than 1, is left to the adaptive rule of `frame`,
-    which takes 0.1 ms a point.
+    evaluations of the likelihood: 3 to 9 us a point in a run of 25 against 9 to 47 us alone.
+    Cavities without a frame, or without one for a power other than 1, use the adaptive rule of
+    `frame`, which takes 0.1 ms a point.
     """
     n = mu.size
     split, power, y, theta = raised
@@ -318,21 +319,21 @@ def powered_run(
         return normal_run(raised, centre, width, mu, sigma, out)
     f = centre + side * width if abs(side) <= 1.0 else centre
     inverse = 1.0 / (sigma * sigma)
-    rest, curvature = powered(raised, f)
-    if rest == -math.inf:
-        rest = 0.0
-    anchor = Anchor(f, rest, curvature, inverse, 0.0)
+    log_rest, curvature = powered(raised, f)
+    if log_rest == -math.inf:
+        log_rest = 0.0
+    anchor = Anchor(f, log_rest, curvature, inverse, 0.0)
     low, high = 0.0, 0.0
-    # Both ends of a run; one cavity has one.
+    # Only both ends of a run matter; a single cavity is one end.
     for i in range(0, n, max(n - 1, 1)):
         pull = (f - mu[i]) * inverse
-        status, a, b = extent(raised, Anchor(f, rest, curvature, inverse, pull), width, side)
+        status, a, b = extent(raised, Anchor(f, log_rest, curvature, inverse, pull), width, side)
         if status != OK:
             return status
         low, high = min(low, a), max(high, b)
     panels = math.ceil((high - low) / (STEP * refine))
     h = (high - low) / panels
-    # Rows of two arrays: eight arrays would take three hundredths of the time.
+    # Two arrays provide all rows, because eight arrays would take 3 % of the time.
     rows, ends = np.empty((5, 5 * panels)), np.empty((3, panels))
     nodes = Nodes(h, rows[0], rows[1], rows[2], rows[3], rows[4], ends[0], ends[1], ends[2])
     d, weight, base, tilt, jacobian = nodes.d, nodes.weight, nodes.base, nodes.tilt, nodes.jacobian
@@ -342,10 +343,11 @@ def powered_run(
             j = 5 * p + k
             d[j], dx = place(side, width, low + h * (p + 0.5 + 0.5 * _NODES[k]))
             weight[j] = dx * _WEIGHTS[k] * 0.5 * h
-    # A loop of its own: calls through an address among the rest cost a quarter more.
+    # These calls have a loop of their own, because calls through an address between other
+    # statements cost a quarter more.
     for j in range(5 * panels):
         base[j], tilt[j] = relative_log(raised, anchor, d[j])
-    log_anchor = rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
+    log_anchor = log_rest - 0.5 * curvature * f * f - math.log(sigma) - HALF_LOG_2PI
     for i in range(n):
         status = project_nodes((f - mu[i]) * inverse, nodes, out[i])
         if status != OK:
@@ -366,7 +368,7 @@ def exact_run(
     theta: Array,
     out: Array,
 ) -> int:
-    """`powered_run` of the likelihood as it is."""
+    """Run `powered_run` for the likelihood with power 1."""
     return powered_run(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
 
 
@@ -374,10 +376,10 @@ def exact_run(
 def powered_point(
     raised: Raised, frame: Frame, has_frame: bool, mu: float, sigma: float, out: Array
 ) -> int:
-    """`powered_run` for one cavity; `out` has shape (1, 4)."""
-    one = np.empty(1)
-    one[0] = mu
-    return powered_run(raised, frame, has_frame, one, sigma, out)
+    """Run `powered_run` for one cavity; `out` has shape (1, 4)."""
+    means = np.empty(1)
+    means[0] = mu
+    return powered_run(raised, frame, has_frame, means, sigma, out)
 
 
 @kernel
@@ -391,13 +393,13 @@ def exact_point(
     theta: Array,
     out: Array,
 ) -> int:
-    """`exact_run` for one cavity; `out` has shape (1, 4)."""
+    """Run `exact_run` for one cavity; `out` has shape (1, 4)."""
     return powered_point(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
 
 
 # --- Likelihood to a power
 
-#: Step in v for moments alone, and nodes on one side at most.
+#: Step in v for moments alone, and largest number of nodes on one side.
 _SUM_STEP, _SUM_LIMIT = 0.11, 2000
 
 
@@ -405,39 +407,39 @@ _SUM_STEP, _SUM_LIMIT = 0.11, 2000
 def sum_moments(
     raised: Raised, window: tuple[float, float, float], mu: float, sigma: float, out: Array
 ) -> int:
-    """Log Z, mean and variance over the nodes of a frame around one peak; return a status."""
+    """Fill log Z, mean and variance over the nodes of a frame around one peak; return a status."""
     centre, width, refine = window
-    rest, curvature = powered(raised, centre)
+    log_rest, curvature = powered(raised, centre)
     pull = (centre - mu) / sigma / sigma
-    anchor = Anchor(centre, rest, curvature, 1.0 / (sigma * sigma), pull)
+    anchor = Anchor(centre, log_rest, curvature, 1.0 / (sigma * sigma), pull)
     h = _SUM_STEP * refine
     best, mass, first, second = -math.inf, 0.0, 0.0, 0.0
     for direction in (1.0, -1.0):
         v = 0.0 if direction > 0.0 else -h
-        found = False
+        decayed = False
         for _ in range(_SUM_LIMIT):
             d, jacobian = place(0.0, width, v)
             e, tilt = relative_log(raised, anchor, d)
             e += math.log(jacobian) - d * (tilt + pull)
             if e > best + 30.0:
-                # Raise what the sums are relative to.
+                # This raises the level that the sums are relative to.
                 scale = math.exp(best - e)
                 mass, first, second = scale * mass, scale * first, scale * second
                 best = e
             elif e < best - CUT:
-                found = True
+                decayed = True
                 break
             k = math.exp(e - best)
             mass += k
             first += k * d
             second += k * d * d
             v += direction * h
-        if not found:
+        if not decayed:
             return DECAY
     if not (mass > 0.0 and math.isfinite(mass)):
         return NO_MASS
     first /= mass
-    log_centre = rest - 0.5 * curvature * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
+    log_centre = log_rest - 0.5 * curvature * centre * centre - 0.5 * ((centre - mu) / sigma) ** 2
     out[0, 0] = log_centre + best + math.log(mass * h / sigma) - HALF_LOG_2PI
     out[0, 1] = centre + first
     out[0, 2] = second / mass - first * first
@@ -448,9 +450,9 @@ def sum_moments(
 def raised_point(
     raised: Raised, frame: Frame, ep: bool, mu: float, sigma: float, out: Array
 ) -> int:
-    """`powered_run` for one cavity and a power other than 1, with `ep` of moments alone.
+    """Run `powered_run` for one cavity and a power other than 1; with `ep` for moments alone.
 
-    Moments come from the likelihood's own for powers if it has them, a microsecond.
+    Moments come from the likelihood's own function for powers if it has one, in a microsecond.
     """
     _, power, y, theta = raised
     log_z, mean, variance = math.nan, 0.0, 0.0
@@ -479,20 +481,20 @@ def raised_point(
 
 
 class Frame(NamedTuple):
-    """Addresses for quadrature, 0 for what there is none of.
+    """Addresses for quadrature, 0 for absent functions.
 
-    `frame` says where nodes are laid, `rule` integrates where it does not, with what `landmark`
-    points at; `raised_moments` and `raised_frame` are for the likelihood to a power. `exact` and
-    `powered` are the late handles of quadrature itself, of the likelihood as it is and to a power.
+    `frame` lays the nodes. If it cannot, `rule` integrates around the points of `landmark`.
+    `raised_moments` and `raised_frame` are for the likelihood to a power. `exact` and `powered` are
+    the late handles of quadrature itself, for powers of 1 and others.
     """
 
-    frame: Any
-    rule: Any
-    landmark: Any
-    raised_moments: Any
-    raised_frame: Any
-    exact: Any
-    powered: Any
+    frame: int
+    rule: int
+    landmark: int
+    raised_moments: int
+    raised_frame: int
+    exact: int
+    powered: int
 
 
 class Functions(NamedTuple):
@@ -501,9 +503,13 @@ class Functions(NamedTuple):
     theta: Array
     has_moments: bool
     has_frame: bool
-    split: Any
-    moments: Any
+    split: int
+    moments: int
     frame: Frame
+
+
+#: `Functions` as a plain tuple, which kernels take from Python.
+PlainFunctions = tuple[Array, bool, bool, int, int, tuple[int, int, int, int, int, int, int]]
 
 
 def _exact(
@@ -543,6 +549,6 @@ def _powered(
     return raised_point(Raised(split, power, y, theta), addresses, ep, mu, sigma, out)
 
 
-#: `exact_point` and `raised_point`, which compile where a kernel first needs them.
+#: `exact_point` and `raised_point`, which compile when a kernel first needs them.
 EXACT_POINT = LatePointer(_exact, EXACT)
 RAISED_POINT = LatePointer(_powered, POWERED)

@@ -1,4 +1,4 @@
-"""Where a tilted density has its mass: scan, modes and ends of support. Kernels only."""
+"""Search for the mass of a tilted density: scan, modes and ends of support. Kernels only."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ __all__ = [
 
 # --- Scan
 
-#: Geometric grids begin at this fraction of the smaller one of sigma and 1.
+#: Geometric grids begin at this fraction of the smaller of sigma and 1.
 _FINEST = 2.0**-27
-#: Doublings outwards before a density is said not to decay.
+#: Number of outward doublings after which a density counts as not decaying.
 DOUBLINGS = 160
-#: Points of the first scan at most; climbs and ways outwards may add as many.
+#: Largest number of points of the first scan; climbs and extensions may add as many.
 POINTS = 1600
 
 
 class Scan(NamedTuple):
-    """Offsets from the anchor, ascending, and the levels of the density there."""
+    """Ascending offsets from the anchor, and the levels of the density there."""
 
     points: Array
     levels: Array
@@ -74,7 +74,7 @@ def sort(values: Array, count: int) -> None:
 
 @kernel
 def insert(points: Array, levels: Array, count: int, d: float, e: float) -> int:
-    """Insert a point where it belongs; return the new count."""
+    """Insert a point in order; return the new count."""
     j = count
     while j > 0 and points[j - 1] > d:
         points[j], levels[j] = points[j - 1], levels[j - 1]
@@ -85,7 +85,7 @@ def insert(points: Array, levels: Array, count: int, d: float, e: float) -> int:
 
 @kernel
 def spread(points: Array, count: int, centre: float, least: float, most: float) -> int:
-    """Append `centre` and points on both sides of it, each twice as far as the one before."""
+    """Append `centre` and points on both sides of it, each twice as far out as the previous one."""
     points[count] = centre
     count += 1
     step = least
@@ -128,7 +128,7 @@ def lay_grid(
 
 @kernel
 def or_wall(e: float) -> float:
-    """The level, or that of a wall where it is not a number."""
+    """Return the level, or that of a wall if it is not a number."""
     return -math.inf if math.isnan(e) else e
 
 
@@ -145,7 +145,7 @@ def extend(
 ) -> int:
     """Append points, each twice as far out, until the level is below `floor`.
 
-    What is compared with the floor has `moment` times the log of the distance added. Returns the
+    The value compared with the floor includes `moment` times the log of the distance. Returns the
     new count, or -1 if the density does not decay.
     """
     points, levels = scan
@@ -168,9 +168,9 @@ def extend(
 
 # --- Modes
 
-#: Steps of a climb or of a bisection at most.
+#: Largest number of steps of a climb or of a bisection.
 CLIMB = 200
-#: Modes at most.
+#: Largest number of modes.
 MODES = 24
 
 
@@ -181,10 +181,10 @@ def climb(
     bracket: tuple[float, float, float],
     levels: tuple[float, float, float],
 ) -> tuple[float, float]:
-    """Golden sections in `bracket`, which is low < top < high; return (top, its level).
+    """Find a maximum by golden sections in `bracket`, low < top < high; return (top, its level).
 
-    Ends where the density varies by less than a tenth over the bracket, or where neighbouring
-    numbers do.
+    The search ends when the density varies by less than a tenth over the bracket, or when no
+    doubles are left in between.
     """
     low, top, high = bracket
     e_low, e_top, e_high = levels
@@ -213,9 +213,10 @@ def climb(
 
 @kernel
 def fall_length(raised: Raised, anchor: Anchor, top: float, e_top: float, step: float) -> float:
-    """Distance from a mode, in the direction of `step`, at which the density has fallen.
+    """Return the distance from a mode, in the direction of `step`, at which the density has fallen.
 
-    To between 0.7 and a quarter of the mode's; infinite if the density ends right there.
+    It has fallen to between 0.7 and a quarter of the mode's. The distance is infinite if the
+    density ends right there.
     """
     d = step
     if level(raised, anchor, top + d) == -math.inf:
@@ -237,43 +238,43 @@ def fall_length(raised: Raised, anchor: Anchor, top: float, e_top: float, step: 
 def find_modes(scan: Scan, anchor: Anchor, first: int, last: int, modes: IntArray) -> int:
     """Fill indices of local maxima; return their number.
 
-    Maxima that no valley separates, beyond what rounding makes of a level line, count as one.
+    Maxima count as one if no valley deeper than rounding separates them.
     """
     points, levels = scan
-    found, valley = 0, first
+    count, valley = 0, first
     for i in range(first, last + 1):
         e = levels[i]
         if e < levels[valley]:
             valley = i
         if not e > -math.inf or levels[i - 1] > e or levels[i + 1] >= e:
             continue
-        if found:
-            before = modes[found - 1]
+        if count:
+            before = modes[count - 1]
             depth = min(e, levels[before]) - levels[valley]
             noise = max(rounding(anchor, e, points[i]), rounding(anchor, e, points[before]))
-            if depth < 1e-10 + 8.0 * noise or found == MODES:
+            if depth < 1e-10 + 8.0 * noise or count == MODES:
                 if e > levels[before]:
-                    modes[found - 1] = i
+                    modes[count - 1] = i
                     valley = i
                 continue
-        modes[found] = i
-        found += 1
+        modes[count] = i
+        count += 1
         valley = i
-    return found
+    return count
 
 
 @kernel
 def survey(raised: Raised, anchor: Anchor, scan: Scan, count: int) -> tuple[int, int]:
     """Evaluate the levels at the points and climb every local maximum.
 
-    The peaks are added to the points. Returns (number of points, index of the highest), and -1
-    for the first if the density grows without end, for the second if it is 0 everywhere.
+    The peaks are added to the points. Returns (number of points, index of the highest). The first
+    is -1 if the density grows without end, the second if it is 0 everywhere.
     """
     points, levels = scan
     for i in range(count):
         levels[i] = level(raised, anchor, points[i])
     for upwards in (False, True):
-        # Uphill until it goes down again.
+        # This extends the scan uphill until the density decreases again.
         floor = or_wall(levels[count - 1] if upwards else levels[0]) - 0.1
         if floor > -math.inf:
             inner = or_wall(levels[count - 2] if upwards else levels[1])
@@ -282,9 +283,9 @@ def survey(raised: Raised, anchor: Anchor, scan: Scan, count: int) -> tuple[int,
                 if count < 0:
                     return -1, 0
     modes = np.empty(MODES, np.int64)
-    found = find_modes(scan, anchor, 1, count - 2, modes)
-    # From the right, so that what is inserted moves no index still to come.
-    for k in range(found - 1, -1, -1):
+    n_modes = find_modes(scan, anchor, 1, count - 2, modes)
+    # Peaks are inserted from the right, so that no remaining index moves.
+    for k in range(n_modes - 1, -1, -1):
         i = modes[k]
         bracket = points[i - 1], points[i], points[i + 1]
         known = or_wall(levels[i - 1]), levels[i], or_wall(levels[i + 1])
@@ -302,10 +303,10 @@ def survey(raised: Raised, anchor: Anchor, scan: Scan, count: int) -> tuple[int,
 def find_top(
     raised: Raised, mu: float, sigma: float, marks: Array, scan: Scan
 ) -> tuple[int, Anchor, float, int]:
-    """Scan relative to an anchor, and again from the highest point, until that is the anchor.
+    """Scan relative to an anchor, and repeat from the highest point until it is the anchor.
 
-    Far from the mode the level is the difference of large numbers; relative to an anchor near
-    the mode it is not. Returns (status, anchor, width of the mode, number of points).
+    Far from the mode the level is a difference of large numbers; relative to an anchor near the
+    mode it is not. Returns (status, anchor, width of the mode, number of points).
     """
     points, levels = scan
     f, width = mu, 0.0
@@ -337,9 +338,9 @@ def find_top(
 # --- Support
 #
 # The log density is scanned on geometric grids around the cavity mean, around 0, around the
-# observation and around the likelihood's landmarks, every local maximum is climbed, and edges are
-# laid from each of them outwards, twice as far every time, until the mass has ended. What is
-# integrated between the edges is the subject of `qpruntime.quadrature.panel_kernels`.
+# observation and around the likelihood's landmarks. Every local maximum is climbed, and edges are
+# laid from each outwards, with doubling distances, until the mass has ended.
+# `qpruntime.quadrature.panel_kernels` integrates between the edges.
 
 #: Mass (times a power of the distance) below exp(-CUT) of the largest is left out.
 CUT = 45.0
@@ -361,7 +362,7 @@ def end_of_support(raised: Raised, anchor: Anchor, inside: float, outside: float
 
 @kernel
 def grade(edges: Array, count: int, top: float, length: float, stop: float) -> int:
-    """Append edges from a mode on towards `stop`, each twice as far as the one before."""
+    """Append edges from a mode towards `stop`, each twice as far out as the previous one."""
     step = math.copysign(length, stop - top)
     while abs(step) < abs(stop - top) and count < edges.size:
         edges[count] = top + step
@@ -374,10 +375,10 @@ def grade(edges: Array, count: int, top: float, length: float, stop: float) -> i
 def ends(
     raised: Raised, anchor: Anchor, scan: Scan, count: int, width: float, order: float
 ) -> tuple[int, ...]:
-    """Return (status, number of points, first, last): where mass and moments lie.
+    """Return (status, number of points, first, last): the range of mass and moments.
 
-    Between the points `first` and `last`, and not beyond. Mass is what counts, and mass times
-    distance^order; either is negligible outside.
+    It is the range between the points `first` and `last`. Mass, and mass times distance^order, are
+    negligible outside.
     """
     points, levels = scan
     floors = (0.0, 0.0)
@@ -414,9 +415,9 @@ def explore(
 ) -> tuple[int, Anchor, int, Scan]:
     """Find the mass of a tilted density; return (status, anchor, number of edges, scan).
 
-    `edges` is filled with offsets from the anchor, ascending, between which the mass lies:
-    |f|^order times the density beyond the outermost ones is negligible. The scan is of what lies
-    in between. `marks` are points to look around, NaN for none.
+    `edges` is filled with ascending offsets from the anchor, between which the mass lies: |f|^order
+    times the density beyond the outermost ones is negligible. The scan covers the range in between.
+    `marks` are points to look around, padded by NaN.
     """
     points, levels = np.empty(2 * POINTS), np.empty(2 * POINTS)
     scan = Scan(points, levels)
@@ -434,18 +435,19 @@ def explore(
             edges[count] = marks[k] - anchor.f
             count += 1
     modes = np.empty(MODES, np.int64)
-    found = find_modes(scan, anchor, first + 1, last - 1, modes)
-    for k in range(found):
+    n_modes = find_modes(scan, anchor, first + 1, last - 1, modes)
+    for k in range(n_modes):
         i = modes[k]
         top = points[i]
         edges[count] = top
         count += 1
         for side in (-1, 1):
-            # As far as the next mode, for where the valley is says little about what is narrow.
+            # The range goes as far as the next mode, because the position of the valley says little
+            # about narrow modes.
             if side < 0:
                 stop = points[modes[k - 1]] if k else lowest
             else:
-                stop = points[modes[k + 1]] if k + 1 < found else highest
+                stop = points[modes[k + 1]] if k + 1 < n_modes else highest
             length = fall_length(raised, anchor, top, levels[i], points[i + side] - top)
             if length < math.inf:
                 count = grade(edges, count, top, length, stop)

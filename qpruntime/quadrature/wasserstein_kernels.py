@@ -37,12 +37,12 @@ __all__ = [
 #
 # Here eps = u - a - b z; a panel is split at its roots.
 #
-# There |eps|^(p - 1) has a kink or worse, which Gauss-Jacobi rules take in. A panel comes as values
-# at Gauss-Legendre nodes, and what is between them from the polynomial through these; the
-# likelihood is not asked again.
+# Near a root |eps|^(p - 1) has a kink or worse, for which Gauss-Jacobi rules are exact. A panel is
+# given by values at Gauss-Legendre nodes and interpolated by the polynomial through them, so that
+# the likelihood is not evaluated again.
 
 _STACK = 64
-#: Pieces of one panel at most.
+#: Largest number of pieces of one panel.
 _PIECES = 120
 _ROOT_STEPS = 80
 _RELATIVE = 1e-12
@@ -51,7 +51,7 @@ _NOISE, _WRONG = 2e-12, 1e-13
 
 
 class Law(NamedTuple):
-    """The exponent p, its `jacobi_rules`, and what a piece may be wrong by."""
+    """Exponent p, its `jacobi_rules`, and the tolerance of a piece."""
 
     p: float
     rules: Array
@@ -61,15 +61,15 @@ class Law(NamedTuple):
 def jacobi_rules(p: float) -> Array:
     """Rules for a root at -1, shape (2 N + 3, N) with p >= 1.
 
-    Rows of nodes and of weights (1 + x)^(p - 1), then of weights (1 + x)^(p - 2) at the same nodes
-    that are used for second derivatives, which need no more than a few digits, then three rows
-    that give the last coefficients of what is left.
+    They are rows of nodes and of weights (1 + x)^(p - 1), then of weights (1 + x)^(p - 2) at the
+    same nodes for second derivatives, which need only a few digits, then three rows that give the
+    last coefficients of the remaining factor.
     """
     from scipy.special import eval_jacobi, roots_jacobi
 
     x, w = roots_jacobi(N, 0.0, p - 1.0)
     rows = [x, w]
-    # Weights that integrate polynomials of degree N - 1 times (1 + x)^(p - 2); at p = 1 that is
+    # These weights integrate polynomials of degree N - 1 times (1 + x)^(p - 2). At p = 1 that is
     # not integrable, and second derivatives are sums over the roots.
     values = np.array([eval_jacobi(k, 0.0, p - 1.0, x) for k in range(N)])
     norms = (values * values) @ w
@@ -116,7 +116,7 @@ def find_root(
     e_low: float,
     e_high: float,
 ) -> float:
-    """Root of eps between two points where its signs differ (Illinois, then halves)."""
+    """Return the root of eps between two points of different signs (Illinois, then halves)."""
     for k in range(_ROOT_STEPS):
         if high - low <= 4e-16:
             break
@@ -154,7 +154,7 @@ def add_terms(sums: Array, p: float, e: float, z: float, mass: float, bent: floa
 
 @kernel
 def add_root(sums: Array, panel: Array, line: tuple[float, float, float], x: float) -> None:
-    """Add what a root contributes to second derivatives where p = 1: delta functions there."""
+    """Add the contribution of a root to second derivatives at p = 1: delta functions."""
     _, z, rho = epsilon(panel, line, x)
     slope = abs(line[1] - line[2] * rho / (INV_SQRT_2PI * math.exp(-0.5 * z * z) + 1e-300))
     share = 2.0 * rho / max(slope, 1e-6 * abs(line[1]))
@@ -176,7 +176,7 @@ def add_smooth(
     """Add a piece without a root by Gauss-Legendre; return whether that resolves it.
 
     With `check`, nothing is added unless it does. `values` are eps, z and rho at the nodes of the
-    piece, which is `half` a length long on either side.
+    piece, whose half length is `half`.
     """
     p, tiny = law.p, law.tiny
     e, z, rho = values
@@ -231,7 +231,7 @@ def add_beside_root(
             for j in range(N):
                 c += rules[3 + k, j] * scratch[3, j]
             last = max(last, abs(c))
-        # Next to the root eps is small, and its error divided by the distance is not.
+        # Next to the root eps is small, but its error divided by the distance is not.
         wrong = 100.0 * _WRONG * (1.0 + abs(line[0])) / bound
         if last > (_RELATIVE + wrong) * largest and last * half > tiny:
             return False
@@ -252,14 +252,14 @@ def add_pieces(sums: Array, panel: Array, line: tuple[float, float, float], law:
     stack, values = np.empty((_STACK, 4)), np.empty((4, N))
     xs, es = np.empty(N + 2), np.empty(N + 2)
     e, z, rho, products = np.empty(N), np.empty(N), np.empty(N), np.empty(N)
-    # Rows: low, high, whether there is a root at low, at high.
+    # Rows are: low, high, whether there is a root at low, at high.
     stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = -1.0, 1.0, 0.0, 0.0
     pending, pieces = 1, 0
     while pending:
         pending -= 1
         pieces += 1
         low, high = stack[pending, 0], stack[pending, 1]
-        left, right = stack[pending, 2], stack[pending, 3]
+        root_at_low, root_at_high = stack[pending, 2], stack[pending, 3]
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         room = pieces < _PIECES and pending + 2 <= _STACK and half > 1e-15
         if half < 1e-15:
@@ -269,8 +269,8 @@ def add_pieces(sums: Array, panel: Array, line: tuple[float, float, float], law:
             e[j], z[j], rho[j] = epsilon(panel, line, xs[j + 1])
             es[j + 1] = e[j]
         xs[0], xs[N + 1] = low, high
-        es[0] = es[1] if left else epsilon(panel, line, low)[0]
-        es[N + 1] = es[N] if right else epsilon(panel, line, high)[0]
+        es[0] = es[1] if root_at_low else epsilon(panel, line, low)[0]
+        es[N + 1] = es[N] if root_at_high else epsilon(panel, line, high)[0]
         split, root = middle, 0.0
         done = False
         for j in range(N + 1):
@@ -280,18 +280,18 @@ def add_pieces(sums: Array, panel: Array, line: tuple[float, float, float], law:
                 if law.p == 1.0:
                     add_root(sums, panel, line, split)
                 break
-        if root == 0.0 and not (left and right):
-            if left or right:
-                side = -1 if left else 1
+        if root == 0.0 and not (root_at_low and root_at_high):
+            if root_at_low or root_at_high:
+                side = -1 if root_at_low else 1
                 done = add_beside_root(sums, panel, line, law, (low, high), side, room, values)
             else:
                 done = add_smooth(sums, line, law, half, room, (e, z, rho), products)
         if not done and room:
             stack[pending, 0], stack[pending, 1] = split, high
-            stack[pending, 2], stack[pending, 3] = root, right
+            stack[pending, 2], stack[pending, 3] = root, root_at_high
             pending += 1
             stack[pending, 0], stack[pending, 1] = low, split
-            stack[pending, 2], stack[pending, 3] = left, root
+            stack[pending, 2], stack[pending, 3] = root_at_low, root
             pending += 1
 
 
@@ -308,7 +308,7 @@ def add_panel(
 ) -> None:
     """Add one panel to (W, its gradient, its second derivatives) in (a, b), W = E |eps|^p / p.
 
-    `panel` has rows z and rho, the density in x from -1 to 1; `place` is the middle of u over it,
+    `panel` has rows z and rho, the density in x from -1 to 1; `place` is the midpoint of u over it,
     and half its length.
     """
     u, u_half = place
@@ -338,20 +338,19 @@ def add_panel(
 # The Gaussian minimises W_p to a tilted density (paper, Appendix B).
 #
 # W_p^p(q, N(m, s^2)) = E |f - m - s Phi^-1(F(f))|^p under q is strictly convex in (m, s) (Theorem
-# 1): Newton's method, damped where the objective does not fall, from the answer for p = 2. For p
-# near 1 the second derivatives jump wherever eps touches zero, and Newton's method may go to and
-# fro: the roots of both first derivatives, which are monotone, are then closed in on, one inside
-# the other.
+# 1). Newton's method starts from the answer for p = 2, with damping if the objective does not fall.
+# For p near 1 the second derivatives jump wherever eps touches zero, and Newton's method may
+# oscillate. Nested bracketing then finds the roots of both first derivatives, which are monotone.
 
 _ITERATIONS = 200
-#: First derivatives at a minimum, at most, in units of E |eps|^(p - 1).
+#: Largest first derivatives at a minimum, in units of E |eps|^(p - 1).
 _FLAT = 1e-5
-#: Mean size of eps that makes no difference.
+#: Mean size of eps that is negligible.
 _SMALL = 1e-10
-#: Places tried by `enclose` in each variable: every third is half way.
+#: Points that `enclose` tries in each variable: every third one bisects.
 _HALVINGS = 150
-#: Enclosures in standard deviations, and derivatives in units of E |eps|^(p - 1), that are small
-#: enough.
+#: Sizes of brackets in standard deviations, and of derivatives in units of E |eps|^(p - 1), that
+#: are small enough.
 _CLOSE, _LEVEL = 1e-15, 1e-13
 #: Root mean square of eps, in standard deviations, below which a density counts as Gaussian.
 _GAUSSIAN = 3e-12
@@ -359,17 +358,17 @@ _GAUSSIAN = 3e-12
 
 def parameters(p: float) -> Array:
     """Return p, then the rules of `jacobi_rules`, as the flat array that `wp_rule` takes."""
-    found = np.concatenate([[p], jacobi_rules(p).reshape(-1)])
-    found.flags.writeable = False
-    return found
+    rules = np.concatenate([[p], jacobi_rules(p).reshape(-1)])
+    rules.flags.writeable = False
+    return rules
 
 
 @kernel
 def standardise(d: Array, p: Array, z: Array) -> tuple[float, float, float, Array, Array]:
     """Return (mean of d, its standard deviation, E z d/deviation, panels, places).
 
-    `panels` has for every panel the rows z and the density in x in [-1, 1], `places` the middle
-    and the half length in standard deviations from the mean.
+    `panels` has for every panel the rows z and the density in x in [-1, 1], and `places` the
+    midpoint and the half length in standard deviations from the mean.
     """
     count = d.shape[0]
     whole, shift, variance, star = 0.0, 0.0, 0.0, 0.0
@@ -414,7 +413,7 @@ def objective(
 
 @kernel
 def newton(sums: Array, damping: float) -> tuple[float, float, float]:
-    """Return the step of Newton's method for (a, b), and by how much W should fall; NaN if flat."""
+    """Return Newton's step for (a, b) and the expected decrease of W; NaN if it is flat."""
     bend = damping * (sums[3] + sums[5])
     aa, ab, bb = sums[3] + bend, sums[4], sums[5] + bend
     det = aa * bb - ab * ab
@@ -456,14 +455,15 @@ def minimise(
             break
         objective(panels, places, a + da, b + db, Law(p, rules, tiny), trial, e, products)
         if gain < 1e-8 * sums[0]:
-            # Too close for W to tell: steps have to become smaller.
+            # The decrease of W is below its rounding, so that progress is judged by the size of
+            # steps.
             ahead_a, ahead_b, _ = newton(trial, damping)
             status = OK
             if not max(abs(ahead_a), abs(ahead_b)) < 0.5 * size:
                 break
             better = True
         else:
-            # Where eps has one sign there is no second derivative to go on with.
+            # If eps has one sign there is no second derivative to continue with.
             bent = p >= 2.0 or trial[3] + trial[5] > 1e-3 * (sums[3] + sums[5])
             better = trial[0] < sums[0] and bent
         if better:
@@ -475,8 +475,8 @@ def minimise(
             damping = max(10.0 * damping, 1e-4)
             if damping > 1e12:
                 break
-    # Of one sign, eps has no second derivatives for p = 1, which is not the minimum.
-    # Where eps is rounding alone, no answer is further from it than twice its size.
+    # If eps has one sign and p = 1, second derivatives vanish although the point is no minimum. If
+    # eps is rounding alone, no answer is further from it than twice its size.
     if (p * sums[0]) ** (1.0 / p) < _SMALL:
         return OK, a, b, sums[0], turns
     steep = max(abs(sums[1]), abs(sums[2])) > _FLAT * (p * sums[0]) ** (1.0 - 1.0 / p)
@@ -485,7 +485,7 @@ def minimise(
 
 @kernel
 def next_place(low: float, high: float, f_low: float, f_high: float, turn: int) -> float:
-    """A place between two at which a monotone function has different signs: secant, or half way."""
+    """Return a point between two of different signs of a monotone function: secant or midpoint."""
     middle = 0.5 * (low + high)
     if turn % 3 == 2 or not f_high > f_low:
         return middle
@@ -497,9 +497,10 @@ def next_place(low: float, high: float, f_low: float, f_high: float, turn: int) 
 def enclose(
     panels: Array, places: Array, start: float, p: float, rules: Array
 ) -> tuple[float, float, float]:
-    """Return (a, b, W) as `minimise`, by enclosures: 20 to 50 times slower, and never at a loss.
+    """Return (a, b, W) as `minimise` does, by bracketing: 20 to 50 times slower, but always.
 
-    E |a + c z|^p <= (2 d)^p at the minimum, d^p = E |u - start z|^p, bounds a and c = b - start.
+    The bound E |a + c z|^p <= (2 d)^p at the minimum, d^p = E |u - start z|^p, limits a and c = b -
+    start.
     """
     sums, e, products = np.empty(6), np.empty(N), np.empty(N)
     law = Law(p, rules, 0.0)
@@ -515,7 +516,7 @@ def enclose(
             b = 0.5 * (b_low + b_high)
         else:
             b = next_place(b_low, b_high, g_low, g_high, outer)
-        # The minimising a moves less than the enclosure of b is wide, as a rule.
+        # The minimising a usually moves less than the width of the bracket of b.
         low, high = max(a - spread, -8.0 * d), min(a + spread, 8.0 * d)
         objective(panels, places, low, b, law, sums, e, products)
         f_low = sums[1]
@@ -527,7 +528,7 @@ def enclose(
         for inner in range(_HALVINGS):
             a = next_place(low, high, f_low, f_high, inner)
             objective(panels, places, a, b, law, sums, e, products)
-            # An end that stays twice counts half (Illinois).
+            # The value at an end that stays twice is halved (Illinois).
             if sums[1] > 0.0:
                 high, f_high = a, sums[1]
                 f_low *= 0.5 if side == 1 else 1.0
@@ -560,12 +561,12 @@ def nearest(
     p = parameters[0]
     rules = parameters[1:].reshape((6, N))
     order = max(p, 2.0)
-    status, anchor, log_mass, found, _ = quantile_nodes(
+    status, anchor, log_mass, quantiles, _ = quantile_nodes(
         raised, mu, sigma, marks, order, 2 * math.ceil(0.5 * order)
     )
     if status != OK:
         return status, 0.0, 0.0, 0.0, 0.0, 0.0
-    shift, unit, start, panels, places = standardise(found.d, found.p, found.z)
+    shift, unit, start, panels, places = standardise(quantiles.d, quantiles.p, quantiles.z)
     status, a, b, value, _ = minimise(panels, places, start, p, rules)
     log_z = log_mass_at(anchor, mu, sigma) + log_mass
     if status != OK:
@@ -602,7 +603,7 @@ def _location_wp_rule(
     theta: Array,
     parameters: Array,
 ) -> Floats:
-    """`_wp_rule` where log p depends on f - y alone, which is integrated over."""
+    """Run `_wp_rule` over f - y, for a log p that depends on f - y alone."""
     marks = marks_from(landmark, y, theta)
     status, log_z, anchor, shift, std, distance = nearest(
         Raised(split, power, 0.0, theta), mu - y, sigma, marks, parameters
@@ -610,6 +611,6 @@ def _location_wp_rule(
     return float(status), log_z, back_from(mu, y, anchor, shift), std, distance
 
 
-#: `WP_RULE` of `qpruntime._numba`; compile where they are first used.
+#: `WP_RULE` of `qpruntime._numba`; they compile when they are first used.
 wp_rule = Pointer(_wp_rule, WP_RULE)
 location_wp_rule = Pointer(_location_wp_rule, WP_RULE)

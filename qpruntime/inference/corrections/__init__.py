@@ -1,1 +1,1 @@
-"""Marginals and evidence truer than EP's own, from its fixed point: means, variances, shapes."""
+"""Marginals and evidence more accurate than EP's own, computed from its fixed point."""

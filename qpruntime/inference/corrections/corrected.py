@@ -48,18 +48,18 @@ __all__ = [
 Correction = Literal["blend", "fact", "tilt", "sample"]
 CORRECTIONS = get_args(Correction)
 
-#: Weight of the linear response in the log variance; the rest is that of FACT.
+#: Weight of the linear response in the log variance; FACT has the remaining weight.
 _RESPONSE = 2.0 / 3.0
 
-#: Sites up to which `words` looks at short chains, where a posterior may have several peaks: they
-#: take less than the rest. And steps of each.
+#: Number of sites up to which `words` runs short chains if a posterior may have several peaks,
+#: where they take less time than the other corrections; and steps of each chain.
 _CHAINED, _SHORT = 100, 2000
 
-#: Sites at most for "tilt".
+#: Largest number of sites for "tilt".
 _MOST = 200
-#: Draws kept, times sites; and R-hat up to which chains have mixed.
+#: Largest number of draws times sites to keep; and the R-hat up to which chains count as mixed.
 _KEPT, _RHAT_LIMIT = 4_000_000, 1.05
-#: A variance at new points of less than this part of the prior's comes from rounding.
+#: A variance at new points below this share of the prior variance comes from rounding.
 _LEAST = 1e-14
 
 _NO_RESPONSE = 'EP\'s fixed point has no linear response here: these are the marginals of "fact"'
@@ -76,14 +76,14 @@ _ASIDE = (
 
 
 class CorrectedEvidence(NamedTuple):
-    """Corrected log evidence, and its spread: all fourth-order terms, of which half are added."""
+    """Corrected log evidence, and the size of all fourth-order terms, of which half are added."""
 
     value: float
     spread: float
 
 
 class MarginalPoints(NamedTuple):
-    """Points whose marginals are asked for: T new ones, or all sites where `K_star` is None.
+    """Points of marginals: T new ones, or all sites if `K_star` is None.
 
     Prior covariances with the sites (T, N), prior variance and prior mean, each (T,).
     """
@@ -98,65 +98,72 @@ class Corrected:
 
     Parameters
     ----------
-    found : FixedPoint
+    fixed_point : FixedPoint
     """
 
-    def __init__(self, found: FixedPoint) -> None:
-        self.found = found
+    def __init__(self, fixed_point: FixedPoint) -> None:
+        self.found = fixed_point
 
     @cached_property
     def evidence(self) -> CorrectedEvidence:
-        """EP's log evidence and the sums over pairs of sites."""
-        found = self.found
-        shift, spread = pair_sums(found.V, found.fixed, found.tilted.hermite)
-        return CorrectedEvidence(found.log_evidence + shift, spread)
+        """EP's log evidence, and its correction by sums over pairs of sites."""
+        fixed_point = self.found
+        shift, spread = pair_sums(fixed_point.V, fixed_point.fixed, fixed_point.tilted.hermite)
+        return CorrectedEvidence(fixed_point.log_evidence + shift, spread)
 
     @cached_property
     def response(self) -> Response | None:
-        """Linear response of the fixed point; None where it has none."""
-        found = self.found
-        return respond(found.V, found.fixed, found.tilted.hermite)
+        """Linear response of the fixed point; None if it has no response."""
+        fixed_point = self.found
+        return respond(fixed_point.V, fixed_point.fixed, fixed_point.tilted.hermite)
 
     def words(self) -> tuple[str, ...]:
-        """Return what there is to say of EP at the sites, and of the corrections."""
-        found, said = self.found, []
-        if found.aside:
+        """Return messages about EP at the sites, and about the corrections."""
+        fixed_point, said = self.found, []
+        if fixed_point.aside:
             return (_ASIDE.format(self.evidence.value), *filter(None, [disagreement(self._spread)]))
         if self.response is None:
             said.append(_NO_RESPONSE)
         else:
-            said.append(on_variances(self.response.variance, found.fixed.std**2))
+            said.append(on_variances(self.response.variance, fixed_point.fixed.std**2))
         said.extend(self._on_means())
         said.append(disagreement(self._spread))
-        said.append(on_evidence(self.evidence.value - found.log_evidence, self.evidence.spread))
+        said.append(
+            on_evidence(self.evidence.value - fixed_point.log_evidence, self.evidence.spread)
+        )
         return tuple(word for word in said if word)
 
     def _on_means(self) -> list[str]:
-        """Means by the gradient, by FACT, and by short chains where there may be several peaks."""
-        found, fact, ep = self.found, self._fact, self.found.fixed.mean
-        if found.folded:
-            shift = found.V @ self.response.push if self.response is not None else 0.0 * ep
-            return [on_means(shift, shift, found.fixed.std)]
+        """Compare means by the gradient, by FACT and, with several peaks, by short chains."""
+        fixed_point, fact, ep = self.found, self._fact, self.found.fixed.mean
+        if fixed_point.folded:
+            shift = fixed_point.V @ self.response.push if self.response is not None else 0.0 * ep
+            return [on_means(shift, shift, fixed_point.fixed.std)]
         moved, variance, smaller = fact.mean, fact.variance, fact.variance
         if self.response is not None:
-            other = self.response.variance
-            moved, smaller = ep + found.V @ self.response.push, np.minimum(variance, other)
-            variance = variance ** (1.0 - _RESPONSE) * other**_RESPONSE
+            response_variance = self.response.variance
+            moved, smaller = (
+                ep + fixed_point.V @ self.response.push,
+                np.minimum(variance, response_variance),
+            )
+            variance = variance ** (1.0 - _RESPONSE) * response_variance**_RESPONSE
         among, said = 0.0, ""
-        if not found.likelihood.log_concave and ep.size <= _CHAINED:
+        if not fixed_point.likelihood.log_concave and ep.size <= _CHAINED:
             chains = self._chains
             among, said = chained_shift(ep, chains), on_chains(moved, variance, chains)
         return [on_means(moved - ep, fact.mean - ep, np.sqrt(smaller), among), said]
 
     @cached_property
     def _chains(self) -> Chains:
-        """Short chains, of a seed of their own: what `words` says does not depend on chance."""
-        found = self.found
-        K, likelihood = needed(found.observed)
+        """Short chains with a fixed seed, so that the messages of `words` are reproducible."""
+        fixed_point = self.found
+        K, likelihood = needed(fixed_point.observed)
         rng = np.random.default_rng(0)
-        both, steps = (found.V, K), _SHORT
-        prior = found.observed.prior
-        chains = run_chains(found.rule, found.fixed, both, prior, rng, steps=steps, kept=steps)
+        covariances, steps = (fixed_point.V, K), _SHORT
+        prior = fixed_point.observed.prior
+        chains = run_chains(
+            fixed_point.rule, fixed_point.fixed, covariances, prior, rng, steps=steps, kept=steps
+        )
         likelihood.raise_failure()
         return chains
 
@@ -172,35 +179,35 @@ class Corrected:
             return self.marginals(MarginalPoints(None, np.zeros(0), np.zeros(0)), "fact")
 
     def targets(self, points: MarginalPoints) -> Targets:
-        """EP's normals of the points, and their covariances with the sites."""
-        found, K_star = self.found, points.K_star
-        V, fixed = found.V, found.fixed
+        """Return EP's normals of the points, and their covariances with the sites."""
+        fixed_point, K_star = self.found, points.K_star
+        V, fixed = fixed_point.V, fixed_point.fixed
         if K_star is None:
             return Targets(V, fixed.mean, fixed.std, np.arange(fixed.mean.size))
         rows = K_star - (K_star * fixed.tau) @ V
-        mean = points.mean + K_star @ found.factor.weights
-        variance = np.maximum(points.variance - found.factor.reduction(K_star), 0.0)
+        mean = points.mean + K_star @ fixed_point.factor.weights
+        variance = np.maximum(points.variance - fixed_point.factor.reduction(K_star), 0.0)
         std = np.sqrt(np.maximum(variance, _LEAST * points.variance))
         return Targets(np.ascontiguousarray(rows), mean, std, np.full(mean.size, -1))
 
     def marginals(self, points: MarginalPoints, correction: Correction) -> CorrectedMarginals:
-        """Shapes by FACT, and for "blend" and "tilt" means and variances of their own."""
-        found = self.found
-        folded = _folds(found.folded, points)
+        """Return marginals shaped by FACT; "blend" and "tilt" change means and variances."""
+        fixed_point = self.found
+        folded = _folds(fixed_point.folded, points)
         targets = self.targets(points)
-        problem = found.rule, found.fixed, found.tilted
+        problem = fixed_point.rule, fixed_point.fixed, fixed_point.tilted
         densities = normalised(*log_densities(*problem, targets))
-        found.likelihood.raise_failure()
+        fixed_point.likelihood.raise_failure()
         mean, variance, skewness = moments(densities)
         spread = np.full(mean.size, np.nan)
-        notes = [] if found.own else [_BESIDE]
-        other = self._responses(points, targets)
-        if other is None:
+        notes = [] if fixed_point.own else [_BESIDE]
+        response_variance = self._responses(points, targets)
+        if response_variance is None:
             notes.append(_NO_RESPONSE)
         else:
-            spread = np.abs(np.log(variance / other))
+            spread = np.abs(np.log(variance / response_variance))
             if correction != "fact" and self.response is not None:
-                wanted = variance ** (1.0 - _RESPONSE) * other**_RESPONSE
+                wanted = variance ** (1.0 - _RESPONSE) * response_variance**_RESPONSE
                 if correction == "tilt":
                     wanted = self._tilted(points, targets)
                 moved = targets.mean + targets.rows @ self.response.push
@@ -221,18 +228,18 @@ class Corrected:
             correction,
             tuple(notes),
             densities,
-            found.likelihood,
+            fixed_point.likelihood,
             folded=folded,
         )
 
     def _responses(self, points: MarginalPoints, targets: Targets) -> Array | None:
-        """Variances by linear response, or None where they are none."""
+        """Return variances by linear response, or None if they are not positive."""
         if self.response is None:
             return None
         if points.K_star is None:
             return self.response.variance
-        other = self.response.at(targets.rows, targets.std**2)
-        return other if (other > 0.0).all() else None
+        variance = self.response.at(targets.rows, targets.std**2)
+        return variance if (variance > 0.0).all() else None
 
     def _tilted(self, points: MarginalPoints, targets: Targets) -> Array:
         n = self.found.fixed.mean.size
@@ -248,7 +255,7 @@ class Corrected:
 
 
 def _folds(folded: bool, points: MarginalPoints) -> bool:
-    """Whether marginals are those of |f|; `InputError` if new points have a sign of their own."""
+    """Return whether marginals are those of |f|; raise if new points have a known sign."""
     if folded and points.K_star is not None and np.any(points.mean != 0.0):
         raise InputError(
             "the prior mean is 0 at the sites, whose likelihood does not know the sign of f, and "
@@ -266,23 +273,23 @@ def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> 
 
 
 def sampled(
-    found: NormalApproximation | FixedPoint,
+    fixed_point: NormalApproximation | FixedPoint,
     points: MarginalPoints,
     rng: np.random.Generator,
     steps: int,
     folded: bool = False,
 ) -> CorrectedMarginals:
-    """Marginals by elliptical slice sampling; of new points by one draw given each of the sites'.
+    """Return marginals by elliptical slice sampling of the sites and draws of new points.
 
-    `steps` is of each of four chains; draws kept are thinned to what memory is worth. Those of |f|
-    if `folded`: chains in mirrored peaks are then alike.
+    Each of four chains takes `steps` steps, and draws are thinned to save memory. If `folded`, the
+    marginals are those of |f|, for which chains in mirrored peaks are alike.
     """
     folded = _folds(folded, points)
-    observed, fixed = found.observed, found.fixed
+    observed, fixed = fixed_point.observed, fixed_point.fixed
     K, likelihood = needed(observed)
     kept = max(250, _KEPT // (4 * fixed.mean.size))
     chains = run_chains(
-        found.rule, fixed, (found.V, K), observed.prior, rng, steps=steps, kept=kept
+        fixed_point.rule, fixed, (fixed_point.V, K), observed.prior, rng, steps=steps, kept=kept
     )
     likelihood.raise_failure()
     draws = chains.draws
@@ -291,9 +298,9 @@ def sampled(
         values, vectors = np.linalg.eigh(K)
         inside = values > 1e-13 * values[-1]
         gain = (points.K_star @ vectors[:, inside]) / values[inside] @ vectors[:, inside].T
-        rest = points.variance - np.einsum("ij,ij->i", gain, points.K_star)
+        conditional_variance = points.variance - np.einsum("ij,ij->i", gain, points.K_star)
         draws = points.mean + (draws - observed.prior) @ gain.T
-        draws += np.sqrt(np.maximum(rest, 0.0)) * rng.standard_normal(draws.shape)
+        draws += np.sqrt(np.maximum(conditional_variance, 0.0)) * rng.standard_normal(draws.shape)
     if folded:
         draws = np.abs(draws)
     if folded or points.K_star is not None:
@@ -334,22 +341,24 @@ def sampled(
 
 # --- Messages about EP and its corrections
 #
-# Over sites the log ratio of linear response to EP's variance follows the error of EP's log
-# variance, and where FACT and linear response are far apart the blend is wrong by about as much:
-# docs/bench-posterior.md has both beside long chains.
+# Averaged over sites, the log ratio of linear response to EP's variance follows the error of EP's
+# log variance. If FACT and linear response are far apart, the blend is wrong by about their
+# distance: docs/bench-posterior.md compares both with long chains.
 
-#: Log ratios of variances: EP's are worth a word, and estimates too far apart to be trusted.
+#: Log ratios of variances above which EP's are reported, and above which estimates are not trusted.
 _NOTABLE, FAR_APART = 0.2, 0.25
-#: Log evidence that is worth a word, and root mean square shifts of means in standard deviations.
+#: Correction of the log evidence that is reported, and root mean square shift of means in standard
+#: deviations that is reported.
 _EVIDENCE, _MEANS = 0.1, 0.06
-#: Sites up to which FACT's means are exact, and how far they may contradict the others'.
+#: Number of sites up to which FACT's means are exact, and how far they may contradict the other
+#: ones.
 _EXACT, _CONTRARY = 2, 0.05
-#: R-hat up to which chains have mixed, and standard errors that are chance.
+#: R-hat up to which chains count as mixed, and number of standard errors that count as chance.
 _ERRORS = 4.0
 
 
 def on_variances(response: Array, variance: Array) -> str:
-    """Return how far EP's variances are off, from those of linear response."""
+    """Return a message on the error of EP's variances, from those of linear response."""
     gap = float(np.mean(np.log(response / variance)))
     if gap > _NOTABLE:
         return (
@@ -369,31 +378,31 @@ def _size(values: Array) -> float:
 
 
 def on_means(moved: Array, fact: Array, std: Array, among: float = 0.0) -> str:
-    """Return how far EP's means are off, by shifts to the corrected means and to those of FACT.
+    """Return a message on the error of EP's means, from corrected means and FACT's.
 
-    FACT finds a part of the shift where many sites act together, and of two sites all of it. Where
-    it goes another way, or further, the expansion that `moved` comes from does not hold. `among`
-    is what chains have found.
+    FACT finds a part of the shift if many sites act together, and the whole shift for two sites. If
+    its shift has another direction, or is larger, the expansion behind `moved` does not hold.
+    `among` is the shift that chains have found.
     """
     moved, fact = moved / std, fact / std
     size = max(_size(np.maximum(np.abs(moved), np.abs(fact))), among)
     along = np.where(moved < 0.0, -fact, fact)
     astray = np.maximum(np.maximum(along - np.abs(moved), -along), 0.0)
     contrary = moved.size <= _EXACT or _size(astray) > _CONTRARY
-    left = max(_size(fact - moved), 0.3 * size) if contrary else 0.3 * size
-    if not max(size, left) > _MEANS:
+    remainder = max(_size(fact - moved), 0.3 * size) if contrary else 0.3 * size
+    if not max(size, remainder) > _MEANS:
         return ""
     said = f"EP's means are off by about {size:.2g} standard deviations"
-    if contrary and left > max(_CONTRARY, 0.5 * size):
+    if contrary and remainder > max(_CONTRARY, 0.5 * size):
         return (
-            f"{said}, and two estimates of the corrected ones differ by {left:.2g}: corrections do "
-            'not hold; sample it, correction="sample"'
+            f"{said}, and two estimates of the corrected ones differ by {remainder:.2g}: "
+            'corrections do not hold; sample it, correction="sample"'
         )
-    return f"{said}; marginals() corrects them, but for up to {left:.1g}"
+    return f"{said}; marginals() corrects them, but for up to {remainder:.1g}"
 
 
 def on_chains(moved: Array, variance: Array, chains: Chains) -> str:
-    """Return what short chains of the exact posterior say of corrected means and variances."""
+    """Return a message on corrected means and variances, from short exact chains."""
     rhat = float(chains.rhat.max())
     if rhat > _RHAT_LIMIT:
         return (
@@ -409,7 +418,8 @@ def on_chains(moved: Array, variance: Array, chains: Chains) -> str:
             f"corrected means are {_size(gap):.2g} standard deviations from those of short chains: "
             'corrections do not hold; sample it, correction="sample"'
         )
-    # The log variance of a normal has 1.4 times the error of the mean, that of heavy tails more.
+    # The log variance of a normal has 1.4 times the error of the mean; with heavy tails it has
+    # more.
     if float(np.mean(np.maximum(ratio - 2.0 * _ERRORS * error, 0.0))) > FAR_APART:
         return (
             f"corrected variances differ from those of short chains by "
@@ -420,7 +430,7 @@ def on_chains(moved: Array, variance: Array, chains: Chains) -> str:
 
 
 def chained_shift(mean: Array, chains: Chains) -> float:
-    """How far means are from those of chains, in standard deviations, less what chances make."""
+    """Return the distance of means from those of chains, less sampling error."""
     draws = chains.draws.reshape(-1, mean.size)
     gap = np.abs(mean - draws.mean(axis=0)) / draws.std(axis=0)
     chance = _ERRORS / np.sqrt(chains.effective)
@@ -428,7 +438,7 @@ def chained_shift(mean: Array, chains: Chains) -> float:
 
 
 def disagreement(spread: Array) -> str:
-    """Return where two estimates of the variances are too far apart."""
+    """Return a message if two estimates of the variances are too far apart."""
     far = float(np.mean(spread)) if spread.size else 0.0
     if not far > FAR_APART:
         return ""
@@ -439,7 +449,7 @@ def disagreement(spread: Array) -> str:
 
 
 def on_evidence(shift: float, spread: float) -> str:
-    """Return how far EP's log evidence is off."""
+    """Return a message on the error of EP's log evidence."""
     if abs(shift) < _EVIDENCE:
         return ""
     way = "low" if shift > 0.0 else "high"

@@ -27,30 +27,30 @@ __all__ = [
 
 # --- Refined points at cliffs and narrow peaks
 #
-# Under a wide prior a label cuts a density off within a unit of f, and its grid has steps of
+# If the prior is wide, a label cuts a density off within a unit of f, while its grid has steps of
 # thousands.
 
-#: Likelihoods turn within about one unit of f around 0: with longer steps points close in on it,
-#: from here on outwards by doubling.
+#: Likelihoods bend within about one unit of f around 0. If steps are longer, points are added
+#: around 0, at distances that double from this one on.
 _UNIT = 0.5
-#: An interval is divided where the log density changes by more than this and is not so far below
-#: its top: what is beyond weighs 1e-6 times an interval.
+#: An interval is divided if the log density changes by more than the first number and is less than
+#: the second below its top: what is farther below weighs 1e-6 times an interval.
 _CHANGE, _DEPTH = 0.7, 14.0
-#: Into so many parts, so often at most: 4^26 is 2^52.
+#: Number of parts of a divided interval, and of rounds of division: 4^26 is 2^52.
 _PARTS, _ROUNDS = 4, 26
 _ROUNDING = 1e-13
 
 
 def inserted(points: Array, more: Array) -> Array:
-    """Return the points with more in their places; those outside repeat the last one."""
+    """Return the points with inserted ones in order; points outside repeat the last one."""
     low, high = points[:, :1], points[:, -1:]
     return np.sort(np.hstack([points, np.where((more > low) & (more < high), more, high)]), axis=1)
 
 
 def marked(points: Array, peaks: Array) -> Array:
-    """Put points around 0 into even ones (T, G) that are far from each other there, and on peaks.
+    """Insert points around 0 into even points (T, G) with long steps there, and at peaks.
 
-    `peaks` is (T,), NaN where there is none.
+    `peaks` is (T,), NaN if there is no peak.
     """
     step = points[:, 1] - points[:, 0]
     wide = (step > _UNIT) & (points[:, 0] < 0.0) & (points[:, -1] > 0.0)
@@ -60,8 +60,8 @@ def marked(points: Array, peaks: Array) -> Array:
     out = _UNIT * 2.0 ** np.arange(count)
     marks = np.concatenate([-out, [0.0], out])
     near = wide[:, None] & (np.abs(marks) < 2.0 * step[:, None])
-    own = np.where(wide, peaks, math.nan)
-    return inserted(points, np.column_stack([np.where(near, marks, math.nan), own]))
+    peak_marks = np.where(wide, peaks, math.nan)
+    return inserted(points, np.column_stack([np.where(near, marks, math.nan), peak_marks]))
 
 
 def resolved(
@@ -72,7 +72,7 @@ def resolved(
     Parameters
     ----------
     levels : callable
-        ``levels(rows, points)``: log densities of these rows (R,) at points (R, P).
+        Function ``levels(rows, points)`` of the log densities of these rows (R,) at points (R, P).
     """
     for _ in range(_ROUNDS):
         with np.errstate(invalid="ignore"):  # -inf less itself
@@ -90,17 +90,17 @@ def resolved(
         most = int(wrong.sum(axis=1).max())
         first = np.argsort(~wrong, axis=1, kind="stable")[:, :most]
         used = np.take_along_axis(wrong, first, axis=1)
-        left = np.take_along_axis(points[rows], first, axis=1)
-        right = np.take_along_axis(points[rows], first + 1, axis=1)
+        lower = np.take_along_axis(points[rows], first, axis=1)
+        upper = np.take_along_axis(points[rows], first + 1, axis=1)
         parts = np.arange(1, _PARTS) / _PARTS
         last = points[:, -1:]
-        more = np.where(used[..., None], left[..., None] + (right - left)[..., None] * parts, 0.0)
+        more = np.where(used[..., None], lower[..., None] + (upper - lower)[..., None] * parts, 0.0)
         more = more.reshape(rows.size, -1)
         used = np.repeat(used, _PARTS - 1, axis=1)
         more = np.where(used, more, last[rows])
-        found = np.where(used, levels(rows, more), logs[rows, -1:])
+        new_levels = np.where(used, levels(rows, more), logs[rows, -1:])
         new, new_logs = (np.repeat(a, more.shape[1], axis=1) for a in (last, logs[:, -1:]))
-        new[rows], new_logs[rows] = more, found
+        new[rows], new_logs[rows] = more, new_levels
         points, logs = np.hstack([points, new]), np.hstack([logs, new_logs])
         order = np.argsort(points, axis=1, kind="stable")
         points, logs = (np.take_along_axis(a, order, axis=1) for a in (points, logs))
@@ -109,30 +109,33 @@ def resolved(
 
 # --- Densities on grids
 #
-# Between two points the log of a density is the cubic through the four points around, or a straight
-# line where that would bend much: beside a cliff a cubic rises far above both ends. Masses,
-# distribution functions and quantiles are those of that very function.
+# Between two points the log of a density is the cubic through the four points around. It is a
+# straight line if the cubic would bend much, because beside a cliff a cubic rises far above both
+# ends. Masses, distribution functions and quantiles are those of this interpolant.
 
-#: A cubic leaves the straight line by a quarter of this at most, and a log density that falls by
-#: more than the next within an interval is straight: Gauss-Legendre rules have masses to 1e-12.
+#: A cubic leaves the straight line by at most a quarter of the first number. A log density that
+#: falls by more than the second within an interval is straight. Gauss-Legendre rules give masses to
+#: 1e-12.
 _BEND, _STEEP = 0.4, 8.0
-#: Gauss-Legendre rules on [0, 1]: up to this fall, where three nodes have 4e-10, and up to _STEEP.
+#: Gauss-Legendre rules on [0, 1]: one for falls up to this, where three nodes err by 4e-10, and one
+#: up to _STEEP.
 _GENTLE = 0.3
 _X3, _W3 = (0.5 * (leggauss(3)[0] + 1.0), 0.5 * leggauss(3)[1])
 _X10, _W10 = (0.5 * (leggauss(10)[0] + 1.0), 0.5 * leggauss(10)[1])
-#: Up to this fall, and bend, a density at even points is itself a cubic: a tenth of the work, and
-#: of a normal on 401 points its distribution function is 1e-8 off. Not where there is no bend:
-#: that may be beside a cliff.
+#: Up to this fall and this bend, a density at even points is itself a cubic. This takes a tenth of
+#: the work, and the distribution function of a normal on 401 points is 1e-8 off. It is not used
+#: without any bend, which may occur beside a cliff.
 _LEVEL, _SLIGHT = 0.1, 1.5e-3
-#: A function is cubic between points whose distances differ by this factor at most, else straight.
+#: The interpolant is cubic between points whose distances differ by at most this factor, else
+#: straight.
 _EVEN = 2.5
 _NEWTON = 60
-#: Distances are the same to this; then divisions are saved, which were half of the time.
+#: Distances are equal up to this relative gap; this saves divisions, which were half of the time.
 _SAME = 1e-9
 
 
 class Densities(NamedTuple):
-    """T densities: at ascending points (T, G) their logs (T, G), and masses.
+    """T densities: their logs (T, G) at ascending points (T, G), and masses.
 
     `below` (T, G) is the mass left of every point; `logs` are normalised. The mean of a function is
     the sum of its values at the points times `weights` (T, G), which sum to 1.
@@ -145,7 +148,7 @@ class Densities(NamedTuple):
 
 
 def between(low: Array, high: Array, count: int) -> Array:
-    """Even points (T, count) from `low` to `high`."""
+    """Return even points (T, count) from `low` to `high`."""
     points = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, count)
     points[:, -1] = high
     return points
@@ -185,12 +188,12 @@ def bend_of(x: Array, logs: Array, k: int) -> tuple[float, float]:
         b = (-0.5 * (logs[q] - logs[k] - 2.0 * fall) - c) * (1.0 / 3.0)
         a = c + b
     elif abs(fall) <= _STEEP and h > 0.0:
-        at, other = (x[p] - x[k]) / h, (x[q] - x[k]) / h
-        one, two = at * (1.0 - at), other * (1.0 - other)
-        if one != 0.0 and two != 0.0 and at != other:
-            c = (logs[p] - logs[k] - at * fall) / one
-            b = ((logs[q] - logs[k] - other * fall) / two - c) / (other - at)
-            a = c - b * at
+        at_p, at_q = (x[p] - x[k]) / h, (x[q] - x[k]) / h
+        bend_p, bend_q = at_p * (1.0 - at_p), at_q * (1.0 - at_q)
+        if bend_p != 0.0 and bend_q != 0.0 and at_p != at_q:
+            c = (logs[p] - logs[k] - at_p * fall) / bend_p
+            b = ((logs[q] - logs[k] - at_q * fall) / bend_q - c) / (at_q - at_p)
+            a = c - b * at_p
     if not abs(a) + abs(b) <= _BEND:
         a, b = 0.0, 0.0
     return a, b
@@ -198,7 +201,7 @@ def bend_of(x: Array, logs: Array, k: int) -> tuple[float, float]:
 
 @inlined
 def part_mass(start: float, fall: float, a: float, b: float, h: float, u: float) -> float:
-    """Mass of the part from 0 to u of an interval of length h."""
+    """Return the mass of the part from 0 to u of an interval of length h."""
     total = 0.0
     if a == 0.0 and b == 0.0:
         drop = fall * u
@@ -225,23 +228,23 @@ def part_mass(start: float, fall: float, a: float, b: float, h: float, u: float)
 
 @inlined
 def cubic_shares(x: Array, k: int, v: float) -> Floats:
-    """Shares in the four points from k - 1 on of a value at part v of interval k."""
+    """Return the weights of the four points from k - 1 on for a value at part v of interval k."""
     h = x[k + 1] - x[k]
     p, q = (x[k - 1] - x[k]) / h, (x[k + 2] - x[k]) / h
-    left, right = v - p, v - q
-    s0 = v * (v - 1.0) * right / (p * (p - 1.0) * (p - q))
-    s1 = left * (v - 1.0) * right / (p * -q)  # (0 - p)(0 - 1)(0 - q) = -p q
-    s2 = left * v * right / ((1.0 - p) * (1.0 - q))
-    s3 = left * v * (v - 1.0) / ((q - p) * q * (q - 1.0))
+    from_p, from_q = v - p, v - q
+    s0 = v * (v - 1.0) * from_q / (p * (p - 1.0) * (p - q))
+    s1 = from_p * (v - 1.0) * from_q / (p * -q)  # (0 - p)(0 - 1)(0 - q) = -p q
+    s2 = from_p * v * from_q / ((1.0 - p) * (1.0 - q))
+    s3 = from_p * v * (v - 1.0) / ((q - p) * q * (q - 1.0))
     return s0, s1, s2, s3
 
 
 def shares_of(nodes: Array) -> Array:
-    """`cubic_shares` at nodes between points at -1, 0, 1 and 2, shape (nodes, 4)."""
+    """Return `cubic_shares` at nodes between points at -1, 0, 1 and 2, shape (nodes, 4)."""
     v = nodes[:, None]
     at = np.arange(-1.0, 3.0)
-    rest = [at[at != point] for point in at]
-    columns = [(v - r).prod(axis=1) / (p - r).prod() for p, r in zip(at, rest, strict=True)]
+    other_points = [at[at != point] for point in at]
+    columns = [(v - r).prod(axis=1) / (p - r).prod() for p, r in zip(at, other_points, strict=True)]
     return np.column_stack(columns)
 
 
@@ -250,7 +253,7 @@ _S3, _S10 = shares_of(_X3), shares_of(_X10)
 
 @kernel
 def accumulate(points: Array, logs: Array, density: Array, below: Array, weights: Array) -> None:
-    """Fill masses left of every point, and weights of the points in means."""
+    """Fill the mass left of every point, and the weights of the points in means."""
     n = points.shape[1]
     weights[:] = 0.0
     for i in range(points.shape[0]):
@@ -262,7 +265,7 @@ def accumulate(points: Array, logs: Array, density: Array, below: Array, weights
                 mass = part_mass(level[k], fall, 0.0, 0.0, h, 1.0)
                 below[i, k + 1] = below[i, k] + mass
                 if mass > 0.0:
-                    # It lies within 1/fall of the upper end.
+                    # The value lies within 1/fall of the upper end.
                     share = 1.0 - 1.0 / abs(fall)
                     weight[k] += mass * (share if fall < 0.0 else 1.0 - share)
                     weight[k + 1] += mass * (share if fall > 0.0 else 1.0 - share)
@@ -318,14 +321,14 @@ def accumulate(points: Array, logs: Array, density: Array, below: Array, weights
             weight[k + 1] += s2
 
 
-def moments(found: Densities) -> tuple[Array, Array, Array]:
-    """Mean, variance and skewness of every density."""
-    low = found.points[:, :1]
-    width = found.points[:, -1:] - low
-    unit = (found.points - low) / width
-    mean = np.einsum("ij,ij->i", found.weights, unit)
+def moments(densities: Densities) -> tuple[Array, Array, Array]:
+    """Return mean, variance and skewness of every density."""
+    low = densities.points[:, :1]
+    width = densities.points[:, -1:] - low
+    unit = (densities.points - low) / width
+    mean = np.einsum("ij,ij->i", densities.weights, unit)
     gap = unit - mean[:, None]
-    square = found.weights * (gap * gap)
+    square = densities.weights * (gap * gap)
     second, third = square.sum(axis=1), np.einsum("ij,ij->i", square, gap)
     long = width[:, 0]
     return low[:, 0] + long * mean, long**2 * second, third / second**1.5
@@ -333,7 +336,7 @@ def moments(found: Densities) -> tuple[Array, Array, Array]:
 
 @inlined
 def interval_of(x: Array, value: float) -> int:
-    """Index of the interval that has a value, of ascending points with the value inside."""
+    """Return the index of the interval of ascending points that contains a value."""
     first, last = 0, x.size - 1
     while last - first > 1:
         middle = (first + last) // 2
@@ -346,7 +349,7 @@ def interval_of(x: Array, value: float) -> int:
 
 @kernel
 def log_density_many(points: Array, logs: Array, at: Array, out: Array) -> None:
-    """Fill log densities at points (T, Q); -inf outside."""
+    """Fill log densities at points (T, Q), -inf outside the grid."""
     n = logs.shape[1]
     for i in range(at.shape[0]):
         x, level = points[i], logs[i]
@@ -386,7 +389,7 @@ def cdf_many(points: Array, logs: Array, below: Array, at: Array, out: Array) ->
 
 @kernel
 def quantile_many(points: Array, logs: Array, below: Array, levels: Array, out: Array) -> None:
-    """Fill quantiles (T, Q) of levels (Q,): Newton's method in the interval that has the level."""
+    """Fill quantiles (T, Q) of levels (Q,) by Newton's method in the interval of the level."""
     for i in range(out.shape[0]):
         x, level = points[i], logs[i]
         for q in range(levels.size):
@@ -403,11 +406,11 @@ def quantile_many(points: Array, logs: Array, below: Array, levels: Array, out: 
                 if gap >= 0.0:
                     last = u
                 slope = h * math.exp(level[k] + u * (fall + (1.0 - u) * (a + b * u)))
-                other = u - gap / slope if slope > 0.0 else -1.0
-                if not first <= other <= last:
-                    other = 0.5 * (first + last)
-                small = abs(other - u) <= 1e-15
-                u = other
+                next_u = u - gap / slope if slope > 0.0 else -1.0
+                if not first <= next_u <= last:
+                    next_u = 0.5 * (first + last)
+                small = abs(next_u - u) <= 1e-15
+                u = next_u
                 if small:
                     break
             out[i, q] = x[k] + h * u

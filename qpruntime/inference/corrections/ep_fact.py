@@ -1,7 +1,8 @@
 """Shapes of marginals by conditioning every other site on one: EP-FACT (Cseke & Heskes, 2011).
 
-log p(f_i = x) = log e_i(x) + log q_i(x) + the sum over j of log E[e_j(f_j) | f_i = x] under q. The
-sum is smooth in x: it is computed at a few nodes and splined, and e_i itself at every point.
+The formula is log p(f_i = x) = log e_i(x) + log q_i(x) + the sum over j of log E[e_j(f_j) | f_i =
+x] under q. The sum is smooth in x, so it is computed at a few nodes and splined. The factor e_i
+itself is computed at every point.
 """
 
 from __future__ import annotations
@@ -27,22 +28,24 @@ from qpruntime.inference.corrections.tilted import (
 
 __all__ = ["POINTS", "Targets", "log_densities"]
 
-#: Nodes over REACH standard deviations on either side, points that find where a density is, and
-#: points of its grid.
+#: Number of nodes over REACH standard deviations on either side, of points that locate a density,
+#: and of points of its grid.
 _KNOTS, _SCOUTS, POINTS = 27, 101, 401
-#: The grid is where the density is above exp(-_CUT) of its top.
+#: The grid covers the density where it is above exp(-_CUT) of its top.
 _CUT = 22.0
-#: Correlations below this count for nothing. Below the next a series in them is exact enough: the
-#: first term left out is 1e-7 four standard deviations out, and it costs a tenth.
+#: Correlations below the first number are ignored. Below the second a series in them is accurate
+#: enough: its first omitted term is 1e-7 at four standard deviations, and it costs a tenth.
 _SKIPPED, _SERIES = 0.02, 0.3
-#: From there up to this one a site that is correlated so with many has a polynomial in r at every
-#: knot: 6e-5 off at most within six standard deviations, of heavisides, 1e-6 of smooth factors.
+#: If many sites have correlations between _SERIES and this number, each gets a polynomial in r at
+#: every knot. It is 6e-5 off at most within six standard deviations for heavisides, and 1e-6 for
+#: smooth factors.
 _TABLED = 0.9
 _DEGREES = 18
-#: From here on a sum across a cliff of e_j is no spline: what bends so much from knot to knot where
-#: it is not negligible is computed at every point, for so many sites at most.
+#: Above this correlation a sum across a cliff of e_j is no spline. A site whose term bends much
+#: between knots where it is not negligible is computed at every point, for so many sites at most.
 _CLOSE, _BENT, _NEGLIGIBLE, _MOST = 0.98, 4.0, -60.0, 16
-#: Nodes of the polynomials from _SERIES to _TABLED, and what takes values there to coefficients.
+#: Nodes of the polynomials from _SERIES to _TABLED, and the matrix from values there to
+#: coefficients.
 _ANGLES = math.pi * (np.arange(_DEGREES) + 0.5) / _DEGREES
 _NODES = 0.5 * (_TABLED + _SERIES) + 0.5 * (_TABLED - _SERIES) * np.cos(_ANGLES)
 _COEFFICIENTS = 2.0 / _DEGREES * np.cos(np.arange(_DEGREES)[:, None] * _ANGLES)
@@ -50,17 +53,17 @@ _COEFFICIENTS[0] *= 0.5
 
 
 class Targets(NamedTuple):
-    """Points whose marginals are asked for.
+    """Targets of the marginals.
 
     rows : (T, N), covariances with the sites under q
     mean, std : (T,), under q
-    own : (T,), the site that a target is, -1 for a new point
+    site : (T,), the site that a target is, -1 for a new point
     """
 
     rows: Array
     mean: Array
     std: Array
-    own: NDArray[np.intp]
+    site: NDArray[np.intp]
 
 
 @inlined
@@ -91,9 +94,9 @@ def multiply(hermite: Array, r: float, t: Array, product: Array) -> None:
 def fill_given(
     rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, r: float, t: Array, out: Array
 ) -> None:
-    """log E e_j given a target of correlation r at t standard deviations.
+    """Fill log E e_j given a target of correlation r at t standard deviations.
 
-    The one copy of what `log_mean` compiles to, for many t at once.
+    This is the only compiled copy of `log_mean`; it takes many t at once.
     """
     std = fixed.std[j]
     variance = std * std * (1.0 - r * r)
@@ -116,7 +119,7 @@ def tabulate(
 
 @inlined
 def add_tabled(table: Array, r: float, sums: Array) -> None:
-    """Add what `tabulate` knows; r and t change their signs together."""
+    """Add the tabulated terms of `tabulate`; a change of sign of r is one of t."""
     x = (abs(r) - 0.5 * (_TABLED + _SERIES)) / (0.5 * (_TABLED - _SERIES))
     before, now = x, 1.0
     for d in range(_DEGREES):
@@ -151,12 +154,12 @@ def conditional_sums(
     out: Array,
     close: IntArray,
 ) -> None:
-    """Fill the sums over the other sites (T, G), at so many standard deviations from the mean.
+    """Fill the sums over the other sites (T, G) at t standard deviations from the mean.
 
-    But for those in `close` (T, 16), which has sites that are left out, and -1 behind them.
+    The sums leave out the sites in `close` (T, 16), which is padded by -1.
     """
     count = out.shape[0]
-    table, r, own = np.empty((_DEGREES, t.size)), np.empty(count), np.empty(t.size)
+    table, r, site_logs = np.empty((_DEGREES, t.size)), np.empty(count), np.empty(t.size)
     full = np.zeros(count, np.int64)
     close[:] = -1
     product = np.ones(out.shape)
@@ -165,12 +168,12 @@ def conditional_sums(
         middle = 0
         for i in range(count):
             r[i] = targets.rows[i, j] / (targets.std[i] * fixed.std[j])
-            if j == targets.own[i] or abs(r[i]) < _SKIPPED:
+            if j == targets.site[i] or abs(r[i]) < _SKIPPED:
                 r[i] = 0.0
             middle += _SERIES <= abs(r[i]) <= _TABLED
         tabled = middle > _DEGREES
         if tabled:
-            tabulate(rule, fixed, tilted, j, t, own, table)
+            tabulate(rule, fixed, tilted, j, t, site_logs, table)
         for i in range(count):
             if r[i] == 0.0:
                 continue
@@ -179,13 +182,13 @@ def conditional_sums(
             elif tabled and abs(r[i]) <= _TABLED:
                 add_tabled(table, r[i], out[i])
             else:
-                fill_given(rule, fixed, tilted, j, r[i], t, own)
-                if abs(r[i]) > _CLOSE and full[i] < _MOST and bends_much(own):
+                fill_given(rule, fixed, tilted, j, r[i], t, site_logs)
+                if abs(r[i]) > _CLOSE and full[i] < _MOST and bends_much(site_logs):
                     close[i, full[i]] = j
                     full[i] += 1
                 else:
                     for k in range(t.size):
-                        out[i, k] += own[k]
+                        out[i, k] += site_logs[k]
         if j % 64 == 63 or j == fixed.mean.size - 1:  # 0.01^64 is no underflow
             for i in range(count):
                 for k in range(t.size):
@@ -224,10 +227,10 @@ def own_factors(
     points: Array,
     out: Array,
 ) -> None:
-    """Fill log e_i at the points of targets that are sites, and what close sites add to it."""
+    """Fill log e_i at the points of targets that are sites, and add the terms of close sites."""
     t, added = np.empty(points.shape[1]), np.empty(points.shape[1])
     for i in range(points.shape[0]):
-        j = targets.own[i]
+        j = targets.site[i]
         out[i, :] = 0.0
         if j >= 0:
             for k in range(points.shape[1]):
@@ -254,7 +257,7 @@ def trim(
     logs: Array,
     points: Array,
 ) -> None:
-    """Move `low` and `high` to where e_i begins and ends, if it is zero somewhere outside.
+    """Move `low` and `high` to the ends of the support of e_i.
 
     `logs` is log e_i at `points`.
     """
@@ -288,16 +291,16 @@ def trim(
 
 @cache
 def bending(knots: int) -> Array:
-    """Matrix (knots, knots): values at even knots, a row, become second derivatives.
+    """Return the matrix (knots, knots) from a row of values at even knots to second derivatives.
 
-    Of the cubic spline whose outer two intervals share a polynomial at either end.
+    They are those of the cubic spline whose outer two intervals share a polynomial at either end.
     """
-    left, right = np.zeros((knots, knots)), np.zeros((knots, knots))
+    system, differences = np.zeros((knots, knots)), np.zeros((knots, knots))
     for k in range(1, knots - 1):
-        left[k, k - 1 : k + 2] = 1.0, 4.0, 1.0
-        right[k, k - 1 : k + 2] = 6.0, -12.0, 6.0
-    left[0, :3], left[-1, -3:] = (1.0, -2.0, 1.0), (1.0, -2.0, 1.0)
-    matrix = np.ascontiguousarray(np.linalg.solve(left, right).T)
+        system[k, k - 1 : k + 2] = 1.0, 4.0, 1.0
+        differences[k, k - 1 : k + 2] = 6.0, -12.0, 6.0
+    system[0, :3], system[-1, -3:] = (1.0, -2.0, 1.0), (1.0, -2.0, 1.0)
+    matrix = np.ascontiguousarray(np.linalg.solve(system, differences).T)
     matrix.flags.writeable = False
     return matrix
 
@@ -307,7 +310,7 @@ def log_densities(
 ) -> tuple[Array, Array]:
     """Return points and log densities there, both (T, G), not normalised.
 
-    G is POINTS, even ones, and more where a density has cliffs.
+    G is the number of even points, POINTS, or more if a density has cliffs.
     """
     sums = np.empty((targets.mean.size, _KNOTS))
     knots = np.linspace(-REACH, REACH, _KNOTS)
@@ -316,32 +319,34 @@ def log_densities(
     bends = sums @ bending(_KNOTS)
 
     def parts(rows: NDArray[np.intp], points: Array) -> tuple[Array, Array]:
-        some = Targets(targets.rows[rows], targets.mean[rows], targets.std[rows], targets.own[rows])
-        own, rest = np.empty(points.shape), np.empty(points.shape)
-        own_factors(rule, fixed, tilted, some, close[rows], points, own)
-        evaluate(sums[rows], bends[rows], REACH, some.mean, some.std, points, rest)
-        return own, rest
+        chosen = Targets(
+            targets.rows[rows], targets.mean[rows], targets.std[rows], targets.site[rows]
+        )
+        close_logs, smooth_logs = np.empty(points.shape), np.empty(points.shape)
+        own_factors(rule, fixed, tilted, chosen, close[rows], points, close_logs)
+        evaluate(sums[rows], bends[rows], REACH, chosen.mean, chosen.std, points, smooth_logs)
+        return close_logs, smooth_logs
 
     def levels(rows: NDArray[np.intp], points: Array) -> Array:
-        own, rest = parts(rows, points)
-        return own + rest
+        close_logs, smooth_logs = parts(rows, points)
+        return close_logs + smooth_logs
 
     every = np.arange(targets.mean.size)
     low, high = targets.mean - REACH * targets.std, targets.mean + REACH * targets.std
     points = between(low, high, _SCOUTS)
-    own, rest = parts(every, points)
-    logs = own + rest
+    close_logs, smooth_logs = parts(every, points)
+    logs = close_logs + smooth_logs
     above = logs > logs.max(axis=1, keepdims=True) - _CUT
     first = np.maximum(np.argmax(above, axis=1) - 1, 0)
     last = np.minimum(_SCOUTS - np.argmax(above[:, ::-1], axis=1), _SCOUTS - 1)
     begun, ended = low.copy(), high.copy()
-    trim(rule, fixed, targets.own, begun, ended, own, points)
-    # Where a density begins at an edge the grid begins there.
+    trim(rule, fixed, targets.site, begun, ended, close_logs, points)
+    # If a density begins or ends at an edge of its support, so does the grid.
     low = np.maximum(points[every, first], begun)
     high = np.minimum(points[every, last], ended)
     points = between(low, high, POINTS)
     peaks = np.full(every.size, math.nan)
     if rule.location:
-        peaks[targets.own >= 0] = fixed.y[targets.own[targets.own >= 0]]
+        peaks[targets.site >= 0] = fixed.y[targets.site[targets.site >= 0]]
     points = marked(points, peaks)
     return resolved(points, levels(every, points), levels)

@@ -42,13 +42,13 @@ __all__ = [
 
 # --- Likelihoods that do not know the sign of f
 #
-# They declare it, `Likelihood.even`: a density may be even for the observations at hand alone, as
-# noise is at y = 0, and then f has a sign all the same. As p(y|f) = p(y|-f) for all sites at once,
-# the posterior has two mirrored halves. EP started from nothing settles between them, or not at
-# all; started to one side it finds the peak there, if the peaks are apart. The marginals of |f| are
-# the same on either side, and the evidence is twice that of one.
+# Such likelihoods declare it as `Likelihood.even`. A density can be even for the given observations
+# alone, as noise is at y = 0, and f then still has a sign. As p(y|f) = p(y|-f) for all sites at
+# once, the posterior has two mirrored halves. EP started at zero settles between them, or not at
+# all. If it starts to one side it finds the peak there, provided the peaks are apart. The marginals
+# of |f| are the same on either side, and the evidence is twice that of one side.
 
-#: A peak is to one side if some mean is so many standard deviations away from 0.
+#: A peak is to one side if some mean is at least this many standard deviations away from 0.
 _ASIDE = 1.5
 
 
@@ -57,51 +57,54 @@ def signless(observed: Observed) -> bool:
     return needed(observed)[1].even and not np.any(observed.prior)
 
 
-def one_sided(observed: Observed, sites: Sites, evidence: float, own: bool) -> FixedPoint:
-    """Return EP's fixed point at a peak to one side, or the one between where there is none.
+def one_sided(observed: Observed, sites: Sites, evidence: float, is_own: bool) -> FixedPoint:
+    """Return EP's fixed point at a peak to one side, or the central one if there is no such peak.
 
-    The log evidence of the former counts both peaks. Raises as `fixed_point`.
+    The log evidence of a peak to one side counts both peaks. Errors are those of `fixed_point`.
     """
     K, _ = needed(observed)
     aside = np.full(len(K), math.sqrt(K.diagonal().mean()))
     end = settle(problem_of(observed, aside), Limits(TOL, SWEEPS))
     try:
-        found = fixed_point(observed, end.sites, evidence, own=False)
+        fixed_point_aside = fixed_point(observed, end.sites, evidence, is_own=False)
     except NumericalError:
-        return fixed_point(observed, sites, evidence, own)._replace(folded=True)
-    if (np.abs(found.fixed.mean) < _ASIDE * found.fixed.std).all():
-        return found._replace(folded=True, own=own)
-    return found._replace(folded=True, aside=True, log_evidence=found.log_evidence + math.log(2.0))
+        return fixed_point(observed, sites, evidence, is_own)._replace(folded=True)
+    if (np.abs(fixed_point_aside.fixed.mean) < _ASIDE * fixed_point_aside.fixed.std).all():
+        return fixed_point_aside._replace(folded=True, own=is_own)
+    return fixed_point_aside._replace(
+        folded=True, aside=True, log_evidence=fixed_point_aside.log_evidence + math.log(2.0)
+    )
 
 
-def fold(found: Densities) -> Densities:
-    """Densities of |f|."""
-    at = np.sort(np.abs(found.points), axis=1)
-    across = (found.points[:, 0] < 0.0) & (found.points[:, -1] > 0.0)
+def fold(densities: Densities) -> Densities:
+    """Return the densities of |f|."""
+    at = np.sort(np.abs(densities.points), axis=1)
+    across = (densities.points[:, 0] < 0.0) & (densities.points[:, -1] > 0.0)
     at[across, 0] = 0.0
     sides: list[Array] = []
     for points in (at, -at):
         out = np.empty(at.shape)
-        log_density_many(found.points, found.logs, points, out)
+        log_density_many(densities.points, densities.logs, points, out)
         sides.append(out)
     return normalised(at, np.logaddexp(*sides))
 
 
 # --- EP's fixed point for a posterior of any method
 
-#: First and second Hermite moments, which are zero at a fixed point, up to here.
+#: Largest first and second Hermite moments at a fixed point, where they vanish.
 _SETTLED = 1e-4
-#: EP runs beside another method to this; corrections are good to about its square.
+#: Tolerance of EP beside another method; corrections are accurate to about its square.
 TOL = 1e-7
-#: ... and to this where differences of two fixed points count.
+#: Tolerance of EP if two fixed points are subtracted.
 _FINE = 1e-9
 SWEEPS = 200
-#: From here on all sites are updated at once where there is one fixed point only, as by `infer`.
+#: Number of sites from which on all are updated at once, as by `infer`, if there is only one fixed
+#: point.
 _MANY = 1000
 
 
 class NormalApproximation(NamedTuple):
-    """A normal approximation: V (N, N) is its covariance, `factor` has what predictions take."""
+    """Normal approximation: V (N, N) is its covariance, and `factor` serves predictions."""
 
     observed: Observed
     likelihood: Likelihood
@@ -114,8 +117,8 @@ class NormalApproximation(NamedTuple):
 class FixedPoint(NamedTuple):
     """EP's fixed point: a `NormalApproximation` with its tilted densities and its log evidence.
 
-    `own` says whether the sites are those of the posterior itself; `folded` that the sign of f is
-    unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
+    `own` is True if the sites are those of the posterior itself. `folded` means that the sign of f
+    is unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
     """
 
     observed: Observed
@@ -134,11 +137,11 @@ class FixedPoint(NamedTuple):
         """Return the fixed point for another prior mean, found from this one."""
         observed = replace(self.observed, prior=prior)
         sites = Sites(self.fixed.tau, self.fixed.nu)
-        return fixed_point(observed, sites, self.log_evidence, own=False, tol=_FINE)
+        return fixed_point(observed, sites, self.log_evidence, is_own=False, tol=_FINE)
 
 
 def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
-    """Return prior covariance and likelihood, or say what is missing."""
+    """Return prior covariance and likelihood, or raise an error that names the missing one."""
     if observed is None or observed.K is None:
         raise InputError(
             "the prior covariance is needed, and pickles of a posterior leave it out: "
@@ -153,27 +156,27 @@ def needed(observed: Observed | None) -> tuple[Array, Likelihood]:
 
 
 def problem_of(observed: Observed, prior: Array | None = None) -> Problem:
-    """Return the problem as EP solves it, if need be with another prior mean."""
+    """Return the problem as EP solves it, with another prior mean if one is given."""
     K, likelihood = needed(observed)
     dense = DensePrior(K, observed.prior if prior is None else prior)
     return Problem(dense, observed.y, Projector(likelihood, "ep"), weights=observed.weights)
 
 
 def fixed_point(
-    observed: Observed, sites: Sites, evidence: float, own: bool, tol: float = TOL
+    observed: Observed, sites: Sites, evidence: float, is_own: bool, tol: float = TOL
 ) -> FixedPoint:
-    """Return EP's fixed point: at these sites if they are its own, else found from them.
+    """Return EP's fixed point: at these sites if they are EP's own, else found from them.
 
     Raises
     ------
     InputError
         If covariance or likelihood is missing.
     NumericalError
-        If EP does not settle, or the sites are none of its fixed points.
+        If EP does not settle, or the sites are not a fixed point of it.
     """
     problem = problem_of(observed)
     K, likelihood = needed(observed)
-    if own:
+    if is_own:
         factor = DensePrior(K, observed.prior).factor(sites)
     else:
         order: Order = "parallel" if len(K) >= _MANY and problem.nonnegative else "sequential"
@@ -192,13 +195,13 @@ def fixed_point(
     off = np.abs(tilted.hermite[:, 1:3])
     if not (off <= _SETTLED).all():
         site = int(np.argmax(off.max(axis=1)))
-        if own:
-            return fixed_point(observed, sites, evidence, own=False)  # held, or of a lax tol
+        if is_own:
+            return fixed_point(observed, sites, evidence, is_own=False)  # held, or of a lax tol
         raise NumericalError(
             f"the sites are no fixed point of EP: moments of the tilted density of site {site} "
             f'are off by {off.max():.2g}; correction="sample" needs no fixed point'
         )
-    return FixedPoint(*normal[:4], rule, normal.fixed, tilted, evidence, own)
+    return FixedPoint(*normal[:4], rule, normal.fixed, tilted, evidence, is_own)
 
 
 def normal_of(

@@ -24,30 +24,31 @@ __all__ = [
 
 # --- Variances as second derivatives of the corrected evidence
 #
-# A linear term lambda f_* added to the log density moves the prior mean by lambda K_*; the second
-# derivative of the log evidence by lambda is the variance of f_*. Of EP's own evidence the first
-# derivative is EP's mean, which is differentiated once; the sums over pairs are differenced twice.
+# A linear term lambda f_* added to the log density moves the prior mean by lambda K_*, and the
+# second derivative of the log evidence by lambda is the variance of f_*. The first derivative of
+# EP's own evidence is EP's mean, which is differenced once. The sums over pairs are differenced
+# twice.
 
-#: Step, in units of one over the standard deviation.
+#: Step of the differences, in units of one over the standard deviation.
 _STEP = 0.1
 
 
-def tilted_variances(found: FixedPoint, K_star: Array, prior: Array, std: Array) -> Array:
-    """Variances of T points, of covariances `K_star` (T, N) and prior variances (T,).
+def tilted_variances(fixed_point: FixedPoint, K_star: Array, prior: Array, std: Array) -> Array:
+    """Return variances of T points with covariances `K_star` (T, N) and prior variances (T,).
 
     Raises
     ------
     NumericalError
-        If EP does not settle beside the fixed point, or a variance is not positive.
+        If EP does not settle near the fixed point, or a variance is not positive.
     """
-    observed = found.observed
-    middle = pair_sums(found.V, found.fixed, found.tilted.hermite).shift
+    observed = fixed_point.observed
+    middle = pair_sums(fixed_point.V, fixed_point.fixed, fixed_point.tilted.hermite).shift
     out = np.empty(std.size)
     for i in range(std.size):
         step = _STEP / std[i]
         means, shifts = [], []
         for sign in (1.0, -1.0):
-            moved = found.moved(observed.prior + sign * step * K_star[i])
+            moved = fixed_point.moved(observed.prior + sign * step * K_star[i])
             means.append(sign * (step * prior[i]) + K_star[i] @ moved.factor.weights)
             shifts.append(pair_sums(moved.V, moved.fixed, moved.tilted.hermite).shift)
         first = (means[0] - means[1]) / (2.0 * step)
@@ -63,10 +64,10 @@ def tilted_variances(found: FixedPoint, K_star: Array, prior: Array, std: Array)
 # --- Linear response of EP's fixed point
 #
 # The evidence is EP's plus sums over pairs of sites of their third and fourth Hermite moments
-# (after Opper, Paquet & Winther, JMLR 2013); half of the fourth-order terms is what agrees with
-# long chains of sampling. The variances are derivatives of EP's means by linear terms added to the
-# log density, and the means that of the corrected evidence. N^2 operations for the evidence, N^3
-# for the others.
+# (after Opper, Paquet & Winther, JMLR 2013). Half of the fourth-order terms agrees best with long
+# chains of sampling. The variances are derivatives of EP's means by linear terms added to the log
+# density, and the means are derivatives of the corrected evidence. The evidence takes N^2
+# operations, the others N^3.
 
 #: Weights of third- and fourth-order terms.
 _THIRD, _FOURTH = 1.0, 0.5
@@ -80,7 +81,7 @@ class Evidence(NamedTuple):
 
 
 class Response(NamedTuple):
-    """Answer of EP's fixed point to a push on the latent function.
+    """Response of EP's fixed point to linear terms added to the log density.
 
     variance : (N,), the diagonal of S = V + V A B, the derivatives of the means
     push : (N,), u: corrected means are m + V u
@@ -96,7 +97,7 @@ class Response(NamedTuple):
     drive: Array
 
     def at(self, V_star: Array, variance: Array) -> Array:
-        """Response at T new points of EP's variances (T,), with EP's covariances (T, N)."""
+        """Return the response of EP's variances (T,), given EP's covariances (T, N)."""
         B, _ = dgetrs(*self.factor, (V_star * -self.drive).T, trans=1, overwrite_b=1)
         return variance + np.einsum("ij,ij->i", V_star @ self.A, B.T)
 
@@ -105,7 +106,7 @@ class Response(NamedTuple):
 def pair_terms(
     V: Array, std: Array, hermite: Array, third: Array, fourth: Array, coupling: Array, along: Array
 ) -> None:
-    """Sums over pairs, in one pass over V.
+    """Fill the sums over pairs, in one pass over V.
 
     `third` and `fourth` are P_jl of the gradient without their weights, `coupling` is
     G_jk = D_jk/(s_j s_k), and `along` has the sums of D_jk r_jk/V_jj.
@@ -117,16 +118,16 @@ def pair_terms(
         scale = 1.0 / std[j]
         row, out = V[j], coupling[j]
         for k in range(n):
-            other = 1.0 / std[k]
-            r = row[k] * scale * other
+            scale_k = 1.0 / std[k]
+            r = row[k] * scale * scale_k
             r2 = r * r
             q3, q4 = hermite[k, 3] * (1.0 / 6.0), hermite[k, 4] * (1.0 / 24.0)
             sum3 += r2 * r * q3
             sum4 += r2 * r2 * q4
             d = r2 * (_THIRD * 3.0 * h3 * q3 + _FOURTH * 4.0 * r * h4 * q4)
             e += d * r
-            out[k] = d * scale * other
-        # r_jj := 0.
+            out[k] = d * scale * scale_k
+        # A site does not pair with itself, so r_jj counts as 0.
         r = row[j] * scale * scale
         q3, q4 = h3 / 6.0, h4 / 24.0
         d = r * r * (_THIRD * 3.0 * h3 * q3 + _FOURTH * 4.0 * r * h4 * q4)
@@ -157,10 +158,12 @@ def system(V: Array, std: Array, hermite: Array, A: Array, reach: Array, Mx: Arr
     n = std.size
     for i in range(n):
         v = std[i] * std[i]
-        own, other = -0.5 * hermite[i, 4], hermite[i, 3] * std[i]
+        fourth_weight, third_weight = -0.5 * hermite[i, 4], hermite[i, 3] * std[i]
         for j in range(n):
-            Mx[i, j] = own * (V[i, j] * V[i, j]) + other * (reach[i, j] - v * A[i, j])
-        Mx[i, i] += v * v * (1.0 - own)
+            Mx[i, j] = fourth_weight * (V[i, j] * V[i, j]) + third_weight * (
+                reach[i, j] - v * A[i, j]
+            )
+        Mx[i, i] += v * v * (1.0 - fourth_weight)
 
 
 @summed
@@ -186,10 +189,10 @@ def pair_sums(V: Array, fixed: TiltedMoments, hermite: Array) -> Evidence:
 
 
 def respond(V: Array, fixed: TiltedMoments, hermite: Array) -> Response | None:
-    """Differentiate the fixed point and the corrected evidence; None where it has no derivative.
+    """Differentiate the fixed point and the corrected evidence; return None if it is not possible.
 
-    With W_ij = V_ij^2/V_ii^2 - delta_ij and A = -diag(s h3) W/2, E = diag(1/V_ii) V A - A and
-    Mx = diag(V_ii^2) (I - diag(h4) W/2 + diag(h3/s) E).
+    The matrices are W_ij = V_ij^2/V_ii^2 - delta_ij, A = -diag(s h3) W/2, E = diag(1/V_ii) V A - A
+    and Mx = diag(V_ii^2) (I - diag(h4) W/2 + diag(h3/s) E).
     """
     n = fixed.mean.size
     s = fixed.std
@@ -215,7 +218,7 @@ def respond(V: Array, fixed: TiltedMoments, hermite: Array) -> Response | None:
     lu, pivots, info = dgetrf(Mx.T, overwrite_a=1)
     if info != 0 or not np.isfinite(lu.diagonal()).all():
         return None
-    # The coupling is symmetric with nothing on its diagonal: half of it is enough.
+    # The coupling is symmetric with zero diagonal, so half of it is enough.
     half = dtrmm(1.0, coupling.T, V.T, side=1, lower=1)
     c -= np.einsum("ij,ij->i", half, V) + v * pt
     right, _ = dgetrs(lu, pivots, c + reach.T @ p0)

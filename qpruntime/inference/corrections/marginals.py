@@ -1,14 +1,13 @@
-"""`CorrectedMarginals`: densities of latent values, one per point, that need not be normal."""
+"""`CorrectedMarginals`: densities of latent values, one per point, which need not be normal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._numba import call_split, kernel
 from qpruntime._typing import Array
@@ -38,21 +37,21 @@ class CorrectedMarginals:
     Attributes
     ----------
     mean, variance, skewness : ndarray, shape (T,)
-        Of the latent values; `variance` is a variance.
+        Moments of the latent values; `variance` is a variance.
     spread : ndarray, shape (T,)
         ``|log|`` of the ratio of two estimates of the variance, of which one tends to be too small
-        and the other too large: about what the log variance may be off by. For "sample" the
-        standard error of the log variance.
+        and the other too large. The log variance may be off by about this much. For "sample" it is
+        the standard error of the log variance.
     correction : {"blend", "fact", "tilt", "sample"}
-        How they were found.
+        Method of the correction.
     notes : tuple of str
-        What there is to know of them, in plain words.
+        Messages about the accuracy of the marginals.
     rhat, effective : ndarray, shape (T,), or None
-        Of "sample": R-hat of split chains, and the effective number of draws, the worse of those
-        for f and for its squared deviation.
+        Diagnostics of "sample": R-hat of split chains, and the effective number of draws. Each is
+        the worse one of f and of its squared deviation.
     folded : bool
-        Whether all this is of ``|f|``: where the likelihood does not know the sign of f, as the
-        square link, and the prior mean is 0.
+        Whether all this is for ``|f|``, which is so if the likelihood does not depend on the sign
+        of f, as with the square link, and the prior mean is 0.
     """
 
     mean: Array
@@ -75,49 +74,50 @@ class CorrectedMarginals:
         return "\n- ".join((head, *self.notes))
 
     def density(self, f: ArrayLike) -> Array:
-        """Densities at `f`: a number, (T,), or (T, Q) with Q values per point; (1, Q) is for all.
+        """Return densities at `f`: a number, (T,), (T, Q), or (1, Q) for all points.
 
-        Zero outside of the grid that they are computed on, where they are below exp(-20) of their
-        top.
+        They are zero outside of their grid, where they are below exp(-20) of their top.
         """
         return np.exp(self.log_density(f))
 
     def log_density(self, f: ArrayLike) -> Array:
-        """Logs of `density`, in its shape."""
+        """Return logs of `density`, in its shape."""
         at = self._columns(f)
         out = np.empty(at.shape)
         log_density_many(*self.densities[:2], at, out)
         return out.reshape(self._shape(f))
 
     def cdf(self, f: ArrayLike) -> Array:
-        """P(latent value <= f), of the shapes of `density`."""
+        """Return P(latent value <= f), in the shape of `density`."""
         at = self._columns(f)
         out = np.empty(at.shape)
         cdf_many(*self.densities[:3], at, out)
         return out.reshape(self._shape(f))
 
     def quantile(self, p: ArrayLike) -> Array:
-        """Quantiles of levels strictly between 0 and 1: (T,) of one level, (T, Q) of Q of them."""
+        """Return quantiles of levels strictly between 0 and 1: (T,) of one, (T, Q) of Q."""
         at = levels(p, "p")
         out = np.empty((self.mean.size, at.size))
         quantile_many(*self.densities[:3], np.ascontiguousarray(at.reshape(-1)), out)
         return out.reshape(self.mean.size, *at.shape)
 
     def interval(self, level: float = 0.9) -> Array:
-        """Central credible intervals, shape (T, 2)."""
+        """Return central credible intervals, shape (T, 2)."""
         return self.quantile(central_levels(level))
 
-    def expect(self, function: Callable[[Array], Array], rows: Any = slice(None)) -> Array:
-        """Mean of a function of the latent value at some rows, of values (T, G) in their shape.
+    def expect(
+        self, function: Callable[[Array], Array], rows: slice | NDArray[np.intp] = slice(None)
+    ) -> Array:
+        """Return the mean of a function, from (T, G) to (T, G), of the latent value at rows.
 
-        From its values on the grid of the densities. What grows faster than the density falls is
-        cut off with it.
+        The function is evaluated on the grid of the densities, so that one which grows faster than
+        the density falls is cut off at the ends.
         """
         points, weights = self.densities.points[rows], self.densities.weights[rows]
         return np.asarray((weights * function(points)).sum(axis=1))
 
     def scaled(self, slope: ArrayLike, shift: ArrayLike = 0.0) -> CorrectedMarginals:
-        """Marginals of slope f + shift, for positive slopes; each a number or of shape (T,)."""
+        """Return marginals of slope f + shift, for positive slopes, shape () or (T,)."""
         a, b = (np.broadcast_to(real(x, "slope"), self.mean.shape) for x in (slope, shift))
         points, logs, below, weights = self.densities
         points = a[:, None] * points + b[:, None]
@@ -125,7 +125,7 @@ class CorrectedMarginals:
         return replace(self, mean=a * self.mean + b, variance=a**2 * self.variance, densities=moved)
 
     def log_probability(self, y: ArrayLike) -> Array:
-        """Log predictive density of observations: log of the mean of p(y|f) over the density of f.
+        """Return the log predictive density: log of the mean of p(y|f) over the density of f.
 
         Parameters
         ----------
@@ -136,17 +136,17 @@ class CorrectedMarginals:
         -------
         ndarray, shape (T,) or (T, Q)
         """
-        own, encoded = self.likelihood.free.observing(y)
+        bound, encoded = self.likelihood.free.observing(y)
         at = self._columns(encoded)
-        found = log_predictive(own, self.densities, self.mean, self.variance, at)
-        return found.reshape(self._shape(encoded))
+        log_densities = log_predictive(bound, self.densities, self.mean, self.variance, at)
+        return log_densities.reshape(self._shape(encoded))
 
-    def _shape(self, given: ArrayLike) -> tuple[int, ...]:
-        shape = np.shape(given)
+    def _shape(self, values: ArrayLike) -> tuple[int, ...]:
+        shape = np.shape(values)
         return (self.mean.size, *shape[1:])
 
     def _columns(self, given: ArrayLike) -> Array:
-        """Values as an array (T, Q), or `InputError`."""
+        """Return values as an array (T, Q), or raise `InputError`."""
         values, n = real(given, "f"), self.mean.size
         if values.ndim > 2 or values.shape[:1] not in ((), (n,), (1,) * (values.ndim == 2)):
             raise InputError(
@@ -159,7 +159,8 @@ class CorrectedMarginals:
 
 # --- Predictive densities of observations
 
-#: Below this the tails of the grid decide, and the normal of the same moments takes over.
+#: Below this log density the tails beyond the grid matter, and the normal of the same moments is
+#: used.
 _RARE = math.log(1e-7)
 
 
@@ -175,8 +176,8 @@ def predictive_many(
                 f, weight = points[i, k], weights[i, k]
                 if weight == 0.0:
                     continue
-                rest, curvature = call_split(split, f, y[i, q], theta)
-                e = rest - 0.5 * curvature * f * f
+                log_rest, curvature = call_split(split, f, y[i, q], theta)
+                e = log_rest - 0.5 * curvature * f * f
                 if e > top:
                     total *= math.exp(top - e) if top > -math.inf else 0.0
                     top = e
@@ -188,7 +189,7 @@ def predictive_many(
 def log_predictive(
     likelihood: Likelihood, densities: Densities, mean: Array, variance: Array, y: Array
 ) -> Array:
-    """Log predictive densities of encoded observations `y` (T, Q)."""
+    """Return log predictive densities of encoded observations `y` (T, Q)."""
     out = np.empty(y.shape)
     points, weights = densities.points, densities.weights
     predictive_many(likelihood.split.handle, likelihood.theta, points, weights, y, out)
@@ -197,6 +198,6 @@ def log_predictive(
     if rare.any():
         i = np.nonzero(rare)[0]
         normal = project_arrays(likelihood, mean[i], np.sqrt(variance[i]), y[rare], "ep").log_z
-        # What the grid has is a part of the whole.
+        # The grid covers only a part of the mass, so the larger value is closer.
         out[rare] = np.maximum(out[rare], normal)
     return out

@@ -1,9 +1,9 @@
 """Elliptical slice sampling of the latent function around its normal approximation.
 
-Murray, Adams & MacKay (2010), with N(m, V) of a posterior in the place of the prior and the factors
-e_j in that of the likelihood: ellipses then fit, and a step moves far. Where the normal is too
-narrow e_j grows in the tails; every fourth step runs around the prior, which no tail defeats. The
-exact posterior is what either leaves unchanged.
+The method is that of Murray, Adams & MacKay (2010), with N(m, V) of a posterior in the place of the
+prior and the factors e_j in that of the likelihood. The ellipses then fit, and a step moves far. If
+the normal is too narrow, e_j grows in the tails. Every fourth step therefore runs around the prior,
+which is wide enough for any tail. Both kinds of steps leave the exact posterior unchanged.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = [
     "split_rhat",
 ]
 
-#: Steps whose ellipses are drawn at once, by one product.
+#: Number of steps whose ellipses are drawn at once, by one product.
 _BLOCK = 1000
-#: Shrinkages of the bracket at most; a step without room stays where it is.
+#: Largest number of shrinkages of the bracket; a step that finds no point stays where it is.
 _SHRINKS = 60
-#: Of so many steps one runs around the prior.
+#: One of this many steps runs around the prior.
 _PRIOR = 4
 
 
 class Chains(NamedTuple):
-    """Draws of C chains, (C, S, N), each after so many steps; and how well they have mixed.
+    """Draws of C chains, (C, S, N), thinned to even distances, and diagnostics of mixing.
 
     rhat : (N,), of split chains, for f and for (f - mean)^2, whichever is larger
     effective : (N,), effective number of draws, likewise the smaller
@@ -50,7 +50,7 @@ class Chains(NamedTuple):
 
 @kernel
 def log_target(rule: Rule, fixed: TiltedMoments, f: Array, around_prior: bool) -> float:
-    """Sum over sites of log e_j, or of log p(y_j|f_j), but for constants."""
+    """Return the sum over sites of log e_j, or of log p(y_j|f_j), up to constants."""
     total = 0.0
     for j in range(f.size):
         total += log_factor(rule, fixed, j, f[j])
@@ -71,9 +71,9 @@ def run_block(
     chances: Array,
     out: Array,
 ) -> None:
-    """Go so many steps from `f`, which is changed; keep every one that has a row in `out`.
+    """Take steps from `f` in place; store the evenly spaced ones that have a row in `out`.
 
-    `ellipses` (B, N) are draws of the normal that a step runs around, less its mean.
+    `ellipses` (B, N) are draws of the normal that a step runs around, without its mean.
     """
     n, steps = f.size, ellipses.shape[0]
     every = steps // out.shape[0]
@@ -101,7 +101,7 @@ def run_block(
 
 
 def root_of(covariance: Array) -> Array:
-    """A square root of a covariance, also of a singular one."""
+    """Return a square root of a covariance, which may be singular."""
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
@@ -117,7 +117,7 @@ def run_chains(
     kept: int,
     chains: int = 4,
 ) -> Chains:
-    """Run chains from draws of the normal approximation; a tenth of the steps more come first.
+    """Run chains from draws of the normal approximation, after a burn-in of a tenth of the steps.
 
     Parameters
     ----------
@@ -129,33 +129,45 @@ def run_chains(
     n = prior.size
     blocks = -(-steps // _BLOCK)
     first = -(-blocks // 10)
-    # A divisor of the block, so that draws are evenly spaced.
-    each = max(c for c in (1, 2, 5, 10, 20, 50, 100, 250) if c * blocks <= max(kept, blocks))
-    draws = np.empty((chains, blocks * each, n))
-    for chain, own in enumerate(rng.spawn(chains)):
-        f = fixed.mean + roots[0] @ own.standard_normal(n)
+    # The number is a divisor of the block, so that draws are evenly spaced.
+    kept_of_block = max(
+        c for c in (1, 2, 5, 10, 20, 50, 100, 250) if c * blocks <= max(kept, blocks)
+    )
+    draws = np.empty((chains, blocks * kept_of_block, n))
+    for chain, chain_rng in enumerate(rng.spawn(chains)):
+        f = fixed.mean + roots[0] @ chain_rng.standard_normal(n)
         for block in range(-first, blocks):
-            normals = own.standard_normal((_BLOCK, n))
+            normals = chain_rng.standard_normal((_BLOCK, n))
             ellipses = np.empty((_BLOCK, n))
             ours = np.arange(_BLOCK) % _PRIOR != _PRIOR - 1
             ellipses[ours] = normals[ours] @ roots[0].T
             ellipses[~ours] = normals[~ours] @ roots[1].T
-            chances = 1.0 - own.random((_BLOCK, _SHRINKS))
-            start = max(block, 0) * each
-            run_block(rule, fixed, prior, f, ellipses, chances, draws[chain, start : start + each])
+            chances = 1.0 - chain_rng.random((_BLOCK, _SHRINKS))
+            start = max(block, 0) * kept_of_block
+            run_block(
+                rule,
+                fixed,
+                prior,
+                f,
+                ellipses,
+                chances,
+                draws[chain, start : start + kept_of_block],
+            )
         if not np.isfinite(f).all():
             raise NumericalError("a chain has left double precision: rescale the latent function")
     return Chains(draws, *mixing(draws))
 
 
 def mixing(draws: Array) -> tuple[Array, Array]:
-    """R-hat and effective number of draws (C, S, N), the worse of f and of (f - mean)^2."""
-    found = [_mixing(part) for part in (draws, (draws - draws.mean(axis=(0, 1))) ** 2)]
-    return np.maximum(found[0][0], found[1][0]), np.minimum(found[0][1], found[1][1])
+    """Return R-hat and effective number of draws (C, S, N), the worse of f and of (f - mean)^2."""
+    diagnostics = [_mixing(part) for part in (draws, (draws - draws.mean(axis=(0, 1))) ** 2)]
+    return np.maximum(diagnostics[0][0], diagnostics[1][0]), np.minimum(
+        diagnostics[0][1], diagnostics[1][1]
+    )
 
 
 def split_rhat(draws: Array) -> Array:
-    """R-hat of the halves of chains (Gelman et al., BDA3, 11.4); `draws` is (C, S, N)."""
+    """Return R-hat of the halves of chains (Gelman et al., BDA3, 11.4); `draws` is (C, S, N)."""
     half = draws.shape[1] // 2
     parts = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
     within = parts.var(axis=1, ddof=1).mean(axis=0)
@@ -164,7 +176,7 @@ def split_rhat(draws: Array) -> Array:
 
 
 def _mixing(draws: Array) -> tuple[Array, Array]:
-    """R-hat and effective number of draws, by Geyer's initial positive sequence over all chains."""
+    """Return R-hat and effective number of draws, by Geyer's initial positive sequence."""
     chains, length, n = draws.shape
     rhat = split_rhat(draws)
     effective = np.empty(n)
@@ -186,14 +198,15 @@ def _mixing(draws: Array) -> tuple[Array, Array]:
 
 # --- Densities of draws
 
-#: Bandwidth in standard deviations, for one effective draw; it falls with their fifth root. About
-#: half of what is best for a normal: quantiles lose more by smoothing than densities.
+#: Bandwidth in standard deviations for one effective draw; it falls with the fifth root of their
+#: number. It is about half of the best one for a normal density, because smoothing harms quantiles
+#: more than densities.
 _BANDWIDTH = 0.5
 _FLOOR = 1e-12
 
 
 def densities_of(draws: Array, effective: Array) -> Densities:
-    """Smooth draws (S, T) by a normal kernel, around which they are shrunk to keep the variance."""
+    """Smooth draws (S, T) by a normal kernel, after shrinking them to keep the variance."""
     mean, std = draws.mean(axis=0), draws.std(axis=0)
     std = np.maximum(std, 1e-300)
     width = np.clip(_BANDWIDTH * effective**-0.2, 0.02, 0.4)
@@ -207,7 +220,7 @@ def densities_of(draws: Array, effective: Array) -> Densities:
     logs = np.empty((mean.size, POINTS))
     offsets = np.arange(-(POINTS - 1), POINTS)
     for i in range(mean.size):
-        # Each draw is shared by the two points around it, linearly.
+        # Each draw is split linearly between the two points around it.
         mass = np.bincount(lower[:, i], 1.0 - share[:, i], POINTS)
         mass += np.bincount(lower[:, i] + 1, share[:, i], POINTS)
         kernel = np.exp(-0.5 * (offsets * step[i] / (width[i] * std[i])) ** 2)

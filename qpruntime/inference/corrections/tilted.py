@@ -1,14 +1,14 @@
-"""EP's fixed point as kernels see it, and every site's tilted density: nodes and moments.
+"""EP's fixed point in the form for kernels, and every site's tilted density: nodes and moments.
 
-At a fixed point of EP the posterior is q(f) = N(m, V) times the product of e_j(f_j), where
-e_j = p(y_j|f_j)^w_j / site_j is scaled so that its mean under q is 1. All corrections are made of
-these e_j: of their Hermite moments, or of log E e_j under other normals.
+The posterior at a fixed point of EP is q(f) = N(m, V) times the product of e_j(f_j). The factor e_j
+= p(y_j|f_j)^w_j / site_j is scaled so that its mean under q is 1. All corrections use these e_j:
+their Hermite moments, or log E e_j under other normals.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
@@ -39,44 +39,45 @@ __all__ = [
     "tilted_moments",
 ]
 
-#: Hermite moments 0 to 8.
+#: Number of Hermite moments, from 0 to 8.
 ORDERS = 9
-#: Panels are laid over so many standard deviations on either side of the mean.
+#: Panels cover this many standard deviations on either side of the mean.
 REACH = 9.0
 _PANELS, _NODES = 12, 16
 _X, _W = leggauss(_NODES)
-#: Nodes of a site at most: room for closing in on jumps by halves.
+#: Largest number of nodes of a site, which leaves room for halving panels towards jumps.
 _ROOM = 5120
 _DEPTH = 40
-#: A panel is resolved if its halves have its mass, and its sixth moment, to this.
+#: A panel is resolved if its halves agree with its mass, and its sixth moment, to this.
 _EXACT = 1e-12
-#: Even steps are enough where half of them find the same to this: theirs are good to its square.
+#: Even steps suffice if half of them give the same result to this; the error of all of them is then
+#: about its square.
 _EVEN, _HALVES = 121, 1e-7
-#: Gauss-Hermite nodes of a normal, for means that have no closed form.
+#: Gauss-Hermite nodes of a normal, for means without closed form.
 _G, _GW = hermegauss(32)
 _LOG_GW = np.log(_GW / math.sqrt(2.0 * math.pi))
-#: Normals narrower than this part of a site's variance fall between the nodes of its panels.
+#: Normals narrower than this share of a site's variance would fall between the nodes of its panels.
 _NARROW = 0.02
 _MARKS, _GRADES = 6, 8
-#: Edges further out.
+#: Additional edges outside.
 _FAR = (12.0, 16.0, 24.0, 40.0)
 
 
 class Rule(NamedTuple):
-    """A likelihood as `log_mean` takes it; built by `rule_of`."""
+    """Likelihood in the form that `log_mean` takes; `rule_of` makes it."""
 
     theta: Array
     closed: bool
     raised: bool
     location: bool
-    split: Any
-    moments: Any
-    raised_moments: Any
-    landmarks: Any
+    split: int
+    moments: int
+    raised_moments: int
+    landmarks: int
 
 
 class TiltedMoments(NamedTuple):
-    """A fixed point of EP: sites, marginal means and standard deviations, each of shape (N,)."""
+    """Fixed point of EP: sites, marginal means and standard deviations, each of shape (N,)."""
 
     tau: Array
     nu: Array
@@ -87,7 +88,7 @@ class TiltedMoments(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    """The tilted densities: Hermite moments (N, 9), and e_j at nodes where no mean is closed.
+    """Tilted densities: Hermite moments (N, 9), and e_j at nodes if means have no closed form.
 
     `nodes` and `masses` (quadrature weights times e_j) have a row of `counts` numbers per site.
     `base` is log E e_j before scaling, shape (N,).
@@ -101,7 +102,7 @@ class Tilted(NamedTuple):
 
 
 def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
-    """Return what kernels take of a likelihood; `weights` are powers of it."""
+    """Return a likelihood in the form for kernels; `weights` are powers of it."""
     raised = likelihood.powers.moments if likelihood.powers else None
     likelihood.split.reset()
     return Rule(
@@ -118,21 +119,22 @@ def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
 
 @inlined_by_numba
 def log_factor(rule: Rule, fixed: TiltedMoments, j: int, f: float) -> float:
-    """log e_j at f, but for a constant: measured from the site at its mean.
+    """Return log e_j at f up to a constant, measured from the site at its mean.
 
-    Inlined like the next two: handing over the arrays costs five times the work.
+    It is inlined, like the next two functions, because passing the arrays costs five times the
+    work.
     """
-    rest, curvature = call_split(rule.split, f, fixed.y[j], rule.theta)
+    log_rest, curvature = call_split(rule.split, f, fixed.y[j], rule.theta)
     d = f - fixed.mean[j]
     tilt = fixed.nu[j] - fixed.tau[j] * fixed.mean[j]
     w = fixed.weights[j]
-    level = rest - 0.5 * curvature * f * f if w != 0.0 else 0.0
+    level = log_rest - 0.5 * curvature * f * f if w != 0.0 else 0.0
     return w * level + d * (0.5 * fixed.tau[j] * d - tilt)
 
 
 @inlined_by_numba
 def closed_mean(rule: Rule, fixed: TiltedMoments, j: int, mean: float, variance: float) -> float:
-    """log E e_j under N(mean, variance) by the moments at the cavity that this is; NaN if none."""
+    """Return log E e_j under N(mean, variance) by moments at an equivalent cavity; NaN if none."""
     tau, w = fixed.tau[j], fixed.weights[j]
     d = mean - fixed.mean[j]
     g = tau * mean - fixed.nu[j]
@@ -153,7 +155,7 @@ def closed_mean(rule: Rule, fixed: TiltedMoments, j: int, mean: float, variance:
 def log_mean(
     rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, mean: float, variance: float
 ) -> float:
-    """log E e_j under N(mean, variance), relative to that under q (`Tilted.base`)."""
+    """Return log E e_j under N(mean, variance), relative to that under q (`Tilted.base`)."""
     v = max(variance, 1e-14 * fixed.std[j] ** 2)
     if rule.closed:
         value = closed_mean(rule, fixed, j, mean, v) - tilted.base[j]
@@ -166,11 +168,12 @@ def log_mean(
 def integrated_mean(
     rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, mean: float, variance: float
 ) -> float:
-    """`log_mean` without closed moments."""
+    """Return `log_mean` without closed moments."""
     std = math.sqrt(variance)
     top, total = -math.inf, 0.0
     if variance > _NARROW * fixed.std[j] ** 2:
-        # e_j is known at nodes that resolve it, jumps and all; they resolve this normal too.
+        # The nodes at which e_j is known resolve it, including jumps, and they resolve this normal
+        # too.
         for k in range(tilted.counts[j]):
             u = (tilted.nodes[j, k] - mean) / std
             total += tilted.masses[j, k] * math.exp(-0.5 * u * u)
@@ -207,7 +210,7 @@ def fill_panel(
 
 @kernel
 def insert_edge(edges: Array, count: int, x: float) -> int:
-    """Put an edge where it belongs if it is within reach; return the new count."""
+    """Insert an edge in order if it is within reach; return the new count."""
     if not abs(x) <= _FAR[-1]:
         return count
     i = count
@@ -220,17 +223,17 @@ def insert_edge(edges: Array, count: int, x: float) -> int:
 
 @kernel
 def lay_edges(rule: Rule, fixed: TiltedMoments, j: int, edges: Array) -> int:
-    """Fill ascending edges in standard units: even ones, and more around where log p may bend.
+    """Fill ascending edges in standard units: even ones, and more where log p may bend.
 
-    Around 0, around y of a location family and around landmarks: an edge of width 1 is 1/1000 of a
-    wide cavity, and falls between all nodes of a panel that only begins there.
+    There are more around 0, around y of a location family and around landmarks: an edge of width 1
+    is 1/1000 of a wide cavity, and would fall between all nodes of an even panel.
     """
     count = 0
     for k in range(_PANELS + 1):
         edges[count] = -REACH + 2.0 * REACH * k / _PANELS
         count += 1
     for x in _FAR:
-        # One side of a cavity cut off far out falls like an exponential.
+        # If a cavity is cut off far out, one side falls like an exponential.
         count = insert_edge(edges, count, -x)
         count = insert_edge(edges, count, x)
     for k in range(_MARKS):
@@ -251,12 +254,12 @@ def lay_edges(rule: Rule, fixed: TiltedMoments, j: int, edges: Array) -> int:
 
 @kernel
 def resolve(
-    rule: Rule, fixed: TiltedMoments, j: int, found: Array, stack: Array, halves: Array
+    rule: Rule, fixed: TiltedMoments, j: int, nodes: Array, stack: Array, halves: Array
 ) -> tuple[int, float]:
     """Fill nodes of the tilted density of a site; return (their number, log of the scale).
 
-    Even panels, bisected until halves agree with the whole: jumps and kinks are closed in on.
-    A number of -1 says that there is no mass or no number.
+    Even panels are bisected until halves agree with the whole, so that they close in on jumps and
+    kinks. A count of -1 means that there is no mass, or a value that is not a number.
     """
     edges = np.empty(_PANELS + 9 + _MARKS * (2 * _GRADES + 1))
     n_edges = lay_edges(rule, fixed, j, edges)
@@ -289,35 +292,35 @@ def resolve(
             a, b = stack[pending, 0], stack[pending, 1]
             mass, sixth = stack[pending, 2], stack[pending, 3]
             middle = 0.5 * (a + b)
-            one, one_far = fill_panel(rule, fixed, j, a, middle, top, halves)
-            two, two_far = fill_panel(rule, fixed, j, middle, b, top, halves[_NODES:])
-            wrong = abs(one + two - mass) > _EXACT * total
-            wrong = wrong or abs(one_far + two_far - sixth) > _EXACT * far
-            full = count + 2 * _NODES * (pending + 3) + 2 * _NODES * (n_edges - i) > found.shape[0]
+            lower_mass, lower_far = fill_panel(rule, fixed, j, a, middle, top, halves)
+            upper_mass, upper_far = fill_panel(rule, fixed, j, middle, b, top, halves[_NODES:])
+            wrong = abs(lower_mass + upper_mass - mass) > _EXACT * total
+            wrong = wrong or abs(lower_far + upper_far - sixth) > _EXACT * far
+            full = count + 2 * _NODES * (pending + 3) + 2 * _NODES * (n_edges - i) > nodes.shape[0]
             if not wrong or full or b - a < 1e-13 or pending + 2 > _DEPTH:
                 for k in range(2 * _NODES):
-                    found[count, 0], found[count, 1] = halves[k, 0], halves[k, 1]
+                    nodes[count, 0], nodes[count, 1] = halves[k, 0], halves[k, 1]
                     count += 1
                 continue
             stack[pending, 0], stack[pending, 1] = middle, b
-            stack[pending, 2], stack[pending, 3] = two, two_far
+            stack[pending, 2], stack[pending, 3] = upper_mass, upper_far
             stack[pending + 1, 0], stack[pending + 1, 1] = a, middle
-            stack[pending + 1, 2], stack[pending + 1, 3] = one, one_far
+            stack[pending + 1, 2], stack[pending + 1, 3] = lower_mass, lower_far
             pending += 2
     return count, top
 
 
 @kernel
 def own_mean(rule: Rule, fixed: TiltedMoments, j: int) -> float:
-    """log E e_j under q, before scaling."""
+    """Return log E e_j under q, before scaling."""
     return closed_mean(rule, fixed, j, fixed.mean[j], fixed.std[j] ** 2)
 
 
 @kernel
 def even_moments(rule: Rule, fixed: TiltedMoments, j: int, logs: Array, hermite: Array) -> float:
-    """Moments by even steps, as is best where e_j is smooth; return log E e_j, NaN if it is not.
+    """Fill moments by even steps; return log E e_j, or NaN if e_j is not smooth.
 
-    It is if half of the points and the closed mean know the same.
+    It counts as smooth if half of the points and the closed mean agree.
     """
     n = logs.size
     step = 2.0 * REACH / (n - 1)
@@ -349,8 +352,8 @@ def even_moments(rule: Rule, fixed: TiltedMoments, j: int, logs: Array, hermite:
     ):
         return math.nan
     base = own_mean(rule, fixed, j)
-    seen = top + math.log(total * step) - HALF_LOG_2PI
-    if not abs(seen - base) <= _HALVES * max(1.0, abs(base)):
+    summed = top + math.log(total * step) - HALF_LOG_2PI
+    if not abs(summed - base) <= _HALVES * max(1.0, abs(base)):
         return math.nan
     for order in range(ORDERS):
         hermite[order] /= total
@@ -367,8 +370,8 @@ def fill_moments(
     masses: Array,
     counts: IntArray,
 ) -> int:
-    """Fill `Tilted`, whose nodes are kept only if there is room; return a site without mass."""
-    found, stack = np.empty((_ROOM, 2)), np.empty((_DEPTH, 4))
+    """Fill `Tilted`, with nodes only if there is room; return a site without mass, or -1."""
+    resolved, stack = np.empty((_ROOM, 2)), np.empty((_DEPTH, 4))
     halves, logs = np.empty((2 * _NODES, 2)), np.empty(_EVEN)
     for j in range(fixed.mean.size):
         if rule.closed:
@@ -376,17 +379,17 @@ def fill_moments(
             base[j] = even_moments(rule, fixed, j, logs, hermite[j])
             if not math.isnan(base[j]):
                 continue
-        count, top = resolve(rule, fixed, j, found, stack, halves)
+        count, top = resolve(rule, fixed, j, resolved, stack, halves)
         if count < 0:
             return j
         total = 0.0
         for k in range(count):
-            total += found[k, 1]
+            total += resolved[k, 1]
         if not total > 0.0:
             return j
         hermite[j, :] = 0.0
         for k in range(count):
-            x, p = found[k, 0], found[k, 1] / total
+            x, p = resolved[k, 0], resolved[k, 1] / total
             before, now = 0.0, 1.0
             for order in range(ORDERS):
                 hermite[j, order] += p * now
@@ -408,7 +411,7 @@ def tilted_moments(rule: Rule, fixed: TiltedMoments, likelihood: Likelihood) -> 
     Raises
     ------
     NumericalError
-        If one has no finite mass.
+        If a tilted density has no finite mass.
     """
     n = fixed.mean.size
     room = 0 if rule.closed else _ROOM

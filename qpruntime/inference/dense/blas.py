@@ -188,11 +188,11 @@ def _squares(alpha: float, A: Array, out: Array, transposed: bool) -> Iterator[P
         A = A.T
     cuts = _cuts(len(out))
     for i, columns in enumerate(cuts):
-        right = A[columns].T if transposed else A[columns]
-        yield add_square, (alpha, right, out[columns, columns], transposed)
+        columns_factor = A[columns].T if transposed else A[columns]
+        yield add_square, (alpha, columns_factor, out[columns, columns], transposed)
         for rows in cuts[i + 1 :]:
-            left = A[rows].T if transposed else A[rows]
-            yield add_product, (alpha, left, right, out[rows, columns], transposed)
+            rows_factor = A[rows].T if transposed else A[rows]
+            yield add_product, (alpha, rows_factor, columns_factor, out[rows, columns], transposed)
 
 
 def inverse_triangle(lower: Array) -> Array:

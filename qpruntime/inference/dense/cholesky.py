@@ -102,7 +102,7 @@ class Triangle:
 
     @property
     def log_det(self) -> float:
-        """log |I + K diag(tau)|."""
+        """Log determinant log |I + K diag(tau)|."""
         value = 2.0 * float(np.log(self.lower.diagonal()).sum())
         if self.negative.size:
             value += 2.0 * float(np.log(self._small.diagonal()).sum())
@@ -236,7 +236,7 @@ class CholeskyFactor(Triangle):
 
     @property
     def weights(self) -> Array:
-        """K^-1 (posterior mean - prior mean), shape (N,)."""
+        """Weights K^-1 (posterior mean - prior mean), shape (N,)."""
         return self._solve()[0]
 
     @property

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import kernel, summed
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.parallel_updates import match, propose_each
-from qpruntime.inference.site_kernels import Marginals, Observations, propose
+from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -101,14 +99,14 @@ def half_difference(weights: Array, root: Array, upper: Array) -> Array:
     out = np.empty((n, n))
     for i in range(n):
         row, source = out[i, i:], upper[i, i:]
-        left, scale, trailing_weights, factors = (
+        half_weight, scale, trailing_weights, factors = (
             0.5 * weights[i],
             0.5 * root[i],
             weights[i:],
             root[i:],
         )
         for j in range(n - i):
-            row[j] = left * trailing_weights[j] - scale * factors[j] * source[j]
+            row[j] = half_weight * trailing_weights[j] - scale * factors[j] * source[j]
     mirror_upper(out)
     return out
 
@@ -118,9 +116,9 @@ def mirror_upper(matrix: Array) -> None:
     """Copy the upper triangle to the lower one, in place, by tiles that fit the cache."""
     n = matrix.shape[0]
     for top in range(0, n, 64):
-        for left in range(top, n, 64):
+        for first_column in range(top, n, 64):
             for i in range(top, min(top + 64, n)):
-                for j in range(max(left, i + 1), min(left + 64, n)):
+                for j in range(max(first_column, i + 1), min(first_column + 64, n)):
                     matrix[j, i] = matrix[i, j]
 
 
@@ -144,11 +142,11 @@ def apply_panel(covariance: Array, panel: Array, weight: Array, count: int, star
     n = covariance.shape[0]
     for top in range(start, n, _ROWS_PER_TILE):
         bottom = min(top + _ROWS_PER_TILE, n)
-        left = np.empty((bottom - top, count))
+        weighted_panel = np.empty((bottom - top, count))
         for r in range(top, bottom):
             for b in range(count):
-                left[r - top, b] = weight[b] * panel[b, r]
-        change = np.dot(left, np.ascontiguousarray(panel[:count, top:]))
+                weighted_panel[r - top, b] = weight[b] * panel[b, r]
+        change = np.dot(weighted_panel, np.ascontiguousarray(panel[:count, top:]))
         for r in range(top, bottom):
             row, row_change = covariance[r, r:], change[r - top, r - top :]
             for c in range(n - r):
@@ -157,7 +155,7 @@ def apply_panel(covariance: Array, panel: Array, weight: Array, count: int, star
 
 @kernel
 def sweep(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     covariance: Array,
     marginals: Arrays,
@@ -239,7 +237,7 @@ def sweep(
 
 
 @kernel
-def solve(system: tuple[Any, ...], sites: tuple[Array, Array], mean: Array) -> None:
+def solve(system: Arrays, sites: tuple[Array, Array], mean: Array) -> None:
     """Fill K^-1 (mean - prior) and the posterior mean.
 
     `system` = (K, prior mean, U, root, weights): U is the upper triangle with B^-1 = U U^T, root
@@ -270,10 +268,10 @@ def solve(system: tuple[Any, ...], sites: tuple[Array, Array], mean: Array) -> N
 
 @kernel
 def take_turn(
-    rules: tuple[Any, ...],
-    matching: tuple[int, tuple[Any, ...]],
+    rules: PlainRules,
+    matching: tuple[int, PlainRules],
     observed: tuple[Array, Array],
-    system: tuple[Any, ...],
+    system: Arrays,
     marginals: Arrays,
     sites: tuple[Array, Array],
     changes: tuple[Array, Array],

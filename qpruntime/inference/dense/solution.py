@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,9 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, draws, given_mean, prior_mean
 from qpruntime.inference.solver_protocol import PredictiveState as AnyKept
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 __all__ = [
     "DenseSolution",
     "outcome_of",
@@ -40,9 +43,9 @@ class DenseSolution:
     ----------
     own : Sites
     mean, variance, log_z : ndarray, shape (N,)
-        At the rows; the last are leave-one-out log densities.
+        Results at the rows; the last are leave-one-out log densities.
     kept : Kept
-        What predictions and the gradient take.
+        State for predictions and the gradient.
     data : Observed
         Pickles leave its covariance out.
     """
@@ -91,26 +94,32 @@ class DenseSolution:
         row = int(np.argmin(self.log_z))
         return float(self.log_z[row]), row
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances, given prior covariances and variances of points."""
         return self.kept.predict(*at, given_mean(mean, self.usual))
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
         """Return points for corrections."""
         offset = given_mean(mean, self.usual)
         self.kept.predict(*at, offset)  # checks the arguments
         K_star, diagonal, offset = (np.asarray(a, dtype=float) for a in (*at, offset))
-        both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
-        return MarginalPoints(K_star, *both)
+        diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
+        return MarginalPoints(K_star, *diagonal_and_offset)
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Return joint samples, given prior covariances of points with the rows and each other.
 
         The points are the rows themselves if none are given.
         """
         return draws(*self.joint(at, mean), count, rng)
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return joint means and covariances at points, with arguments as those of `draw`."""
         if not at:
             K = self.observed().K
@@ -132,7 +141,7 @@ class DenseSolution:
         mean_new = kept.predict(K_star, K_new.diagonal(), offset)[0]
         return mean_new, K_new - kept.reduced(K_star)
 
-    def gradient(self, change: Any) -> Array | float:
+    def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of the log evidence for a change of the covariance."""
         if change is None:
             raise InputError("evidence_gradient takes dK here, (N, N) or (N, N, p)")
@@ -156,15 +165,15 @@ class DenseSolution:
         """Return the solution without its prior covariance."""
         return replace(self, data=replace(self.data, K=None))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
         return {"n_negative": int((self.own.tau < 0.0).sum())}
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return covariances of the points."""
         return crossed()
 
-    def on(self, kernel: Any, X: Array, unscaled: Callable[[Array], Array]) -> DenseSolution:
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> DenseSolution:
         """Return the solution itself, which holds no inputs."""
         return self
 

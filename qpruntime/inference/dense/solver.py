@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dtpttr, dtrttp
@@ -72,6 +70,7 @@ class DenseSolved(CholeskyFactor, Solved):
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
+        """Propose updates of all sites, by one kernel if no precision is negative."""
         if self.negative.size or not self.K.flags.carray:
             return propose_matched(self, problem, marginals, sites, steps, counts)
         nu, failure = sites.nu.copy(), np.zeros(2)
@@ -98,6 +97,7 @@ class DenseSolved(CholeskyFactor, Solved):
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
+        """Update every site once in the order of `visits`; see `Solved.sweep`."""
         shares = self.shares()
         covariance, mean, pull = self.covariance(last=True), self.mean, self.weights
         variance = covariance.diagonal().copy()
@@ -204,10 +204,10 @@ class DenseState(Triangle):
             raise NumericalError("the gradient is beyond double precision: rescale dK")
         return float(gradient) if gradient.ndim == 0 else gradient
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         packed, _ = dtrttp(self.lower, uplo="L")
         return vars(self) | {"lower": packed}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self.lower, _ = dtpttr(self.root.size, state["lower"], uplo="L")

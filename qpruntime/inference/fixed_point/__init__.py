@@ -1,1 +1,1 @@
-"""The fixed point of sites: one loop of sweeps for every engine, the orders, and how it ended."""
+"""Iteration to the fixed point of sites: one loop of sweeps for every engine, and schedules."""

@@ -10,7 +10,6 @@ and shortens any step that would lower the bound.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ _NEGLIGIBLE_DERIVATIVE = 1e-30
 _STEP_GROWTH = 1.4
 
 
-def check_likelihood(likelihood: Likelihood) -> Any:
+def check_likelihood(likelihood: Likelihood) -> int:
     """Return the handle of the expected log density.
 
     Raises
@@ -84,7 +83,7 @@ def expect_all(
 class _VariationalState:
     """Gaussian with given sites, expectations of the likelihood terms under it, and its bound."""
 
-    def __init__(self, problem: Problem, handle: Any, sites: Sites, factor: Solved) -> None:
+    def __init__(self, problem: Problem, handle: int, sites: Sites, factor: Solved) -> None:
         self.sites, self.factor = sites, factor
         self.variance, self.kept = factor.marginals()
         if not (self.variance > 0.0).all():
@@ -218,7 +217,7 @@ class _Rate:
 
 
 def _advance(
-    problem: Problem, handle: Any, state: _VariationalState, move: Array, plain: Array
+    problem: Problem, handle: int, state: _VariationalState, move: Array, plain: Array
 ) -> tuple[_VariationalState | None, int]:
     """Take the accelerated step, or the plain one halved until it does not lower the bound."""
     n, scale = problem.n, 1.0

@@ -1,34 +1,34 @@
-"""The nearest rows of a point correct what M inducing inputs say of it.
+"""Corrections of predictions by the nearest rows, where M inducing inputs are too coarse.
 
 The model is f = phi^T w + g: `qpruntime.inference.sparse` takes the rest g as independent between
-rows. For one point, let it be dependent within the k nearest rows and the point, with its true
-covariance R = k - phi phi^T: their sites are taken out of the posterior of w, and put back where
-they belong, on f. Where R is 0 nothing changes; with all rows for neighbours it is the dense
-posterior of these sites.
+rows. For each point, g is now dependent within the k nearest rows and the point, with its true
+covariance R = k - phi phi^T: their sites are removed from the posterior of w, and applied to f
+instead. Nothing changes if R is 0. With all rows as neighbours the result is the dense posterior of
+these sites.
 
-Rows at one *place*, that is with equal inputs, count as one neighbour: their sites add up, exactly,
-white noise in the kernel included.
+Rows at one *place*, that is with equal inputs, count as one neighbour: their sites add up exactly,
+including white noise in the kernel.
 
-What is where, from the ground up; each module imports from those above it:
+The modules, from the ground up; each imports from those above it:
 
 `neighbours`
     ``distinct(A) -> (first, group)``: equal rows of a matrix found, whatever their order.
 `storage`
-    Arrays in files without a name, for rows that do not fit into memory.
+    Arrays in unnamed files, for rows that do not fit into memory.
 `neighbours`
-    ``metric(kernel, d)``: what inputs are multiplied by, so that distances are in length-scales.
+    ``metric(kernel, d)``: factors for the inputs, such that distances are in length-scales.
 `neighbours`
-    `Cells`: an inverted file, for many features; on the disk where rows are.
+    `Cells`: an inverted file, for many features; it is on disk if the rows are.
 `neighbours`
     ``neighbours_of(points, centres)``: a tree, or cells; ``query(points, k)``.
 `blocks`
     ``within(kernel, X)``: prior covariances inside many small sets (b, k, d).
 `blocks`
-    `Places`: sites of rows, summed up by place.
+    `Places`: sites of rows, summed by place.
 `blocks`
-    `Known`, the posterior of w; `Features`: what it says of places, made when first needed.
+    `Known`, the posterior of w; `Features`: the features of places, computed when first needed.
 `linalg`
-    The correction of a block of points: kernels.
+    Kernels for the correction of a block of points.
 `posterior`
     `LocalPosterior`: a `SparsePosterior` whose predictions are corrected; ``local_of`` makes one.
 """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,12 @@ from qpruntime.inference.local.neighbours import distinct, metric, neighbours_of
 from qpruntime.inference.local.storage import in_parts, taken
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import Columns
-from qpruntime.inference.sparse.features import InducingInputs, divide
+from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "MEMORY",
@@ -45,12 +49,12 @@ _POINTS_PER_SEARCH, _POINTS_PER_BLOCK = 2048, 128
 class Points(NamedTuple):
     """Points (b, d) with features and means under the inducing posterior.
 
-    `left_out` has the rows that are left out, if `places` together with all rows that equal them.
+    `left_out` has the rows to leave out; with `places` all rows that equal them are left out too.
     """
 
     X: Array
-    phi: Any
-    psi: Any
+    phi: Rows
+    psi: Rows
     mean: Array
     own: Numbers | None = None
     places: bool = False
@@ -69,7 +73,7 @@ class NeighbourBlocks:
     """
 
     def __init__(
-        self, kernel: Any, known: PredictiveWeights, columns: Columns, sites: Sites
+        self, kernel: Kernel, known: PredictiveWeights, columns: Columns, sites: Sites
     ) -> None:
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
@@ -112,45 +116,54 @@ class NeighbourBlocks:
         k = min(k, self.places.count - 1)
         at = self.places.of_row[rows]
 
-        def job(some: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
-            there, features = slots[:, 0], self._features
-            phi, psi = features.phi[there], features.psi[there]
-            said = phi, psi, features.mean[there]
-            points = Points(self.places.at(at[some]), *said, rows[some], places)
+        def job(block: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
+            first_slots, features = slots[:, 0], self._features
+            phi, psi = features.phi[first_slots], features.psi[first_slots]
+            said = phi, psi, features.mean[first_slots]
+            points = Points(self.places.at(at[block]), *said, rows[block], places)
             return self._corrected(points, nearest, slots)
 
-        def nearest(some: slice) -> Numbers:
-            own = at[some]
-            found = self._index.query(self.places.at(own), k + 1)
-            others = found != own[:, None]
+        def nearest(block: slice) -> Numbers:
+            places_of_block = at[block]
+            candidates = self._index.query(self.places.at(places_of_block), k + 1)
+            others = candidates != places_of_block[:, None]
             others[others.all(axis=1), -1] = False
-            return np.column_stack([own, found[others].reshape(len(own), k)])
+            return np.column_stack(
+                [places_of_block, candidates[others].reshape(len(places_of_block), k)]
+            )
 
         mean, variance = self._in_blocks(len(rows), nearest, job)
         return mean, variance + self.places.noise[at]
 
-    def _in_blocks(self, n: int, nearest: Any, job: Any) -> tuple[Array, Array]:
+    def _in_blocks(
+        self,
+        n: int,
+        nearest: Callable[[slice], Numbers],
+        job: Callable[[slice, Numbers, Numbers], tuple[Array, Array]],
+    ) -> tuple[Array, Array]:
         """Find neighbours and features of many points, and correct them in small blocks."""
-        found = np.empty((2, n))
+        moments = np.empty((2, n))
         # Computing features may move others to new slots, hence the lock.
         with self._lock, one_blas_thread():
             for start in range(0, n, _POINTS_PER_SEARCH):
-                whole = slice(start, min(start + _POINTS_PER_SEARCH, n))
-                places = nearest(whole)
+                searched = slice(start, min(start + _POINTS_PER_SEARCH, n))
+                places = nearest(searched)
                 slots = self._features.slots(places)
-                begins = range(whole.start, whole.stop, _POINTS_PER_BLOCK)
-                blocks = [slice(b, min(b + _POINTS_PER_BLOCK, whole.stop)) for b in begins]
+                begins = range(searched.start, searched.stop, _POINTS_PER_BLOCK)
+                blocks = [slice(b, min(b + _POINTS_PER_BLOCK, searched.stop)) for b in begins]
 
-                def call(some: slice, start: int = start, places: Any = places,
-                         slots: Any = slots) -> Any:  # fmt: skip
-                    inside = slice(some.start - start, some.stop - start)
-                    return job(some, places[inside], slots[inside])
+                def call(rows: slice, start: int = start, places: Numbers = places,
+                         slots: Numbers = slots) -> tuple[Array, Array]:  # fmt: skip
+                    inside = slice(rows.start - start, rows.stop - start)
+                    return job(rows, places[inside], slots[inside])
 
-                def take(number: int, result: Any, blocks: Any = blocks) -> None:
-                    found[:, blocks[number]] = result
+                def take(
+                    number: int, result: tuple[Array, Array], blocks: list[slice] = blocks
+                ) -> None:
+                    moments[:, blocks[number]] = result
 
                 Threads(None).each([(partial(call), block) for block in blocks], take)
-        return found[0], found[1]
+        return moments[0], moments[1]
 
     def _corrected(self, points: Points, places: Numbers, slots: Numbers) -> tuple[Array, Array]:
         features = self._features
@@ -178,31 +191,31 @@ class NeighbourBlocks:
         return centre, np.where(proper, np.maximum(variance, 0.0), -1.0)
 
     def _leave_out(
-        self, own: Numbers, A: Array, mean: Array, sites: Any, r: Array, places: bool
-    ) -> Any:
+        self, rows: Numbers, A: Array, mean: Array, sites: tuple[Array, ...], r: Array, places: bool
+    ) -> NDArray[np.bool_]:
         """Remove rows at the first place of their sets from w, in place; return where it is proper.
 
         Sites of negative precision can be removed as well, although `Places` leaves them out.
         """
         T, N, tau, nu = sites
-        share = 1.0 + self.known.power * r * self.sites.tau[own]
-        t, n = self.sites.tau[own] / share, self.sites.nu[own] / share
+        share = 1.0 + self.known.power * r * self.sites.tau[rows]
+        t, n = self.sites.tau[rows] / share, self.sites.nu[rows] / share
         if places:
-            share, t, n = np.ones(own.size), T[:, 0].copy(), N[:, 0].copy()
+            share, t, n = np.ones(rows.size), T[:, 0].copy(), N[:, 0].copy()
         kept = 1.0 - t * A[:, 0, 0]
         proper = (kept > 0.0) & (share > 0.0)
         t, n, kept = (np.where(proper, a, b) for a, b in ((t, 0.0), (n, 0.0), (kept, 1.0)))
         ray = A[:, 0].copy()
         mean += ray * ((t * mean[:, 0] - n) / kept)[:, None]
         A += ray[:, :, None] * ray[:, None, :] * (t / kept)[:, None, None]
-        counted = self.sites.tau[own] >= 0.0
+        counted = self.sites.tau[rows] >= 0.0
         T[:, 0] = np.maximum(T[:, 0] - np.where(counted, t, 0.0), 0.0)
         N[:, 0] -= np.where(counted, n, 0.0)
-        there = self.places.own(own)
-        tau[:, 0] = np.maximum(tau[:, 0] - there.tau, 0.0)
-        nu[:, 0] -= there.nu
+        row_site = self.places.own(rows)
+        tau[:, 0] = np.maximum(tau[:, 0] - row_site.tau, 0.0)
+        nu[:, 0] -= row_site.nu
         alone = np.bincount(self.places.of_row, minlength=self.places.count)
-        single = places | (alone[self.places.of_row[own]] == 1)
+        single = places | (alone[self.places.of_row[rows]] == 1)
         for array in sites:
             array[single, 0] = 0.0
         return proper
@@ -217,7 +230,7 @@ def check_rows(X: Array, n: int, d: int) -> None:
 # --- Prior covariances within blocks
 
 
-def within(kernel: Any, X: Array) -> Array:
+def within(kernel: Kernel, X: Array) -> Array:
     """Return covariances of the points of b sets (b, k, d), without white noise.
 
     The result has the lower triangles row by row, shape (b, k (k + 1)/2), because exponentials are
@@ -228,7 +241,7 @@ def within(kernel: Any, X: Array) -> Array:
     return np.full((len(X), k * (k + 1) // 2), values) if values.ndim == 0 else values
 
 
-def _values(node: Node, X: Array) -> Any:
+def _values(node: Node, X: Array) -> Array | float:
     """Return covariances, or a number if they are constant."""
     if isinstance(node, Added):
         return _values(node.one, X) + _values(node.two, X)
@@ -293,7 +306,7 @@ class PredictiveWeights(NamedTuple):
         inducing, root, weights = self.inducing.in_dtype(single), self.root, self.weights
         return PredictiveWeights(inducing, root.astype(single), weights.astype(single), self.power)
 
-    def described(self, X: Array, phi: Any = None, psi: Any = None) -> Described:
+    def described(self, X: Array, phi: Rows | None = None, psi: Rows | None = None) -> Described:
         """Describe points (n, d), in arrays (n, M) if they are given."""
         phi, r = self.inducing.features(X, phi)
         psi = np.empty_like(phi) if psi is None else psi
@@ -304,8 +317,8 @@ class PredictiveWeights(NamedTuple):
 class Described(NamedTuple):
     """phi and psi = phi L_B^-T (n, M) of points, r and the mean of phi^T w (n,)."""
 
-    phi: Any
-    psi: Any
+    phi: Rows
+    psi: Rows
     r: Array
     mean: Array
 
@@ -331,8 +344,8 @@ class NeighbourFeatures:
         )
         self.known = known
         if self.dtype == np.float32:
-            some = places.at(np.arange(0, P, max(1, P // _SAMPLED_PLACES))[:_SAMPLED_PLACES])
-            if _suffices(known, some):
+            sample = places.at(np.arange(0, P, max(1, P // _SAMPLED_PLACES))[:_SAMPLED_PLACES])
+            if _suffices(known, sample):
                 self.known = known.single()
         self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
 
@@ -358,16 +371,16 @@ class NeighbourFeatures:
 
     def _fill(self, places: NDArray[np.intp]) -> None:
         """Compute the features of places into free slots."""
-        some = slice(self._used, self._used + len(places))
+        slots = slice(self._used, self._used + len(places))
         X = self._places.at(places)
         same = self.dtype == self.known.inducing.dtype
-        found = self.known.described(X, *((self.phi[some], self.psi[some]) if same else ()))
+        described = self.known.described(X, *((self.phi[slots], self.psi[slots]) if same else ()))
         if not same:
-            self.phi[some], self.psi[some] = found.phi, found.psi
-        self.r[some], self.mean[some] = found.r, found.mean
-        self.T[some], self.N[some] = self._places.sites_of(places, found.r, self.known.power)
-        self._slot[places] = np.arange(some.start, some.stop)
-        self._used = some.stop
+            self.phi[slots], self.psi[slots] = described.phi, described.psi
+        self.r[slots], self.mean[slots] = described.r, described.mean
+        self.T[slots], self.N[slots] = self._places.sites_of(places, described.r, self.known.power)
+        self._slot[places] = np.arange(slots.start, slots.stop)
+        self._used = slots.stop
 
 
 def _suffices(known: PredictiveWeights, X: Array) -> bool:
@@ -454,7 +467,7 @@ class Places:
         return np.asarray(self.X[places])
 
     def own(self, rows: Numbers) -> Sites:
-        """Sites of h of some rows, without noise."""
+        """Return sites of h of chosen rows, without noise."""
         share = 1.0 + self.noise[self.of_row[rows]] * self.sites.tau[rows]
         return Sites(self.sites.tau[rows] / share, self.sites.nu[rows] / share)
 

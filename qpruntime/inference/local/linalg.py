@@ -8,13 +8,14 @@ calls of BLAS would take twice as long.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._numba import contracted, summed
 from qpruntime._typing import Array, Arrays, IntArray
+from qpruntime.inference.sparse.features import Rows
 
 __all__ = ["Left", "marginals", "products", "without_sites"]
 
@@ -30,7 +31,7 @@ class Left(NamedTuple):
     good: NDArray[np.bool_]
 
 
-def products(slots: NDArray[np.intp], features: Any, star: Any) -> Array:
+def products(slots: NDArray[np.intp], features: Rows, star: Rows) -> Array:
     """Return x x^T (b, k + 1, k + 1) of features (P, M) at slots (b, k), and of a star (b, M)."""
     b, k = slots.shape
     out = np.empty((b, k + 1, k + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from qpruntime._numba import contracted, kernel
 from qpruntime._typing import Array, IntArray
 from qpruntime.inference.local.storage import blocks, forget, on_disk, room
 from qpruntime.kernels.expression import Leaf, Multiplied, Node, Seen, read
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "MOST_FEATURES",
@@ -101,7 +104,7 @@ def _grouped(
 # --- Metric of a kernel
 
 
-def metric(kernel: Any, d: int) -> Array:
+def metric(kernel: Kernel, d: int) -> Array:
     """Return the scales of inputs, shape (d,), that give distances in length-scales.
 
     Inverse squares of length-scales add up in products, and are averaged in sums with the
@@ -171,7 +174,7 @@ class Tree:
 
     def __init__(self, points: Array, scale: Array) -> None:
         self._scale = scale
-        self._tree: Any = cKDTree(points * scale)
+        self._tree = cKDTree(points * scale)
 
     def taken(self) -> None:
         """Return None, because points keep their order."""
@@ -250,8 +253,8 @@ class Cells:
         self._begin = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
         self._centres = np.empty((len(cells), d), np.float32)
         # Each cell is stored feature by feature, so that loops over points vectorise.
-        self._front: Any = room((P * leading,), np.float32, on_disk(points))
-        self._rest: Any = room((P, d - leading), np.float32, on_disk(points))
+        self._front = room((P * leading,), np.float32, on_disk(points))
+        self._rest = room((P, d - leading), np.float32, on_disk(points))
         for number, (a, b) in enumerate(pairwise(self._begin)):
             members = self._single(points[order[a:b]])
             # The centre is a median, which a distant point does not move.
@@ -352,8 +355,8 @@ def _keep(square: float, number: int, filled: int, nearest: Single, numbers: Num
 @contracted
 def _search(
     points: Single,
-    ordered: tuple[NDArray[Any], ...],
-    stored: tuple[NDArray[Any], ...],
+    ordered: tuple[NDArray[np.integer], ...],
+    stored: tuple[NDArray[np.integer], ...],
     few: int,
     enough: int,
     numbers: Numbers,

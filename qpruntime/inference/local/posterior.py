@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,9 @@ from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import seen_by_likelihood
 from qpruntime.inference.sparse.passes import Block, Cavities, project
 from qpruntime.inference.sparse.posterior import SparsePosterior, SparseSolution
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "LocalPosterior",
@@ -159,7 +162,7 @@ class LocalSolution:
     algebra = 0
     name, corrects = "inducing+nearest", False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in vars(self).items() if name != "_ground"}
         if on_disk(self.rows.X):
             require(
@@ -175,12 +178,12 @@ class LocalSolution:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Line on the rows that are held."""
-        found = self.facts()
-        where = "on the disk " if found["rows_on_disk"] else ""
+        """Line on the rows that the posterior holds."""
+        facts = self.facts()
+        where = "on the disk " if facts["rows_on_disk"] else ""
         return (
             f"nearest    {self.nearest} rows correct a point; {self.rows.n} rows are held {where}"
-            f"and pickled, {found['bytes_held']} bytes",
+            f"and pickled, {facts['bytes_held']} bytes",
         )
 
     @property
@@ -194,7 +197,7 @@ class LocalSolution:
         return self.rows.n
 
     @property
-    def kernel(self) -> Any:
+    def kernel(self) -> Kernel:
         """Kernel of the prior."""
         return self.inner.kernel
 
@@ -250,7 +253,7 @@ class LocalSolution:
         """Return the least leave-one-out log density under the inducing inputs, and its row."""
         return self.inner.lowest
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances at points (T, d), in O(T (M^2 + k^2 M)).
 
         Every row that is a neighbour for the first time takes O(M^2) more.
@@ -259,21 +262,27 @@ class LocalSolution:
         centre, variance = self._ground.predict(points, self.nearest)
         return centre + prior, variance
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Raise `InputError`, because each point has its own neighbours and no two a covariance."""
         raise InputError(
             "nearest rows correct each point by itself, and leave no joint draws: post.sparse, "
             "without them, has sample"
         )
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Raise `InputError`, as `draw` does."""
         raise InputError(
             "nearest rows correct each point by itself, and no two have a covariance: post.sparse, "
             "without them, has joint"
         )
 
-    def gradient(self, change: Any) -> Array | float:
+    def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of the evidence under the inducing inputs."""
         return self.inner.gradient(change)
 
@@ -281,11 +290,11 @@ class LocalSolution:
         """Raise `InputError`, as the sparse engine does."""
         return self.inner.observed()
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Refused, as of the inner one."""
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
+        """Raise `InputError`, as the inner solution does."""
         return self.inner.points(at, mean)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
         return {
             **self.inner.facts(),
@@ -295,11 +304,11 @@ class LocalSolution:
             "rows_on_disk": on_disk(self.rows.X),
         }
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return the points unchanged."""
         return (points,)
 
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> LocalSolution:
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> LocalSolution:
         """Return the solution in other units of the inputs."""
         rows = replace(self.rows, X=mapped(self.rows.X, unscaled))
         return replace(self, inner=self.inner.on(kernel, X, unscaled), rows=rows)

@@ -39,7 +39,7 @@ class _MappedArray(np.memmap[Any, Any]):
     """Array in a file of this module, unlike arrays of users."""
 
 
-def on_disk(X: Any) -> bool:
+def on_disk(X: object) -> bool:
     """Decide whether an array is in a file of this module."""
     return isinstance(X, _MappedArray) and getattr(X, "_mmap", None) is not None
 
@@ -85,11 +85,11 @@ def held_inputs(rows: ChunkedRows, memory: float) -> Array:
     if not isinstance(rows, Lazy):
         return np.ascontiguousarray(inputs)
     shape = rows.n, int(inputs.shape[1])
-    held = room(shape, float, 8.0 * shape[0] * shape[1] > memory)
+    stored = room(shape, float, 8.0 * shape[0] * shape[1] > memory)
     for number in range(rows.chunks):
-        held[rows.slice(number)] = rows.read(number).X
-    forget(held)
-    return held
+        stored[rows.slice(number)] = rows.read(number).X
+    forget(stored)
+    return stored
 
 
 def in_parts(function: Callable[[Array], Array], X: Array) -> Array:

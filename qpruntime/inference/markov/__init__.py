@@ -1,1 +1,1 @@
-"""Series: one input and a Markov kernel; EP and QP in time and memory that grow with N."""
+"""Inference for series: one input and a Markov kernel, in time and memory proportional to N."""

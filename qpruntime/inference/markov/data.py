@@ -16,6 +16,7 @@ from qpruntime._validation import real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.projection.open import shipped
 from qpruntime.projection.projector import Projector
+from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 
 __all__ = [
     "Clock",
@@ -28,55 +29,55 @@ __all__ = [
 @restorable("series-clock/1")
 @dataclass(frozen=True)
 class Clock:
-    """Origin of times, and whether they are dates, which are counted in seconds."""
+    """Origin of times, and whether they are dates, which are converted to seconds."""
 
     origin: Any
     dates: bool
 
     @classmethod
     def of(cls, t: ArrayLike) -> Clock:
-        """Count from the first of these times if they are dates or whole numbers, else from 0."""
-        given = np.asarray(unmasked(t, "t"))
-        if given.dtype.kind == "M":
-            if given.size == 0 or np.isnat(given).any():
+        """Return a clock from the first of these dates or whole numbers, or from 0."""
+        times = np.asarray(unmasked(t, "t"))
+        if times.dtype.kind == "M":
+            if times.size == 0 or np.isnat(times).any():
                 raise InputError("t has no time (NaT), or is empty: leave such rows out")
-            return cls(given.min(), True)
-        if given.dtype.kind in "iu" and given.size:
-            # Nanoseconds since 1970 are beyond 2^53.
-            return cls(int(given.min()), False)
+            return cls(times.min(), True)
+        if times.dtype.kind in "iu" and times.size:
+            # Nanoseconds since 1970 exceed 2^53, so that floats would lose digits.
+            return cls(int(times.min()), False)
         return cls(0, False)
 
     def read(self, t: ArrayLike, name: str = "t") -> Array:
         """Return times as floats of shape (N,), or raise `InputError`."""
-        given = np.asarray(unmasked(t, name))
-        if (given.dtype.kind == "M") != self.dates:
-            other = "dates" if self.dates else "numbers"
-            raise InputError(f"{name} must be {other}, like the times of the data")
+        times = np.asarray(unmasked(t, name))
+        if (times.dtype.kind == "M") != self.dates:
+            expected = "dates" if self.dates else "numbers"
+            raise InputError(f"{name} must be {expected}, like the times of the data")
         if self.dates:
-            if np.isnat(given).any():
+            if np.isnat(times).any():
                 raise InputError(f"{name} has no time (NaT): leave such rows out")
-            passed = given - self.origin
-            found = passed / np.timedelta64(1, "s")
-        elif given.dtype.kind in "iu" and self.origin:
-            # As Python's integers where the difference does not fit.
-            if given.size and (abs(int(given.max())) | abs(int(given.min()))) < 2**62:
-                found = (given.astype(np.int64) - self.origin).astype(float)
+            passed = times - self.origin
+            passed_time = passed / np.timedelta64(1, "s")
+        elif times.dtype.kind in "iu" and self.origin:
+            # Python's integers are used if the difference does not fit into 64 bits.
+            if times.size and (abs(int(times.max())) | abs(int(times.min()))) < 2**62:
+                passed_time = (times.astype(np.int64) - self.origin).astype(float)
             else:
-                found = np.array([float(int(v) - self.origin) for v in given.flat])
-                found = found.reshape(given.shape)
+                passed_time = np.array([float(int(v) - self.origin) for v in times.flat])
+                passed_time = passed_time.reshape(times.shape)
         else:
-            found = real(t, name) - float(self.origin)
-        if found.ndim == 2 and found.shape[1] == 1:
-            found = found[:, 0]
-        if found.ndim != 1:
-            raise InputError(f"{name} must have shape (N,), got {found.shape}")
-        if not np.isfinite(found).all():
-            where = int(np.argmax(~np.isfinite(found)))
-            raise InputError(f"{name}[{where}] is {found[where]}: times must be finite")
+            passed_time = real(t, name) - float(self.origin)
+        if passed_time.ndim == 2 and passed_time.shape[1] == 1:
+            passed_time = passed_time[:, 0]
+        if passed_time.ndim != 1:
+            raise InputError(f"{name} must have shape (N,), got {passed_time.shape}")
+        if not np.isfinite(passed_time).all():
+            where = int(np.argmax(~np.isfinite(passed_time)))
+            raise InputError(f"{name}[{where}] is {passed_time[where]}: times must be finite")
         with np.errstate(over="ignore"):
-            if found.size and not np.isfinite(found.max() - found.min()):
+            if passed_time.size and not np.isfinite(passed_time.max() - passed_time.min()):
                 raise InputError(f"{name} spans more than double precision: use another unit")
-        return found
+        return passed_time
 
 
 # --- Series in order of time
@@ -85,11 +86,11 @@ class Clock:
 @restorable("series-data/1")
 @dataclass(frozen=True)
 class SortedSeries:
-    """A series, sorted: times t, observations y, prior means of g = scale f + noise (N,).
+    """Sorted series: times t, observations y, prior means of g = scale f + noise (N,).
 
-    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods; `bounded`
-    holds precisions at zero or above also where the likelihood is not log-concave. Where rows go on
-    from others, `before` is the time of the last of these.
+    `power` is that of power EP, `weights` (N,) are powers of the single likelihoods. `bounded`
+    holds precisions at zero or above even if the likelihood is not log-concave. If the rows
+    continue others, `before` is the time of the last of these.
     """
 
     t: Array
@@ -102,18 +103,25 @@ class SortedSeries:
     bounded: bool = False
     before: float | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Addresses of compiled functions mean nothing in another process, and predictions need no
-        # likelihood: it is kept where it can be, for rows that are still to come.
-        found = {name: getattr(self, name) for name in _FIELDS}
-        own, kept = self.projector, None
-        if own is not None and (own.table is None or own.table is shipped(own.likelihood)):
-            kept = own.likelihood, own.method, "exact" if own.table is None else None, own.p
+        # likelihood. It is kept if it can be pickled, for rows that may be appended.
+        state = {name: getattr(self, name) for name in _FIELDS}
+        projector, kept = self.projector, None
+        if projector is not None and (
+            projector.table is None or projector.table is shipped(projector.likelihood)
+        ):
+            kept = (
+                projector.likelihood,
+                projector.method,
+                "exact" if projector.table is None else None,
+                projector.p,
+            )
         try:
             pickle.dumps(kept)
         except Exception:  # of a user's function, whatever it is
             kept = None
-        return {**found, "projector": kept}
+        return {**state, "projector": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         kept = state["projector"]
@@ -123,27 +131,27 @@ class SortedSeries:
 
     @cached_property
     def steps(self) -> Array:
-        """Time to the first row from what is before it, between rows, and 0, shape (N + 1,)."""
-        found = np.zeros(self.t.size + 1)
-        np.subtract(self.t[1:], self.t[:-1], out=found[1:-1])
+        """Times from the row before to each row, and 0 at the end, shape (N + 1,)."""
+        steps = np.zeros(self.t.size + 1)
+        np.subtract(self.t[1:], self.t[:-1], out=steps[1:-1])
         if self.before is not None:
-            found[0] = self.t[0] - self.before
-        return found
+            steps[0] = self.t[0] - self.before
+        return steps
 
-    def part(self, some: slice) -> SortedSeries:
-        """Rows in a row, as a series that goes on from those before."""
+    def part(self, block: slice) -> SortedSeries:
+        """Return consecutive rows as a series that continues the rows before."""
 
         def cut(values: Array | None) -> Array | None:
-            return None if values is None else values[some]
+            return None if values is None else values[block]
 
         return replace(
             self,
-            t=self.t[some],
-            y=self.y[some],
-            prior=self.prior[some],
+            t=self.t[block],
+            y=self.y[block],
+            prior=self.prior[block],
             weights=cut(self.weights),
             scale=cut(self.scale),
-            before=self.before if some.start == 0 else float(self.t[some.start - 1]),
+            before=self.before if block.start == 0 else float(self.t[block.start - 1]),
         )
 
     @cached_property
@@ -160,7 +168,7 @@ class SortedSeries:
 
     @property
     def plain(self) -> bool:
-        """True if likelihoods are taken as they are."""
+        """True if likelihoods have power and weights 1."""
         return self.power == 1.0 and self.weights is None
 
     @property
@@ -170,8 +178,8 @@ class SortedSeries:
         return bool(self.bounded or concave)
 
     @property
-    def functions(self) -> tuple[Any, ...]:
-        """What kernels take of the likelihood; powers other than 1 need another rule."""
+    def functions(self) -> PlainFunctions:
+        """Functions of the likelihood for kernels; powers other than 1 need another rule."""
         if self.plain:
             return self.projector.functions
         return self.projector.likelihood.functions(powers=True)

@@ -1,4 +1,4 @@
-"""`infer_series`: validate, sweep until the sites settle, and hand over a SeriesPosterior."""
+"""`infer_series`: check arguments, sweep until the sites settle, and return a SeriesPosterior."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from qpruntime.projection.table import Table
 
 __all__ = ["infer_series"]
 
-#: DotProduct has its pivot at time 0: so many spans away from it slopes are differences of numbers
-#: that are as large.
+#: DotProduct has its pivot at time 0. This many spans away from it, slopes become differences of
+#: equally large numbers.
 _FARTHEST = 1e6
 
 
@@ -56,35 +56,36 @@ def infer_series(
 ) -> SeriesPosterior:
     """Approximate the posterior of a Gaussian process of one input by EP or QP, in O(N).
 
-    The kernel has to be that of a Markov process: then time and memory grow with N, and the fixed
-    point is that of `infer` with ``kernel(t[:, None])``.
+    The kernel must be that of a Markov process. Time and memory are then proportional to N, and the
+    fixed point is that of `infer` with ``kernel(t[:, None])``.
 
     Parameters
     ----------
     t : array-like, shape (N,)
-        Times, in any order and unit, repeated or not; or dates (``datetime64``), which count in
-        seconds.
+        Times, in any order and unit, repeated or not; or dates (``datetime64``), which are
+        converted to seconds.
     y : array-like, shape (N,)
         Observations; rows of NaN are dropped.
     kernel : scikit-learn kernel
         Sums and products of ``Matern`` (nu 0.5, 1.5, 2.5), ``ExpSineSquared``, ``ConstantKernel``
-        and ``WhiteKernel``; ``DotProduct`` as it is or times a constant.
+        and ``WhiteKernel``; ``DotProduct`` alone or times a constant.
     likelihood, method, table
-        As for `infer`; methods "ep", "qp" and "wp" of p = 2 or of a table.
+        As for `infer`; methods are "ep", "qp", and "wp" with p = 2 or the p of a table.
     mean : float or array-like, shape (N,)
         Prior mean.
     weights, power, damping, sites
-        As for `infer`; sites are those of the rows that were observed.
+        As for `infer`; sites are those of the observed rows.
     tol : float
-        Stop when the root mean squared change of the sites in a pass is below `tol`, as it stands
-        and in posterior standard deviations.
+        Tolerance: sweeps stop when the root mean squared change of the sites in a pass is below it,
+        both plain and in posterior standard deviations.
     max_sweeps : int
-        Sweeps at most, a forward and a backward pass each. Where likelihoods are not log-concave
-        as many again with more damping, and with precisions held at zero.
+        Largest number of sweeps, each a forward and a backward pass. If likelihoods are not
+        log-concave, as many follow with more damping, and again with precisions held at zero.
     approximate : float, optional
-        Take squared exponentials, ``RBF``, for processes with 4, 6 or 8 states whose covariances
-        are off by 2.3e-3, 1.9e-4 and 1.3e-5 of the variance: the smallest that is off by this at
-        most. `kernel_error` of the posterior says by how much. By default they are refused.
+        Replace squared exponentials, ``RBF``, by processes with 4, 6 or 8 states, whose covariances
+        are off by 2.3e-3, 1.9e-4 and 1.3e-5 of the variance. The smallest with at most this error
+        is taken, and `kernel_error` of the posterior is its error. By default such kernels are
+        refused.
 
     Returns
     -------
@@ -93,15 +94,15 @@ def infer_series(
     Raises
     ------
     InputError
-        If an argument is not usable; `NotMarkov`, a subclass, names the part of a kernel that has
-        no state.
+        If an argument is not usable. The subclass `NotMarkov` names the part of a kernel without a
+        state space.
     NumericalError
         If double precision does not suffice.
 
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled, or only with precisions held at zero.
+        If the sites have not settled, or settled only with precisions held at zero.
 
     Examples
     --------
@@ -133,15 +134,15 @@ def infer_series(
     if n == 0:
         raise InputError("the series is empty: t has no times")
     y = unmasked(y, "y", missing=True)
-    given = np.asarray(y)
+    observations = np.asarray(y)
     observed = np.ones(n, dtype=bool)
-    if given.shape == (n,):
+    if observations.shape == (n,):
         with np.errstate(all="ignore"):
             observed = ~np.isnan(real(y, "y"))
-        given = given[observed]
+        observations = observations[observed]
         if not observed.any():
             raise InputError("y is NaN everywhere: there is nothing to infer from")
-    projector, events = projector.observing(given)
+    projector, events = projector.observing(observations)
     if events.shape != (int(observed.sum()),):
         raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
     projector.check_outcomes(events)
@@ -167,7 +168,7 @@ def infer_series(
     if start is not None:
         start = Sites(start.tau[order], start.nu[order])
     placed = Placed(clock, order, chosen, n)
-    del times, given, observed, events, rows, prior, weighed  # 50 bytes a point
+    del times, observations, observed, events, rows, prior, weighed  # 50 bytes a point
     post = SeriesPosterior.of(*concluded(kernel, space, series, limits, start, placed))
     warn_unsettled(post, limits.tol, post.n)
     return post

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import contracted, inlined, kernel
 from qpruntime._typing import Array, Arrays, IntArray
-from qpruntime.inference.markov.messages_small_kernels import absorbed, revise
+from qpruntime.inference.markov.messages_small_kernels import (
+    SeriesRows,
+    SeriesRules,
+    absorbed,
+    revise,
+)
 from qpruntime.kernels.transition_kernels import fill
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -30,16 +33,16 @@ __all__ = [
 
 # --- Steps, sites and marginals
 #
-# A message ahead is a mean and a covariance (m, P), one behind exp(eta' x - x' J x / 2); rows of a
-# buffer have the vector and a triangle of the matrix.
+# A forward message is a mean and a covariance (m, P), a backward one is exp(eta' x - x' J x / 2).
+# Rows of a buffer have the vector and a triangle of the matrix.
 
-#: More states than these have many blocks: sums over them pay in vector registers.
+#: States with more components have many blocks, for which sums over blocks suit vector registers.
 _FEW = 8
 
 
 @contracted
 def eliminate(M: Array, right: Array, r: int) -> None:
-    """Solve M x = right, in place, for r columns, by elimination with partial pivoting."""
+    """Solve M x = right in place, for r columns, by elimination with partial pivoting."""
     d = M.shape[0]
     for k in range(d):
         best = k
@@ -59,7 +62,7 @@ def eliminate(M: Array, right: Array, r: int) -> None:
                     M[i, j] -= ratio * M[k, j]
                 for j in range(r):
                     right[i, j] -= ratio * right[k, j]
-    # Row by row: in vector registers, which takes a third of the time of sums for every column.
+    # Elimination row by row uses vector registers, and takes a third of the time of sums by column.
     for k in range(d - 1, -1, -1):
         inverse = 1.0 / M[k, k]
         for j in range(r):
@@ -72,20 +75,25 @@ def eliminate(M: Array, right: Array, r: int) -> None:
 
 @contracted
 def one_plus_product(left: Array, right: Array, out: Array) -> None:
-    """out = I + left right; four rows at once, or sums would wait for memory."""
+    """Let out = I + left right, four rows at once, because sums would wait for memory."""
     d = left.shape[0]
     whole = d - d % 4
     for i in range(d):
         for j in range(d):
             out[i, j] = 1.0 if i == j else 0.0
         for k in range(0, whole, 4):
-            one, two, three, four = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
+            first, second, third, fourth = (
+                left[i, k],
+                left[i, k + 1],
+                left[i, k + 2],
+                left[i, k + 3],
+            )
             for j in range(d):
                 out[i, j] += (
-                    one * right[k, j]
-                    + two * right[k + 1, j]
-                    + three * right[k + 2, j]
-                    + four * right[k + 3, j]
+                    first * right[k, j]
+                    + second * right[k + 1, j]
+                    + third * right[k + 2, j]
+                    + fourth * right[k + 3, j]
                 )
         for k in range(whole, d):
             value = left[i, k]
@@ -121,7 +129,7 @@ def load(buffer: Array, i: int, vector: Array, matrix: Array) -> None:
 def step_ahead(
     A: Array, Q: Array, low: IntArray, high: IntArray, m: Array, P: Array, work: Array
 ) -> None:
-    """m, P = A m, A P A' + Q; A and Q have blocks on the diagonal."""
+    """Let m, P = A m, A P A' + Q; A and Q have blocks on the diagonal."""
     d = m.size
     for i in range(d):
         total = 0.0
@@ -153,7 +161,7 @@ def step_back(
     system: Array,
     work: Array,
 ) -> None:
-    """J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
+    """Let J, eta = A' (I + J Q)^-1 J A, A' (I + J Q)^-1 eta."""
     d = eta.size
     if d > _FEW:
         many_back(A, Q, low, high, eta, J, system, work)
@@ -179,12 +187,12 @@ def step_back(
             total += A[k, i] * work[k, d]
         eta[i] = total
         for j in range(i + 1):
-            one, other = 0.0, 0.0
+            upper, lower = 0.0, 0.0
             for k in range(low[i], high[i]):
-                one += A[k, i] * system[k, j]
+                upper += A[k, i] * system[k, j]
             for k in range(low[j], high[j]):
-                other += A[k, j] * system[k, i]
-            J[i, j] = J[j, i] = 0.5 * (one + other)
+                lower += A[k, j] * system[k, i]
+            J[i, j] = J[j, i] = 0.5 * (upper + lower)
 
 
 @contracted
@@ -198,10 +206,10 @@ def many_back(
     system: Array,
     work: Array,
 ) -> None:
-    """`step_back` block by block of Q, in half the time where there are many.
+    """Apply `step_back` block by block of Q, in half the time if there are many blocks.
 
-    (I + J Q)^-1 J = J - J_b M J_b', M = (I + Q_b J_bb)^-1 Q_b, for the block of Q that is noise;
-    turns and constants have none.
+    For the block of Q that is noise, (I + J Q)^-1 J = J - J_b M J_b' with M = (I + Q_b J_bb)^-1
+    Q_b. Blocks of periodic and constant terms have no noise.
     """
     d = eta.size
     first = 0
@@ -210,7 +218,7 @@ def many_back(
         if Q[first, first] > 0.0 or Q[end - 1, end - 1] > 0.0:
             widen(Q, first, end, eta, J, system, work)
         first = end
-    # A' J, transposed; and again.
+    # The loops form A' J transposed, twice.
     for turn in range(2):
         for i in range(d):
             for j in range(d):
@@ -237,7 +245,7 @@ def many_back(
 
 @contracted
 def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, work: Array) -> None:
-    """J, eta = (I + J Q)^-1 J, (I + J Q)^-1 eta for one block of Q."""
+    """Let J, eta = (I + J Q)^-1 J, (I + J Q)^-1 eta for one block of Q."""
     d, size = eta.size, end - first
     M, G = system[:size, :size], work[:size]
     for i in range(size):
@@ -251,7 +259,7 @@ def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, w
     for i in range(size):
         for j in range(size):
             M[i, j] = 0.5 * (G[i, j] + G[j, i])
-    # M J_b', and beside it M eta_b.
+    # The columns are M J_b', followed by M eta_b.
     for i in range(size):
         for j in range(d):
             G[i, j] = 0.0
@@ -267,10 +275,13 @@ def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, w
             hold[k] = J[i, first + k]
             eta[i] -= hold[k] * G[k, d]
         for k in range(0, whole, 4):
-            one, two, three, four = hold[k], hold[k + 1], hold[k + 2], hold[k + 3]
+            hold_0, hold_1, hold_2, hold_3 = hold[k], hold[k + 1], hold[k + 2], hold[k + 3]
             for j in range(d):
                 J[i, j] -= (
-                    one * G[k, j] + two * G[k + 1, j] + three * G[k + 2, j] + four * G[k + 3, j]
+                    hold_0 * G[k, j]
+                    + hold_1 * G[k + 1, j]
+                    + hold_2 * G[k + 2, j]
+                    + hold_3 * G[k + 3, j]
                 )
         for k in range(whole, size):
             for j in range(d):
@@ -281,7 +292,7 @@ def widen(Q: Array, first: int, end: int, eta: Array, J: Array, system: Array, w
 def meet(
     m: Array, P: Array, eta: Array, J: Array, heads: Array, system: Array, work: Array
 ) -> tuple[float, float]:
-    """Mean and variance of f = heads . x under both messages: z = (I + J P)^-1 h."""
+    """Return mean and variance of f = heads . x under both messages: z = (I + J P)^-1 h."""
     d = m.size
     one_plus_product(J, P, system)
     for i in range(d):
@@ -289,18 +300,18 @@ def meet(
     eliminate(system, work, 1)
     mean, variance = 0.0, 0.0
     for i in range(d):
-        own, pulled = 0.0, m[i]
+        row_variance, pulled = 0.0, m[i]
         for j in range(d):
-            own += P[i, j] * heads[j]
+            row_variance += P[i, j] * heads[j]
             pulled += P[i, j] * eta[j]
         mean += work[i, 0] * pulled
-        variance += work[i, 0] * own
+        variance += work[i, 0] * row_variance
     return mean, variance
 
 
 @contracted
 def level(m: Array, P: Array, heads: Array) -> tuple[float, float]:
-    """Mean and variance of f under a forward message alone."""
+    """Return mean and variance of f under a forward message alone."""
     mean, variance = 0.0, 0.0
     for i in range(m.size):
         if heads[i] != 0.0:
@@ -314,7 +325,7 @@ def level(m: Array, P: Array, heads: Array) -> tuple[float, float]:
 def take_in(
     T: float, N: float, heads: Array, vector: Array, matrix: Array, ahead: bool, work: Array
 ) -> None:
-    """Take a site of f into the message of a pass."""
+    """Multiply the message of a pass by a site of f."""
     d = vector.size
     if not ahead:
         for i in range(d):
@@ -339,7 +350,7 @@ def take_in(
 
 @kernel
 def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
-    """First and last state, exclusive, of the block that every state belongs to."""
+    """Return first and last state, exclusive, of the block that every state belongs to."""
     d = offset[offset.size - 1]
     low, high = np.zeros(d, np.int64), np.zeros(d, np.int64)
     for b in range(offset.size - 1):
@@ -350,19 +361,21 @@ def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
 
 # --- Passes
 #
-# `chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms,
-# where their states begin, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the
-# messages that come from where a pass goes to, and those of the pass behind it; `edges` are those
-# of
-# `qpruntime.inference.markov.messages_small_kernels`, in rows as of the buffer. Kernels only.
+# `chain` is (first, kinds, rates, variance, offset, heads, start): the factors of the terms, the
+# first states of terms, and P of the first row. One buffer (N, d + d (d + 1)/2) holds the messages
+# from the other direction ahead of a pass, and the messages of the pass behind it. `edges` are
+# those of `qpruntime.inference.markov.messages_small_kernels`, in rows like those of the buffer.
+
+#: `chain`, as a state space makes it.
+Chain = tuple[IntArray, IntArray, Array, Array, IntArray, Array, Array]
 
 
 @inlined
-def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
-    """(message of a pass as it begins, room for another one, room for transitions and products).
+def begin(chain: Chain, edges: Array, ahead: bool) -> tuple[Arrays, ...]:
+    """Return (first message of a pass, room for another one, room for transitions and products).
 
-    Callers unpack it before their loop: to take arrays out of tuples for every row costs a quarter
-    of the time of a state of three numbers.
+    Callers unpack it before their loop, because taking arrays out of tuples for every row costs a
+    quarter of the time of a state of three numbers.
     """
     d = chain[5].size
     low, high = spans(chain[4])
@@ -375,14 +388,14 @@ def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ..
 
 @kernel
 def place(steps: Array, count: int, ahead: bool) -> tuple[int, float]:
-    """Row of a pass, and the step of time that leads there."""
+    """Return the row that a pass reaches, and the step of time that leads there."""
     i = count if ahead else steps.size - 2 - count
     return i, steps[i] if ahead else steps[i + 1]
 
 
 @kernel
 def wide_pass(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
     observed: tuple[float, Array],
     sites: tuple[Array, Array],
@@ -390,7 +403,7 @@ def wide_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """Pass messages along a series: `two_numbers.pair_pass` for any state."""
+    """Pass messages along a series: `messages_small_kernels.pair_pass` for states of any size."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites
@@ -423,16 +436,16 @@ def wide_pass(
 
 @kernel
 def wide_sweep(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
-    found: Array,
+    rules: SeriesRules,
+    tally: Array,
 ) -> tuple[int, int]:
-    """`wide_pass` that updates every site when it comes to it; return (status, site)."""
+    """Run `wide_pass` and update every site on the way; return (status, site)."""
     heads = chain[5]
     noise, scale, y, prior, weights = rows
     tau, nu = sites
@@ -456,7 +469,7 @@ def wide_sweep(
             cavity = meet(b, C, a, B, heads, system, work)
         store(buffer, i, a, B)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site
@@ -467,7 +480,7 @@ def wide_sweep(
 
 @kernel
 def wide_slope(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
     observed: tuple[float, Array],
     sites: tuple[Array, Array],
@@ -475,11 +488,11 @@ def wide_slope(
     limits: tuple[Array, bool],
     sums: Array,
 ) -> None:
-    """`qpruntime.inference.markov.messages_small_kernels.pair_slope` for any state.
+    """Sum the gradient as `messages_small_kernels.pair_slope` does, for states of any size.
 
-    sums (3, d, d): dt (l m' + W P) and dt W on the blocks of the terms, unless the step is longer
-    than `far` of the term, and the shares of the variances at sums[2, b, 0]; the block of W at the
-    first row is added to sums[2], shifted by one column.
+    The sums (3, d, d) are dt (l m' + W P) and dt W on the blocks of the terms, unless the step is
+    longer than `far` of the term. The shares of the variances are at sums[2, b, 0]. The block of W
+    at the first row is added to sums[2], shifted by one column.
     """
     _, _, _, variance, offset, heads, start = chain
     noise, scale = observed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from qpruntime._numba import call_moments, inlined, kernel
 from qpruntime._typing import Array, Floats
 from qpruntime.kernels.base import MATERN_3
 from qpruntime.kernels.stationary import matern_3_step as matern_3
-from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, project_site
-from qpruntime.quadrature.sigma_star_kernels import OK
+from qpruntime.projection.site_kernel import INSIDE, OUTSIDE_GRID, Source, project_site
+from qpruntime.quadrature.sigma_star_kernels import OK, PlainFunctions
 
 __all__ = [
     "NEGLIGIBLE",
@@ -23,14 +22,20 @@ __all__ = [
     "revise",
 ]
 
+#: Noise, scales, observations, prior means and weights of the rows of a series.
+SeriesRows = tuple[float, Array, Array, Array, Array]
+#: Functions, source, power, damping, whether precisions are held at zero, and whether moments are
+#: closed.
+SeriesRules = tuple[PlainFunctions, Source, float, float, bool, bool]
+
 # --- One site
 #
-# A site (tau, nu) is one of g = scale f + noise, about the prior mean of g. Kernels only.
+# A site (tau, nu) is one of g = scale f + noise, about the prior mean of g.
 
 
 @kernel
 def absorbed(tau: float, nu: float, noise: float, scale: float) -> tuple[float, float]:
-    """Precision, and precision times mean, that a site of g has as one of the state's f."""
+    """Return precision and precision-weighted mean of a site of g as a site of the state's f."""
     if noise == 0.0 and scale == 1.0:
         return tau, nu
     share = 1.0 + tau * (noise * scale * scale)
@@ -39,39 +44,39 @@ def absorbed(tau: float, nu: float, noise: float, scale: float) -> tuple[float, 
 
 @inlined
 def revise(
-    rules: tuple[Any, ...],
+    rules: SeriesRules,
     row: Floats,
     site: tuple[float, float],
     cavity: tuple[float, float],
     scratch: Array,
-    found: Array,
+    tally: Array,
     i: int,
 ) -> tuple[int, tuple[float, float], tuple[float, float]]:
-    """Return (status, (tau, nu)) of site i as it is to be, and what that is to the state's f.
+    """Return (status, (tau, nu)) of the updated site i, and its site of the state's f.
 
     `rules` = (functions, source, power, damping, hold precisions at zero, whether moments are
-    closed), the first two as `project_site` takes them; `row` = (noise, scale, y, prior mean,
-    weight), and `cavity` is mean and variance of f without the site, about the prior mean. `found`
-    are sums of squared changes and counts; its entries from 8 on are the site that changed most
-    and by how much, and the cavity of a failure. Arrays are looked up by the caller: to take them
-    out of a tuple for every site costs 3 to 5 % of a sweep.
+    closed), the first two as for `project_site`; `row` = (noise, scale, y, prior mean, weight).
+    `cavity` has mean and variance of f without the site, about the prior mean. `tally` has sums of
+    squared changes and counts. Its entries from 8 on are the site that changed most and by how
+    much, and the cavity of a failure. The caller unpacks the arrays, because taking them out of a
+    tuple for every site costs 3 to 5 % of a sweep.
     """
     functions, source, power, damping, nonnegative, closed = rules
     noise, h, y, prior, weight = row
     tau, nu = site
     mean, variance = h * cavity[0], h * h * (cavity[1] + noise)
     status, new_tau, new_nu = OK, tau, nu
-    left, centre, square = 1.0, mean, variance
+    remaining, centre, square = 1.0, mean, variance
     if power != 1.0:
-        left = 1.0 + (1.0 - power) * tau * variance
-        centre = (mean + (1.0 - power) * nu * variance) / left
-        square = variance / left
+        remaining = 1.0 + (1.0 - power) * tau * variance
+        centre = (mean + (1.0 - power) * nu * variance) / remaining
+        square = variance / remaining
     if weight == 0.0:
         new_tau, new_nu = 0.0, 0.0
     elif variance > 0.0 and 0.0 < square < math.inf and abs(centre) < math.inf:
         sigma, where = math.sqrt(square), 0
         if closed:
-            # A fifth of the time of what follows, which has to be ready for everything.
+            # Closed moments take a fifth of the time of the general projection below.
             _, tilted, tilted_square = call_moments(
                 functions[4], prior + centre, sigma, y, functions[0]
             )
@@ -81,56 +86,56 @@ def revise(
             )
             tilted_square = std * std
         if status != OK:
-            found[10], found[11] = prior + centre, sigma
+            tally[10], tally[11] = prior + centre, sigma
         else:
-            found[4] += where == INSIDE
-            found[5] += where == OUTSIDE_GRID
+            tally[4] += where == INSIDE
+            tally[5] += where == OUTSIDE_GRID
             inverse = 1.0 / square
-            own = 1.0 / tilted_square - inverse
+            proposed = 1.0 / tilted_square - inverse
             if nonnegative:
-                own = max(own, 0.0)
-            pull = (tilted - (prior + centre)) * inverse + (tilted - prior) * own
+                proposed = max(proposed, 0.0)
+            pull = (tilted - (prior + centre)) * inverse + (tilted - prior) * proposed
             if power != 1.0:
-                own, pull = own / power, pull / power
-            if math.isfinite(own) and math.isfinite(pull):
-                new_tau = tau + damping * (own - tau)
+                proposed, pull = proposed / power, pull / power
+            if math.isfinite(proposed) and math.isfinite(pull):
+                new_tau = tau + damping * (proposed - tau)
                 new_nu = nu + damping * (pull - nu)
             else:
-                found[6] += 1.0
+                tally[6] += 1.0
     else:
-        found[6] += 1.0
-    # In units of the marginal that the site had before.
+        tally[6] += 1.0
+    # Changes are measured in units of the site's previous marginal.
     width = variance / (1.0 + tau * variance)
     d_tau, d_nu = new_tau - tau, new_nu - nu
     in_units, moved = d_tau * width, d_nu * math.sqrt(abs(width))
-    # tau is the difference of two precisions: smaller changes than their rounding are none.
+    # tau is the difference of two precisions, so changes below its rounding count as zero.
     if not abs(in_units) < 1e-14:
-        found[0] += d_tau * d_tau
-    found[1] += d_nu * d_nu
-    found[2] += in_units * in_units
-    found[3] += moved * moved
-    if abs(in_units) + abs(moved) > found[9]:
-        found[8], found[9] = i, abs(in_units) + abs(moved)
+        tally[0] += d_tau * d_tau
+    tally[1] += d_nu * d_nu
+    tally[2] += in_units * in_units
+    tally[3] += moved * moved
+    if abs(in_units) + abs(moved) > tally[9]:
+        tally[8], tally[9] = i, abs(in_units) + abs(moved)
     return status, (new_tau, new_nu), absorbed(new_tau, new_nu, noise, h)
 
 
 # --- One or two state components: Matérn 1/2 and 3/2
 #
-# Forward messages are N(m, P), P = L diag(D, s) L' with L = [1 0; c 1]; backward messages are
+# Forward messages are N(m, P), P = L diag(D, s) L' with L = [1 0; c 1]. Backward messages are
 # exp(eta' x - x' J x / 2), J = sigma e0 e0' + E (g, 1)(g, 1)'. An observation changes D or sigma
-# alone, and every step is a sum of terms of one sign while sites are: relative errors stay near
-# 1e-15 at steps of 1e-12 length-scales and at variances of 1e10
-# (tests/inference/markov/test_infer_extremes.py). One buffer (N, 5) has the messages that come from
-# where the pass goes to, and those of the pass in their place behind it. `edges` (4, 5) are the
-# messages that passes ahead and back begin with, and those they end with. Kernels only.
+# alone, and every step is a sum of terms of one sign if sites are positive. Relative errors
+# therefore stay near 1e-15 at steps of 1e-12 length-scales and at variances of 1e10
+# (tests/inference/markov/test_infer_extremes.py). One buffer (N, 5) has the messages from the other
+# direction ahead of the pass, and those of the pass behind it. `edges` (4, 5) are the messages that
+# the forward and backward passes begin with, and those they end with.
 
-#: Inverses of smaller numbers overflow or say nothing.
+#: Inverses of smaller numbers overflow or carry no information.
 NEGLIGIBLE = 1e-290
 
 
 @kernel
 def transition_two(kind: int, variance: float, x: float) -> Floats:
-    """(A00, A01, A10, A11, Q00, c_q, s_q, x) over x = rate * time; Q = L_q diag(Q00, s_q) L_q'."""
+    """Return (A00, A01, A10, A11, Q00, c_q, s_q, x), x = rate * time; Q = L diag(Q00, s_q) L'."""
     near = min(x, 700.0)
     if near < 1e-60:
         return 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, x
@@ -143,9 +148,9 @@ def transition_two(kind: int, variance: float, x: float) -> Floats:
 
 @kernel
 def begin(chain: tuple[int, float, float], edges: Array, ahead: bool) -> tuple[Floats, Floats]:
-    """Return the message that a pass begins with, and no step.
+    """Return the message that a pass begins with, and an empty step.
 
-    Ahead a message is (m0, m1, D, c, s), behind it is (eta, sigma, E, g).
+    A forward message is (m0, m1, D, c, s), a backward one is (eta, sigma, E, g).
     """
     k = 0 if ahead else 1
     message = edges[k, 0], edges[k, 1], edges[k, 2], edges[k, 3], edges[k, 4]
@@ -154,54 +159,54 @@ def begin(chain: tuple[int, float, float], edges: Array, ahead: bool) -> tuple[F
 
 @kernel
 def end(edges: Array, ahead: bool, message: Floats) -> None:
-    """Keep the message that a pass ends with."""
+    """Store the last message of a pass."""
     k = 2 if ahead else 3
     edges[k, 0], edges[k, 1], edges[k, 2], edges[k, 3], edges[k, 4] = message
 
 
 @kernel
 def forward_two(message: Floats, move: Floats) -> Floats:
-    """The forward message after a step."""
+    """Return the forward message after a step."""
     m0, m1, D, c, s = message
     a00, a01, a10, a11, q00, cq, sq, _ = move
     a, b = a00 + a01 * c, a10 + a11 * c
     new = a * a * D + a01 * a01 * s + q00
     inverse = 1.0 / new if new != 0.0 else 0.0
     slope = (a * b * D + a01 * a11 * s + cq * q00) * inverse
-    rest = b - slope * a
-    left = a11 - slope * a01
-    less = cq - slope
+    slope_gap = b - slope * a
+    carried = a11 - slope * a01
+    noise_gap = cq - slope
     return (
         a00 * m0 + a01 * m1,
         a10 * m0 + a11 * m1,
         new,
         slope,
-        D * rest * rest + s * left * left + q00 * less * less + sq,
+        D * slope_gap * slope_gap + s * carried * carried + q00 * noise_gap * noise_gap + sq,
     )
 
 
 @kernel
 def backward_two(message: Floats, move: Floats) -> Floats:
-    """The backward message before a step."""
+    """Return the backward message before a step."""
     n0, n1, sigma, E, g = message
     a00, a01, a10, a11, q00, cq, sq, _ = move
     k = 1.0 + sigma * q00
-    both = cq + g
-    det = k + E * (sq + q00 * both * both) + sigma * E * q00 * sq
-    # eta' = A' (I + J Q)^-1 eta, the inverse as one over the determinant times the adjugate.
+    slope = cq + g
+    det = k + E * (sq + q00 * slope * slope) + sigma * E * q00 * sq
+    # Here eta' = A' (I + J Q)^-1 eta, with the inverse as the adjugate over the determinant.
     j00, j01 = sigma + E * g * g, E * g
     q01 = cq * q00
     q11 = sq + cq * q01
     inverse, inverse_k = 1.0 / det, 1.0 / k
     r0 = ((1.0 + j01 * q01 + E * q11) * n0 - (j00 * q01 + j01 * q11) * n1) * inverse
     r1 = ((1.0 + j00 * q00 + j01 * q01) * n1 - (j01 * q00 + E * q01) * n0) * inverse
-    own = E * k * inverse
+    spread = E * k * inverse
     ratio = (g - sigma * q01) * inverse_k
     scale = sigma * inverse_k
     p0, p1 = ratio * a00 + a10, ratio * a01 + a11
-    new = scale * a01 * a01 + own * p1 * p1
+    new = scale * a01 * a01 + spread * p1 * p1
     n0, n1 = a00 * r0 + a10 * r1, a01 * r0 + a11 * r1
-    # Below, one over it overflows; what such a message still says of the slope is nothing.
+    # The reciprocal of a smaller number overflows; such a message says nothing about the slope.
     if abs(new) < NEGLIGIBLE:
         return n0, n1, scale * a00 * a00, 0.0, 0.0
     area = a00 * a11 - a01 * a10
@@ -209,15 +214,15 @@ def backward_two(message: Floats, move: Floats) -> Floats:
     return (
         n0,
         n1,
-        scale * own * area * area * inverse,
+        scale * spread * area * area * inverse,
         new,
-        (scale * a00 * a01 + own * p0 * p1) * inverse,
+        (scale * a00 * a01 + spread * p0 * p1) * inverse,
     )
 
 
 @kernel
 def meet_two(ahead: Floats, behind: Floats) -> tuple[float, float]:
-    """Mean and variance of the first state under both messages, no site of its own in."""
+    """Return mean and variance of the first state under both messages, without a site."""
     m0, m1, D, c, s = ahead
     n0, n1, sigma, E, g = behind
     det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
@@ -236,7 +241,7 @@ def reach_two(
     message: Floats,
     move: Floats,
 ) -> tuple[int, Floats, Floats]:
-    """Take the message of a pass on by a step; return (row, message there, transition)."""
+    """Move the message of a pass by a step; return (row, message there, transition)."""
     kind, rate, variance = chain
     i = count if ahead else steps.size - 2 - count
     step = rate * (steps[i] if ahead else steps[i + 1])
@@ -249,15 +254,15 @@ def reach_two(
 
 @kernel
 def swap(buffer: Array, i: int, message: Floats) -> Floats:
-    """Leave a message in the place of the one that is returned."""
-    other = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
+    """Store a message and return the one it replaces."""
+    previous = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
     buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4] = message
-    return other
+    return previous
 
 
 @kernel
 def take_in_two(T: float, N: float, message: Floats, ahead: bool) -> Floats:
-    """The message of a pass with a site of f in it."""
+    """Return the message of a pass times a site of f."""
     a0, a1, a2, a3, a4 = message
     if ahead:
         share = a2 / (1.0 + T * a2)
@@ -276,12 +281,13 @@ def pair_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """One pass with the sites as they are; rows of `report` are filled if it has any.
+    """Run one pass with the sites fixed; fill the rows of `report` if it has any.
 
     `chain` = (kind, rate, variance), `observed` = (noise, scale), `sites` = (tau, nu), `messages` =
-    (buffer, edges); `steps` (N + 1) lead to the rows and to what is behind them. A row of the
-    report has mean and variance of f in the cavity, and of the forward message at that place.
-    Forwards the buffer holds backward messages and receives forward ones; backwards the other way.
+    (buffer, edges). `steps` (N + 1) lead to the rows and beyond the last one. A row of the report
+    has mean and variance of f in the cavity, and of the forward message there. In a forward pass
+    the buffer holds backward messages and receives forward ones; in a backward pass it is the other
+    way round.
     """
     noise, scale = observed
     tau, nu = sites
@@ -291,9 +297,9 @@ def pair_pass(
         i, a, move = reach_two(chain, steps, count, ahead, a, move)
         b = swap(buffer, i, a)
         if report.shape[0]:
-            one, other = (a, b) if ahead else (b, a)
-            report[i, 0], report[i, 1] = meet_two(one, other)
-            report[i, 2], report[i, 3] = one[0], one[2]
+            forward, backward = (a, b) if ahead else (b, a)
+            report[i, 0], report[i, 1] = meet_two(forward, backward)
+            report[i, 2], report[i, 3] = forward[0], forward[2]
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         a = take_in_two(T, N, a, ahead)
     end(edges, ahead, a)
@@ -303,16 +309,16 @@ def pair_pass(
 def pair_sweep(
     chain: tuple[int, float, float],
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
-    found: Array,
+    rules: SeriesRules,
+    tally: Array,
 ) -> tuple[int, int]:
-    """`pair_pass` that updates every site when it comes to it; return (status, site).
+    """Run `pair_pass` and update every site on the way; return (status, site).
 
-    `rows` = (noise, scale, y, prior, weights); `rules` and `found` are those of `revise`.
+    `rows` = (noise, scale, y, prior, weights); `rules` and `tally` are those of `revise`.
     """
     noise, scale, y, prior, weights = rows
     tau, nu = sites
@@ -324,7 +330,7 @@ def pair_sweep(
         b = swap(buffer, i, a)
         cavity = meet_two(a, b) if ahead else meet_two(b, a)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site
@@ -343,11 +349,11 @@ def pair_slope(
     limits: tuple[float, bool],
     sums: Array,
 ) -> None:
-    """Backward pass over forward messages that sums up what the gradient is made of.
+    """Run a backward pass over forward messages, and sum the terms of the gradient.
 
-    Of l l' - W as `wide_slope` has them: sums[0] += dt (l m' + W P), sums[1] += dt W, and
-    sums[2, 0, 0] += tr(W Q)/2, for the first row of a series tr(W P)/2. `limits` are the step that
-    leaves nothing, and whether the series begins here.
+    With l l' - W as in `wide_slope`: sums[0] += dt (l m' + W P), sums[1] += dt W, and sums[2, 0, 0]
+    += tr(W Q)/2, or tr(W P)/2 at the first row of a series. `limits` are the step beyond which
+    nothing is left, and whether the series begins here.
     """
     kind, rate, variance = chain
     noise, scale = observed
@@ -362,7 +368,7 @@ def pair_slope(
         n0, n1, sigma, E, g = message
         m0, m1, D, c, s = buffer[i, 0], buffer[i, 1], buffer[i, 2], buffer[i, 3], buffer[i, 4]
         det = 1.0 + D * sigma + E * (D * (g + c) * (g + c) + s) + D * s * sigma * E
-        # (I + J P)^-1 = (I + adj(J) adj(P)...): (I + J P)^-1 J = (J + det(J) adj(P)) / det.
+        # The identity is (I + J P)^-1 J = (J + det(J) adj(P)) / det(I + J P).
         p00, p01, p11 = D, c * D, s + c * c * D
         j00, j01, j11, area = sigma + E * g * g, E * g, E, sigma * E
         r0 = n0 - j00 * m0 - j01 * m1
@@ -373,8 +379,8 @@ def pair_slope(
         w01 = l0 * l1 - (j01 - area * p01) / det
         w11 = l1 * l1 - (j11 + area * p00) / det
         if i == 0 and first:
-            both = 1.0 if kind == MATERN_3 else 0.0
-            sums[2, 0, 0] += 0.5 * variance * (w00 + both * w11)
+            derivative_weight = 1.0 if kind == MATERN_3 else 0.0
+            sums[2, 0, 0] += 0.5 * variance * (w00 + derivative_weight * w11)
         x = rate * steps[i]
         if x != move[7]:
             move = transition_two(kind, variance, x)

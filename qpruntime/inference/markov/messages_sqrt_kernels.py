@@ -1,23 +1,32 @@
-"""States of any size where sites outweigh the prior: messages in factors instead of covariances.
+"""Messages in factors for states of any size, used if sites outweigh the prior. Kernels only.
 
-What `qpruntime.inference.markov.messages_trio_kernels` does: P = L diag(p) L' ahead,
-and J = U diag(e) U', eta = U z behind, by the steps of Thornton, Bierman, and Agee and Turner
-(Bierman 1977, Factorization Methods, III, V and VI), which subtract nothing while sites are
-positive. Factors are kept as symmetric matrices F: the diagonal, and column j of the factor in row
-j. Rows of the buffer are those of `qpruntime.inference.markov.messages_covariance_kernels`, with F
-for the matrix. Kernels only.
+The messages are those of `qpruntime.inference.markov.messages_trio_kernels`: P = L diag(p) L'
+forwards, and J = U diag(e) U', eta = U z backwards. The steps are those of Thornton, Bierman, and
+Agee and Turner (Bierman 1977, Factorization Methods, III, V and VI), which subtract nothing while
+sites are positive. Factors are stored as symmetric matrices F: the diagonal, and column j of the
+factor in row j. Rows of the buffer are those of
+`qpruntime.inference.markov.messages_covariance_kernels`, with F for the matrix.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from qpruntime._numba import contracted, inlined, kernel
 from qpruntime._typing import Array, Arrays, IntArray
-from qpruntime.inference.markov.messages_covariance_kernels import load, place, spans, store
-from qpruntime.inference.markov.messages_small_kernels import absorbed, revise
+from qpruntime.inference.markov.messages_covariance_kernels import (
+    Chain,
+    load,
+    place,
+    spans,
+    store,
+)
+from qpruntime.inference.markov.messages_small_kernels import (
+    SeriesRows,
+    SeriesRules,
+    absorbed,
+    revise,
+)
 from qpruntime.kernels.transition_kernels import fill
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -35,13 +44,13 @@ def factors(Q: Array, low: IntArray, high: IntArray, K: Array) -> None:
             if i < j:
                 K[j, i] = total / K[i, i] if K[i, i] != 0.0 else 0.0
             else:
-                # What is left of a variance after roundings alone is none.
+                # A variance that consists of rounding alone counts as zero.
                 K[j, j] = total if total > 1e-15 * Q[j, j] else 0.0
 
 
 @contracted
 def orthogonal(W: Array, weights: Array, ahead: bool, F: Array) -> None:
-    """F = factors of W diag(weights) W'; rows of W are made orthogonal, from the top if ahead."""
+    """Let F be the factors of W diag(weights) W', whose rows are orthogonalised."""
     d, r = F.shape[0], weights.size
     for a in range(d):
         i = a if ahead else d - 1 - a
@@ -63,32 +72,32 @@ def orthogonal(W: Array, weights: Array, ahead: bool, F: Array) -> None:
 
 @contracted
 def condense(F: Array, f: Array, q: float, ahead: bool, b: Array, z: Array) -> float:
-    """Factors of M - M l l' M q/(1 + q l' M l) from those of M, f being the factor's l.
+    """Replace the factors of M by those of M - M l l' M q/(1 + q l' M l), for l of the factor f.
 
-    b becomes M l, and 1 + q l' M l is returned; z (zeros for forward messages) is that of
-    (I - M l l' q/(...)) eta.
+    b becomes M l, and 1 + q l' M l is returned. z (zeros for forward messages) becomes that of (I -
+    M l l' q/(...)) eta.
     """
     d = f.size
-    alpha, seen = 1.0, 0.0
+    alpha, weighted_sum = 1.0, 0.0
     for i in range(d):
         b[i] = 0.0
     for a in range(d):
         j = d - 1 - a if ahead else a
         if f[j] == 0.0:
             continue
-        own = F[j, j] * f[j]
-        more = alpha + q * f[j] * own
+        gain = F[j, j] * f[j]
+        more = alpha + q * f[j] * gain
         inverse = 1.0 / more
         old = z[j]
-        z[j] = (alpha * old - q * own * seen) * inverse
-        seen += f[j] * old
+        z[j] = (alpha * old - q * gain * weighted_sum) * inverse
+        weighted_sum += f[j] * old
         F[j, j] *= alpha * inverse
         ratio = q * f[j] / alpha
         for i in range(j + 1 if ahead else 0, d if ahead else j):
             value = F[j, i]
             F[j, i] = value - ratio * b[i]
-            b[i] += value * own
-        b[j] = own
+            b[i] += value * gain
+        b[j] = gain
         alpha = more
     return alpha
 
@@ -97,7 +106,7 @@ def condense(F: Array, f: Array, q: float, ahead: bool, b: Array, z: Array) -> f
 def step_ahead(
     A: Array, K: Array, low: Array, high: Array, m: Array, F: Array, W: Array, weights: Array
 ) -> None:
-    """The forward message after a step; K has the factors of Q."""
+    """Replace a forward message by the one after a step; K has the factors of Q."""
     d = m.size
     for i in range(d):
         total = 0.0
@@ -105,7 +114,7 @@ def step_ahead(
             total += A[i, k] * m[k]
         weights[i] = total
         for k in range(d):
-            # A L, L's column k in row k of F.
+            # Rows are A L, with column k of L in row k of F.
             total = A[i, k] if low[i] <= k < high[i] else 0.0
             for c in range(max(low[i], k + 1), high[i]):
                 total += A[i, c] * F[k, c]
@@ -132,7 +141,7 @@ def step_back(
     f: Array,
     b: Array,
 ) -> None:
-    """The backward message before a step."""
+    """Replace a backward message by the one before a step."""
     d = z.size
     for k in range(d - 1, -1, -1):
         q = K[k, k]
@@ -150,7 +159,7 @@ def step_back(
         condense(F, f, q, False, b, z)
     for i in range(d):
         for k in range(d):
-            # A' U, U's column k in row k of F.
+            # Rows are A' U, with column k of U in row k of F.
             total = A[k, i] if low[i] <= k < high[i] else 0.0
             for c in range(low[i], min(high[i], k)):
                 total += A[c, i] * F[k, c]
@@ -169,7 +178,7 @@ def step_back(
 
 @contracted
 def level(m: Array, F: Array, heads: Array, f: Array) -> tuple[float, float]:
-    """Mean and variance of f under a forward message; f becomes L' h."""
+    """Return mean and variance of f under a forward message; f becomes L' h."""
     mean, variance = 0.0, 0.0
     d = m.size
     for j in range(d):
@@ -195,7 +204,7 @@ def meet(
     b: Array,
     zero: Array,
 ) -> tuple[float, float]:
-    """Mean and variance of f = heads . x under both messages: one column of U after the other."""
+    """Return mean and variance of f = heads . x under both messages, column by column of U."""
     d = m.size
     for i in range(d):
         mean[i] = m[i]
@@ -233,7 +242,7 @@ def take_in(
     b: Array,
     zero: Array,
 ) -> None:
-    """Take a site of f into the message of a pass."""
+    """Multiply the message of a pass by a site of f."""
     d = vector.size
     if ahead:
         mean, _ = level(vector, F, heads, f)
@@ -243,31 +252,32 @@ def take_in(
             for j in range(i):
                 F[i, j] = F[j, i]
         return
-    # Two rows of a least squares problem at a time: that of a state, and what is left of the site.
+    # This combines two rows of a least squares problem at a time: one of a state, and the remainder
+    # of the site.
     for i in range(d):
         b[i] = heads[i]
     for j in range(d - 1, -1, -1):
-        own = b[j]
-        if own == 0.0:
+        head = b[j]
+        if head == 0.0:
             continue
         old, e = vector[j], F[j, j]
-        new = e + T * own * own
-        vector[j] = old + own * N
+        new = e + T * head * head
+        vector[j] = old + head * N
         F[j, j] = new
         inverse = 1.0 / new if new > 1e-290 else 0.0
-        ratio = T * own * inverse
+        ratio = T * head * inverse
         if inverse != 0.0:
-            N = (e * N - T * own * old) * inverse
+            N = (e * N - T * head * old) * inverse
             T *= e * inverse
         for i in range(j):
-            b[i] -= own * F[j, i]
+            b[i] -= head * F[j, i]
             F[j, i] += ratio * b[i]
             F[i, j] = F[j, i]
 
 
 @inlined
-def begin(chain: tuple[Any, ...], edges: Array, ahead: bool) -> tuple[Arrays, ...]:
-    """(message of a pass as it begins, room for another one, for transitions, and for products)."""
+def begin(chain: Chain, edges: Array, ahead: bool) -> tuple[Arrays, ...]:
+    """Return (first message of a pass, room for another, for transitions, and for products)."""
     d = chain[5].size
     low, high = spans(chain[4])
     A, Q, K, tensor = (
@@ -293,7 +303,7 @@ def advance(
     system: Arrays,
     room: Arrays,
 ) -> float:
-    """Move a message over a step; return what step the matrices of the system are of."""
+    """Move a message over a step; return the step of the system's matrices."""
     if not step > 0.0:
         return last
     a, B = message
@@ -319,8 +329,7 @@ def careful_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """`qpruntime.inference.markov.messages_covariance_kernels.wide_pass` in factors; edges are
-    factors, too."""
+    """Pass messages in factors along a series; edges are factors, too."""
     heads = chain[5]
     noise, scale = observed
     tau, nu = sites
@@ -349,14 +358,14 @@ def careful_pass(
 def careful_sweep(
     chain: Arrays,
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
-    found: Array,
+    rules: SeriesRules,
+    tally: Array,
 ) -> tuple[int, int]:
-    """`careful_pass` that updates every site when it comes to it; return (status, site)."""
+    """Run `careful_pass` and update every site on the way; return (status, site)."""
     heads = chain[5]
     noise, scale, y, prior, weights = rows
     tau, nu = sites
@@ -374,7 +383,7 @@ def careful_sweep(
             cavity = meet(b, C, a, B, heads, mean, F, f, gain, zero)
         store(buffer, i, a, B)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site

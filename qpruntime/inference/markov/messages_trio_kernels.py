@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import inlined, kernel
 from qpruntime._typing import Array, Floats
-from qpruntime.inference.markov.messages_small_kernels import NEGLIGIBLE, absorbed, revise
+from qpruntime.inference.markov.messages_small_kernels import (
+    NEGLIGIBLE,
+    SeriesRows,
+    SeriesRules,
+    absorbed,
+    revise,
+)
 from qpruntime.kernels.stationary import matern_5_step as matern_5
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -17,38 +21,38 @@ __all__ = ["trio_pass", "trio_slope", "trio_sweep"]
 # Forward messages are N(m, P), P = L diag(p) L' with unit lower L; backward ones are exp(eta' x -
 # x' J x / 2), J = U diag(e) U' with unit upper U, and eta = U z. An observation changes p0 or (z0,
 # e0) alone. Steps are those of Thornton and Bierman (Bierman 1977, Factorization Methods, V and
-# VI): rows that are made orthogonal under weights, and noise that is taken in column by column;
-# every diagonal is a sum of squares while sites are positive. What is passed on and stored is what
-# `qpruntime.inference.markov.messages_small_kernels` says, in rows of the vector and of the lower
-# triangle of a matrix that has the diagonal, and L or U' beside it. Kernels only.
+# VI): rows are orthogonalised under weights, and noise is added column by column. Every diagonal is
+# a sum of squares while sites are positive. `qpruntime.inference.markov.messages_small_kernels`
+# explains the arguments. Rows have the vector and the lower triangle of a matrix with the diagonal,
+# and L or U' below it.
 
 
 @kernel
 def transition_three(variance: float, x: float) -> Floats:
-    """(A by rows, diagonal of Q's factors, l10, l20, l21 of these, x) over x = rate * time."""
+    """Return (A by rows, diagonal of Q's factors, l10, l20, l21 of these, x) at x = rate * time."""
     near = min(x, 700.0)
     if near < 1e-60:
         return 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, x
     a00, a01, a02, a10, a11, a12, a20, a21, a22, q00, q01, q02, q11, q12, q22 = matern_5(near)
     inverse = 1.0 / q00
     k10, k20 = q01 * inverse, q02 * inverse
-    own = q11 - k10 * q01
+    conditional = q11 - k10 * q01
     cross = q12 - k20 * q01
-    k21 = cross / own
+    k21 = cross / conditional
     last = q22 - k20 * q02 - k21 * cross
-    q0, q1, q2 = variance * q00, variance * own, variance * last
+    q0, q1, q2 = variance * q00, variance * conditional, variance * last
     return a00, a01, a02, a10, a11, a12, a20, a21, a22, q0, q1, q2, k10, k20, k21, x
 
 
 @kernel
 def inverted(value: float) -> float:
-    """1 / value; of what is nothing, 0: what such a factor still says is nothing."""
+    """Return 1 / value, or 0 for a negligible value, whose factor says nothing."""
     return 1.0 / value if abs(value) > NEGLIGIBLE else 0.0
 
 
 @kernel
 def forward_three(message: Floats, move: Floats) -> Floats:
-    """The forward message after a step: rows of [A L, L of Q] made orthogonal from the top."""
+    """Return the forward message after a step: orthogonalise rows of [A L, L of Q] from the top."""
     m0, m1, m2, p0, p1, p2, l10, l20, l21 = message
     a00, a01, a02, a10, a11, a12, a20, a21, a22, q0, q1, q2, k10, k20, k21, _ = move
     w00, w01 = a00 + a01 * l10 + a02 * l20, a01 + a02 * l21
@@ -81,49 +85,49 @@ def forward_three(message: Floats, move: Floats) -> Floats:
 
 @kernel
 def spread(message: Floats, noise: Floats) -> Floats:
-    """A backward message of x + N(0, L diag(q) L') instead of x: J -> (I + J Q)^-1 J."""
+    """Return a backward message of x + N(0, L diag(q) L'): J -> (I + J Q)^-1 J."""
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = message
     q0, q1, q2, k10, k20, k21 = noise
-    # The last column of L: (0, 0, 1).
+    # The last column of L is (0, 0, 1).
     inverse = 1.0 / (1.0 + q2 * e2)
     e2, z2 = e2 * inverse, z2 * inverse
-    # (0, 1, k21).
+    # The second column of L is (0, 1, k21).
     f2 = u12 + k21
     v1, v2 = q1 * e1, q1 * e2 * f2
-    one = 1.0 + v1
-    two = one + f2 * v2
-    inverse, last = 1.0 / one, 1.0 / two
-    z2 = (one * z2 - v2 * z1) * last
-    e2 *= one * last
+    pivot_1 = 1.0 + v1
+    pivot_2 = pivot_1 + f2 * v2
+    inverse, last = 1.0 / pivot_1, 1.0 / pivot_2
+    z2 = (pivot_1 * z2 - v2 * z1) * last
+    e2 *= pivot_1 * last
     u02 -= u01 * (v1 * f2 * inverse)
     u12 = (u12 - k21 * v1) * inverse
     z1, e1 = z1 * inverse, e1 * inverse
-    # (1, k10, k20).
+    # The first column of L is (1, k10, k20).
     f1, f2 = u01 + k10, u02 + u12 * k10 + k20
     v0, v1, v2 = q0 * e0, q0 * e1 * f1, q0 * e2 * f2
-    one = 1.0 + v0
-    two = one + f1 * v1
-    three = two + f2 * v2
-    first, second, third = 1.0 / one, 1.0 / two, 1.0 / three
-    # Of u - f (...) what cancels is left out.
-    both = (u12 * (one + v1 * u01) - v1 * (u02 + k20)) * second
+    pivot_1 = 1.0 + v0
+    pivot_2 = pivot_1 + f1 * v1
+    pivot_3 = pivot_2 + f2 * v2
+    first, second, third = 1.0 / pivot_1, 1.0 / pivot_2, 1.0 / pivot_3
+    # Terms that cancel in u - f (...) are left out.
+    new_u12 = (u12 * (pivot_1 + v1 * u01) - v1 * (u02 + k20)) * second
     u02 = (u02 * (1.0 + k10 * v1) - (u12 * k10 + k20) * (v0 + u01 * v1)) * second
     return (
         z0 * first,
-        (one * z1 - v1 * z0) * second,
-        (two * z2 - v2 * (z0 + f1 * z1)) * third,
+        (pivot_1 * z1 - v1 * z0) * second,
+        (pivot_2 * z2 - v2 * (z0 + f1 * z1)) * third,
         e0 * first,
-        e1 * one * second,
-        e2 * two * third,
+        e1 * pivot_1 * second,
+        e2 * pivot_2 * third,
         (u01 - k10 * v0) * first,
         u02,
-        both,
+        new_u12,
     )
 
 
 @kernel
 def backward_three(message: Floats, move: Floats) -> Floats:
-    """The backward message before a step: rows of A' U made orthogonal from the bottom."""
+    """Return the backward message before a step: orthogonalise rows of A' U from the bottom."""
     a00, a01, a02, a10, a11, a12, a20, a21, a22 = move[:9]
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = spread(message, move[9:15])
     w01, w02 = a00 * u01 + a10, a00 * u02 + a10 * u12 + a20
@@ -155,7 +159,7 @@ def backward_three(message: Floats, move: Floats) -> Floats:
 
 @kernel
 def left(ahead: Floats, behind: Floats) -> tuple[float, float, float]:
-    """z of what a backward message says of x - m, m the mean of a forward one."""
+    """Return z of a backward message about x - m, where m is the mean of a forward one."""
     m0, m1, m2 = ahead[:3]
     z0, z1, z2, e0, e1, e2, u01, u02, u12 = behind
     return (
@@ -167,10 +171,10 @@ def left(ahead: Floats, behind: Floats) -> tuple[float, float, float]:
 
 @kernel
 def meet_three(ahead: Floats, behind: Floats) -> tuple[float, float]:
-    """Mean and variance of the first state under both messages, no site of its own in.
+    """Return mean and variance of the first state under both messages, without a site.
 
-    In x = m + L w the precision behind is V diag(e) V', V = L' U; the noises w2 and w1 are taken in
-    as `spread` does, and what is left speaks of w0 alone.
+    Let x = m + L w. The backward precision is V diag(e) V', V = L' U. The noises w2 and w1 are
+    added as in `spread`, and the remainder concerns w0 alone.
     """
     z0, z1, z2 = left(ahead, behind)
     _, _, _, e0, e1, e2, u01, u02, u12 = behind
@@ -178,13 +182,13 @@ def meet_three(ahead: Floats, behind: Floats) -> tuple[float, float]:
     v01, v02, v12 = u01 + l10, u02 + l10 * u12 + l20, u12 + l21
     inverse = 1.0 / (1.0 + p2 * e2)
     e2, z2 = e2 * inverse, z2 * inverse
-    own, cross = p1 * e1, p1 * e2 * v12
-    one = 1.0 + own
-    two = one + v12 * cross
-    inverse, last = 1.0 / one, 1.0 / two
-    v02 -= v12 * v01 * (own * inverse)
-    e2 *= one * last
-    z2 = (one * z2 - cross * z1) * last
+    ratio, cross = p1 * e1, p1 * e2 * v12
+    pivot_1 = 1.0 + ratio
+    pivot_2 = pivot_1 + v12 * cross
+    inverse, last = 1.0 / pivot_1, 1.0 / pivot_2
+    v02 -= v12 * v01 * (ratio * inverse)
+    e2 *= pivot_1 * last
+    z2 = (pivot_1 * z2 - cross * z1) * last
     known = e0 + v01 * v01 * e1 * inverse + v02 * v02 * e2
     variance = p0 / (1.0 + p0 * known)
     return m0 + variance * (z0 + v01 * z1 * inverse + v02 * z2), variance
@@ -192,7 +196,7 @@ def meet_three(ahead: Floats, behind: Floats) -> tuple[float, float]:
 
 @kernel
 def take_in_three(T: float, N: float, message: Floats, ahead: bool) -> Floats:
-    """The message of a pass with a site of f in it."""
+    """Return the message of a pass times a site of f."""
     a0, a1, a2, b0, b1, b2, c0, c1, c2 = message
     if ahead:
         share = b0 / (1.0 + T * b0)
@@ -203,7 +207,7 @@ def take_in_three(T: float, N: float, message: Floats, ahead: bool) -> Floats:
 
 @inlined
 def taken(rows: Array, i: int) -> Floats:
-    """A message as it is stored."""
+    """Return a stored message."""
     row = rows[i]
     return row[0], row[1], row[2], row[3], row[5], row[8], row[4], row[6], row[7]
 
@@ -224,7 +228,7 @@ def reach_three(
     message: Floats,
     move: Floats,
 ) -> tuple[int, Floats, Floats]:
-    """Take the message of a pass on by a step; return (row, message there, transition)."""
+    """Move the message of a pass by a step; return (row, message there, transition)."""
     rate, variance = chain
     i = count if ahead else steps.size - 2 - count
     step = rate * (steps[i] if ahead else steps[i + 1])
@@ -245,7 +249,7 @@ def trio_pass(
     ahead: bool,
     report: Array,
 ) -> None:
-    """`two_numbers.pair_pass` for Matern 5/2; `chain` = (rate, variance)."""
+    """Run `messages_small_kernels.pair_pass` for Matern 5/2; `chain` = (rate, variance)."""
     noise, scale = observed
     tau, nu = sites
     buffer, edges = messages
@@ -254,9 +258,9 @@ def trio_pass(
         i, a, move = reach_three(chain, steps, count, ahead, a, move)
         if report.shape[0]:
             b = taken(buffer, i)
-            one, other = (a, b) if ahead else (b, a)
-            report[i, 0], report[i, 1] = meet_three(one, other)
-            report[i, 2], report[i, 3] = one[0], one[3]
+            forward, backward = (a, b) if ahead else (b, a)
+            report[i, 0], report[i, 1] = meet_three(forward, backward)
+            report[i, 2], report[i, 3] = forward[0], forward[3]
         put(buffer, i, a)
         T, N = absorbed(tau[i], nu[i], noise, scale[i])
         a = take_in_three(T, N, a, ahead)
@@ -267,14 +271,14 @@ def trio_pass(
 def trio_sweep(
     chain: tuple[float, float],
     steps: Array,
-    rows: tuple[Any, ...],
+    rows: SeriesRows,
     sites: tuple[Array, Array],
     messages: tuple[Array, Array],
     ahead: bool,
-    rules: tuple[Any, ...],
-    found: Array,
+    rules: SeriesRules,
+    tally: Array,
 ) -> tuple[int, int]:
-    """`trio_pass` that updates every site when it comes to it; return (status, site)."""
+    """Run `trio_pass` and update every site on the way; return (status, site)."""
     noise, scale, y, prior, weights = rows
     tau, nu = sites
     buffer, edges = messages
@@ -286,7 +290,7 @@ def trio_sweep(
         put(buffer, i, a)
         cavity = meet_three(a, b) if ahead else meet_three(b, a)
         row = noise, scale[i], y[i], prior[i], weights[i]
-        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, found, i)
+        status, site, (T, N) = revise(rules, row, (tau[i], nu[i]), cavity, scratch, tally, i)
         if status != OK:
             return status, i
         tau[i], nu[i] = site
@@ -305,7 +309,7 @@ def trio_slope(
     limits: tuple[float, bool],
     sums: Array,
 ) -> None:
-    """`two_numbers.pair_slope` for Matern 5/2."""
+    """Sum the gradient as `messages_small_kernels.pair_slope` does, for Matern 5/2."""
     rate, variance = chain
     noise, scale = observed
     tau, nu = sites
@@ -319,7 +323,7 @@ def trio_slope(
         message = take_in_three(T, N, message, False)
         ahead = taken(buffer, i)
         m0, m1, m2, p0, p1, p2, l10, l20, l21 = ahead
-        # W = l l' - (J^-1 + P)^-1: as of a step whose noise is P.
+        # The matrix W = l l' - (J^-1 + P)^-1 is that of a step with noise P.
         z0, z1, z2, e0, e1, e2, u01, u02, u12 = spread(
             left(ahead, message) + message[3:], ahead[3:]
         )
@@ -331,16 +335,16 @@ def trio_slope(
         W[1, 2] = W[2, 1] = pull[1] * pull[2] - u12 * e2
         W[2, 2] = pull[2] * pull[2] - e2
         if i == 0 and first:
-            own = W[0, 0] + W[2, 2] + (W[1, 1] - 2.0 * W[0, 2]) / 3.0
-            sums[2, 0, 0] += 0.5 * variance * own
+            weight = W[0, 0] + W[2, 2] + (W[1, 1] - 2.0 * W[0, 2]) / 3.0
+            sums[2, 0, 0] += 0.5 * variance * weight
         x = rate * steps[i]
         if x != move[15]:
             move = transition_three(variance, x)
         q0, q1, q2, k10, k20, k21 = move[9:15]
-        own = q0 * (W[0, 0] + k10 * k10 * W[1, 1] + k20 * k20 * W[2, 2])
-        own += 2.0 * q0 * (k10 * W[0, 1] + k20 * W[0, 2] + k10 * k20 * W[1, 2])
-        own += q1 * (W[1, 1] + 2.0 * k21 * W[1, 2] + k21 * k21 * W[2, 2]) + q2 * W[2, 2]
-        sums[2, 0, 0] += 0.5 * own
+        weight = q0 * (W[0, 0] + k10 * k10 * W[1, 1] + k20 * k20 * W[2, 2])
+        weight += 2.0 * q0 * (k10 * W[0, 1] + k20 * W[0, 2] + k10 * k20 * W[1, 2])
+        weight += q1 * (W[1, 1] + 2.0 * k21 * W[1, 2] + k21 * k21 * W[2, 2]) + q2 * W[2, 2]
+        sums[2, 0, 0] += 0.5 * weight
         if x < far:
             dt, m = steps[i], (m0, m1, m2)
             P[0, 0], P[0, 1], P[0, 2] = p0, l10 * p0, l20 * p0
@@ -349,6 +353,6 @@ def trio_slope(
             P[1, 0], P[2, 0], P[2, 1] = P[0, 1], P[0, 2], P[1, 2]
             for j in range(3):
                 for k in range(3):
-                    both = W[j, 0] * P[0, k] + W[j, 1] * P[1, k] + W[j, 2] * P[2, k]
-                    sums[0, j, k] += dt * (pull[j] * m[k] + both)
+                    product = W[j, 0] * P[0, k] + W[j, 1] * P[1, k] + W[j, 2] * P[2, k]
+                    sums[0, j, k] += dt * (pull[j] * m[k] + product)
                     sums[1, j, k] += dt * W[j, k]

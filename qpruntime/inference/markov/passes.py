@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime._numba import plain
 from qpruntime._typing import Array
@@ -48,14 +49,14 @@ __all__ = [
 
 # --- Passes over a series
 
-#: No report is wanted.
+#: Report of passes that fill none.
 NOTHING = np.empty((0, 4))
-#: A site's precision in units of the prior's from which on covariances lose more than 1e-11.
+#: Precision of a site, in units of the prior's, from which on covariances lose more than 1e-11.
 _OUTWEIGHED = 1e6
 
 
 def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Parts of a kernel for passes, and those of its state: a pass, a sweep and the gradient's."""
+    """Return the parts of a kernel for passes, and the passes for its size of state."""
     if space.pair is not None:
         return space.pair, (pair_pass, pair_sweep, pair_slope)
     if space.trio is not None:
@@ -64,17 +65,17 @@ def _kernels(space: StateSpace, begin: float) -> tuple[tuple[Any, ...], tuple[An
 
 
 class Rows:
-    """A series under one kernel, with a buffer of messages and the sites it is to have.
+    """Series under one kernel, with a buffer of messages and its sites.
 
     Parameters
     ----------
     series : Series
     space : StateSpace
     sites : Sites
-        About the prior mean; changed in place by `sweep`.
+        Sites about the prior mean; `sweep` changes them in place.
     edges : ndarray, shape (2, width), optional
-        Messages from before the first row and from behind the last one: by default the prior, and
-        nothing.
+        Messages from before the first row and from beyond the last one: by default the prior, and
+        an empty one.
     """
 
     def __init__(
@@ -91,11 +92,11 @@ class Rows:
 
     @cached_property
     def _functions(self) -> tuple[Any, ...]:
-        """Functions of the series as plain tuples; made once, not at every pass."""
+        """Functions and settings as plain tuples; made once, not at every pass."""
         return plain(self.series.functions)
 
     def run(self, ahead: bool, report: Array = NOTHING) -> None:
-        """Pass with the sites as they are; fill a report (N, 4) if there is one."""
+        """Run a pass with the sites fixed; fill a report (N, 4) if there is one."""
         if self._adapt() and report.shape[0]:
             self._run(not ahead, NOTHING)
         self._run(ahead, report)
@@ -108,10 +109,10 @@ class Rows:
         self._keep(edges, ahead)
 
     def _adapt(self) -> bool:
-        """Take to factors where sites outweigh the prior; return whether the buffer is void.
+        """Switch to factors if sites outweigh the prior; return whether the buffer is void.
 
-        Covariances lose as many digits as precisions times the variance of f have. Sites below zero
-        are for covariances alone.
+        Covariances lose as many digits as the products of precisions and variances of f have.
+        Negative sites require covariances.
         """
         if self._kernels[1] is not wide_sweep or not self.tau.size:
             return False
@@ -126,21 +127,21 @@ class Rows:
 
     @cached_property
     def _variance(self) -> float:
-        """Largest variance of f under the prior."""
+        """Return the largest variance of f under the prior."""
         ends = (float(self.series.t[i]) for i in (0, -1))
         return max(float(a[5] @ a[6] @ a[5]) for a in map(self.space.arrays, ends))
 
     def _edges(self) -> Array:
-        """Messages that passes begin with, as they take them."""
+        """Return the first messages of passes in the form of the kernels."""
         if not self._careful:
             return self.edges
-        found = np.zeros_like(self.edges)
+        factors = np.zeros_like(self.edges)
         for k, ahead in enumerate((True, False)):
-            found[k] = factored(*read(self.space, self.edges[k], ahead), ahead)
-        return found
+            factors[k] = factored(*read(self.space, self.edges[k], ahead), ahead)
+        return factors
 
     def _keep(self, edges: Array, ahead: bool) -> None:
-        """Keep the message that a pass has ended with."""
+        """Store the last message of a pass."""
         if self._careful:
             k = 2 if ahead else 3
             self.edges[k] = self._plain(edges[k], ahead)
@@ -150,16 +151,16 @@ class Rows:
         return written(self.space, *multiplied(row, self.space.dimension, ahead), ahead)
 
     def marks(self, every: int) -> Array:
-        """The messages that the buffer holds of one row in so many, forward ones."""
-        found = self.buffer[::every].copy()
-        return np.array([self._plain(row, True) for row in found]) if self._careful else found
+        """Return the forward messages of one row in every `every` rows."""
+        messages = self.buffer[::every].copy()
+        return np.array([self._plain(row, True) for row in messages]) if self._careful else messages
 
     def refresh(self) -> None:
-        """Make messages those of the sites, which were set from outside."""
+        """Compute the messages of sites that were set from outside."""
         self.run(ahead=False)
 
     def sweep(self, damping: float, hold: bool) -> Swept:
-        """Update every site twice, forwards and backwards; the change is the larger one, rms."""
+        """Update every site forwards and backwards; the change is the larger rms."""
         tally, change = Tally(), 0.0
         for ahead in (True, False):
             tally.begin_pass()
@@ -170,7 +171,7 @@ class Rows:
         return Swept(change, tally.worst, tally.counts)
 
     def update(self, ahead: bool, damping: float, hold: bool, tally: Tally) -> None:
-        """Pass that updates every site."""
+        """Run a pass that updates every site."""
         series = self.series
         projector = series.projector
         functions = self._functions
@@ -200,36 +201,36 @@ class Rows:
         return self.series.nonnegative
 
     def report(self) -> Report:
-        """Cavities and forward messages of every row; leave forward messages behind.
+        """Return cavities and forward messages of every row; the buffer keeps the latter.
 
-        The backward messages are those of the pass before.
+        The backward messages are those of the previous pass.
         """
-        found = np.empty((self.tau.size, 4))
-        self.run(ahead=True, report=found)
-        return Report(found)
+        columns = np.empty((self.tau.size, 4))
+        self.run(ahead=True, report=columns)
+        return Report(columns)
 
     def finish(self) -> Summary:
-        """Return what the sites stand for; leave forward messages behind."""
+        """Return a summary of the sites, and leave forward messages in the buffer."""
         return summarise(self, self.report())
 
     def cavities(self) -> tuple[Array, Array]:
-        """Means and standard deviations of the cavities of g, each of shape (N,)."""
+        """Return means and standard deviations of the cavities of g, each of shape (N,)."""
         self.refresh()
         return cavities(self, self.report())
 
     def negative(self, summary: Summary, least: float) -> int:
-        """Return how many precisions would be below -`least` marginal ones were they free."""
+        """Return how many precisions would be below -`least` marginal ones if free."""
         tau, nu, buffer = self.tau.copy(), self.nu.copy(), self.buffer.copy()
         self.refresh()
         self.update(True, 1.0, False, Tally())
-        found = int(np.sum(self.tau * summary.variance < -least))
+        count = int(np.sum(self.tau * summary.variance < -least))
         self.tau[:], self.nu[:], self.buffer[:] = tau, nu, buffer
-        return found
+        return count
 
     def slope(self) -> Array:
-        """Sums that the gradient is made of; the buffer has to hold forward messages."""
+        """Return the sums of the gradient; the buffer must hold forward messages."""
         if self._careful:
-            # Sums have no factors: covariances do.
+            # The sums exist for covariances only, not for factors.
             self._careful = False
             self._run(True, NOTHING)
         d = self.space.dimension
@@ -243,7 +244,7 @@ class Rows:
         return sums[:, :d, :d]
 
     def _given(self) -> tuple[Any, ...]:
-        """Return what every pass takes that leaves the sites as they are."""
+        """Return the arguments of every pass that leaves the sites unchanged."""
         series = self.series
         observed, sites = (self.noise, series.scales), (self.tau, self.nu)
         return self.chain, series.steps, observed, sites, (self.buffer, self.edges)
@@ -251,15 +252,15 @@ class Rows:
 
 # --- Marginals, leave-one-out densities, evidence and gradient
 #
-# Nothing in the sum is large: every row gives the evidence's share of its site, relative to the
+# No term of the sum is large: every row gives the evidence's share of its site, relative to the
 # marginal, and the log density of its innovation.
 
-#: Rows that are summed at once: more take memory, and no less time.
+#: Number of rows that are summed at once: more take memory, and no less time.
 _BLOCK = 1 << 16
 
 
 class Finished(Protocol):
-    """Parts of a `Rows` for the functions below."""
+    """Parts of a `Rows` that the functions below need."""
 
     series: SortedSeries
     noise: float
@@ -271,9 +272,9 @@ class Finished(Protocol):
 class Summary:
     """Moments of g and leave-one-out log densities in order of time, and the log evidence.
 
-    `noise` is the derivative of EP's evidence by white noise at its fixed point, and
-    `balance` is how many innovations of positive sites are negative, less those of negative sites;
-    `sound` says that cavities are proper. Moments are there only if they are.
+    `noise` is the derivative of EP's evidence by white noise at its fixed point. `balance` is the
+    number of positive sites with negative innovations minus that of negative sites. `sound` says
+    that cavities are proper; moments exist only then.
     """
 
     mean: Array
@@ -288,7 +289,7 @@ class Summary:
     def proper(self) -> bool:
         """True if the posterior has a positive precision.
 
-        Innovations of g change sign as often as precisions do (Sylvester): only then has it.
+        Innovations of g are negative as often as precisions exactly then (Sylvester).
         """
         return self.sound and self.balance == 0
 
@@ -296,40 +297,40 @@ class Summary:
 NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
 
 
-def require_evidence(found: Summary) -> None:
+def require_evidence(summary: Summary) -> None:
     """Raise `NumericalError` if the evidence is not finite."""
-    if not np.isfinite(found.log_evidence):
+    if not np.isfinite(summary.log_evidence):
         raise NumericalError(
-            f"the log evidence is {found.log_evidence}: an observation has no likelihood left in "
+            f"the log evidence is {summary.log_evidence}: an observation has no likelihood left in "
             "double precision under the others; check outliers, or widen the kernel"
         )
 
 
 def cavities(rows: Finished, report: Report) -> tuple[Array, Array]:
-    """Means and standard deviations of the cavities of g, each of shape (N,)."""
+    """Return means and standard deviations of the cavities of g, each of shape (N,)."""
     h = rows.series.scales
     mean = rows.series.prior + h * report.mean
     return mean, h * np.sqrt(report.variance + rows.noise)
 
 
 def summarise(rows: Finished, report: Report) -> Summary:
-    """Compute what the sites of a series stand for, block by block."""
+    """Compute the summary of a series' sites, block by block."""
     n = rows.tau.size
     blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
-    signs = [_signs(rows, report, some) for some in blocks]
+    signs = [_signs(rows, report, rows_of_block) for rows_of_block in blocks]
     if not all(sound for sound, _ in signs):
         return NO_SUMMARY
-    found = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
-    total = math.fsum(_fill(rows, report, some, found) for some in blocks)
+    summary = Summary(np.empty(n), np.empty(n), np.empty(n), 0.0)
+    total = math.fsum(_fill(rows, report, rows_of_block, summary) for rows_of_block in blocks)
     balance = sum(balance for _, balance in signs)
-    noise = math.fsum(noise_slope(rows, report, some) for some in blocks)
-    return replace(found, log_evidence=total, balance=balance, noise=noise)
+    noise = math.fsum(noise_slope(rows, report, rows_of_block) for rows_of_block in blocks)
+    return replace(summary, log_evidence=total, balance=balance, noise=noise)
 
 
-def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
+def _signs(rows: Finished, whole: Report, block: slice) -> tuple[bool, int]:
     """Decide whether cavities of some rows are proper, and the balance of their innovations."""
-    report, tau = whole[some], rows.tau[some]
-    w, h = rows.noise, rows.series.scales[some]
+    report, tau = whole[block], rows.tau[block]
+    w, h = rows.noise, rows.series.scales[block]
     wide = h * h * (report.variance + w)
     with np.errstate(all="ignore"):
         S = 1.0 + tau * (h * h * (report.variance_before + w))
@@ -342,30 +343,37 @@ def _signs(rows: Finished, whole: Report, some: slice) -> tuple[bool, int]:
     return bool(sound), balance
 
 
-def _fill(rows: Finished, whole: Report, some: slice, found: Summary) -> float:
+def _fill(rows: Finished, whole: Report, rows_of_block: slice, summary: Summary) -> float:
     """Fill some rows of a summary; return their share of the evidence."""
-    series, tau, nu = rows.series, rows.tau[some], rows.nu[some]
-    report, prior, y = whole[some], series.prior[some], series.y[some]
-    h, w = series.scales[some], rows.noise
+    series, tau, nu = rows.series, rows.tau[rows_of_block], rows.nu[rows_of_block]
+    report, prior, y = whole[rows_of_block], series.prior[rows_of_block], series.y[rows_of_block]
+    h, w = series.scales[rows_of_block], rows.noise
     projector, alpha = series.projector, series.power
     v, m = h * h * (report.variance + w), h * report.mean
     kept = 1.0 + tau * v
     variance, mean = v / kept, (m + nu * v) / kept
     likelihood, source, table = projector.likelihood, projector.without_table, projector.table
     log_z = project_many(likelihood, source, prior + m, np.sqrt(v), y, table).log_z
-    found.mean[some], found.variance[some], found.log_z[some] = prior + mean, variance, log_z
-    # nu - tau mean, which would cancel where a site dominates its marginal.
+    summary.mean[rows_of_block], summary.variance[rows_of_block], summary.log_z[rows_of_block] = (
+        prior + mean,
+        variance,
+        log_z,
+    )
+    # This is nu - tau mean without the difference, which would cancel if a site dominates its
+    # marginal.
     beta = (nu - tau * m) / kept
-    own, own_v = log_z, v
+    log_z_power, own_v = log_z, v
     if not series.plain:
         k = 1.0 + (1.0 - alpha) * tau * v
         own_v = v / k
         own_m = prior + (m + (1.0 - alpha) * nu * v) / k
-        powers = alpha * series.exponents[some]
-        own = project_many(likelihood, source, own_m, np.sqrt(own_v), y, table, powers).log_z
+        powers = alpha * series.exponents[rows_of_block]
+        log_z_power = project_many(
+            likelihood, source, own_m, np.sqrt(own_v), y, table, powers
+        ).log_z
     with np.errstate(all="ignore"):
         total = np.sum(
-            own + 0.5 * np.log1p(alpha * tau * own_v) + 0.5 * own_v * (alpha * beta) ** 2
+            log_z_power + 0.5 * np.log1p(alpha * tau * own_v) + 0.5 * own_v * (alpha * beta) ** 2
         )
         total /= alpha
         share = 1.0 + tau * (w * h * h)
@@ -379,16 +387,16 @@ def _fill(rows: Finished, whole: Report, some: slice, found: Summary) -> float:
     return float(total)
 
 
-def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> float:
-    """Derivative of EP's log evidence by the variance of white noise, from a report.
+def noise_slope(rows: Finished, whole: Report, block: slice = slice(None)) -> float:
+    """Return the derivative of EP's log evidence by the variance of white noise, from a report.
 
-    1 - tau var would cancel where noise is small: it is cavity over marginal precision, 1/(1 + tau
-    v_c), and nu - tau mean is (nu - tau m_c) times that.
+    The difference 1 - tau var would cancel if noise is small. It is cavity over marginal precision,
+    1/(1 + tau v_c), and nu - tau mean is (nu - tau m_c) times that.
     """
-    report, h, tau = whole[some], rows.series.scales[some], rows.tau[some]
+    report, h, tau = whole[block], rows.series.scales[block], rows.tau[block]
     v, m = h * h * (report.variance + rows.noise), h * report.mean
     kept = 1.0 + tau * v
-    beta = (rows.nu[some] - tau * m) / kept
+    beta = (rows.nu[block] - tau * m) / kept
     return 0.5 * float(np.sum(h * h * (beta * beta - tau / kept)))
 
 
@@ -397,18 +405,18 @@ def noise_slope(rows: Finished, whole: Report, some: slice = slice(None)) -> flo
 
 @dataclass(frozen=True)
 class Report:
-    """Cavities of f and its moments by the rows before, about the prior mean.
+    """Cavities of f and its moments given the rows before, about the prior mean.
 
     Attributes
     ----------
     columns : ndarray, shape (N, 4)
-        As kernels fill it.
+        Columns in the order in which kernels fill them.
     """
 
     columns: Array
 
-    def __getitem__(self, some: Any) -> Report:
-        return Report(self.columns[some])
+    def __getitem__(self, block: slice | NDArray[np.intp]) -> Report:
+        return Report(self.columns[block])
 
     @property
     def mean(self) -> Array:
@@ -435,37 +443,36 @@ class Report:
 
 
 class Tally:
-    """Sums of changes, counts and places, in one array that kernels fill (`revise`).
+    """Sums of changes, counts and indices, in one array that kernels fill (`revise`).
 
     Attributes
     ----------
     sums : ndarray, shape (12,)
         Squared changes of tau and nu, plain and in units of the marginals (4); lookups inside and
-        outside a grid and updates skipped (3); one number that kernels keep for themselves; the
-        site that changed most, and by how much; mean and standard deviation of a cavity whose
-        projection failed.
+        outside a grid, and skipped updates (3); one number for the kernels' own use; the site that
+        changed most, and by how much; mean and standard deviation of a cavity whose projection
+        failed.
     """
 
     def __init__(self) -> None:
         self.sums = np.zeros(12)
 
     def begin_pass(self) -> None:
-        """Forget the changes of the pass before."""
+        """Reset the changes of the previous pass."""
         self.sums[:4] = 0.0
 
     def change(self, n: int) -> float:
-        """Root mean squared change of n sites, plain or in units if larger."""
+        """Return the root mean squared change of n sites, plain or in units if larger."""
         return math.sqrt(self.sums[:4].max() / n)
 
     @property
     def counts(self) -> Counts:
-        """Lookups inside and outside a grid, and updates skipped."""
-        found: Counts = self.sums[4:7].astype(np.int64)
-        return found
+        """Numbers of lookups inside and outside a grid, and of skipped updates."""
+        return self.sums[4:7].astype(np.int64)
 
     @property
     def worst(self) -> int:
-        """The site that changed most."""
+        """Site that changed most."""
         return int(self.sums[8])
 
     @property
@@ -476,18 +483,18 @@ class Tally:
 
 # --- Storage of messages
 #
-# A message ahead is N(m, P), one behind exp(eta' x - x' J x / 2); how `pair`, `trio` and `wide`
-# write them down is said there.
+# A forward message is N(m, P), a backward one exp(eta' x - x' J x / 2). The kernels of each size of
+# state document their storage.
 
 
 def width(space: StateSpace) -> int:
-    """Numbers of a message."""
+    """Return how many numbers a message has."""
     d = space.dimension
     return 5 if space.pair is not None else d + d * (d + 1) // 2
 
 
 def opening(space: StateSpace, begin: float) -> Array:
-    """Messages that a series begins and ends with, (2, width): its prior, and nothing."""
+    """Return the messages at the ends of a series, (2, width): its prior, and an empty one."""
     start = np.asarray(space.arrays(begin)[-1])
     zero = np.zeros(space.dimension)
     return np.array([written(space, zero, start, True), written(space, zero, 0.0 * start, False)])
@@ -520,29 +527,29 @@ def read(space: StateSpace, row: Array, ahead: bool) -> tuple[Array, Array]:
         return row[:d], np.tril(M) + np.tril(M, -1).T
     if ahead:
         D, c, s = row[2:]
-        both = np.array([[D, D * c], [D * c, s + c * c * D]])
+        matrix = np.array([[D, D * c], [D * c, s + c * c * D]])
     else:
         sigma, E, g = row[2:]
-        both = np.array([[sigma + E * g * g, E * g], [E * g, E]])
-    return row[:d], both[:d, :d]
+        matrix = np.array([[sigma + E * g * g, E * g], [E * g, E]])
+    return row[:d], matrix[:d, :d]
 
 
 def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
-    """A message in factors, as `trio` and `careful` keep it.
+    """Return a message in factors, as `messages_trio_kernels` stores it.
 
-    Ahead m and L diag(p) L', behind z and U diag(e) U' = J, eta = U z: the vector, and a triangle
-    with the diagonal in it.
+    A forward message has m and L diag(p) L', a backward one z and U diag(e) U' = J, eta = U z. The
+    result is the vector, and a triangle that includes the diagonal.
     """
-    # U diag(e) U' is L diag(e) L' of the states in reverse.
+    # U diag(e) U' is L diag(e) L' of the states in reverse order.
     turn = slice(None, None, 1 if ahead else -1)
     d = vector.size
-    rest, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
+    remainder, L, D = matrix[turn, turn].astype(float), np.eye(d), np.zeros(d)
     for k in range(d):
-        # Less is a rounding of the matrix.
-        if abs(rest[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
-            D[k] = rest[k, k]
-            L[k:, k] = rest[k:, k] / D[k]
-            rest = rest - D[k] * np.outer(L[:, k], L[:, k])
+        # Smaller values are rounding of the matrix.
+        if abs(remainder[k, k]) > 1e-15 * abs(matrix[turn, turn][k, k]):
+            D[k] = remainder[k, k]
+            L[k:, k] = remainder[k:, k] / D[k]
+            remainder = remainder - D[k] * np.outer(L[:, k], L[:, k])
     L, D = L[turn, turn], D[turn]
     kept = L if ahead else L.T
     inside = vector if ahead else np.linalg.solve(L, vector)
@@ -550,7 +557,7 @@ def factored(vector: Array, matrix: Array, ahead: bool) -> Array:
 
 
 def multiplied(row: Array, d: int, ahead: bool) -> tuple[Array, Array]:
-    """Vector and matrix of d states of a message in factors."""
+    """Return vector and matrix of d states of a message in factors."""
     L = np.zeros((d, d))
     L[np.tril_indices(d)] = row[d:]
     D = np.diag(L.diagonal())

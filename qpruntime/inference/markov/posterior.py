@@ -1,4 +1,4 @@
-"""The result of inference on a series: a `Posterior` that knows its kernel and takes more rows."""
+"""Result of inference on a series: a `Posterior` that knows its kernel and can be extended."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ __all__ = ["SeriesPosterior"]
 class SeriesPosterior(Posterior):
     """Gaussian approximation of the latent posterior of a series, with everything in O(N).
 
-    Attributes are those of `qpruntime.Posterior`, in the order of the rows that were given, those
-    of NaN left out. White noise in the kernel is part of the latent values at the observations, as
-    it is in ``kernel(X)``, and of the variance of predictions, as it is in ``kernel.diag(X)``.
-    Corrections take the covariance matrix, and are for series of 3000 rows at most.
+    Attributes are those of `qpruntime.Posterior`, in the given order of the rows, without those of
+    NaN. White noise in the kernel is part of the latent values at the observations, as in
+    ``kernel(X)``, and of the variance of predictions, as in ``kernel.diag(X)``. Corrections need
+    the covariance matrix, and are available for series of up to 3000 rows.
 
     Attributes
     ----------
     kernel : scikit-learn kernel
-        Of the prior.
+        Kernel of the prior.
     state_dimension : int
         Size of the state.
     kernel_error : float
-        Bound of what the state leaves out of the kernel: of a periodic part's Fourier series.
+        Upper bound on the part of the kernel that the state leaves out: the rest of the Fourier
+        series of a periodic part.
     rows : ndarray of int, shape (n,)
-        Which of the rows given were observed.
+        Indices of the given rows that were observed.
     given : int
-        How many were given.
+        Number of given rows.
     swept : int
-        How many rows were swept: fewer than there are where `extend` has appended some.
+        Number of rows that were swept, which is smaller than n after `extend` has appended rows.
     """
 
     swept: int = 0
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the prior."""
+        """Kernel of the prior."""
         return self._solution.kernel
 
     @property
@@ -63,9 +64,8 @@ class SeriesPosterior(Posterior):
 
     @property
     def rows(self) -> NDArray[np.intp]:
-        """Numbers of the given rows that were observed."""
-        found: NDArray[np.intp] = self._solution.rows
-        return found
+        """Indices of the given rows that were observed."""
+        return self._solution.rows
 
     @property
     def given(self) -> int:
@@ -79,12 +79,12 @@ class SeriesPosterior(Posterior):
     def extend(
         self, t: ArrayLike, y: ArrayLike, mean: ArrayLike = 0.0, weights: ArrayLike | None = None
     ) -> SeriesPosterior:
-        """Posterior of these rows and of M more, which may be anywhere in time.
+        """Return the posterior of these rows and of M more, at any times.
 
-        Of later rows the cost is that of a few hundred rows before them, whatever N is, unless the
-        kernel never forgets: as many are swept as keep the others as they were, to the tolerance.
-        Rows in between are swept with all others, from the sites these have. Equal to inference
-        from all rows to the tolerance of `infer_series`.
+        Later rows cost as much as a few hundred rows, whatever N is, unless the kernel has
+        unlimited memory: only so many earlier rows are swept again that the others stay as they
+        were, to the tolerance. If rows lie in between, all rows are swept, starting from the
+        present sites. The result equals inference from all rows to the tolerance of `infer_series`.
 
         Parameters
         ----------
@@ -97,29 +97,33 @@ class SeriesPosterior(Posterior):
         Raises
         ------
         InputError
-            If rows are not usable, or this posterior was pickled with a likelihood that was not.
+            If rows are not usable, or this posterior was pickled and its likelihood could not be.
         """
-        own: SeriesSolution = self._solution
-        more = read_more(own.clock, own.how.projector, t, y, mean, weights)
-        settled = self.status == "converged" and own.how.weights is None
-        last = own.pieces[-1].t[-1]
+        earlier: SeriesSolution = self._solution
+        more = read_more(earlier.clock, earlier.how.projector, t, y, mean, weights)
+        settled = self.status == "converged" and earlier.how.weights is None
+        last = earlier.pieces[-1].t[-1]
         if more.weights is None and settled and more.t.size and bool(more.t.min() >= last):
-            found, later = own.appended(more)
-            rise = self.log_evidence + found.rise
-            report = ending(found.ended, rise, found.ended.worst, n=later.held_rows)
-            reported = {one.name: getattr(self, one.name) for one in fields(InferenceReport)}
-            return SeriesPosterior(**{**reported, **report}, _solution=later, swept=found.swept)
-        piece = own.whole()
-        tau, nu = own.sorted_sites()
-        series, start, sort = merged(own.series, Sites(tau, nu + tau * own.series.prior), more)
+            appended, later = earlier.appended(more)
+            rise = self.log_evidence + appended.rise
+            report = ending(appended.ended, rise, appended.ended.worst, n=later.held_rows)
+            reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
+            return SeriesPosterior(**{**reported, **report}, _solution=later, swept=appended.swept)
+        piece = earlier.whole()
+        tau, nu = earlier.sorted_sites()
+        series, start, sort = merged(
+            earlier.series, Sites(tau, nu + tau * earlier.series.prior), more
+        )
         order = np.concatenate([piece.index, piece.index.size + np.arange(more.t.size)])[sort]
-        rows = np.concatenate([own.rows, own.given + more.seen])
-        placed = Placed(own.clock, order, rows, own.given + more.given)
-        outcome, solution = concluded(own.kernel, own.space, series, own.limits, start, placed)
+        rows = np.concatenate([earlier.rows, earlier.given + more.seen])
+        placed = Placed(earlier.clock, order, rows, earlier.given + more.given)
+        outcome, solution = concluded(
+            earlier.kernel, earlier.space, series, earlier.limits, start, placed
+        )
         return SeriesPosterior.of(outcome, solution)
 
     @staticmethod
     def of(outcome: InferenceReport, solution: SeriesSolution) -> SeriesPosterior:
         """Return the posterior of a series whose rows have all been swept."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
+        reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
         return SeriesPosterior(**reported, _solution=solution, swept=outcome.n)

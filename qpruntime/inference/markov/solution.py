@@ -1,4 +1,4 @@
-"""Solution of a series: its rows in pieces, in order of time, and how they are observed."""
+"""Solution of a series: its rows in pieces, in order of time, and their likelihood."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._numba import kernel
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Limits, Trace
 from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import (
+    Chain,
     eliminate,
     load,
     one_plus_product,
@@ -61,9 +62,9 @@ __all__ = [
 
 
 class Placed(NamedTuple):
-    """Where the rows of a sorted series were given.
+    """Positions of the rows of a sorted series in the user's order.
 
-    `order` has the place of each among those that were observed, and `rows` the places of these
+    `order` has the position of each among the observed rows, and `rows` the positions of these
     among all `given`.
     """
 
@@ -81,9 +82,9 @@ def concluded(
     start: Sites | None,
     placed: Placed,
 ) -> tuple[InferenceReport, SeriesSolution]:
-    """Settle the sites of a sorted series; return what is reported, and what is left behind.
+    """Settle the sites of a sorted series; return the report and the solution.
 
-    `start` is in order of time, with nu as it is reported.
+    `start` is in order of time, with nu as reported to users.
     """
     n = series.t.size
     sites = Sites(np.zeros(n), np.zeros(n))
@@ -93,15 +94,17 @@ def concluded(
     end = settle(rows, limits, Trace(), warm=start is not None)
     marks = rows.marks(EVERY)
     del rows
-    found, order = end.summary, placed.order
-    require_evidence(found)
+    summary, order = end.summary, placed.order
+    require_evidence(summary)
     outcome = InferenceReport(
         likelihood=series.projector.likelihood.spelt,
         method=series.projector.method,
-        **ending(end, found.log_evidence, int(order[end.worst]), n),
+        **ending(end, summary.log_evidence, int(order[end.worst]), n),
     )
     columns = series.t, series.y, series.prior, series.weights, series.scale
-    piece = SeriesPiece(*columns, *sites, found.mean, found.variance, found.log_z, order, marks)
+    piece = SeriesPiece(
+        *columns, *sites, summary.mean, summary.variance, summary.log_z, order, marks
+    )
     solution = SeriesSolution(
         kernel=kernel,
         space=space,
@@ -116,7 +119,7 @@ def concluded(
 
 
 def ending(end: SweepResult, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
-    """Return what is reported of the way in which sweeps ended."""
+    """Return the report of the way in which sweeps ended."""
     trace = end.trace
     settled = "held" if end.held else "converged"
     status = settled if end.settled else "not converged"
@@ -137,7 +140,7 @@ def ending(end: SweepResult, log_evidence: float, worst: int, n: int) -> dict[st
 
 # --- What a posterior of a series keeps
 
-#: Rows up to which corrections take the covariance matrix of a series.
+#: Number of rows up to which corrections take the covariance matrix of a series.
 MOST = 3000
 _COLUMNS = ("t", "y", "prior", "weights", "scale")
 _DENSE = "the dense engine has corrections of any kernel, infer(kernel(t[:, None]), y)"
@@ -153,14 +156,14 @@ class SeriesSolution:
     kernel : scikit-learn kernel
     space : StateSpace
     clock : Clock
-        That reads times.
+        Clock that reads times.
     limits : Limits
     how : Series
-        The first rows, and how all are observed.
+        Series of the first rows, which has the likelihood of all.
     pieces : tuple of Piece
-        All rows that were observed, in order of time.
+        All observed rows, in order of time.
     seen : tuple of ndarray of int
-        Numbers of these among so many `given`, in the order in which they were.
+        Positions of these among all `given` rows, in the user's order.
     given : int
     """
 
@@ -178,14 +181,14 @@ class SeriesSolution:
     width = algebra = 0
     name = "markov"
 
-    def __getstate__(self) -> dict[str, Any]:
-        # What is joined of pieces is in them.
+    def __getstate__(self) -> dict[str, object]:
+        # Cached columns are left out, because the pieces contain them.
         names = ("kernel", "space", "clock", "limits", "how", "pieces", "seen", "given")
         return {name: getattr(self, name) for name in names}
 
     @property
     def words(self) -> str:
-        """Words about the engine for a line on the posterior."""
+        """Words about the engine for a line of the summary."""
         return f", {self.space.dimension} states"
 
     @property
@@ -196,12 +199,12 @@ class SeriesSolution:
 
     @property
     def held_rows(self) -> int:
-        """Rows that were observed."""
+        """Number of observed rows."""
         return sum(piece.t.size for piece in self.pieces)
 
     @cached_property
     def rows(self) -> NDArray[np.intp]:
-        """Numbers of the given rows that were observed."""
+        """Positions of the observed rows among the given ones."""
         return np.concatenate(self.seen)
 
     @cached_property
@@ -223,57 +226,65 @@ class SeriesSolution:
         return Sites(tau, nu + tau * prior), mean, variance, log_z
 
     def sites(self) -> Sites:
-        """Sites at the rows, in the order in which they were given."""
+        """Return sites at the rows, in the user's order."""
         return self._at_rows[0]
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances at the rows, in the order in which they were given."""
+        """Return posterior means and variances at the rows, in the user's order."""
         return self._at_rows[1:3]
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some rows."""
+        """Return leave-one-out log densities of chosen rows."""
         log_z = self._at_rows[3]
-        found: Array = log_z.copy() if rows is None else log_z[rows]
-        return found
+        return log_z.copy() if rows is None else log_z[rows]
 
     def least(self) -> tuple[float, int]:
-        """The least leave-one-out log density, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         log_z = self._at_rows[3]
         row = int(np.argmin(log_z))
         return float(log_z[row]), row
 
     def sorted_sites(self) -> Sites:
-        """Sites in order of time, about the prior mean."""
+        """Return sites in order of time, about the prior mean."""
         return Sites(joined_pieces(self.pieces, "tau"), joined_pieces(self.pieces, "nu"))
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Latent means and variances at T times, in O(N + T)."""
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return latent means and variances at T times, in O(N + T)."""
         rows, place, offset = self._with(at, mean)
         rows.refresh()
-        found = rows.report()[place]
-        return found.mean + offset, np.maximum(found.variance, 0.0) + rows.noise
+        marginals = rows.report()[place]
+        return marginals.mean + offset, np.maximum(marginals.variance, 0.0) + rows.noise
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws at T times, in O(N + T) each, with the kernel's white noise."""
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
+        """Draw jointly at T times, in O(N + T) each, with the kernel's white noise."""
         if not at:
             raise InputError("draws of a series take times: sample(t)")
         rows, place, offset = self._with(at, mean)
-        found = draw(rows, place, count, rng)
-        return found + offset + np.sqrt(rows.noise) * rng.standard_normal(found.shape)
+        draws = draw(rows, place, count, rng)
+        return draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape)
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
 
-        A site of 1 as precision times mean, at a time that is not observed, moves the posterior
-        mean everywhere else by its covariance with that time.
+        A site with precision-weighted mean 1 at an unobserved time moves the posterior mean
+        everywhere else by its covariance with that time.
         """
         if not at:
             raise InputError("a joint distribution of a series takes times")
         rows, place, offset = self._with(at, mean)
         rows.refresh()
-        found = rows.report()[place]
-        centre = found.mean + offset
-        covariance, variance = np.empty((place.size, place.size)), np.maximum(found.variance, 0.0)
+        marginals = rows.report()[place]
+        centre = marginals.mean + offset
+        covariance, variance = (
+            np.empty((place.size, place.size)),
+            np.maximum(marginals.variance, 0.0),
+        )
         for row, number in enumerate(place):
             rows.nu[:] = 0.0
             rows.nu[number] = 1.0
@@ -283,8 +294,10 @@ class SeriesSolution:
         covariance.flat[:: place.size + 1] = variance + rows.noise
         return centre, covariance
 
-    def _with(self, at: tuple[Any, ...], mean: Any) -> tuple[Rows, Any, Array]:
-        """Return these rows with T that are not observed, where these are, and their mean."""
+    def _with(
+        self, at: tuple[ArrayLike, ...], mean: ArrayLike | None
+    ) -> tuple[Rows, NDArray[np.intp], Array]:
+        """Return these rows with T unobserved ones, the places of these, and their prior mean."""
         new = self.clock.read(at[0], "t")
         offset = prior_mean(mean, self.usual, new.shape)
         rows, place = with_times(self.series, self.space, self.sorted_sites(), new)
@@ -292,13 +305,13 @@ class SeriesSolution:
 
     @cached_property
     def usual(self) -> float | None:
-        """The prior mean, if it is one number."""
+        """Prior mean, if it is one number for all rows."""
         low = min(float(piece.prior.min()) for piece in self.pieces)
         high = max(float(piece.prior.max()) for piece in self.pieces)
         return low if low == high else None
 
-    def gradient(self, change: Any) -> Array | float:
-        """Slope of EP's log evidence by the kernel's free log parameters, in O(N)."""
+    def gradient(self, change: ArrayLike | None) -> Array | float:
+        """Return the slope of EP's log evidence by the kernel's free log parameters, in O(N)."""
         if change is not None:
             raise InputError("a series knows its kernel: evidence_gradient() takes no dK")
         rows = Rows(self.series, self.space, self.sorted_sites())
@@ -311,7 +324,7 @@ class SeriesSolution:
         return self.space.gradient(rows.slope(), noise)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of a short series."""
+        """Return data and prior covariance of a short series."""
         n = self.held_rows
         if n > MOST:
             raise InputError(
@@ -335,15 +348,15 @@ class SeriesSolution:
             weights,
         )
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Points for corrections."""
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
+        """Return points for corrections."""
         new = self.clock.read(at[0], "t")
         offset = np.broadcast_to(prior_mean(mean, self.usual, new.shape), new.shape)
         known = self.series.t[np.argsort(joined_pieces(self.pieces, "index"))]
         K_star = self.kernel(new[:, None], known[:, None])
         return MarginalPoints(K_star, self.kernel.diag(new[:, None]), np.array(offset))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
         return {
             "n_negative": sum(int((piece.tau < 0.0).sum()) for piece in self.pieces),
@@ -351,12 +364,12 @@ class SeriesSolution:
             "kernel_error": self.space.error,
         }
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return the one column of the points: times."""
         return (points[:, 0],)
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SeriesSolution:
-        """The same with times in another unit, those of X, and the kernel in it."""
+        """Return the solution in another unit of time, that of X, with the kernel in it."""
         space = state_space(kernel, self.space.approximate)
         index = joined_pieces(self.pieces, "index")
         t = np.ascontiguousarray(X[index, 0])
@@ -366,7 +379,7 @@ class SeriesSolution:
         return replace(self, kernel=kernel, space=space, how=how, pieces=pieces)
 
     def whole(self) -> SeriesPiece:
-        """All rows as one piece; what a line of it has forgotten of messages is made again."""
+        """Return all rows as one piece, with new messages where pieces do not have them."""
         if len(self.pieces) == 1:
             return self.pieces[0]
         names = [name for name in vars(self.pieces[0]) if name != "marks"]
@@ -374,22 +387,22 @@ class SeriesSolution:
         return SeriesPiece(**columns, marks=np.empty((0, 0)))
 
     def appended(self, more: More) -> tuple[Appended, SeriesSolution]:
-        """Sweep later rows, and as many before as keep the others as they were."""
+        """Sweep later rows, and so many earlier ones that the others stay as they were."""
         pieces = self.pieces
         if any(not piece.marks.size for piece in pieces):
             pieces = (self._marked(self.whole()),)
         new = more.piece(self.held_rows, scaled=pieces[0].scale is not None)
-        found = append(pieces, new, self.how, self.space, self.limits)
+        appended = append(pieces, new, self.how, self.space, self.limits)
         later = replace(
             self,
-            pieces=found.pieces,
+            pieces=appended.pieces,
             seen=(*self.seen, self.given + more.seen),
             given=self.given + more.given,
         )
-        return found, later
+        return appended, later
 
     def _marked(self, piece: SeriesPiece) -> SeriesPiece:
-        """A piece with messages of some of its rows."""
+        """Return a piece with messages of some of its rows."""
         rows = Rows(self.series, self.space, Sites(piece.tau, piece.nu))
         rows.run(ahead=True)
         return replace(piece, marks=rows.marks(EVERY))
@@ -397,28 +410,28 @@ class SeriesSolution:
 
 # --- Joint draws
 
-#: Random numbers at once.
+#: Random numbers that are drawn at once.
 _NUMBERS = 4_000_000
 
 
-def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
-    """Draws of f at some rows, (count, size of `place`)."""
+def draw(rows: Rows, place: NDArray[np.intp], count: int, rng: np.random.Generator) -> Array:
+    """Return draws of f at chosen rows, (count, size of `place`)."""
     series, d = rows.series, rows.space.dimension
     n = series.t.size
     wanted = np.zeros(n, dtype=np.bool_)
     wanted[place] = True
     column = np.cumsum(wanted) - 1
-    found = np.empty((count, place.size))
+    draws = np.empty((count, place.size))
     most = max(1, _NUMBERS // (n * d))
     chain = rows.space.arrays(float(series.t[0]))
-    given = chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
+    model = chain, series.steps, (rows.noise, series.scales), (rows.tau, rows.nu)
     for begin in range(0, count, most):
-        some = slice(begin, min(begin + most, count))
-        normal = rng.standard_normal((n, d, some.stop - some.start))
-        out = np.empty((int(wanted.sum()), some.stop - some.start))
-        draw_states(*given, np.empty((n, d + d * (d + 1) // 2)), normal, wanted, out)
-        found[some] = out[column[place]].T
-    return found
+        batch = slice(begin, min(begin + most, count))
+        normal = rng.standard_normal((n, d, batch.stop - batch.start))
+        out = np.empty((int(wanted.sum()), batch.stop - batch.start))
+        draw_states(*model, np.empty((n, d + d * (d + 1) // 2)), normal, wanted, out)
+        draws[batch] = out[column[place]].T
+    return draws
 
 
 # --- Kernels of the draws
@@ -426,7 +439,7 @@ def draw(rows: Rows, place: Any, count: int, rng: np.random.Generator) -> Array:
 
 @kernel
 def root(C: Array, L: Array) -> None:
-    """Cholesky factor of a covariance, zero where there is no variance left."""
+    """Fill the Cholesky factor of a covariance, with zeros where no variance is left."""
     d = C.shape[0]
     for i in range(d):
         for j in range(i + 1):
@@ -434,7 +447,7 @@ def root(C: Array, L: Array) -> None:
             for k in range(j):
                 total -= L[i, k] * L[j, k]
             if i == j:
-                # What is left of a variance after roundings alone is none.
+                # A variance that consists of rounding alone counts as zero.
                 L[i, i] = math.sqrt(total) if total > 1e-15 * C[i, i] else 0.0
             else:
                 L[i, j] = total / L[j, j] if L[j, j] > 0.0 else 0.0
@@ -444,7 +457,7 @@ def root(C: Array, L: Array) -> None:
 
 @kernel
 def draw_states(
-    chain: tuple[Any, ...],
+    chain: Chain,
     steps: Array,
     observed: tuple[float, Array],
     sites: tuple[Array, Array],
@@ -455,8 +468,9 @@ def draw_states(
 ) -> None:
     """Fill `out` (wanted rows, draws) with f, from standard normal numbers (N, d, draws).
 
-    x_i given x_{i-1} is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q), exp(eta' x - x' J x/2)
-    being what row i and all later ones say of x_i; of the first row Q is its covariance.
+    Given x_{i-1}, x_i is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q). The factor exp(eta' x
+    - x' J x/2) is the information of row i and all later ones about x_i. For the first row Q is its
+    covariance.
     """
     heads, start = chain[5], chain[6]
     noise, scale = observed
@@ -465,7 +479,7 @@ def draw_states(
     low, high = spans(chain[4])
     tensor = np.zeros((9, d + 3, d + 3))
     A, Q, system = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-    work, both = np.zeros((d, d + 1)), np.zeros((d, 2 * d + 1))
+    work, solved = np.zeros((d, d + 1)), np.zeros((d, 2 * d + 1))
     eta, J, C, L = np.zeros(d), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
     x, moved = np.zeros((d, count)), np.zeros((d, count))
     last = 0.0
@@ -492,23 +506,23 @@ def draw_states(
                 fill(step, chain, A, Q, tensor)
             load(buffer, i, eta, J)
             one_plus_product(Q, J, system)
-            # (I + Q J)^-1 of Q, of Q eta and of A.
+            # These are (I + Q J)^-1 times Q, times Q eta and times A.
             for a in range(d):
-                both[a, d] = 0.0
+                solved[a, d] = 0.0
                 for b in range(d):
-                    both[a, b] = Q[a, b]
-                    both[a, d] += Q[a, b] * eta[b]
-                    both[a, d + 1 + b] = A[a, b]
-            eliminate(system, both, 2 * d + 1)
+                    solved[a, b] = Q[a, b]
+                    solved[a, d] += Q[a, b] * eta[b]
+                    solved[a, d + 1 + b] = A[a, b]
+            eliminate(system, solved, 2 * d + 1)
             for a in range(d):
                 for b in range(d):
-                    C[a, b] = 0.5 * (both[a, b] + both[b, a])
+                    C[a, b] = 0.5 * (solved[a, b] + solved[b, a])
             root(C, L)
             for a in range(d):
                 for s in range(count):
-                    total = both[a, d]
+                    total = solved[a, d]
                     for b in range(d):
-                        total += both[a, d + 1 + b] * x[b, s] + L[a, b] * normal[i, b, s]
+                        total += solved[a, d + 1 + b] * x[b, s] + L[a, b] * normal[i, b, s]
                     moved[a, s] = total
             for a in range(d):
                 for s in range(count):

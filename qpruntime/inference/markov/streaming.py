@@ -42,9 +42,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class More:
-    """Times, observations, prior means and weights (M,) of rows that were observed.
+    """Times, observations, prior means and weights (M,) of observed rows.
 
-    Those `seen` among so many `given`; weights are None if none were given.
+    They are the rows `seen` among `given` ones; weights are None if none were given.
     """
 
     t: Array
@@ -55,7 +55,7 @@ class More:
     given: int
 
     def piece(self, before: int, scaled: bool) -> SeriesPiece:
-        """Return these rows in order of time, without sites; so many rows were given before."""
+        """Return these rows in order of time, without sites; `before` rows were given earlier."""
         order = np.argsort(self.t, kind="stable")
         zero = np.zeros(self.t.size)
         return SeriesPiece(
@@ -82,12 +82,12 @@ def read_more(
     mean: ArrayLike,
     weights: ArrayLike | None,
 ) -> More:
-    """Check rows that come later, as `SeriesPosterior.extend` takes them; NaN are dropped.
+    """Check later rows, as `SeriesPosterior.extend` takes them; rows of NaN are dropped.
 
     Raises
     ------
     InputError
-        If they are not usable, or there is no projector to observe them with.
+        If they are not usable, or there is no projector for them.
     """
     if projector is None:
         raise InputError(
@@ -95,68 +95,69 @@ def read_more(
             "with all rows, and sites=post.sites for those it had"
         )
     y = unmasked(y, "y", missing=True)
-    new, given = clock.read(t), np.asarray(y)
+    new, observations = clock.read(t), np.asarray(y)
     offset = finite(mean, "mean")
-    if given.shape != new.shape or offset.shape not in ((), new.shape):
-        raise InputError(f"y and mean must have shape {new.shape} like t, got {given.shape}")
-    seen = np.flatnonzero(~np.isnan(real(y, "y")))
-    events = projector.likelihood.validate(given[seen])
+    if observations.shape != new.shape or offset.shape not in ((), new.shape):
+        raise InputError(f"y and mean must have shape {new.shape} like t, got {observations.shape}")
+    present = np.flatnonzero(~np.isnan(real(y, "y")))
+    events = projector.likelihood.validate(observations[present])
     projector.check_outcomes(events)
     checked = None if weights is None else finite(weights, "weights", new.shape)
     if checked is not None:
         if (checked < 0.0).any():
             raise InputError(f"weights must not be negative, got {checked.min():g}")
         projector.need_density("weights are integrated")
-        checked = checked[seen]
-    prior = np.array(np.broadcast_to(offset, new.shape)[seen])
-    return More(new[seen], events, prior, checked, seen, new.size)
+        checked = checked[present]
+    prior = np.array(np.broadcast_to(offset, new.shape)[present])
+    return More(new[present], events, prior, checked, present, new.size)
 
 
 def merged(
     series: SortedSeries, sites: Sites, more: More
 ) -> tuple[SortedSeries, Sites, NDArray[np.intp]]:
-    """Sort rows in among those of a series, which have sites; theirs are none.
+    """Insert rows without sites among those of a series, in order of time.
 
-    The last is where each of the joined rows was: in the series, or behind it in `more`.
+    The last result is the previous position of each joined row: in the series, or behind it in
+    `more`.
     """
     sort = np.argsort(np.concatenate([series.t, more.t]), kind="stable")
 
     def joined(values: Array, others: Array) -> Array:
         return np.concatenate([values, others])[sort]
 
-    one, none = np.ones(more.t.size), np.zeros(more.t.size)
+    ones, none = np.ones(more.t.size), np.zeros(more.t.size)
     weights = None
     if series.weights is not None or more.weights is not None:
-        weights = joined(series.exponents, one if more.weights is None else more.weights)
-    both = replace(
+        weights = joined(series.exponents, ones if more.weights is None else more.weights)
+    joined_series = replace(
         series,
         t=joined(series.t, more.t),
         y=joined(series.y, more.y),
         prior=joined(series.prior, more.prior),
         weights=weights,
-        scale=None if series.scale is None else joined(series.scale, one),
+        scale=None if series.scale is None else joined(series.scale, ones),
     )
-    return both, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
+    return joined_series, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
 
 
 def with_times(
     series: SortedSeries, space: StateSpace, sites: Sites, new: Array
-) -> tuple[Rows, Any]:
-    """Return the rows of a series with T times at which nothing is observed, and where these are.
+) -> tuple[Rows, NDArray[np.intp]]:
+    """Return the rows of a series with T unobserved times, and the places of these.
 
     Sites are about the prior mean.
     """
-    both = np.concatenate([series.t, new])
-    order = np.argsort(both, kind="stable")
-    place = np.empty(both.size, dtype=np.intp)
-    place[order] = np.arange(both.size)
+    times = np.concatenate([series.t, new])
+    order = np.argsort(times, kind="stable")
+    place = np.empty(times.size, dtype=np.intp)
+    place[order] = np.arange(times.size)
     none = np.zeros(new.size)
 
     def joined(values: Array, more: Array) -> Array:
         return np.concatenate([values, more])[order]
 
     scale = None if series.scale is None else joined(series.scale, none + 1.0)
-    grid = replace(series, t=both[order], scale=scale, weights=None)
+    grid = replace(series, t=times[order], scale=scale, weights=None)
     rows = Rows(grid, space, Sites(joined(sites.tau, none), joined(sites.nu, none)))
     return rows, place[series.t.size :]
 
@@ -165,23 +166,24 @@ def with_times(
 #
 # Only the last rows are swept again.
 #
-# A posterior is held in pieces, each with the forward messages of some of its rows. New rows are
-# swept together with so many before them that what these say of the state before is as it was; all
-# other pieces are those of the posterior before, and joined when somebody looks.
+# A posterior consists of pieces, each with the forward messages of some of its rows. New rows are
+# swept together with so many earlier ones that the message to the state before them does not
+# change. All other pieces are shared with the previous posterior, and are joined when they are
+# read.
 
-#: Forward messages are kept of one row in so many.
+#: Forward messages are stored for one row in this many.
 EVERY = 256
-#: Rows that are swept again at first; twice as many where that does not suffice.
+#: Number of rows that are swept again at first; it is doubled if that does not suffice.
 _LEAST = 256
 
 
 @restorable("piece/1")
 @dataclass(frozen=True)
 class SeriesPiece:
-    """Rows in order of time: what was given, what was found, sites about the prior mean.
+    """Rows in order of time: data, results, and sites about the prior mean.
 
-    `index` is their place in the order they were given in, and `marks` are the forward messages at
-    rows 0, `EVERY`, 2 `EVERY` and so on.
+    `index` is their position in the user's order, and `marks` are the forward messages at rows 0,
+    `EVERY`, 2 `EVERY` and so on.
     """
 
     t: Array
@@ -194,19 +196,19 @@ class SeriesPiece:
     mean: Array
     variance: Array
     log_z: Array
-    index: Any
+    index: NDArray[np.intp]
     marks: Array
 
     def cut(self, start: int, stop: int) -> SeriesPiece:
-        """Rows from a marked one on."""
-        found = {}
+        """Return rows from a marked one on."""
+        columns = {}
         for field in fields(self):
             values = getattr(self, field.name)
             if field.name == "marks":
-                found["marks"] = values[start // EVERY : -(-stop // EVERY)]
+                columns["marks"] = values[start // EVERY : -(-stop // EVERY)]
             else:
-                found[field.name] = None if values is None else values[start:stop]
-        return SeriesPiece(**found)
+                columns[field.name] = None if values is None else values[start:stop]
+        return SeriesPiece(**columns)
 
 
 def joined_pieces(pieces: Sequence[SeriesPiece], name: str) -> Any:
@@ -219,9 +221,9 @@ def joined_pieces(pieces: Sequence[SeriesPiece], name: str) -> Any:
 
 @dataclass(frozen=True)
 class Appended:
-    """Pieces with the new rows in, how the sweeps ended, and by how much the evidence rose.
+    """Pieces with the new rows, the end of the sweeps, and the increase of the log evidence.
 
-    `swept` is how many rows were swept.
+    `swept` is the number of rows that were swept.
     """
 
     pieces: tuple[SeriesPiece, ...]
@@ -237,32 +239,32 @@ def append(
     space: StateSpace,
     limits: Limits,
 ) -> Appended:
-    """Append rows that are later than all others; `series` says how they are observed."""
+    """Append rows that are later than all others; `series` has their likelihood."""
     total = sum(piece.t.size for piece in pieces)
     wanted = _LEAST
     while True:
-        left, window, count = _last(pieces, wanted)
-        found = _append(window, new, series, space, limits, total - count)
-        if found is not None:
-            return replace(found, pieces=(*left, *found.pieces))
+        earlier, window, count = _last(pieces, wanted)
+        appended = _append(window, new, series, space, limits, total - count)
+        if appended is not None:
+            return replace(appended, pieces=(*earlier, *appended.pieces))
         wanted = 4 * max(count, wanted)
 
 
 def _last(
     pieces: tuple[SeriesPiece, ...], wanted: int
 ) -> tuple[list[SeriesPiece], list[SeriesPiece], int]:
-    """Part pieces at a mark, at least so many rows before the end."""
-    left, count = list(pieces), 0
+    """Split pieces at a mark, at least so many rows before the end."""
+    earlier, count = list(pieces), 0
     window: list[SeriesPiece] = []
-    while left and count < wanted:
-        piece = left.pop()
+    while earlier and count < wanted:
+        piece = earlier.pop()
         size = piece.t.size
         start = max(size - (wanted - count), 0) // EVERY * EVERY
         window.insert(0, piece.cut(start, size))
         if start:
-            left.append(piece.cut(0, start))
+            earlier.append(piece.cut(0, start))
         count += size - start
-    return left, window, count
+    return earlier, window, count
 
 
 def _append(
@@ -273,28 +275,28 @@ def _append(
     limits: Limits,
     before: int,
 ) -> Appended | None:
-    """Sweep the window and the new rows; None if what is before the window changes."""
+    """Sweep the window and the new rows; return None if the state before the window changes."""
     mark = window[0].marks[0]
     edges = np.array([mark, np.zeros_like(mark)])
     old = _rows(window, series, space, edges)
-    both = _rows([*window, new], series, space, edges)
-    for rows in (old, both):
+    extended = _rows([*window, new], series, space, edges)
+    for rows in (old, extended):
         rows.refresh()
     share, behind = old.finish(), old.edges[3].copy()
-    own = limits._replace(tol=0.1 * limits.tol)
-    ended = settle(both, own, Trace(), warm=True)
-    marks = both.marks(EVERY)
+    tight_limits = limits._replace(tol=0.1 * limits.tol)
+    ended = settle(extended, tight_limits, Trace(), warm=True)
+    marks = extended.marks(EVERY)
     if before:
-        both.refresh()
-        moved = _moved(space, mark, behind, both.edges[3])
+        extended.refresh()
+        moved = _moved(space, mark, behind, extended.edges[3])
         if not moved < limits.tol:
             return None
     require_evidence(ended.summary)
     index = np.concatenate([*(piece.index for piece in window), new.index])
-    piece = _piece(both, ended.summary, index, marks)
+    piece = _piece(extended, ended.summary, index, marks)
     rise = ended.summary.log_evidence - share.log_evidence
     ended = replace(ended, worst=int(index[ended.worst]))
-    return Appended((piece,), ended, rise, both.tau.size)
+    return Appended((piece,), ended, rise, extended.tau.size)
 
 
 def _rows(
@@ -303,55 +305,55 @@ def _rows(
     def column(name: str) -> Any:
         return joined_pieces(window, name)
 
-    own = replace(
+    rows_series = replace(
         series,
         **{name: column(name) for name in ("t", "y", "prior", "weights", "scale")},
         before=None,
     )
-    return Rows(own, space, Sites(column("tau"), column("nu")), edges)
+    return Rows(rows_series, space, Sites(column("tau"), column("nu")), edges)
 
 
-def _piece(rows: Rows, found: Summary, index: Any, marks: Array) -> SeriesPiece:
+def _piece(rows: Rows, summary: Summary, index: NDArray[np.intp], marks: Array) -> SeriesPiece:
     series = rows.series
     observed = series.t, series.y, series.prior, series.weights, series.scale
     return SeriesPiece(
-        *observed, rows.tau, rows.nu, found.mean, found.variance, found.log_z, index, marks
+        *observed, rows.tau, rows.nu, summary.mean, summary.variance, summary.log_z, index, marks
     )
 
 
 def _moved(space: StateSpace, mark: Array, old: Array, new: Array) -> float:
-    """Return how far two messages from behind move the state from each other, in its own units."""
+    """Return how far two backward messages move the state apart, in units of its own."""
     m, P = read(space, mark, True)
     states = []
     for row in (old, new):
         eta, J = read(space, row, False)
         met = np.linalg.solve(np.eye(m.size) + P @ J, np.column_stack([m + P @ eta, P]))
         states.append((met[:, 0], np.diag(met[:, 1:])))
-    (mean, variance), (other, width) = states
+    (mean, variance), (moved_mean, width) = states
     known = variance > 1e-300
     if not known.any():
         return 0.0
     with np.errstate(over="ignore"):  # what overflows has moved
-        off = np.abs(other - mean)[known] / np.sqrt(variance[known])
+        off = np.abs(moved_mean - mean)[known] / np.sqrt(variance[known])
         wider = np.abs(width[known] / variance[known] - 1.0)
     return float(max(off.max(), wider.max()))
 
 
 # --- Fixed point by forward and backward sweeps
 #
-# The forward pass uses the backward messages of the pass before, and the other way round:
-# sequential EP at the cost of filtering. The very first pass is assumed-density filtering. Sites
-# that circle are damped, from the best sweep on; what no damping settles is held at zero precision
-# or above.
+# The forward pass uses the backward messages of the previous pass, and the other way round:
+# sequential EP at the cost of filtering. The first pass is assumed-density filtering. If sites
+# circle they are damped, starting from the best sweep. If no damping settles them they are held at
+# zero precision or above.
 
-#: Shares of the damping that are tried one after the other where likelihoods are not log-concave.
+#: Shares of the damping that are tried one after the other if likelihoods are not log-concave.
 _SHARES = (1.0, 0.7, 0.5)
-#: Sweeps after which changes that have not halved in as many are going nowhere.
+#: Number of sweeps after which an attempt ends if changes have not halved.
 _PATIENCE = 20
 
 
 class SweptSeries(Protocol):
-    """Rows of a series that are swept, `Rows`."""
+    """Series that is swept; `Rows` implements it."""
 
     tau: Array
     nu: Array
@@ -361,22 +363,22 @@ class SweptSeries(Protocol):
         """True if no site precision can be negative."""
 
     def refresh(self) -> None:
-        """Make messages those of the sites, which were set from outside."""
+        """Compute the messages of sites that were set from outside."""
 
     def sweep(self, damping: float, hold: bool) -> Swept:
-        """Update every site; the change is the largest of a pass, rms."""
+        """Update every site; the change is the largest rms of a pass."""
 
     def finish(self) -> Summary:
-        """Return what the sites stand for; leave forward messages behind."""
+        """Return a summary of the sites, and leave forward messages in the buffer."""
 
     def negative(self, summary: Summary, least: float) -> int:
-        """Return how many precisions would be below -`least` marginal ones were they free."""
+        """Return how many precisions would be below -`least` marginal ones if free."""
 
     def slope(self) -> Array:
-        """Sums that the gradient is made of."""
+        """Return the sums of the gradient."""
 
     def cavities(self) -> tuple[Array, Array]:
-        """Means and standard deviations of the cavities of g, each of shape (N,)."""
+        """Return means and standard deviations of the cavities of g, each of shape (N,)."""
 
 
 @dataclass(kw_only=True)
@@ -389,7 +391,7 @@ class SweepResult(Ended):
 def settle(
     rows: SweptSeries, limits: Limits, trace: Trace | None = None, warm: bool = False
 ) -> SweepResult:
-    """Sweep until the sites no longer change; leave forward messages and a summary behind.
+    """Sweep until the sites no longer change; leave forward messages and a summary.
 
     Raises
     ------
@@ -414,7 +416,7 @@ def settle(
         assert end is not None
         _require(_finish(rows, end))
         return end
-    # The last resort: precisions at zero or above, from the best sweep on.
+    # The last resort holds precisions at zero or above, starting from the best sweep.
     assert best is not None
     rows.tau[:], rows.nu[:] = best
     negative = rows.tau < 0.0
@@ -439,7 +441,7 @@ def _require(proper: bool) -> None:
 
 
 class _Patience:
-    """Ends attempts that are free to fail where changes no longer halve; keeps the best sites."""
+    """Step control that ends attempts whose changes no longer halve, and keeps the best sites."""
 
     def __init__(self, rows: SweptSeries, share: float, hold: bool, best: Sites | None) -> None:
         self.share, self.best = share, best
@@ -447,7 +449,7 @@ class _Patience:
         self._history: list[float] = []
 
     def ends(self, swept: Swept) -> bool:
-        """Decide whether changes are going nowhere."""
+        """Decide whether changes no longer shrink."""
         if self._hold:
             return False
         if swept.change < self._least:
@@ -466,14 +468,14 @@ def _sweeps(
     shortened = rows.tau.size * (share * limits.damping < 1.0)
 
     def sweep(damping: float) -> Swept:
-        found = rows.sweep(damping, hold)
-        if hold and not math.isfinite(found.change):
+        swept = rows.sweep(damping, hold)
+        if hold and not math.isfinite(swept.change):
             raise NumericalError(
-                f"the sites grow without bound, site {found.worst} first: observations that the "
+                f"the sites grow without bound, site {swept.worst} first: observations that the "
                 'kernel ties together contradict each other; use likelihood="probit", or '
                 "add a WhiteKernel to the kernel"
             )
-        return found._replace(shortened=shortened)
+        return swept._replace(shortened=shortened)
 
     steering = _Patience(rows, share, hold, best)
     settled, last = swept_until(sweep, limits, steering, trace)
@@ -481,6 +483,6 @@ def _sweeps(
 
 
 def _finish(rows: SweptSeries, end: SweepResult) -> bool:
-    """Sum up; whether the posterior is proper."""
+    """Store the summary; return whether the posterior is proper."""
     end.summary = rows.finish()
     return end.summary.proper

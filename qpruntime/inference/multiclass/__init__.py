@@ -1,1 +1,1 @@
-"""Classes jointly: C Gaussian processes, of which a label says that one is the largest."""
+"""Joint models of C classes: one Gaussian process per class, and labels that name the largest."""

@@ -1,4 +1,4 @@
-"""`infer_classes`: prior covariances and labels in, the joint posterior of all classes out."""
+"""`infer_classes`: joint posterior of all classes from prior covariances and labels."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ __all__ = [
 # --- `infer_classes`
 
 
-def _rows(K: Any, *_: Any, **__: Any) -> int:
-    """Return how many rows K has, if it is anything like a matrix."""
+def _rows(K: Any, *_: object, **__: object) -> int:
+    """Return the number of rows of K, if it is like a matrix."""
     shape = getattr(K, "shape", (0,))
     return int(shape[-1]) if len(shape) else 0
 
@@ -72,23 +72,24 @@ def infer_classes(
     """Approximate the joint posterior of C Gaussian processes, one for each class, by EP or QP.
 
     The label of a row is the class whose latent value is the largest, with unit normal noise on
-    each: the multinomial probit. All classes are inferred at once, in C + 1 factorisations of
-    N x N for each sweep. Two classes are one binary problem, whose posterior is brought to the same
-    form.
+    each value: the multinomial probit. All classes are inferred at once, with C + 1 factorisations
+    of N x N matrices per sweep. Two classes are one binary problem, whose posterior is brought to
+    the same form.
 
     Parameters
     ----------
     K : array-like, shape (N, N) or (C, N, N)
-        Prior covariance of every class's latent function, or that of each.
+        Prior covariance of the latent functions: one for all classes, or one for each.
     labels : array-like of int, shape (N,)
         Classes of the rows, from 0 to C - 1; some may have no rows.
     method : {"qp", "ep"}
     n_classes : int, optional
-        C; by default the number of covariances, or with one for all the largest label and 1.
+        Number of classes C; by default the number of covariances, or the largest label plus 1 if
+        there is one covariance for all.
     tol, max_sweeps
-        As of `qpruntime.infer`.
+        As for `qpruntime.infer`.
     sites : (tau, nu), optional
-        Start from these sites, each of shape (N, C), as `ClassPosterior.sites` has them.
+        Sites to start from, each of shape (N, C), as in `ClassPosterior.sites`.
 
     Returns
     -------
@@ -108,8 +109,8 @@ def infer_classes(
 
     Notes
     -----
-    Sites of nested EP (Riihimaki, Jylanki & Vehtari, JMLR 2013), found without its inner loop: by
-    the schedule of `qpruntime.infer` on N (C - 1) one-dimensional probits.
+    The sites are those of nested EP (Riihimaki, Jylanki & Vehtari, JMLR 2013), found without its
+    inner loop: the schedule of `qpruntime.infer` runs on N (C - 1) one-dimensional probits.
 
     Examples
     --------
@@ -129,8 +130,10 @@ def infer_classes(
     tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
     start = start_of(sites, layout)
     if layout.classes == 2:
-        half, own = halved(covariances), single(start, layout)
-        post = infer(half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=own)
+        half, start_of_half = halved(covariances), single(start, layout)
+        post = infer(
+            half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=start_of_half
+        )
         return replace(joined(post, covariances, layout), jitter=jitter)
     problem = problem_of(covariances, layout, Projector("probit", method, None, None))
     try:
@@ -141,7 +144,7 @@ def infer_classes(
         raise NumericalError(layout.words(str(error))) from error
 
 
-def require_blocks(K: Any, n_classes: int | None = None) -> None:
+def require_blocks(K: ArrayLike, n_classes: int | None = None) -> None:
     """Raise `InputError` if the matrices of all classes cannot fit into memory."""
     shape: Any = getattr(K, "shape", ())
     if len(shape) in (2, 3):
@@ -152,22 +155,22 @@ def require_blocks(K: Any, n_classes: int | None = None) -> None:
 
 
 def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | None) -> Layout:
-    """Return the layout of labels of n rows, of which each class may have a prior of its own.
+    """Return the layout of labels of n rows; `several` is the number of covariances if not one.
 
     Raises
     ------
     InputError
-        If there are no such labels.
+        If the labels are not usable.
     """
-    given = np.asarray(unmasked(labels, "labels"))
-    if given.shape != (n,):
-        raise InputError(f"labels must have shape ({n},), one for each row, got {given.shape}")
-    if given.dtype.kind not in "iu":
+    classes = np.asarray(unmasked(labels, "labels"))
+    if classes.shape != (n,):
+        raise InputError(f"labels must have shape ({n},), one for each row, got {classes.shape}")
+    if classes.dtype.kind not in "iu":
         raise InputError(
-            f"labels must be whole numbers from 0, the classes of the rows; got {given.dtype}: "
+            f"labels must be whole numbers from 0, the classes of the rows; got {classes.dtype}: "
             "numpy.unique(labels, return_inverse=True) makes them of any other"
         )
-    least, most = int(given.min()), int(given.max())
+    least, most = int(classes.min()), int(classes.max())
     count = several or most + 1
     if n_classes is not None:
         count = whole(n_classes, "n_classes", 2)
@@ -180,10 +183,10 @@ def layout_of(labels: ArrayLike, n: int, several: int | None, n_classes: int | N
             "labels are all 0, which is one class: say of how many with n_classes, or hand over a "
             "covariance for each"
         )
-    return Layout(given.astype(np.intp), count)
+    return Layout(classes.astype(np.intp), count)
 
 
-def start_of(sites: Any, layout: Layout) -> Sites | None:
+def start_of(sites: Sites | Sequence[ArrayLike] | None, layout: Layout) -> Sites | None:
     """Return flat sites to start from, or raise `InputError`."""
     if sites is None:
         return None
@@ -199,24 +202,23 @@ def start_of(sites: Any, layout: Layout) -> Sites | None:
 
 # --- Two classes as one binary problem
 #
-# p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP is the
-# same along h and along g = u +- sqrt(2) h, QP is not, and is the truer along h. A site of h
-# becomes that of g which says the same of h once u is integrated out.
+# The model is p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP
+# is the same along h and along g = u +- sqrt(2) h. QP is not, and is more accurate along h. A site
+# of h becomes the site of g that gives the same posterior of h once u is integrated out.
 
 
 def halved(K: Array) -> Array:
-    """Covariance of h, of those of both classes, (2, N, N) or (1, N, N)."""
-    found: Array = K.mean(axis=0)
-    return found
+    """Return the covariance of h from those of both classes, (2, N, N) or (1, N, N)."""
+    return K.mean(axis=0)
 
 
 def signs(layout: Layout) -> Array:
-    """Labels of the binary problem: +1 for the second class."""
+    """Return labels of the binary problem: +1 for the second class."""
     return np.where(layout.own == 1, 1.0, -1.0)
 
 
 def single(sites: Sites | None, layout: Layout) -> Sites | None:
-    """Sites of h, of those of g."""
+    """Return sites of h from those of g."""
     if sites is None:
         return None
     tau, nu = sites
@@ -225,7 +227,7 @@ def single(sites: Sites | None, layout: Layout) -> Sites | None:
 
 
 def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
-    """Return the joint posterior of both classes, of that of h.
+    """Return the joint posterior of both classes from that of h.
 
     Raises
     ------
@@ -239,8 +241,8 @@ def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
             f"the site of row {row} has precision {tau[row]:.3g}, and the noise of two classes "
             "leaves less than 2: the sites have not settled; raise max_sweeps"
         )
-    own = tau / (2.0 - tau)
-    sites = Sites(own, nu * signs(layout) * (1.0 + own) / math.sqrt(2.0))
+    class_tau = tau / (2.0 - tau)
+    sites = Sites(class_tau, nu * signs(layout) * (1.0 + class_tau) / math.sqrt(2.0))
     solved = ClassPrior(K, layout).factor(sites)
     return ClassPosterior._of(post, solution_of(solved, layout, K, sites, post.loo))
 
@@ -249,22 +251,23 @@ def joined(post: Posterior, K: Array, layout: Layout) -> ClassPosterior:
 
 
 def problem_of(K: Array, layout: Layout, projector: Projector) -> Problem:
-    """Return the problem: all sites see that the own class is the larger, by a probit."""
+    """Return the problem in which each site sees by a probit that the row's own class is larger."""
     return Problem(ClassPrior(K, layout), np.ones(layout.sites), projector)
 
 
 def solution_of(
     solved: ClassSolved, layout: Layout, K: Array, sites: Sites, left_out: Callable[[], Array]
 ) -> ClassSolution:
-    """Return what is kept of a posterior; `left_out` computes its leave-one-out densities."""
+    """Return the solution of a posterior; `left_out` computes its leave-one-out densities."""
     mean = np.ascontiguousarray(solved.solution()[1].T)
     return ClassSolution(layout, sites, mean, left_out, solved.keep(), K)
 
 
 def left_out_of(layout: Layout, solved: ClassSolved, end: Settled) -> Callable[[], Array]:
-    """Return what computes the leave-one-out log probabilities of rows, when they are asked for."""
+    """Return a function that computes the leave-one-out log probabilities of rows."""
 
     def left_out() -> Array:
+        """Return the log probability of every label without its row."""
         log_z = np.empty(layout.n)
         sites = tuple(end.marginals), tuple(end.sites)
         row = leave_rows_out(solved.rows(), layout.others, *sites, log_z)
@@ -292,7 +295,7 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
     layout = prior.layout
     evidence, _ = log_evidence(problem, end)
     left_out = left_out_of(layout, solved, end)
-    # Counted by rows, of which each has a site for every other class.
-    found = outcome_of(problem, end, evidence)
-    outcome = found.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
+    # The report counts rows, each of which has a site for every other class.
+    report = outcome_of(problem, end, evidence)
+    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
     return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

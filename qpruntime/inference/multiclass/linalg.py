@@ -23,9 +23,9 @@ __all__ = [
 
 # --- Layout of sites
 #
-# Site (i, j) sees g_ij = u_i + f_own,i - f_j,i, u_i a unit normal of the row, by a probit: the row
-# is of its own class if that value and unit noise is the largest (Riihimaki, Jylanki & Vehtari,
-# 2013). Sites are numbered by rows, and in a row by classes.
+# Site (i, j) sees g_ij = u_i + f_own,i - f_j,i by a probit, where u_i is a unit normal of the row:
+# the row is of its own class if that value with unit noise is the largest (Riihimaki, Jylanki &
+# Vehtari, 2013). Sites are numbered by rows, and within a row by classes.
 
 
 @restorable("layout/1")
@@ -35,7 +35,7 @@ class Layout:
     Parameters
     ----------
     own : ndarray of int, shape (N,)
-        The class of each row, from 0 to C - 1.
+        Class of each row, from 0 to C - 1.
     classes : int
         C.
 
@@ -62,37 +62,35 @@ class Layout:
         return self.rows.size
 
     def whole(self, flat: Array, at_own: float) -> Array:
-        """Values of all classes, shape (N, C), of those of sites; `at_own` stands for the rest."""
-        found = np.full((self.n, self.classes), at_own)
-        found[self.rows, self.others] = flat
-        return found
+        """Return values of all classes, (N, C), from those of sites; `at_own` is for own ones."""
+        filled = np.full((self.n, self.classes), at_own)
+        filled[self.rows, self.others] = flat
+        return filled
 
     def flat(self, whole: Array) -> Array:
-        """Values of sites, of those of all classes, shape (N, C)."""
-        found: Array = whole[self.rows, self.others]
-        return found
+        """Return values of sites from those of all classes, shape (N, C)."""
+        return whole[self.rows, self.others]
 
     def contrasts(self, K: Array) -> Array:
-        """Prior covariance of g, of that of each class, shape (C, N, N), or of all, (1, N, N)."""
-        found = np.equal.outer(self.rows, self.rows).astype(float)
-        own = self.own[self.rows]
+        """Return the prior covariance of g from those of classes, shape (C, N, N) or (1, N, N)."""
+        covariance = np.equal.outer(self.rows, self.rows).astype(float)
+        own_class = self.own[self.rows]
         for c in range(self.classes):
-            sign = 1.0 * (own == c) - (self.others == c)
-            some = np.flatnonzero(sign)
-            rows = self.rows[some]
-            found[np.ix_(some, some)] += (
-                np.outer(sign[some], sign[some]) * (K[c % len(K)][np.ix_(rows, rows)])
+            sign = 1.0 * (own_class == c) - (self.others == c)
+            sites = np.flatnonzero(sign)
+            rows = self.rows[sites]
+            covariance[np.ix_(sites, sites)] += (
+                np.outer(sign[sites], sign[sites]) * (K[c % len(K)][np.ix_(rows, rows)])
             )
-        return found
+        return covariance
 
     def crossed(self, K_star: Array, target: int) -> Array:
-        """Prior covariances of f_target at T points with g, of theirs with that of the rows."""
+        """Return prior covariances of f_target at T points with g, from those with the rows."""
         sign = 1.0 * (self.own[self.rows] == target) - (self.others == target)
-        found: Array = K_star[:, self.rows] * sign
-        return found
+        return K_star[:, self.rows] * sign
 
     def words(self, text: str) -> str:
-        """The same text with sites called by row and class."""
+        """Return the message with sites replaced by row and class."""
 
         def named(match: re.Match[str]) -> str:
             site = int(match[1])
@@ -107,16 +105,16 @@ class Layout:
 #
 # It takes C + 1 factorisations of N x N matrices.
 #
-# Of z_ic = f_ic + s_i for a flat s_i all sites are diagonal: precisions D_c, which are those of the
-# sites for classes other than the row's own and 1 for that one, which is the density of u. With B_c
-# = I + R_c K_c R_c, R_c^2 = D_c, E_c = R_c B_c^-1 R_c and O = sum E_c = L L':
+# Along z_ic = f_ic + s_i, with a flat s_i, all sites are diagonal. Their precisions D_c are those
+# of the sites for classes other than the row's own, and 1 for the own class, which is the density
+# of u. Let B_c = I + R_c K_c R_c, R_c^2 = D_c, E_c = R_c B_c^-1 R_c and O = sum E_c = L L':
 #
 # - log |I + K~ diag tau| = sum log |B_c| + log |O| for the covariance K~ of g;
 # - K^-1 (mean of f_c) = E_c (nu_c/D_c - s), s = O^-1 sum E_c (nu_c/D_c), which does not cancel as
 #   nu - E K nu does;
 # - Cov(z_i)_cd = delta_cd (K_c E_c)_ii/D_ic + (Y_c' Y_d)_ii/(D_ic D_id), Y_c = L^-1 E_c.
 
-# Below this share 1 - (B^-1)_ii has lost too many digits to give a variance.
+# Below this value 1 - (B^-1)_ii has lost too many digits to give a variance.
 _LOST = 1e-4
 
 
@@ -134,7 +132,7 @@ class Blocks:
     ----------
     E : ndarray, shape (C, N, N)
     lower : ndarray, shape (N, N)
-        L, Fortran-ordered; what is above its diagonal is not read.
+        Factor L, Fortran-ordered; the part above its diagonal is not read.
     log_det : float
 
     Raises
@@ -173,71 +171,70 @@ class Blocks:
         `nu` has shape (C, N).
         """
         right = nu / self.D
-        weights = np.array([E @ one for E, one in zip(self.E, right, strict=True)])
+        weights = np.array([E @ row for E, row in zip(self.E, right, strict=True)])
         shift = dpotrs(self.lower, weights.sum(axis=0), lower=1)[0]
         for c in range(len(nu)):
             weights[c] -= self.E[c] @ shift
         return weights, self.spread(weights), shift
 
     def spread(self, weights: Array) -> Array:
-        """K_c times the weights of each class, shape (C, N)."""
+        """Return K_c times the weights of each class, shape (C, N)."""
         if len(self.K) == 1:
-            found: Array = weights @ self.K[0]
-            return found
+            return weights @ self.K[0]
         return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
 
-    def marginals(self, own: NDArray[np.intp]) -> tuple[Array, Array]:
+    def marginals(self, own_class: NDArray[np.intp]) -> tuple[Array, Array]:
         """Return Cov(z_i)_cc and the shares 1 - D_ic Cov(z_i)_cc, each of shape (N, C).
 
-        What has to do with a row's own class is not filled: no site is along it.
+        Entries of a row's own class are not filled, because no site is along it.
         """
         C, n = self.D.shape
-        found, kept = np.zeros((n, C)), np.ones((n, C))
+        variance, kept = np.zeros((n, C)), np.ones((n, C))
         for c in range(C):
-            rows, half = self._half(c, own)
+            rows, half = self._half(c, own_class)
             gained = products_of_rows(half, half) / self.D[c][rows]
             kept[rows, c] = self._share[c][rows] - gained
-            found[rows, c] = self.alone(c)[rows] + gained / self.D[c][rows]
-        return found, kept
+            variance[rows, c] = self.alone(c)[rows] + gained / self.D[c][rows]
+        return variance, kept
 
-    def covariances(self, own: NDArray[np.intp]) -> Array:
-        """Return Cov(z_i), shape (N, C, C), but for what has to do with a row's own class."""
+    def covariances(self, own_class: NDArray[np.intp]) -> Array:
+        """Return Cov(z_i), shape (N, C, C), without entries of a row's own class."""
         C, n = self.D.shape
-        halves, found = np.zeros((C, n, n)), np.empty((n, C, C))
+        halves, covariance = np.zeros((C, n, n)), np.empty((n, C, C))
         for c in range(C):
-            rows, half = self._half(c, own)
+            rows, half = self._half(c, own_class)
             halves[c][rows] = half
             for d in range(c + 1):
                 shared = products_of_rows(halves[c], halves[d]) / (self.D[c] * self.D[d])
-                found[:, c, d] = found[:, d, c] = shared
-            found[:, c, c] += self.alone(c)
-        return found
+                covariance[:, c, d] = covariance[:, d, c] = shared
+            covariance[:, c, c] += self.alone(c)
+        return covariance
 
-    def _half(self, c: int, own: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
-        """Rows of other classes, and those rows of Y_c', C-ordered."""
-        rows = np.flatnonzero(own != c)
+    def _half(self, c: int, own_class: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+        """Return the rows of other classes, and those rows of Y_c', C-ordered."""
+        rows = np.flatnonzero(own_class != c)
         return rows, blas.solve_lower(self.lower, self.E[c][rows].T).T
 
     def alone(self, c: int) -> Array:
-        """(K_c E_c)_ii/D_ic, shape (N,): the variances of f_c under its own sites."""
+        """Return (K_c E_c)_ii/D_ic, shape (N,): the variances of f_c under its own sites."""
         lost = np.flatnonzero(1.0 - self._share[c] < _LOST)
-        found = (1.0 - self._share[c]) / self.D[c]
+        variance = (1.0 - self._share[c]) / self.D[c]
         if lost.size:
             K, E = self.K[c % len(self.K)][lost], self.E[c][lost]
-            found[lost] = np.einsum("ij,ij->i", K, E) / self.D[c][lost]
-        return found
+            variance[lost] = np.einsum("ij,ij->i", K, E) / self.D[c][lost]
+        return variance
 
 
 def half_of(E: Array, lower: Array) -> Array:
-    """Y_c' = E_c L^-T, shape (N, N), C-ordered: its rows are those of the data."""
+    """Return Y_c' = E_c L^-T, shape (N, N), C-ordered: its rows are those of the data."""
     return blas.solve_lower(lower, E.T.copy(order="F")).T
 
 
 def slope_of(E: Array, lower: Array, weights: Array) -> Array:
-    """Derivative of the log evidence by K_c, the sites being fixed, shape (N, N)."""
+    """Return the derivative of the log evidence by K_c with the sites fixed, shape (N, N)."""
     half = half_of(E, lower)
-    found = half @ half.T
-    found -= E
-    found += np.outer(weights, weights)
-    found *= 0.5
-    return found
+    slope = half @ half.T
+    slope -= E
+    slope += np.outer(weights, weights)
+    slope *= 0.5
+    return slope

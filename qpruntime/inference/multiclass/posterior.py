@@ -1,4 +1,4 @@
-"""The joint posterior of the latent values of C classes at N rows."""
+"""Joint posterior of the latent values of C classes at N rows."""
 
 from __future__ import annotations
 
@@ -47,81 +47,81 @@ __all__ = [
 
 # --- Leave-one-out probabilities
 #
-# `ClassPosterior.loo` has that of the row's own class alone. What a row says of its latent values
-# is a precision of rank C - 1, diag D - D D'/sum D, D its precisions along z, 1 at its own class;
-# it is taken off their posterior.
+# `ClassPosterior.loo` has only the probability of the row's own class. A label contributes to the
+# row's latent values a precision of rank C - 1, diag D - D D'/sum D, where D are its precisions
+# along z, with 1 at its own class. This is subtracted from their posterior.
 
-# Rows whose posterior is nearly all their own have lost so many digits without it.
+# Condition number above which a posterior without the row has lost too many digits.
 _LOST = 1e10
 
 
 def left_out_log_proba(
     posterior: ClassPosterior, rows: NDArray[np.intp], groups: NDArray[np.intp] | None = None
 ) -> Array:
-    """Log probabilities (n, C) of all classes of some rows, each without its own label.
+    """Return log probabilities (n, C) of all classes of chosen rows, each without its own label.
 
-    With `groups` (N,), numbers of rows with equal features, also without those of its group. Rows
-    that have no such posterior in double precision have NaN.
+    If `groups` (N,) are given, numbers of rows with equal features, all labels of the row's group
+    are left out. Rows without such a posterior in double precision have NaN.
     """
     solution: Any = posterior._solution
     V, m = solution.covariance_of(rows), posterior.mean[rows]
     if groups is None:
-        precision, told = _said(posterior, rows)
+        precision, pseudo_mean = _said(posterior, rows)
     else:
         wanted, place = np.unique(groups[rows], return_inverse=True)
         members = np.flatnonzero(np.isin(groups, wanted))
-        at, each = np.searchsorted(wanted, groups[members]), _said(posterior, members)
-        sums = [np.zeros((wanted.size, *part.shape[1:])) for part in each]
-        for total, part in zip(sums, each, strict=True):
+        at, messages = np.searchsorted(wanted, groups[members]), _said(posterior, members)
+        sums = [np.zeros((wanted.size, *part.shape[1:])) for part in messages]
+        for total, part in zip(sums, messages, strict=True):
             np.add.at(total, at, part)
-        precision, told = (total[place] for total in sums)
-    found = np.full(m.shape, np.nan)
-    left = np.eye(m.shape[1]) - V @ precision
-    sound = np.linalg.cond(left) < _LOST
-    left, V = left[sound], V[sound]
-    covariance = np.linalg.solve(left, V)
+        precision, pseudo_mean = (total[place] for total in sums)
+    log_proba = np.full(m.shape, np.nan)
+    reduced = np.eye(m.shape[1]) - V @ precision
+    sound = np.linalg.cond(reduced) < _LOST
+    reduced, V = reduced[sound], V[sound]
+    covariance = np.linalg.solve(reduced, V)
     covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
-    gap = m[sound] - np.einsum("ncd,nd->nc", V, told[sound])
-    mean = np.linalg.solve(left, gap[:, :, None])[:, :, 0]
+    gap = m[sound] - np.einsum("ncd,nd->nc", V, pseudo_mean[sound])
+    mean = np.linalg.solve(reduced, gap[:, :, None])[:, :, 0]
     least, scale = np.linalg.eigvalsh(covariance)[:, 0], np.abs(covariance).max(axis=(1, 2))
     proper = least > -1e-9 * scale
-    some = np.flatnonzero(sound)[proper]
-    found[some] = log_probabilities(mean[proper], covariance[proper])
-    return found
+    proper_rows = np.flatnonzero(sound)[proper]
+    log_proba[proper_rows] = log_probabilities(mean[proper], covariance[proper])
+    return log_proba
 
 
 def _said(posterior: ClassPosterior, rows: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Precisions (n, C, C) and their products with means (n, C) that labels of rows say of f."""
+    """Return precisions (n, C, C) of labels about f, and their products with means (n, C)."""
     tau, nu = (part[rows] for part in posterior.sites)
-    own = np.isnan(tau)
-    D, told = np.where(own, 1.0, tau), np.where(own, 0.0, -nu)
+    is_own = np.isnan(tau)
+    D, pulls = np.where(is_own, 1.0, tau), np.where(is_own, 0.0, -nu)
     share = D / D.sum(axis=1, keepdims=True)
     precision = np.eye(D.shape[1]) * D[:, :, None] - D[:, :, None] * share[:, None, :]
-    return precision, told - share * told.sum(axis=1, keepdims=True)
+    return precision, pulls - share * pulls.sum(axis=1, keepdims=True)
 
 
 # --- `ClassPosterior`
 
 
-def _rows(post: Any, *_: Any, **__: Any) -> int:
+def _rows(post: ClassPosterior, *_: object, **__: object) -> int:
     return int(post.n)
 
 
 @restorable("class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPosterior(InferenceReport, Savable):
-    """Gaussian approximation of the posterior of C latent functions at N rows, of all jointly.
+    """Gaussian approximation of the joint posterior of C latent functions at N rows.
 
     The label of a row is the class whose latent value with unit normal noise is the largest, the
-    multinomial probit. Sites are along u + f_own - f_j for all other classes j, u ~ N(0, 1).
+    multinomial probit. Sites are along u + f_own - f_j for all other classes j, with u ~ N(0, 1).
 
     Attributes
     ----------
     sites : Sites
-        Named tuple (tau, nu), each of shape (N, C), not a number at the own class of a row.
+        Named tuple (tau, nu), each of shape (N, C), NaN at the own class of a row.
     mean : ndarray, shape (N, C)
     covariance : ndarray, shape (N, C, C)
-        Of the latent values of a row; computed when first asked for.
+        Posterior moments of the latent values of a row, computed when first asked for.
     log_evidence : float
         log Z_EP, paper Eq. 2.
     status : {"converged", "not converged"}
@@ -132,25 +132,25 @@ class ClassPosterior(InferenceReport, Savable):
     history : tuple of float
         Change per sweep, the quantity compared with `tol`.
     worst : int
-        The row that changed most in the last sweep.
+        Row that changed most in the last sweep.
     method, likelihood : str
     lookups : Lookups
         Table lookups inside and outside the grid.
     skipped, damped : int
-        Site updates skipped for want of a proper cavity, and shortened.
+        Site updates skipped because there was no proper cavity, and shortened ones.
     jitter : float
-        Added to the diagonal of K, as of `qpruntime.infer`.
+        Jitter added to the diagonal of K, as in `qpruntime.infer`.
     """
 
     _solution: ClassSolution = field(kw_only=True)
 
     @classmethod
     def _of(cls, outcome: InferenceReport, solution: Any) -> Self:
-        """Return the posterior of an outcome and what the algebra has left."""
-        reported = {one.name: getattr(outcome, one.name) for one in fields(InferenceReport)}
+        """Return the posterior of an outcome and its solution."""
+        reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
         return cls(**reported, _solution=solution)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_correcting"}
 
     @property
@@ -165,7 +165,7 @@ class ClassPosterior(InferenceReport, Savable):
 
     @property
     def labels(self) -> NDArray[np.intp]:
-        """The class of each row, shape (N,)."""
+        """Class of each row, shape (N,)."""
         return self._solution.layout.own
 
     @property
@@ -185,7 +185,7 @@ class ClassPosterior(InferenceReport, Savable):
 
     @property
     def knows_covariance(self) -> bool:
-        """True if the prior covariance is at hand, which corrections take and pickles leave out."""
+        """True if the prior covariance, which pickles leave out, is available."""
         return self._solution.K is not None
 
     def with_covariance(self, K: ArrayLike) -> Self:
@@ -200,12 +200,12 @@ class ClassPosterior(InferenceReport, Savable):
 
     @sized(_rows)
     def predict(self, K_star: ArrayLike, k_star_diag: ArrayLike) -> tuple[Array, Array]:
-        """Latent means and covariances at T new points.
+        """Return latent means and covariances at T new points.
 
         Parameters
         ----------
         K_star : array-like, shape (T, N) or (C, T, N)
-            Prior covariance between new and training points, one for all classes or of each.
+            Prior covariance between new and training points, one for all classes or one for each.
         k_star_diag : array-like, shape (T,) or (C, T)
             Prior variance at the new points.
 
@@ -213,7 +213,7 @@ class ClassPosterior(InferenceReport, Savable):
         -------
         mean : ndarray, shape (T, C)
         covariance : ndarray, shape (T, C, C)
-            Of the latent values of all classes at a point.
+            Moments of the latent values of all classes at a point.
 
         Raises
         ------
@@ -230,19 +230,19 @@ class ClassPosterior(InferenceReport, Savable):
         *,
         correction: Literal["ratio"] | None = None,
     ) -> Array:
-        """Log probabilities of all classes at T new points, shape (T, C).
+        """Return log probabilities of all classes at T new points, shape (T, C).
 
-        By the whole covariance of a point: exact for two and three classes, by EP corrected by
-        pairs of cumulants for more, about 1e-4 of the probability.
+        They use the whole covariance of a point. They are exact for two and three classes. For more
+        classes EP is corrected by pairs of cumulants, with errors of about 1e-4 of the probability.
 
         Parameters
         ----------
         K_star, k_star_diag
-            As of `predict`.
+            As for `predict`.
         correction : None or "ratio"
-            "ratio" is for few points: ratios of corrected evidences with one row more, of each
-            class in turn. They are truer than what any normal posterior gives, for one dense EP run
-            for each class and point, and for 2000 sites at most.
+            "ratio" is for few points. It computes ratios of corrected evidences with one row more,
+            which has each class in turn. They are more accurate than any normal posterior, take one
+            dense EP run for each class and point, and allow 2000 sites at most.
 
         Raises
         ------
@@ -251,29 +251,31 @@ class ClassPosterior(InferenceReport, Savable):
         """
         if correction is not None:
             choice(correction, "correction", (RATIO,))
-            own, crossed = self._solution, self._solution.at(K_star, k_star_diag)
-            return log_ratios(own.layout, own.covariances(), own.own, self.but(), *crossed)
+            solution, crossed = self._solution, self._solution.at(K_star, k_star_diag)
+            return log_ratios(
+                solution.layout, solution.covariances(), solution.own, self.but(), *crossed
+            )
         return log_probabilities(*self.predict(K_star, k_star_diag))
 
     def _predict_once(self) -> tuple[Array, ...]:
         return (self.predict_log_proba(np.zeros((2, len(self.mean))), np.ones(2)),)
 
     def loo(self) -> Array:
-        """Leave-one-out log probabilities ``log p(y_i | y_-i)`` of the labels, shape (N,).
+        """Return leave-one-out log probabilities ``log p(y_i | y_-i)`` of the labels, shape (N,).
 
-        By the posterior without all sites of the row; their sum is not the log evidence.
+        They use the posterior without all sites of the row; their sum is not the log evidence.
         """
         return self._solution.loo().copy()
 
     @sized(_rows)
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
-        """Gradient of the log evidence; exact at an EP fixed point only.
+        """Return the gradient of the log evidence, which is exact at an EP fixed point only.
 
         Parameters
         ----------
         dK : array-like, shape (N, N) or (N, N, p)
-            Derivative of K by one or p parameters; where each class has a covariance of its own
-            (C, N, N) or (C, N, N, p).
+            Derivative of K by one or p parameters; if each class has its own covariance, shape (C,
+            N, N) or (C, N, N, p).
 
         Returns
         -------
@@ -283,12 +285,12 @@ class ClassPosterior(InferenceReport, Savable):
 
     @sized(_rows)
     def corrected_evidence(self) -> CorrectedEvidence:
-        """Log evidence corrected by pairs of cumulants; see `Posterior.corrected_evidence`.
+        """Return the log evidence corrected by pairs; see `Posterior.corrected_evidence`.
 
         Raises
         ------
         InputError
-            With more than 2000 sites, N (C - 1), or without the prior covariance.
+            If there are more than 2000 sites, N (C - 1), or no prior covariance.
         """
         return self._correcting.corrected.evidence
 
@@ -302,17 +304,17 @@ class ClassPosterior(InferenceReport, Savable):
         steps: int = 10_000,
         random_state: int | np.random.Generator | None = None,
     ) -> tuple[CorrectedMarginals, ...]:
-        """Marginal densities of the latent values, corrected, of each class; see `Posterior`.
+        """Return corrected marginal densities of the latent values of each class; see `Posterior`.
 
-        Class probabilities do not follow from them: put into a normal, their means and variances
-        give worse ones than EP's own.
+        Do not compute class probabilities from them: a normal with their means and variances gives
+        worse ones than EP's own.
 
         Parameters
         ----------
         K_star, k_star_diag
-            As of `predict`; without them the marginals are those at the N rows.
+            As for `predict`; without them the marginals are those at the N rows.
         correction, steps, random_state
-            As of `Posterior.marginals`.
+            As for `Posterior.marginals`.
 
         Returns
         -------
@@ -325,12 +327,14 @@ class ClassPosterior(InferenceReport, Savable):
         solution, correcting = self._solution, self._correcting
         if K_star is None or k_star_diag is None:
             crossed = solution.covariances()
-            diagonal = np.array([one.diagonal() for one in crossed])
+            diagonal = np.array([point_set.diagonal() for point_set in crossed])
         else:
             crossed, diagonal = solution.at(K_star, k_star_diag)
         rng = generator(random_state)
         points = [solution.points(c, crossed, diagonal) for c in range(self.classes)]
-        return tuple(correcting.marginals(one, correction, steps, rng) for one in points)
+        return tuple(
+            correcting.marginals(point_set, correction, steps, rng) for point_set in points
+        )
 
     @cached_property
     def _correcting(self) -> Correcting:
@@ -338,12 +342,12 @@ class ClassPosterior(InferenceReport, Savable):
         return Correcting(solution.observed(), solution.own, self.but(n=solution.layout.sites))
 
     def but(self, **changes: Any) -> InferenceReport:
-        """Return what is reported of the inference, with other values."""
-        reported = {one.name: getattr(self, one.name) for one in fields(InferenceReport)}
+        """Return the report of the inference, with other values."""
+        reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
         return InferenceReport(**reported | changes)
 
     def summary(self) -> dict[str, str | int | float | bool]:
-        """Return what `print` shows, as plain values; see `Posterior.summary`."""
+        """Return the printed values as a dictionary; see `Posterior.summary`."""
         log_z = self._solution.loo()
         row = int(np.argmin(log_z))
         return {
@@ -372,7 +376,7 @@ class ClassPosterior(InferenceReport, Savable):
         )
 
     def __str__(self) -> str:
-        found: Any = self.summary()
+        summary: Any = self.summary()
         settled = self.status if self.converged else self.status.upper()
         return (
             f"{type(self).__name__} of {{n}} rows of {{classes}} classes: {{likelihood}}, method "
@@ -382,18 +386,19 @@ class ClassPosterior(InferenceReport, Savable):
             "log p(y_i | y_-i) = {least_log_density:.4g}\n"
             "updates    {skipped} skipped, {damped} damped\n"
             "lookups    {inside} inside the grid, {outside} outside"
-        ).format(**found)
+        ).format(**summary)
 
 
 # --- Class probabilities as ratios of evidences
 #
-# p(c) is the evidence of all rows and a new one of class c over that of all rows, so probabilities
-# are in the proportion of the former. Corrected by pairs of cumulants they are truer than those of
-# the normal posterior by more than its own errors, for one inference a class and point.
+# The probability p(c) is the evidence of all rows and a new one of class c, over the sum of these
+# for all classes. Corrected by pairs of cumulants, such ratios are more accurate than the normal
+# posterior. They take one inference per class and point.
 
-#: What asks for it.
+#: Value of `correction` that selects ratios of evidences.
 RATIO = "ratio"
-# The evidence is stationary in the sites, but its correction is not.
+# A tight tolerance is needed, because the evidence is stationary in the sites and its correction is
+# not.
 _TOL = 1e-8
 
 
@@ -405,23 +410,23 @@ def log_ratios(
     crossed: Array,
     diagonal: Array,
 ) -> Array:
-    """Log probabilities of all classes at T points, shape (T, C).
+    """Return log probabilities of all classes at T points, shape (T, C).
 
     Parameters
     ----------
     layout : Layout
     K : ndarray, shape (C, N, N) or (1, N, N)
     sites : Sites
-        Where to begin, flat.
+        Flat sites to start from.
     outcome : Outcome
-        Of the inference.
+        Report of the inference.
     crossed, diagonal : ndarray, shape (C, T, N) and (C, T), or with 1 for C
         Prior covariances of the points with the rows, and prior variances.
 
     Raises
     ------
     InputError
-        With more sites than corrections are computed for.
+        If there are more sites than corrections allow.
     """
     C, n, points = layout.classes, layout.n, crossed.shape[1]
     if layout.sites + C - 1 > CORRECTED:
@@ -449,14 +454,14 @@ def log_ratios(
 def _evidence(
     layout: Layout, K: Array, start: Sites, outcome: InferenceReport
 ) -> tuple[float, Sites]:
-    """Corrected log evidence, and the sites it was found with but those of the last row."""
+    """Return the corrected log evidence, and its sites with those of the last row set to 0."""
     covariance, y = layout.contrasts(K), np.ones(layout.sites)
     prior, probit = np.zeros(layout.sites), get("probit")
     problem = Problem(DensePrior(covariance, prior), y, Projector(probit, "ep"))
     end = settle(problem, Limits(_TOL, 100, 1.0), order="parallel", sites=start)
     value, _ = log_evidence(problem, end)
-    told = outcome.but(method="ep", n=layout.sites, log_evidence=value, status=end.status)
-    correcting = Correcting(Observed(covariance, y, prior, probit), end.sites, told)
+    report = outcome.but(method="ep", n=layout.sites, log_evidence=value, status=end.status)
+    correcting = Correcting(Observed(covariance, y, prior, probit), end.sites, report)
     last = slice(layout.sites - layout.classes + 1, None)
     tau, nu = (part.copy() for part in end.sites)
     tau[last] = nu[last] = 0.0
@@ -465,9 +470,10 @@ def _evidence(
 
 # --- What a posterior of classes keeps
 
-#: Sites up to which corrections are computed: they take the covariance of all.
+#: Number of sites up to which corrections are computed, because they take the covariance of all
+#: sites.
 CORRECTED = 2000
-#: Covariances are those of an inference if the posterior means that they give agree to this.
+#: A covariance is accepted as that of an inference if its posterior means agree to this.
 _SAME = 1e-6
 
 
@@ -479,17 +485,17 @@ def priors(K: ArrayLike, name: str = "K") -> tuple[Array, float]:
     InputError
         If they are not covariances.
     """
-    given = np.asarray(K)
-    if given.ndim == 2:
-        own, jitter = covariance(K)
-        return own[None], jitter
-    if given.ndim != 3 or not len(given):
+    blocks = np.asarray(K)
+    if blocks.ndim == 2:
+        block, jitter = covariance(K)
+        return block[None], jitter
+    if blocks.ndim != 3 or not len(blocks):
         raise InputError(
             f"{name} must have shape (N, N), one covariance for all classes, or (C, N, N), one for "
-            f"each; got {given.shape}"
+            f"each; got {blocks.shape}"
         )
-    found = [covariance(one) for one in given]
-    return np.array([one for one, _ in found]), max(jitter for _, jitter in found)
+    checked = [covariance(block) for block in blocks]
+    return np.array([block for block, _ in checked]), max(jitter for _, jitter in checked)
 
 
 @restorable("class-solution/1")
@@ -501,17 +507,17 @@ class ClassSolution:
     ----------
     layout : Layout
     own : Sites
-        Of g, each of shape (N (C - 1),).
+        Sites of g, each of shape (N (C - 1),).
     mean : ndarray, shape (N, C)
     left_out : callable or None
-        Computes the leave-one-out log probabilities; pickles have these instead.
+        Function that computes the leave-one-out log probabilities; pickles have its result instead.
     kept : ClassKept
     K : ndarray, shape (C, N, N) or (1, N, N), or None
-        Pickles leave it out.
+        Prior covariances; pickles leave them out.
     spread : ndarray, shape (N, C, C), or None
-        Posterior covariances of rows, once they are known.
+        Posterior covariances of rows, once they are computed.
     densities : ndarray, shape (N,), or None
-        Leave-one-out log probabilities, once they are known.
+        Leave-one-out log probabilities, once they are computed.
     """
 
     layout: Layout
@@ -524,36 +530,35 @@ class ClassSolution:
     densities: Array | None = None
 
     def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, not a number at the own class."""
+        """Return sites of all classes, (N, C) each, NaN at the own class."""
         return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
 
     def loo(self) -> Array:
-        """Leave-one-out log probabilities, shape (N,)."""
+        """Return leave-one-out log probabilities, shape (N,)."""
         if self.densities is None and self.left_out is not None:
             object.__setattr__(self, "densities", self.left_out())
         assert self.densities is not None
         return self.densities
 
     def covariance(self) -> Array:
-        """Posterior covariances at the rows, shape (N, C, C)."""
+        """Return posterior covariances at the rows, shape (N, C, C)."""
         if self.spread is None:
             K = self.covariances()
-            diagonal = np.array([one.diagonal() for one in K])
+            diagonal = np.array([block.diagonal() for block in K])
             object.__setattr__(self, "spread", self.kept.predict(K, diagonal)[1])
         assert self.spread is not None
         return self.spread
 
     def covariance_of(self, rows: NDArray[np.intp]) -> Array:
-        """Those of some rows, shape (n, C, C)."""
+        """Return posterior covariances at chosen rows, shape (n, C, C)."""
         if self.spread is not None:
             return self.spread[rows]
         K = self.covariances()
-        diagonal = np.array([one.diagonal()[rows] for one in K])
-        found: Array = self.kept.predict(np.array([one[rows] for one in K]), diagonal)[1]
-        return found
+        diagonal = np.array([block.diagonal()[rows] for block in K])
+        return self.kept.predict(np.array([block[rows] for block in K]), diagonal)[1]
 
     def covariances(self) -> Array:
-        """The prior covariances, or `InputError` where a pickle has left them out."""
+        """Return the prior covariances, or raise `InputError` if a pickle has left them out."""
         if self.K is None:
             raise InputError(
                 "the prior covariance is needed, and pickles of a posterior leave it out: "
@@ -562,7 +567,7 @@ class ClassSolution:
         return self.K
 
     def at(self, K_star: ArrayLike, k_star_diag: ArrayLike) -> tuple[Array, Array]:
-        """Prior covariances of T points with the rows and prior variances, of each class or all.
+        """Return prior covariances of T points with the rows, and prior variances.
 
         Raises
         ------
@@ -594,7 +599,7 @@ class ClassSolution:
         return crossed, wide.reshape(-1, points)
 
     def gradient(self, change: ArrayLike) -> Array | float:
-        """Slope of the log evidence where the prior covariances change so."""
+        """Return the slope of the log evidence for a change of the prior covariances."""
         dK = finite(change, "dK")
         C, n = self.kept.by_class.shape
         wanted = (n, n) if self.kept.shared else (C, n, n)
@@ -603,7 +608,7 @@ class ClassSolution:
         return self.kept.evidence_gradient(dK)
 
     def observed(self) -> Observed:
-        """The contrasts as one problem of a dense covariance, for corrections."""
+        """Return the contrasts as one problem with a dense covariance, for corrections."""
         count = self.layout.sites
         if count > CORRECTED:
             raise InputError(
@@ -614,32 +619,36 @@ class ClassSolution:
         return Observed(K, np.ones(count), np.zeros(count), get("probit"))
 
     def points(self, c: int, crossed: Array, diagonal: Array) -> MarginalPoints:
-        """Values of class c at points, for corrections."""
-        some = crossed[c % len(crossed)]
-        seen = np.ascontiguousarray(self.layout.crossed(some, c))
-        return MarginalPoints(seen, diagonal[c % len(diagonal)].copy(), np.zeros(len(some)))
+        """Return values of class c at points, for corrections."""
+        crossed_class = crossed[c % len(crossed)]
+        site_covariances = np.ascontiguousarray(self.layout.crossed(crossed_class, c))
+        return MarginalPoints(
+            site_covariances, diagonal[c % len(diagonal)].copy(), np.zeros(len(crossed_class))
+        )
 
     def with_covariance(self, K: ArrayLike) -> ClassSolution:
         """Return the same with its prior covariances."""
-        own, _ = priors(K)
+        prior_blocks, _ = priors(K)
         C, n = self.kept.by_class.shape
-        if own.shape != ((1 if self.kept.shared else C), n, n):
+        if prior_blocks.shape != ((1 if self.kept.shared else C), n, n):
             raise InputError(f"K must be that of the inference, of {n} rows; got {np.shape(K)}")
         for c in range(C):
-            prior = own[c % len(own)]
-            found, scale = prior @ self.kept.by_class[c], np.sqrt(prior.max())
-            if not np.abs(found - self.mean[:, c]).max() <= _SAME * (scale + np.abs(found).max()):
+            prior = prior_blocks[c % len(prior_blocks)]
+            class_mean, scale = prior @ self.kept.by_class[c], np.sqrt(prior.max())
+            if not np.abs(class_mean - self.mean[:, c]).max() <= _SAME * (
+                scale + np.abs(class_mean).max()
+            ):
                 raise InputError(
                     "K is not the prior covariance of this posterior: it gives other means of "
                     f"class {c}"
                 )
-        return replace(self, K=own)
+        return replace(self, K=prior_blocks)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if self.K is not None:
             self.covariance()
         self.loo()
         return {**vars(self), "K": None, "left_out": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)

@@ -22,19 +22,20 @@ __all__ = [
 
 # --- Probability that several correlated probits are positive
 #
-# EP on one probit for each latent, whose posterior is updated after every one, and the evidence
-# corrected by the pairs of third and fourth cumulants of the tilted marginals (after Opper, Paquet
-# & Winther, 2013, section 4.3).
+# EP updates the posterior after each probit, of which there is one per latent value. The evidence
+# is corrected by pairs of third and fourth cumulants of the tilted marginals (after Opper, Paquet &
+# Winther, 2013, section 4.3).
 
-# The evidence is stationary in the sites: what they still change by counts squared.
+# Tolerance of sites. The evidence is stationary in the sites, so that it errs by the square of
+# their remaining change.
 _TOL, _SWEEPS = 1e-5, 60
-# Correlations are below 1 by rounding only where latents are one and the same.
+# Correlations reach 1 by rounding only if latent values are identical, so they are held below it.
 _LARGEST = 0.999
 
 
 @summed
 def log_passes(prior: Array, covariance: Array, work: Array, rows: Array) -> float:
-    """log E prod_j Phi(g_j) for g ~ N(prior, covariance), of k values.
+    """Return log E prod_j Phi(g_j) for g ~ N(prior, covariance), of k values.
 
     `work` (k, k) is room for a covariance and `rows` (6, k) for the sites.
     """
@@ -55,7 +56,7 @@ def log_passes(prior: Array, covariance: Array, work: Array, rows: Array) -> flo
             z = centre / math.sqrt(wide)
             r, d, v = probit_series(z)
             a = r * d
-            # 1/tilted variance - 1/cavity variance, without the difference.
+            # This is 1/tilted variance - 1/cavity variance, without the difference.
             new_tau = a / (1.0 + square * v)
             gain = r / math.sqrt(wide)
             new_nu = gain + new_tau * (centre + square * gain)
@@ -79,8 +80,8 @@ def log_passes(prior: Array, covariance: Array, work: Array, rows: Array) -> flo
             kept[i], pull[i] = own_kept, own_pull
             for j in range(k):
                 line, factor = V[j], scale * spread[j]
-                for other in range(k):
-                    line[other] -= factor * spread[other]
+                for c in range(k):
+                    line[c] -= factor * spread[c]
         if largest < _TOL:
             break
     return _evidence(prior, V, rows) - 0.5 * log_det
@@ -88,7 +89,7 @@ def log_passes(prior: Array, covariance: Array, work: Array, rows: Array) -> flo
 
 @kernel
 def _evidence(prior: Array, V: Array, rows: Array) -> float:
-    """Site terms of the evidence, and the pairs of cumulants; `nu` and `spread` are used up."""
+    """Return site terms and pairs of cumulants; `nu` and `spread` are overwritten."""
     mean, tau, nu, kept, pull, spread = rows
     k = mean.size
     total = 0.0
@@ -99,12 +100,12 @@ def _evidence(prior: Array, V: Array, rows: Array) -> float:
         z = centre / math.sqrt(wide)
         total += log_ndtr(z) + 0.5 * math.log1p(tau[i] * square)
         total -= 0.5 * pull[i] * (centre - prior[i])
-        # Derivatives of log Phi: r, -a, then a d - r v and so on.
+        # Derivatives of log Phi are r, -a, a d - r v and so on.
         r, d, v = probit_series(z)
         a = r * d
         third = a * d - r * v
         fourth = 2.0 * a * v - third * (2.0 * r + z)
-        # Cumulants of the tilted density over powers of the marginal variance.
+        # These are cumulants of the tilted density over powers of the marginal variance.
         unit = 1.0 / (kept[i] * math.sqrt(wide))
         nu[i] = third * unit**3
         spread[i] = fourth * unit**4
@@ -119,25 +120,26 @@ def _evidence(prior: Array, V: Array, rows: Array) -> float:
 
 # --- Three classes: an exact integral over one variable
 #
-# The contrasts of three latents have the covariance of three independent ones, whose variances may
-# be below zero. With the unit noise of each they are normals, of which the first is the largest
-# with the expectation of the two other distributions at it. Where a variance is too small, the two
-# contrasts of each class are taken apart instead: into what they share, or oppose, and the rest of
-# each.
+# The contrasts of three latent values have the covariance of three independent ones, whose
+# variances may be negative. With the unit noise of each they are normals. The probability that the
+# first is the largest is the mean of the product of the other two distribution functions at it. If
+# a variance is too small, the two contrasts of each class are split instead into a shared (or
+# opposed) part and independent remainders.
 
-#: Least variance of an independent latent with its noise, below which contrasts are taken apart.
+#: Least variance of an independent latent value with its noise, below which contrasts are split.
 LEAST = 0.1
-# The product of normal curves of deviations s is sampled without loss at steps below .73 of
-# 1/sqrt(sum 1/s^2): exp(-2 pi^2/.73^2) = 8e-17. What is below exp(-_REACH) of the top is left out.
+# The trapezoidal rule for a product of normal curves with deviations s is exact to rounding at
+# steps below .73 of 1/sqrt(sum 1/s^2): exp(-2 pi^2/.73^2) = 8e-17. Values below exp(-_REACH) of the
+# top are left out.
 _STEP, _REACH = 0.7, 39.0
 _STEPS = 200
-# Correlations nearer to 0 or 1 are this far from it, which is nothing in the probability.
+# Correlations are kept at least this far from 0 and 1, which does not change the probability.
 _NONE = 1e-12
 
 
 @kernel
 def independent_variances(covariance: Array) -> tuple[float, float, float]:
-    """Variances of three independent latents, noise included, that have these contrasts."""
+    """Return variances of three independent latents, with noise, from these contrasts."""
     S = covariance
     cross = S[0, 1], S[0, 2], S[1, 2]
     return (
@@ -151,13 +153,13 @@ def independent_variances(covariance: Array) -> tuple[float, float, float]:
 def log_largest(
     gap_1: float, gap_2: float, square: float, square_1: float, square_2: float, sign: float = 1.0
 ) -> float:
-    """log E Phi((x + gap_1)/s_1) Phi((sign x + gap_2)/s_2) for x ~ N(0, square).
+    """Return log E Phi((x + gap_1)/s_1) Phi((sign x + gap_2)/s_2) for x ~ N(0, square).
 
-    That one of three independent normals is the largest where `sign` is 1: the first has variance
-    `square`, and the gaps are its mean less those of the others.
+    If `sign` is 1 it is the probability that the first of three independent normals is the largest:
+    the first has variance `square`, and the gaps are its mean minus those of the others.
     """
     s1, s2 = math.sqrt(square_1), math.sqrt(square_2)
-    # Newton's method for the mode of what is log-concave, within what is known to enclose it.
+    # Newton's method finds the mode of the log-concave integrand, within bounds that enclose it.
     z, low, high = 0.0, -math.inf, math.inf
     for _ in range(_STEPS):
         r1, d1, _ = probit_series((z + gap_1) / s1)
@@ -200,31 +202,33 @@ def _log_integrand(
 def log_quadrant(
     mean_1: float, mean_2: float, variance_1: float, variance_2: float, covariance: float
 ) -> float:
-    """log P(x > 0 and y > 0) for two correlated normals, whatever the sign of their covariance."""
+    """Return log P(x > 0 and y > 0) for two normals of any correlation."""
     s1, s2 = math.sqrt(variance_1), math.sqrt(variance_2)
     r = covariance / (s1 * s2)
     shared = min(max(abs(r), _NONE), 1.0 - _NONE)
-    own, sign = 1.0 - shared, 1.0 if r > 0.0 else -1.0
-    return log_largest(mean_1 / s1, mean_2 / s2, shared, own, own, sign)
+    unshared, sign = 1.0 - shared, 1.0 if r > 0.0 else -1.0
+    return log_largest(mean_1 / s1, mean_2 / s2, shared, unshared, unshared, sign)
 
 
 # --- Class probabilities of normal latent values
 #
-# p(c) = P(f_c + e_c > f_j + e_j for all j), f ~ N(mean, covariance), e independent unit normals.
-# Only differences count: the whole covariance does, not its diagonal.
+# The probabilities are p(c) = P(f_c + e_c > f_j + e_j for all j), with f ~ N(mean, covariance) and
+# independent unit normals e. They depend on differences only, hence on the whole covariance, not
+# its diagonal alone.
 
 
 def log_probabilities(mean: Array, covariance: Array) -> Array:
-    """Log probabilities of C >= 2 classes at T points, shape (T, C); each row's sum to 1.
+    """Return normalised log probabilities of C >= 2 classes at T points, shape (T, C).
 
-    Two classes are closed and three one integral, both exact to rounding. More are EP's evidence
-    corrected by pairs of cumulants: within 3e-4 of the probability (test_probability_kernels.py).
+    They are closed for two classes and one integral for three, both exact to rounding. With more
+    classes they are EP's evidence corrected by pairs of cumulants: within 3e-4 of the probability
+    (test_probability_kernels.py).
 
     Parameters
     ----------
     mean : ndarray, shape (T, C)
     covariance : ndarray, shape (T, C, C)
-        Of the latent values, without their noise.
+        Moments of the latent values, without their noise.
     """
     out = np.empty(mean.shape)
     fill(np.ascontiguousarray(mean), np.ascontiguousarray(covariance), out)
@@ -268,7 +272,7 @@ def fill(mean: Array, covariance: Array, out: Array) -> None:
 
 @kernel
 def contrasts(m: Array, S: Array, own: int, prior: Array, G: Array) -> None:
-    """Fill means and covariance of u + f_own - f_j for all other j, u a unit normal."""
+    """Fill mean and covariance of u + f_own - f_j for all other j, with a unit normal u."""
     row = 0
     for j in range(m.size):
         if j == own:
@@ -285,7 +289,7 @@ def contrasts(m: Array, S: Array, own: int, prior: Array, G: Array) -> None:
 
 @kernel
 def log_orthants(mean: Array, covariance: Array, own: IntArray, out: Array) -> None:
-    """Fill log p(own class), not scaled, of N(mean, covariance), one class for each point."""
+    """Fill log p(own class) of N(mean, covariance), one class per point, not normalised."""
     points, C = mean.shape
     k = C - 1
     work, G, rows, prior = np.empty((k, k)), np.empty((k, k)), np.empty((6, k)), np.empty(k)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from qpruntime._numba import kernel, summed
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
 from qpruntime.inference.multiclass.probability_kernels import log_passes, log_quadrant
-from qpruntime.inference.site_kernels import Marginals, Observations, propose
+from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -26,7 +24,7 @@ __all__ = [
 
 @kernel
 def scale_and_add(upper: Array, root: Array, E: Array, total: Array) -> None:
-    """Fill E = R B^-1 R, of the upper triangle of B^-1, and add its upper triangle to `total`."""
+    """Fill E = R B^-1 R from the upper triangle of B^-1, and add its upper triangle to `total`."""
     n = root.size
     for i in range(n):
         scale, row, right, out, sums = root[i], upper[i, i:], root[i:], E[i, i:], total[i, i:]
@@ -38,7 +36,7 @@ def scale_and_add(upper: Array, root: Array, E: Array, total: Array) -> None:
 
 @summed
 def products_of_rows(a: Array, b: Array) -> Array:
-    """Inner products of the rows of two matrices, shape (N,)."""
+    """Return inner products of the rows of two matrices, shape (N,)."""
     n, width = a.shape
     out = np.empty(n)
     for i in range(n):
@@ -51,12 +49,12 @@ def products_of_rows(a: Array, b: Array) -> Array:
 
 # --- Site visits
 #
-# A row's other sites know at once what one of them has changed; those of other rows do not.
+# An update of one site changes the other sites of its row at once, but not those of other rows.
 
 
 @kernel
 def visit_rows(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     covariances: Array,
     others: IntArray,
@@ -84,8 +82,8 @@ def visit_rows(
         for j in range(k):
             site = first + j
             mean[j], kept[j], pull[j] = mean_0[site], kept_0[site], pull_0[site]
-            for other in range(k):
-                V[j, other] = covariances[i, others[site], others[first + other]]
+            for c in range(k):
+                V[j, c] = covariances[i, others[site], others[first + c]]
         for _ in range(visits):
             largest = 0.0
             for j in range(k):
@@ -106,18 +104,18 @@ def visit_rows(
                 scale, step = d_tau / shrink, (d_nu - d_tau * mean[j]) / shrink
                 largest = max(largest, abs(d_tau) * variance, abs(d_nu) * np.sqrt(variance))
                 own_kept, own_pull = kept[j] / shrink, pull[j] + step * kept[j]
-                for other in range(k):
-                    spread[other] = V[j, other]
-                for other in range(k):
-                    # From these sums follow `kept` and `pull` without cancelling.
-                    mean[other] += step * spread[other]
-                    pull[other] -= tau[other] * step * spread[other]
-                    kept[other] += tau[other] * scale * spread[other] * spread[other]
+                for c in range(k):
+                    spread[c] = V[j, c]
+                for c in range(k):
+                    # The sums give `kept` and `pull` without cancellation.
+                    mean[c] += step * spread[c]
+                    pull[c] -= tau[c] * step * spread[c]
+                    kept[c] += tau[c] * scale * spread[c] * spread[c]
                 kept[j], pull[j] = own_kept, own_pull
                 tau[j] += d_tau
                 nu[j] += d_nu
-                for other in range(k):
-                    line, factor = V[other], scale * spread[other]
+                for c in range(k):
+                    line, factor = V[c], scale * spread[c]
                     for last in range(k):
                         line[last] -= factor * spread[last]
             if largest < tol:
@@ -129,9 +127,7 @@ def visit_rows(
 def leave_rows_out(
     covariances: Array, others: IntArray, marginals: Arrays, sites: tuple[Array, Array], out: Array
 ) -> int:
-    """Fill log p(own class) of every row without its own sites, shape (N,); return the row that has
-    no such posterior, or -1.
-    """
+    """Fill log p(own class) of every row without its own sites, shape (N,)."""
     mean_0, _, kept_0, _ = marginals
     tau_0, nu_0 = sites
     k = covariances.shape[1] - 1
@@ -142,20 +138,20 @@ def leave_rows_out(
         tau, nu = tau_0[first : first + k].copy(), nu_0[first : first + k]
         for j in range(k):
             mean[j], kept[j] = mean_0[first + j], kept_0[first + j]
-            for other in range(k):
-                V[j, other] = covariances[i, others[first + j], others[first + other]]
+            for c in range(k):
+                V[j, c] = covariances[i, others[first + j], others[first + c]]
         for j in range(k):
             if not kept[j] > 0.0:
                 return i
             scale, step = -tau[j] / kept[j], (tau[j] * mean[j] - nu[j]) / kept[j]
             tau[j] = 0.0
-            for other in range(k):
-                spread[other] = V[j, other]
-            for other in range(k):
-                mean[other] += step * spread[other]
-                kept[other] += tau[other] * scale * spread[other] * spread[other]
-            for other in range(k):
-                line, factor = V[other], scale * spread[other]
+            for c in range(k):
+                spread[c] = V[j, c]
+            for c in range(k):
+                mean[c] += step * spread[c]
+                kept[c] += tau[c] * scale * spread[c] * spread[c]
+            for c in range(k):
+                line, factor = V[c], scale * spread[c]
                 for last in range(k):
                     line[last] -= factor * spread[last]
         if k == 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dtpttr, dtrttp
 
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense import blas
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
@@ -33,16 +33,16 @@ __all__ = [
 
 # --- Solver of classes
 
-# Precisions along z are at least this share of that of the prior: in factorisations only.
+# Least precision along z as a share of that of the prior, in factorisations only.
 _FLOOR = 1e-12
-# Steps of the means from one factorisation.
+# Number of steps of the means per factorisation.
 _MEANS = 6
-# Visits to the sites of a row until they settle.
+# Largest number of visits to the sites of a row before they settle.
 _MOST, _SETTLED = 100, 1e-10
 
 
 class ClassPrior(Prior):
-    """Contrasts of C independent priors of N rows each, all of mean 0.
+    """Contrasts of C independent priors of N rows each, all with mean 0.
 
     Parameters
     ----------
@@ -68,11 +68,11 @@ class ClassPrior(Prior):
         return 1.0 + self.squares[self.layout.own[rows], rows] + self.squares[others, rows]
 
     def rows(self) -> Array:
-        """As `ClassSolved.rows`, of the prior: z_c is f_c less f_own and u."""
+        """Return the prior counterpart of `ClassSolved.rows`: z_c is f_c minus f_own and u."""
         layout, n = self.layout, np.arange(self.layout.n)
-        own = 1.0 + self.squares[layout.own, n]
+        own_spread = 1.0 + self.squares[layout.own, n]
         covariance: Array = np.eye(layout.classes) * self.squares.T[:, None, :]
-        covariance += own[:, None, None]
+        covariance += own_spread[:, None, None]
         return covariance
 
     def factor(self, sites: Sites) -> ClassSolved:
@@ -83,7 +83,7 @@ class ClassPrior(Prior):
 
 
 class ClassSolved(Solved):
-    """The posterior of given sites; nothing is factorised where these say nothing.
+    """Posterior of given sites; nothing is factorised if all sites are zero.
 
     Raises
     ------
@@ -116,17 +116,17 @@ class ClassSolved(Solved):
         self._solution: tuple[Array, Array, Array] | None = None
 
     def between(self, start: tuple[Array, ...], share: float) -> None:
-        """Go back to this share of the way from a solution to the present one: it is linear."""
+        """Go back to this share of the way from a solution to the present one."""
         nu, *solution = start
-        here = self.solution()
+        present = self.solution()
         self._nu = nu + share * (self._nu - nu)
-        first, second, third = (a + share * (b - a) for a, b in zip(solution, here, strict=True))
+        first, second, third = (a + share * (b - a) for a, b in zip(solution, present, strict=True))
         self._solution = first, second, third
 
     def solution(self) -> tuple[Array, Array, Array]:
-        """Weights and means of all classes, each of shape (C, N), and s, shape (N,)."""
+        """Return weights and means of all classes, each of shape (C, N), and s, shape (N,)."""
         if self._solution is None:
-            # g = -z, and so are the precision-weighted means.
+            # The precision-weighted means change sign, because g = -z.
             nu = np.ascontiguousarray(-self._layout.whole(self._nu, 0.0).T)
             if self._is_prior and not nu.any():
                 self._solution = nu, nu, nu[0]
@@ -148,7 +148,7 @@ class ClassSolved(Solved):
         return 0.0 if self._is_prior else self.blocks.log_det
 
     def rows(self) -> Array:
-        """Cov(z_i), shape (N, C, C), but for what has to do with a row's own class."""
+        """Return Cov(z_i), shape (N, C, C), without entries of a row's own class."""
         return self._prior.rows() if self._is_prior else self.blocks.covariances(self._layout.own)
 
     def marginals(self) -> tuple[Array, Array]:
@@ -160,47 +160,48 @@ class ClassSolved(Solved):
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
-        # More than are asked for: they cost little beside a factorisation.
+        """Match the means, then propose updates of all sites; see `Solved.propose`."""
+        # More steps are taken than asked for, because they cost little beside a factorisation.
         if steps:
-            sites = settle_means(self, asked, marginals, sites, _MEANS)
-        here = Marginals(self.mean, *marginals, self.weights)
-        return sites, *propose_all(asked, asked.rules(), here, sites, counts)
+            sites = settle_means(self, problem, marginals, sites, _MEANS)
+        marginals_of_sites = Marginals(self.mean, *marginals, self.weights)
+        return sites, *propose_all(problem, problem.rules(), marginals_of_sites, sites, counts)
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
-        """All rows from one posterior, each visited until its own sites settle.
+        """Update all rows from one posterior, visiting each until its own sites settle.
 
-        There is no order of visits that is not N times as dear: `visits` is not used.
+        An order of visits would cost N times as much, so `visits` is not used.
         """
         marginals = self.marginals()
-        d_tau, d_nu = self._visit(asked, marginals, sites, _MOST, counts)
+        d_tau, d_nu = self._visit(problem, marginals, sites, _MOST, counts)
         return marginals[0], damping * d_tau, damping * d_nu
 
     def _visit(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         visits: int,
         counts: Counts,
     ) -> tuple[Array, Array]:
-        """Changes of all sites after so many visits to each row."""
+        """Return changes of all sites after so many visits to each row."""
         tau, nu, failure = sites.tau.copy(), sites.nu.copy(), np.zeros(2)
         status, site = visit_rows(
-            asked.rules(),
-            asked.observations,
+            problem.rules(),
+            problem.observations,
             np.ascontiguousarray(self.rows()),  # one layout, so that it is compiled once
             self._layout.others,
             (*Marginals(self.mean, *marginals, self.weights),),
@@ -209,7 +210,7 @@ class ClassSolved(Solved):
             _SETTLED,
             (counts, failure),
         )
-        asked.check(status, site, failure)
+        problem.check(status, site, failure)
         return tau - sites.tau, nu - sites.nu
 
     def discard(self) -> None:
@@ -220,7 +221,7 @@ class ClassSolved(Solved):
         return ClassKept(self.blocks, self.solution()[0], self.weights)
 
     def slope(self) -> Iterator[Array]:
-        """Derivatives of the log evidence by each K_c, the sites being fixed, one by one."""
+        """Yield derivatives of the log evidence by each K_c with the sites fixed."""
         return self.keep().slopes()
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
@@ -234,51 +235,52 @@ class ClassSolved(Solved):
 
 @restorable("class-kept/1")
 class ClassKept:
-    """Weights and precisions of all classes; it pickles, triangles as such.
+    """Weights and precisions of all classes; it pickles triangles without their mirror images.
 
     Attributes
     ----------
     weights : ndarray, shape (N (C - 1),)
-        Of sites, as `qpruntime.inference.solver_protocol.PredictiveState` has them.
+        Weights of sites, as in `qpruntime.inference.solver_protocol.PredictiveState`.
     by_class : ndarray, shape (C, N)
         K_c^-1 (posterior mean of f_c).
     E : ndarray, shape (C, N, N)
     lower : ndarray, shape (N, N)
-        Those of `Blocks`.
+        Factors, as in `Blocks`.
     shared : bool
-        Whether all classes have one covariance.
+        Whether all classes have the same covariance.
     """
 
     def __init__(self, blocks: Blocks, by_class: Array, weights: Array) -> None:
         self.E, self.lower = blocks.E, blocks.lower
         self.by_class, self.weights, self.shared = by_class, weights, len(blocks.K) == 1
 
-    def predict(self, *new: Any) -> tuple[Array, Array]:
-        """Latent means (T, C) and covariances (T, C, C), of K_star and prior variances.
+    def predict(self, *new: Array) -> tuple[Array, Array]:
+        """Return latent means (T, C) and covariances (T, C, C) from K_star and prior variances.
 
-        These have shape (C, T, N) or (1, T, N), and (C, T) or (1, T).
+        The arguments have shape (C, T, N) or (1, T, N), and (C, T) or (1, T).
         """
         K_star, diagonal = new
         C, n = self.by_class.shape
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            crossed = K_star[:, some]
+        def moments(block: slice) -> tuple[Array, Array]:
+            """Return means and the reduction of covariances by data, for a block of points."""
+            crossed = K_star[:, block]
             count = crossed.shape[1]
-            mean, found = np.empty((count, C)), np.empty((count, C, C))
+            mean, covariance = np.empty((count, C)), np.empty((count, C, C))
             halves = []
             with np.errstate(over="ignore", invalid="ignore"):
                 for c in range(C):
                     rows = crossed[c % len(crossed)]
                     reached = rows @ self.E[c]
                     mean[:, c] = rows @ self.by_class[c]
-                    found[:, c, c] = -np.einsum("ti,ti->t", rows, reached)
+                    covariance[:, c, c] = -np.einsum("ti,ti->t", rows, reached)
                     halves.append(blas.solve_lower(self.lower, reached.T))
                 for c in range(C):
                     for d in range(c):
-                        both = np.einsum("it,it->t", halves[c], halves[d])
-                        found[:, c, d] = found[:, d, c] = both
-                    found[:, c, c] += np.einsum("it,it->t", halves[c], halves[c])
-            return mean, found
+                        product = np.einsum("it,it->t", halves[c], halves[d])
+                        covariance[:, c, d] = covariance[:, d, c] = product
+                    covariance[:, c, c] += np.einsum("it,it->t", halves[c], halves[c])
+            return mean, covariance
 
         mean, covariance = in_blocks(moments, K_star.shape[1], n * C)
         for c in range(C):
@@ -292,29 +294,31 @@ class ClassKept:
         return mean, covariance
 
     def slopes(self) -> Iterator[Array]:
-        """Derivatives of the log evidence by each K_c, the sites being fixed, (N, N) each."""
+        """Return derivatives of the log evidence by each K_c with the sites fixed, (N, N) each."""
         for E, weights in zip(self.E, self.by_class, strict=True):
             yield slope_of(E, self.lower, weights)
 
-    def evidence_gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the priors change so.
+    def evidence_gradient(self, change: ArrayLike) -> Array | float:
+        """Return the slope of the log evidence for a change of the priors.
 
-        By (N, N) or (N, N, p) where all classes have one, else (C, N, N) or (C, N, N, p).
+        The change has shape (N, N) or (N, N, p) if all classes share one prior, else (C, N, N) or
+        (C, N, N, p).
         """
-        by_class = change[None] if self.shared else change
+        dK = np.asarray(change)
+        by_class = dK[None] if self.shared else dK
         terms = [
             np.tensordot(slope, by_class[c % len(by_class)], axes=([0, 1], [0, 1]))
             for c, slope in enumerate(self.slopes())
         ]
-        found = np.sum(terms, axis=0)
-        return float(found) if np.ndim(found) == 0 else found
+        gradient = np.sum(terms, axis=0)
+        return float(gradient) if np.ndim(gradient) == 0 else gradient
 
-    def __getstate__(self) -> dict[str, Any]:
-        packed = np.array([dtrttp(one.T, uplo="L")[0] for one in self.E])
+    def __getstate__(self) -> dict[str, object]:
+        packed = np.array([dtrttp(block.T, uplo="L")[0] for block in self.E])
         lower, _ = dtrttp(self.lower, uplo="L")
         return vars(self) | {"E": packed, "lower": lower}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Array | list[Array]]) -> None:
         vars(self).update(state)
         n = self.by_class.shape[1]
         self.lower, _ = dtpttr(n, state["lower"], uplo="L")
@@ -326,36 +330,36 @@ class ClassKept:
 
 # --- Matched means
 #
-# For fixed precisions that is the minimum of a convex function of the posterior means: each site's
-# tilted mean falls short of a mean that is too high. A step that takes every site for itself goes
-# too far where many share what they see, as the C - 1 of a row do, and so do rows that are near.
-# How far is found along the step, where means and sites are linear: no product with a matrix is
-# needed.
+# Matching means with precisions fixed minimises a convex function of the posterior means, because a
+# site's tilted mean rises less than its marginal mean. A step that treats every site alone goes too
+# far if several sites share information, as the C - 1 sites of a row and those of nearby rows do. A
+# line search along the step finds how far to go. Means and sites are linear along it, so that no
+# product with a matrix is needed.
 
-# Where what is left of the slope along a step is less than this share it is taken as it is.
+# The line search ends when the slope along a step is below this share of its initial value.
 _LEFT = 0.25
 _TRIALS = 8
-# Steps end when the means are so near in posterior deviations, root mean squared.
+# Steps end when the root mean square change of means is below this, in posterior deviations.
 _NEAR = 1e-3
 
 
 class Linear(Solved, Protocol):
-    """A posterior whose solution is linear in the sites' precision-weighted means."""
+    """Posterior whose solution is linear in the sites' precision-weighted means."""
 
     def solution(self) -> tuple[Array, Array, Array]:
-        """All that follows from these."""
+        """Return everything that is linear in them."""
 
     def between(self, start: tuple[Array, ...], share: float) -> None:
-        """Go to this share of the way from `start`, sites and solution, to where it is."""
+        """Go to this share of the way from `start`, sites and solution, to the present state."""
 
 
 def settle_means(
-    solved: Linear, asked: SiteProblem, marginals: tuple[Array, Array], sites: Sites, most: int
+    solved: Linear, problem: SiteProblem, marginals: tuple[Array, Array], sites: Sites, most: int
 ) -> Sites:
-    """Move nu until marginal means are projected ones, in so many steps at most."""
+    """Move nu until marginal means equal projected ones, in at most `most` steps."""
     tau, nu = sites
     mean, pull = solved.mean, solved.weights
-    lacking = _lacking(asked, Marginals(mean, *marginals, pull), sites)
+    lacking = _lacking(problem, Marginals(mean, *marginals, pull), sites)
     for _ in range(most):
         begun = nu, *solved.solution()
         solved.relocate(nu + lacking)
@@ -364,20 +368,22 @@ def settle_means(
         slope = float(way @ lacking)
 
         def ahead(share: float) -> Array:
-            here = Marginals(
+            moved_marginals = Marginals(
                 mean + share * way,  # noqa: B023  called before they change
                 *marginals,
                 pull + share * (end_pull - pull),  # noqa: B023
             )
-            return _lacking(asked, here, Sites(tau, nu + share * lacking))  # noqa: B023
+            return _lacking(problem, moved_marginals, Sites(tau, nu + share * lacking))  # noqa: B023
 
         share, further = 1.0, ahead(1.0)
         low, high = (0.0, slope), (1.0, float(way @ further))
         for _ in range(_TRIALS):
-            left = float(way @ further)
-            if abs(left) <= _LEFT * slope or (share == 1.0 and left > 0.0):
+            slope_left = float(way @ further)
+            if abs(slope_left) <= _LEFT * slope or (share == 1.0 and slope_left > 0.0):
                 break
-            low, high = ((share, left), high) if left > 0.0 else (low, (share, left))
+            low, high = (
+                ((share, slope_left), high) if slope_left > 0.0 else (low, (share, slope_left))
+            )
             share = low[0] + (high[0] - low[0]) * min(max(low[1] / (low[1] - high[1]), 0.1), 0.9)
             further = ahead(share)
         nu = nu + share * lacking
@@ -390,11 +396,11 @@ def settle_means(
     return Sites(tau, nu)
 
 
-def _lacking(asked: SiteProblem, here: Marginals, sites: Sites) -> Array:
-    """Return what each site for itself would add to nu to have its projected mean."""
-    rules, ignored = asked.matching(), np.zeros(3, dtype=np.int64)
-    changes = propose_all(asked, rules, here, sites, ignored)
+def _lacking(problem: SiteProblem, marginals: Marginals, sites: Sites) -> Array:
+    """Return the change of each site's nu that alone would match its mean."""
+    rules, ignored = problem.matching(), np.zeros(3, dtype=np.int64)
+    changes = propose_all(problem, rules, marginals, sites, ignored)
     nu = sites.nu.copy()
-    match(rules[2], (*here,), (sites.tau, nu), (*changes,))
+    match(rules[2], (*marginals,), (sites.tau, nu), (*changes,))
     nu -= sites.nu
     return nu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,9 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.projection.projector import Projector
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 __all__ = [
     "PointKept",
     "PointSolution",
@@ -53,7 +56,7 @@ __all__ = [
 def infer_sparse_classes(
     X: ArrayLike,
     labels: ArrayLike,
-    kernel: Any,
+    kernel: Kernel,
     Z: ArrayLike,
     method: Literal["qp", "ep"] = "qp",
     *,
@@ -63,9 +66,9 @@ def infer_sparse_classes(
     sites: Sites | Sequence[ArrayLike] | None = None,
     jitter: float = 1e-8,
 ) -> SparseClassPosterior:
-    """`infer_classes` by inducing points: the same model under FITC's covariances.
+    """Run `infer_classes` with inducing points: the same model with FITC's covariances.
 
-    A sweep takes N (C M)^2 operations, twice, and memory of N (M + C^2) numbers.
+    A sweep takes 2 N (C M)^2 operations, and memory of N (M + C^2) numbers.
 
     Parameters
     ----------
@@ -73,16 +76,17 @@ def infer_sparse_classes(
     labels : array-like of int, shape (N,)
         Classes of the rows, from 0 to C - 1; some may have no rows.
     kernel : scikit-learn kernel or sequence of C
-        Of all classes, or of each. Hyper-parameters stay as they are.
+        Kernel of all classes, or one for each. Hyper-parameters are not changed.
     Z : array-like, shape (M, d)
-        Inducing points, of all classes.
+        Inducing points of all classes.
     method : {"qp", "ep"}
     n_classes : int, optional
-        C, three at least; by default the number of kernels, or the largest label and 1.
+        Number of classes C, at least three; by default the number of kernels, or the largest label
+        plus 1.
     tol, max_sweeps, sites
-        As of `qpruntime.infer_classes`.
+        As for `qpruntime.infer_classes`.
     jitter : float
-        Least lift of the diagonal of k(Z, Z), as of `qpruntime.infer_sparse`.
+        Least jitter on the diagonal of k(Z, Z), as for `qpruntime.infer_sparse`.
 
     Returns
     -------
@@ -102,9 +106,9 @@ def infer_sparse_classes(
 
     Notes
     -----
-    What a row says of its classes has rank C - 1 (Riihimaki, Jylanki & Vehtari, JMLR 2013); summed
-    over rows it is a precision of the C M values at the inducing points, and no matrix of rows is
-    formed (Naish-Guzman & Holden, 2007, have two classes).
+    A row's label adds a precision of rank C - 1 (Riihimaki, Jylanki & Vehtari, JMLR 2013). The sum
+    over rows is a precision of the C M values at the inducing points, so that no N x N matrix is
+    formed (Naish-Guzman & Holden, 2007, treat two classes).
 
     Examples
     --------
@@ -129,14 +133,16 @@ def infer_sparse_classes(
         raise InputError("two classes are one function: infer_sparse takes labels -1 and +1")
     tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
     start = start_of(sites, layout)
-    inducing = tuple(InducingInputs(one, points, number(jitter, "jitter")) for one in kernels)
+    inducing = tuple(
+        InducingInputs(class_kernel, points, number(jitter, "jitter")) for class_kernel in kernels
+    )
     return settled_by_points(
         rows, layout, inducing, Projector("probit", method), Limits(tol, max_sweeps, 1.0), start
     )
 
 
 def require_points(n: int, m: int, classes: int, kernels: int) -> None:
-    """Raise `InputError` if what rows and points take cannot fit into memory."""
+    """Raise `InputError` if the arrays of rows and points cannot fit into memory."""
     numbers = n * (m * kernels + 4.0 * classes**2 + 30.0 * classes) + 3.0 * (classes * m) ** 2
     require(
         8.0 * numbers,
@@ -154,11 +160,11 @@ def settled_by_points(
     start: Sites | None = None,
     of_estimator: bool = False,
 ) -> SparseClassPosterior:
-    """Settle the sites of checked rows, and conclude."""
+    """Settle the sites of checked rows; return the posterior."""
     require_points(len(X), inducing[0].size, layout.classes, len(inducing))
-    found = [one.features(X) for one in inducing]
-    rest = np.array([r for _, r in found])
-    features = features_of([phi for phi, _ in found], rest, layout.classes)
+    features_by_prior = [points.features(X) for points in inducing]
+    residuals = np.array([r for _, r in features_by_prior])
+    features = features_of([phi for phi, _ in features_by_prior], residuals, layout.classes)
     problem = Problem(PointPrior(features, layout), np.ones(layout.sites), projector)
     try:
         end = settle(problem, limits, order="parallel", sites=start)
@@ -179,9 +185,9 @@ def _concluded(
     blocks = solved.blocks
     kept = PointKept(inducing, blocks.weights(solved.along_z()), blocks.covariance, layout.classes)
     mean = np.ascontiguousarray(solved.solution()[1].T)
-    told = outcome_of(problem, end, evidence)
-    lifted = max(one.jitter for one in inducing)
-    outcome = told.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=lifted)
+    report = outcome_of(problem, end, evidence)
+    lifted = max(points.jitter for points in inducing)
+    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=lifted)
     left_out = left_out_of(layout, solved, end)
     solution = PointSolution(layout, end.sites, mean, left_out, blocks.of_values, kept)
     return SparseClassPosterior._of(outcome, solution)
@@ -193,25 +199,25 @@ def _concluded(
 @restorable("sparse-class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
 class SparseClassPosterior(ClassPosterior):
-    """Gaussian approximation of the posterior of C latent functions, by M inducing points each.
+    """Gaussian approximation of the posterior of C latent functions with M inducing points each.
 
     Attributes are those of `ClassPosterior`; the log evidence is that of FITC's covariances.
-    Predictions take points themselves. There are no corrections, and no slope of the evidence.
+    Predictions take points themselves. Corrections and slopes of the evidence are not available.
     Pickles leave `covariance` out.
 
     Attributes
     ----------
     kernels : tuple of scikit-learn kernel
-        One for all classes, or one of each.
+        Kernel of all classes, or one for each.
     Z : ndarray, shape (M, d)
     """
 
     _solution: PointSolution = field(kw_only=True)  # type: ignore[assignment]
 
     @property
-    def kernels(self) -> tuple[Any, ...]:
-        """Kernel of all classes, or those of each."""
-        return tuple(one.kernel for one in self._solution.kept.inducing)
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Kernel of all classes, or one for each."""
+        return tuple(points.kernel for points in self._solution.kept.inducing)
 
     @property
     def Z(self) -> Array:
@@ -219,7 +225,7 @@ class SparseClassPosterior(ClassPosterior):
         return self._solution.kept.inducing[0].Z
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:  # type: ignore[override]
-        """Latent means (T, C) and covariances (T, C, C) at points.
+        """Return latent means (T, C) and covariances (T, C, C) at points.
 
         Parameters
         ----------
@@ -228,20 +234,20 @@ class SparseClassPosterior(ClassPosterior):
         Raises
         ------
         InputError
-            If these are no such points.
+            If the points are not usable.
         """
         return self._solution.kept.predict(self._solution.at(X))
 
     def predict_log_proba(  # type: ignore[override]
         self, X: ArrayLike, *, correction: Literal["ratio"] | None = None
     ) -> Array:
-        """Log probabilities of all classes at T points, shape (T, C); see `ClassPosterior`.
+        """Return log probabilities of all classes at T points, shape (T, C); see `ClassPosterior`.
 
         Parameters
         ----------
         X : array-like, shape (T, d)
         correction : None
-            There is none by inducing points.
+            Corrections are not available with inducing points.
 
         Raises
         ------
@@ -258,8 +264,8 @@ class SparseClassPosterior(ClassPosterior):
     def _predict_once(self) -> tuple[Array, ...]:
         return (self.predict_log_proba(self.Z[:2]),)
 
-    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> Self:
-        """Return the same in other units: with these kernels, and inducing points `unscaled`."""
+    def on(self, kernels: tuple[Kernel, ...], unscaled: Callable[[Array], Array]) -> Self:
+        """Return the same posterior in other units: with these kernels and `unscaled` points."""
         return replace(self, _solution=self._solution.on(kernels, unscaled))
 
 
@@ -271,12 +277,12 @@ _NEEDED = "needs the covariance of all rows, which inducing points do without: u
 @restorable("point-kept/1")
 @dataclass(frozen=True, eq=False)
 class PointKept:
-    """The posterior of the values at the inducing points, whitened.
+    """Posterior of the whitened values at the inducing points.
 
     Attributes
     ----------
     inducing : tuple of Inducing
-        One for all classes, or one of each.
+        Inducing points of all classes, or for each class.
     mean : ndarray, shape (C M,)
     covariance : ndarray, shape (C M, C M)
     classes : int
@@ -288,15 +294,17 @@ class PointKept:
     classes: int
 
     def features(self, X: Array) -> ClassFeatures:
-        """Return what the inducing points make of rows."""
-        found = [one.features(X) for one in self.inducing]
-        return features_of([phi for phi, _ in found], np.array([r for _, r in found]), self.classes)
+        """Return the features of rows by the inducing points."""
+        by_class = [points.features(X) for points in self.inducing]
+        return features_of(
+            [phi for phi, _ in by_class], np.array([r for _, r in by_class]), self.classes
+        )
 
     def predict(self, X: Array) -> tuple[Array, Array]:
-        """Latent means (T, C) and covariances (T, C, C) at points (T, d)."""
+        """Return latent means (T, C) and covariances (T, C, C) at points (T, d)."""
 
-        def one(some: slice) -> tuple[Array, Array]:
-            features = self.features(X[some])
+        def one(block: slice) -> tuple[Array, Array]:
+            features = self.features(X[block])
             covariance = features.quadratic(self.covariance)
             np.einsum("tcc->tc", covariance)[...] += features.rest.T
             return features.spread(self.mean).T, covariance
@@ -316,11 +324,11 @@ class PointSolution:
     ----------
     layout : Layout
     own : Sites
-        Of g, each of shape (N (C - 1),).
+        Sites of g, each of shape (N (C - 1),).
     mean : ndarray, shape (N, C)
     left_out, of_values : callable or None
-        Leave-one-out log probabilities, and covariances (N, C, C) of the latent values, computed
-        when asked for; pickles have neither.
+        Functions that compute leave-one-out log probabilities, and covariances (N, C, C) of the
+        latent values; pickles have neither.
     kept : PointKept
     """
 
@@ -334,54 +342,54 @@ class PointSolution:
     K: None = None
 
     def sites(self) -> Sites:
-        """Sites of all classes, (N, C) each, not a number at the own class."""
+        """Return sites of all classes, (N, C) each, NaN at the own class."""
         return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
 
     def loo(self) -> Array:
-        """Leave-one-out log probabilities, shape (N,)."""
+        """Return leave-one-out log probabilities, shape (N,)."""
         if self.densities is None and self.left_out is not None:
             object.__setattr__(self, "densities", self.left_out())
         assert self.densities is not None
         return self.densities
 
     def covariance(self) -> Array:
-        """Posterior covariances at the rows, shape (N, C, C)."""
+        """Return posterior covariances at the rows, shape (N, C, C)."""
         if self.of_values is None:
             raise InputError("pickles leave the covariances of rows out: predict at these rows")
         return self.of_values()
 
     def covariance_of(self, rows: NDArray[np.intp]) -> Array:
-        """Those of some rows, shape (n, C, C)."""
+        """Return posterior covariances at chosen rows, shape (n, C, C)."""
         return self.covariance()[rows]
 
     def at(self, X: ArrayLike) -> Array:
-        """Points (T, d), checked."""
+        """Return checked points (T, d)."""
         points, width = finite(X, "X"), self.kept.inducing[0].Z.shape[1]
         if points.ndim != 2 or points.shape[1] != width:
             raise InputError(f"X must have shape (T, {width}), got {points.shape}")
         return points
 
-    def on(self, kernels: tuple[Any, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
-        """Return the same in other units: with these kernels, and points `unscaled`."""
+    def on(self, kernels: tuple[Kernel, ...], unscaled: Callable[[Array], Array]) -> PointSolution:
+        """Return the same solution in other units: with these kernels, and points `unscaled`."""
         pairs = zip(self.kept.inducing, kernels, strict=True)
-        moved = tuple(one.on(kernel, unscaled(one.Z)) for one, kernel in pairs)
+        moved = tuple(points.on(kernel, unscaled(points.Z)) for points, kernel in pairs)
         return replace(self, kept=replace(self.kept, inducing=moved))
 
-    def gradient(self, change: Any) -> Any:
-        """Nothing: `InputError`."""
+    def gradient(self, change: ArrayLike | None) -> NoReturn:
+        """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError(f"evidence_gradient {_NEEDED}")
 
-    def observed(self) -> Any:
-        """Nothing: `InputError`."""
+    def observed(self) -> NoReturn:
+        """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError(f"a correction {_NEEDED}")
 
     def with_covariance(self, K: ArrayLike) -> PointSolution:
-        """Nothing: `InputError`."""
+        """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError("inducing points take no covariance of rows: leave with_covariance out")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         self.loo()
         return {**vars(self), "left_out": None, "of_values": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class PointPrior(ClassPrior):
-    """FITC's priors of C latent functions at N rows, all of mean 0.
+    """FITC's priors of C latent functions at N rows, all with mean 0.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class PointPrior(ClassPrior):
 
 
 class PointSolved(ClassSolved):
-    """The posterior of given sites; see `ClassSolved`, whose algebra is another."""
+    """Posterior of given sites; see `ClassSolved`, which has dense algebra."""
 
     _prior: PointPrior
 
@@ -55,7 +55,7 @@ class PointSolved(ClassSolved):
         return PointBlocks(self._prior.features, D)
 
     def along_z(self) -> Array:
-        """The sites' precision-weighted means along z, shape (C, N)."""
+        """Return the sites' precision-weighted means along z, shape (C, N)."""
         return np.ascontiguousarray(-self._layout.whole(self._nu, 0.0).T)
 
     def rows(self) -> Array:
@@ -74,9 +74,9 @@ class PointSolved(ClassSolved):
 
 # --- Linear algebra of C priors with M inducing points each
 #
-# f_ic = phi_ic' w_c + e_ic, w_c ~ N(0, I), e_ic ~ N(0, r_ic): FITC's prior. Sites are diagonal
-# along z_ic = f_ic + s_i with a flat s_i, as in `qpruntime.inference.multiclass.linalg`. With
-# precisions D, k = 1/(1 + r D), p = k D, S_i = sum_c p_ic and t = phi' w + s:
+# FITC's prior is f_ic = phi_ic' w_c + e_ic, with w_c ~ N(0, I) and e_ic ~ N(0, r_ic). Sites are
+# diagonal along z_ic = f_ic + s_i with a flat s_i, as in `qpruntime.inference.multiclass.linalg`.
+# With precisions D, let k = 1/(1 + r D), p = k D, S_i = sum_c p_ic and t = phi' w + s:
 #
 # - a row tells of its C numbers phi' w with the precision diag p - p p'/S, of rank C - 1, so that
 # the
@@ -86,17 +86,17 @@ class PointSolved(ClassSolved):
 # - z_ic = k t + k r nu + noise of variance k r, and the prior precision times the mean of f is
 #   k nu - p t.
 #
-# An evaluation takes N C^2 M^2 operations twice, and (C M)^3 once.
+# An evaluation takes 2 N C^2 M^2 operations, and (C M)^3 once.
 
 
 class PointBlocks:
-    """The posterior of given precisions.
+    """Posterior of given precisions.
 
     Parameters
     ----------
     features : Features
     D : ndarray, shape (C, N)
-        Precisions along z, not negative, and 1 for the row's own class.
+        Precisions along z, at least 0, and 1 for the row's own class.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class PointBlocks:
         self.kept = 1.0 / (1.0 + features.rest * D)
         self.p = D * self.kept
         self.total = self.p.sum(axis=0)
-        # p (S - p)/S, of a sum without the class itself: it does not cancel.
+        # The term p (S - p)/S uses a sum without the class itself, so that it does not cancel.
         others = np.array([np.delete(self.p, c, axis=0).sum(axis=0) for c in range(len(D))])
         self._others = others / self.total
         P = features.precision(self.p * self._others, self.p / np.sqrt(self.total))
@@ -142,30 +142,29 @@ class PointBlocks:
         return by_class, values + self.features.rest * by_class, shift
 
     def weights(self, nu: Array) -> Array:
-        """Means of all w, shape (C M,)."""
+        """Return means of all w, shape (C M,)."""
         pulled = self.kept * nu
-        told = pulled - self.p * (pulled.sum(axis=0) / self.total)
-        found: Array = dpotrs(self.lower, self.features.collected(told), lower=1)[0]
-        return found
+        message = pulled - self.p * (pulled.sum(axis=0) / self.total)
+        return dpotrs(self.lower, self.features.collected(message), lower=1)[0]
 
     @cached_property
     def covariance(self) -> Array:
-        """Covariance of all w, shape (C M, C M); blocks above the diagonal are as good as below."""
-        found, _ = dpotri(self.lower, lower=1)
-        whole = np.tril(found)
+        """Covariance of all w, shape (C M, C M), symmetric."""
+        lower, _ = dpotri(self.lower, lower=1)
+        whole = np.tril(lower)
         return whole + np.tril(whole, -1).T
 
     @cached_property
     def _values(self) -> Array:
-        """Covariances of the numbers phi_ic' w_c of rows, shape (N, C, C)."""
+        """Return covariances of the numbers phi_ic' w_c of rows, shape (N, C, C)."""
         return self.features.quadratic(self.covariance)
 
     def _relative(self) -> Array:
-        """Those of phi_ic' w_c + s_i, but for the noise of s_i, shape (N, C, C)."""
+        """Return covariances of phi_ic' w_c + s_i without the noise of s_i, shape (N, C, C)."""
         A, share = self._values, (self.p / self.total).T
         mixed = np.einsum("ncd,nd->nc", A, share)
-        both = np.einsum("nc,nc->n", mixed, share)
-        return A - mixed[:, :, None] - mixed[:, None, :] + both[:, None, None]
+        mean_product = np.einsum("nc,nc->n", mixed, share)
+        return A - mixed[:, :, None] - mixed[:, None, :] + mean_product[:, None, None]
 
     def marginals(self) -> tuple[Array, Array]:
         """Return Cov(z_i)_cc and 1 - D_ic Cov(z_i)_cc, each of shape (N, C)."""
@@ -177,30 +176,30 @@ class PointBlocks:
     def covariances(self) -> Array:
         """Return Cov(z_i), shape (N, C, C)."""
         k = self.kept.T
-        found = self._relative() + 1.0 / self.total[:, None, None]
-        found *= k[:, :, None] * k[:, None, :]
-        np.einsum("ncc->nc", found)[...] += k * self.features.rest.T
-        return found
+        covariance = self._relative() + 1.0 / self.total[:, None, None]
+        covariance *= k[:, :, None] * k[:, None, :]
+        np.einsum("ncc->nc", covariance)[...] += k * self.features.rest.T
+        return covariance
 
     def of_values(self) -> Array:
-        """Posterior covariances of f at the rows, shape (N, C, C)."""
-        # f = phi' w - r p t and noise.
+        """Return posterior covariances of f at the rows, shape (N, C, C)."""
+        # Here f = phi' w - r p t + noise.
         C, h = len(self.D), (self.features.rest * self.p).T
         share = (self.p / self.total).T
         G = np.eye(C) - h[:, :, None] * (np.eye(C) - share[:, None, :])
-        found: Array = G @ self._values @ G.transpose(0, 2, 1)
-        found += h[:, :, None] * h[:, None, :] / self.total[:, None, None]
-        np.einsum("ncc->nc", found)[...] += self.kept.T * self.features.rest.T
-        return found
+        covariance: Array = G @ self._values @ G.transpose(0, 2, 1)
+        covariance += h[:, :, None] * h[:, None, :] / self.total[:, None, None]
+        np.einsum("ncc->nc", covariance)[...] += self.kept.T * self.features.rest.T
+        return covariance
 
 
 # --- Features of rows
 #
-# Both are over pairs of classes: sums over rows of w_i phi_ic phi_id', and phi_ic' V_cd phi_id of a
-# row. Where all classes have one kernel, phi phi' of a row is formed once for all pairs of classes,
-# of M (M + 1)/2 numbers: half the operations, and one product of matrices for all.
+# Both sums run over pairs of classes: sums over rows of w_i phi_ic phi_id', and phi_ic' V_cd phi_id
+# of a row. If all classes share a kernel, the M (M + 1)/2 numbers of phi phi' of a row are formed
+# once for all pairs of classes. This takes half the operations, in one matrix product.
 
-# Numbers that are formed at once, of rows that are multiplied together.
+# Largest number of products that are formed at once.
 _TOGETHER = 1_500_000
 
 
@@ -210,9 +209,9 @@ class ClassFeatures:
     Parameters
     ----------
     phi : sequence of ndarray, shape (N, M)
-        One for each class, or one for all.
+        Features of each class, or of all classes.
     rest : ndarray, shape (C, N) or (1, N)
-        Variances that they leave out.
+        Variances that the features leave out.
     classes : int
         C.
     """
@@ -222,107 +221,109 @@ class ClassFeatures:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """N and M."""
+        """Numbers N of rows and M of inducing points."""
         n, m = self.phi[0].shape
         return n, m
 
     def of(self, c: int) -> Array:
-        """Those of a class."""
+        """Return the features of a class."""
         return self.phi[c % len(self.phi)]
 
     def chunks(self, width: int) -> Iterator[slice]:
-        """Rows to be multiplied at once, of so many numbers each."""
+        """Yield slices of rows that are multiplied at once, with so many numbers each."""
         step = max(64, _TOGETHER // width)
         for first in range(0, self.shape[0], step):
             yield slice(first, first + step)
 
-    def precision(self, own: Array, shared: Array) -> Array:
-        """I + sum_i w_icd phi_ic phi_id', (C M, C M), of which the upper blocks are filled.
+    def precision(self, own_weight: Array, shared: Array) -> Array:
+        """Return I + sum_i w_icd phi_ic phi_id', (C M, C M), with the upper blocks filled.
 
-        The weight of a pair of classes is -shared_c shared_d, that of a class with itself `own`,
-        both of shape (C, N).
+        The weight of a pair of classes is -shared_c shared_d, and that of a class with itself
+        `own_weight`, both of shape (C, N).
         """
         C, (_, m) = self.classes, self.shape
         P = np.zeros((C * m, C * m))
-        for some in self.chunks(C * m):
+        for chunk in self.chunks(C * m):
             for c in range(C):
-                weights = -shared[c, some] * shared[c:, some]
-                weights[0] = own[c, some]
-                scaled = [self.of(c + k)[some] * w[:, None] for k, w in enumerate(weights)]
-                P[c * m : (c + 1) * m, c * m :] += self.of(c)[some].T @ np.hstack(scaled)
+                weights = -shared[c, chunk] * shared[c:, chunk]
+                weights[0] = own_weight[c, chunk]
+                scaled = [self.of(c + k)[chunk] * w[:, None] for k, w in enumerate(weights)]
+                P[c * m : (c + 1) * m, c * m :] += self.of(c)[chunk].T @ np.hstack(scaled)
         P.flat[:: C * m + 1] += 1.0
         return P
 
     def quadratic(self, covariance: Array) -> Array:
-        """Covariances phi_ic' V_cd phi_id of rows, shape (N, C, C), for V (C M, C M)."""
+        """Return covariances phi_ic' V_cd phi_id of rows, shape (N, C, C), for V (C M, C M)."""
         C, (n, m) = self.classes, self.shape
-        found = np.empty((n, C, C))
-        for some in self.chunks(C * m):
+        forms = np.empty((n, C, C))
+        for chunk in self.chunks(C * m):
             for c in range(C):
-                reached = self.of(c)[some] @ covariance[c * m : (c + 1) * m, c * m :]
+                reached = self.of(c)[chunk] @ covariance[c * m : (c + 1) * m, c * m :]
                 for d in range(c, C):
                     part = reached[:, (d - c) * m : (d - c + 1) * m]
-                    found[some, c, d] = np.einsum("nm,nm->n", part, self.of(d)[some])
-                    found[some, d, c] = found[some, c, d]
-        return found
+                    forms[chunk, c, d] = np.einsum("nm,nm->n", part, self.of(d)[chunk])
+                    forms[chunk, d, c] = forms[chunk, c, d]
+        return forms
 
     def collected(self, values: Array) -> Array:
-        """Sum of phi_ic values_ic over rows, one class after the other, shape (C M,)."""
-        return np.concatenate([self.of(c).T @ one for c, one in enumerate(values)])
+        """Return the sum of phi_ic values_ic over rows, one class after the other, shape (C M,)."""
+        return np.concatenate([self.of(c).T @ row for c, row in enumerate(values)])
 
     def spread(self, weights: Array) -> Array:
-        """phi_ic' w_c, shape (C, N)."""
+        """Return phi_ic' w_c, shape (C, N)."""
         parts = weights.reshape(self.classes, -1)
-        return np.array([self.of(c) @ one for c, one in enumerate(parts)])
+        return np.array([self.of(c) @ row for c, row in enumerate(parts)])
 
 
 class _Shared(ClassFeatures):
-    """Features of one kernel for all classes."""
+    """Features of one kernel that all classes share."""
 
     def _products(self) -> Iterator[tuple[slice, Array]]:
-        """Rows, and phi_k phi_l of them for k <= l, shape (M (M + 1)/2, n)."""
+        """Yield rows, and their products phi_k phi_l for k <= l, shape (M (M + 1)/2, n)."""
         m = self.shape[1]
-        for some in self.chunks(m * (m + 1) // 2):
-            phi = np.ascontiguousarray(self.phi[0][some].T)
-            found, first = np.empty((m * (m + 1) // 2, phi.shape[1])), 0
+        for chunk in self.chunks(m * (m + 1) // 2):
+            phi = np.ascontiguousarray(self.phi[0][chunk].T)
+            products, first = np.empty((m * (m + 1) // 2, phi.shape[1])), 0
             for k in range(m):
-                np.multiply(phi[k:], phi[k], out=found[first : first + m - k])
+                np.multiply(phi[k:], phi[k], out=products[first : first + m - k])
                 first += m - k
-            yield some, found
+            yield chunk, products
 
-    def precision(self, own: Array, shared: Array) -> Array:
+    def precision(self, own_weight: Array, shared: Array) -> Array:
+        """Return the full precision; see `ClassFeatures.precision`."""
         C, (_, m) = self.classes, self.shape
-        one, other = np.triu_indices(C)
-        diagonal = one == other
-        # The longer side first: three times as quick as the other way round.
-        sums = np.zeros((m * (m + 1) // 2, one.size))
-        for some, products in self._products():
-            weights = -shared[one, some] * shared[other, some]
-            weights[diagonal] = own[:, some]
+        class_1, class_2 = np.triu_indices(C)
+        diagonal = class_1 == class_2
+        # The longer side goes first, which is three times as fast as the other order.
+        sums = np.zeros((m * (m + 1) // 2, class_1.size))
+        for chunk, products in self._products():
+            weights = -shared[class_1, chunk] * shared[class_2, chunk]
+            weights[diagonal] = own_weight[:, chunk]
             sums += products @ np.ascontiguousarray(weights.T)
         P, (low, high) = np.zeros((C * m, C * m)), np.triu_indices(m)
-        for c, d, row in zip(one, other, sums.T, strict=True):
+        for c, d, row in zip(class_1, class_2, sums.T, strict=True):
             block = P[c * m : (c + 1) * m, d * m : (d + 1) * m]
             block[low, high] = block[high, low] = row
         P.flat[:: C * m + 1] += 1.0
         return P
 
     def quadratic(self, covariance: Array) -> Array:
+        """Return the quadratic forms; see `ClassFeatures.quadratic`."""
         C, (n, m) = self.classes, self.shape
-        one, other = np.triu_indices(C)
+        class_1, class_2 = np.triu_indices(C)
         low, high = np.triu_indices(m)
-        packed = np.empty((one.size, low.size))
-        for row, c, d in zip(packed, one, other, strict=True):
+        packed = np.empty((class_1.size, low.size))
+        for row, c, d in zip(packed, class_1, class_2, strict=True):
             block = covariance[c * m : (c + 1) * m, d * m : (d + 1) * m]
             row[:] = np.where(low == high, 0.5, 1.0) * (block[low, high] + block[high, low])
-        found, across = np.empty((n, C * C)), np.ascontiguousarray(packed.T)
-        for some, products in self._products():
+        forms, across = np.empty((n, C * C)), np.ascontiguousarray(packed.T)
+        for chunk, products in self._products():
             values = products.T @ across
-            found[some, one * C + other] = values
-            found[some, other * C + one] = values
-        return found.reshape(n, C, C)
+            forms[chunk, class_1 * C + class_2] = values
+            forms[chunk, class_2 * C + class_1] = values
+        return forms.reshape(n, C, C)
 
 
 def features_of(phi: Sequence[Array], rest: Array, classes: int) -> ClassFeatures:
-    """Return what inducing points make of rows, by the quicker of two ways."""
+    """Return the features of rows by inducing points, in the faster of two forms."""
     return (_Shared if len(phi) == 1 else ClassFeatures)(phi, rest, classes)

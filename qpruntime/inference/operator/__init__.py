@@ -1,1 +1,1 @@
-"""Sites along linear functionals of the latent values: rows of an operator, on either side."""
+"""Observations of linear functionals of the latent values, solved on the smaller side."""

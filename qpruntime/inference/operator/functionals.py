@@ -25,15 +25,15 @@ __all__ = [
     "weighted_square",
 ]
 
-#: Numbers of a block of rows, as columns of latent values.
+#: Largest number of values of a block of rows.
 _BLOCK = 4_000_000
-#: Variance of a functional, relative to the largest it could have, that rounding alone may leave.
+#: Share of the largest possible variance of a functional that rounding alone can leave.
 _ROUNDED = 1e-15
 
 
 @restorable("functionals/1")
 class Functionals:
-    """The rows a_i of an operator A, shape (N, n): dense, or CSR as it was given.
+    """Rows a_i of an operator A, shape (N, n), as a dense array or in CSR form.
 
     Parameters
     ----------
@@ -44,26 +44,26 @@ class Functionals:
     Raises
     ------
     InputError
-        If it has another shape, or is not finite.
+        If the operator has another shape, or is not finite.
     """
 
-    def __init__(self, operator: Any, n: int) -> None:
+    def __init__(self, operator: sparse.csr_array | Array, n: int) -> None:
         self.rows: Any
         if sparse.issparse(operator):
             if operator.dtype.kind not in "fiub":
                 raise InputError(f"operator must be of real numbers, got {operator.dtype}")
-            found = sparse.csr_array(operator, dtype=np.float64)
-            finite(found.data, "operator")
+            rows = sparse.csr_array(operator, dtype=np.float64)
+            finite(rows.data, "operator")
         else:
-            found = np.ascontiguousarray(finite(operator, "operator"))
-        if found.ndim != 2 or found.shape[1] != n or found.shape[0] == 0:
+            rows = np.ascontiguousarray(finite(operator, "operator"))
+        if rows.ndim != 2 or rows.shape[1] != n or rows.shape[0] == 0:
             raise InputError(
                 f"operator must have shape (N, {n}), a row for each observation and a column for "
-                f"each latent value of K; got {found.shape}"
+                f"each latent value of K; got {rows.shape}"
             )
-        self.rows = found
+        self.rows = rows
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if not sparse.issparse(self.rows):
             return {"rows": self.rows}
         return {
@@ -71,12 +71,12 @@ class Functionals:
             "shape": self.rows.shape,
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         if "rows" in state:
             self.rows = state["rows"]
         else:
             self.rows = sparse.csr_array(state["entries"], shape=state["shape"])
-            # Of a file: SciPy's products read wherever indices point to.
+            # Indices from a file are checked, because SciPy's products read wherever they point to.
             self.rows.check_format(full_check=True)
 
     @property
@@ -90,56 +90,53 @@ class Functionals:
         return int(self.rows.shape[1])
 
     def times(self, values: Array) -> Array:
-        """A values, of shape (n,) or (n, p)."""
-        found: Array = self.rows @ values
-        return found
+        """Return A values, of shape (n,) or (n, p)."""
+        return self.rows @ values
 
     def back(self, values: Array) -> Array:
-        """A' values, of shape (N,) or (N, p)."""
-        found: Array = self.rows.T @ values
-        return found
+        """Return A' values, of shape (N,) or (N, p)."""
+        return self.rows.T @ values
 
     def blocks(self, root: Array) -> Iterator[tuple[slice, Array]]:
-        """Rows of A root in blocks, each of shape (rows, r); `root` has shape (n, r)."""
+        """Yield rows of A root in blocks, each of shape (rows, r); `root` has shape (n, r)."""
         step = max(1, _BLOCK // max(root.shape[1], 1))
         for start in range(0, self.n, step):
-            some = slice(start, min(start + step, self.n))
-            yield some, self.rows[some] @ root
+            row_block = slice(start, min(start + step, self.n))
+            yield row_block, self.rows[row_block] @ root
 
     def precision(self, tau: Array) -> Array:
-        """A' diag(tau) A, shape (n, n): what sites of these precisions add to that of f."""
-        found: Array
+        """Return A' diag(tau) A, shape (n, n): the precision that sites add to that of f."""
+        precision: Array
         if sparse.issparse(self.rows):
-            found = (self.rows.T @ (self.rows * tau[:, None])).toarray()
+            precision = (self.rows.T @ (self.rows * tau[:, None])).toarray()
         else:
-            found = weighted_square(self.rows, tau)
-        return found
+            precision = weighted_square(self.rows, tau)
+        return precision
 
     @property
     def lengths(self) -> Array:
-        """|a_i|^2, shape (N,)."""
+        """Squared lengths |a_i|^2, shape (N,)."""
         if sparse.issparse(self.rows):
             return np.asarray(self.rows.power(2).sum(axis=1)).ravel()
-        found: Array = np.einsum("ij,ij->i", self.rows, self.rows)
-        return found
+        return np.einsum("ij,ij->i", self.rows, self.rows)
 
     def covariance(self, K: Array) -> Array:
-        """A K A', shape (N, N), exactly symmetric.
+        """Return A K A', shape (N, N), exactly symmetric.
 
         Raises
         ------
         InputError
-            If it cannot fit into memory.
+            If the matrix cannot fit into memory.
         """
         what = f"the covariance of {self.n} observations along an operator"
         require(8.0 * self.n * (3.0 * self.n + self.latent), what, "pass fewer of them")
-        found = self.times(np.ascontiguousarray(self.times(K).T))
-        found += found.T.copy()
-        found *= 0.5
-        return found
+        covariance = self.times(np.ascontiguousarray(self.times(K).T))
+        covariance += covariance.T.copy()
+        covariance *= 0.5
+        return covariance
 
     def require_variances(self, variance: Array, K: Array) -> None:
-        """Raise `InputError` if a row has a prior variance of zero under K, to rounding."""
+        """Raise `InputError` if a row has a prior variance of zero under K, up to rounding."""
         none = variance <= _ROUNDED * self.lengths * K.diagonal().max()
         if none.any():
             row = int(np.argmax(none))
@@ -150,41 +147,41 @@ class Functionals:
 
 
 def weighted_square(rows: Array, weight: Array) -> Array:
-    """rows' diag(weight) rows; a sum of squares where no weight is negative."""
+    """Return rows' diag(weight) rows, as a sum of squares if no weight is negative."""
     scaled = rows * np.sqrt(np.abs(weight))[:, None]
     below = weight < 0.0
-    found: Array = scaled.T @ scaled
+    square: Array = scaled.T @ scaled
     if below.any():
-        found -= 2.0 * (scaled[below].T @ scaled[below])
-    return found
+        square -= 2.0 * (scaled[below].T @ scaled[below])
+    return square
 
 
 def root_of(K: Array) -> Array:
-    """L with L L' = K, shape (n, n): lower by Cholesky, or by eigenvalues where K is singular."""
+    """Return L with L L' = K, (n, n): lower by Cholesky, or by eigenvalues if K is singular."""
     factor, info = blas.cholesky(K.T.copy(order="F"))
     least = factor.diagonal().min() if info == 0 else 0.0
     if least > 1e-7 * np.sqrt(K.diagonal().max()):
         return np.tril(factor)
     values, vectors = np.linalg.eigh(K)
     known = values > len(K) * np.finfo(float).eps * values[-1]
-    found: Array = vectors[:, known] * np.sqrt(values[known])
-    return found
+    return vectors[:, known] * np.sqrt(values[known])
 
 
 # --- Rows in whitened coordinates: phi_i = L' a_i with K = L L'
 
-#: Rounding that the sum of sparse rows may leave in a matrix whose eigenvalues are at least 1.
+#: Rounding error that the sum of sparse rows may have in a matrix whose eigenvalues are at least 1.
 _ROUNDED_FEATURE = 1e-9
-#: Likewise of all rows, before they are rotated into the factor instead.
+#: The same for all rows, above which they are rotated into the factor instead.
 _LOST = 1e-12
-#: Numbers of Phi from which on sparse rows take their variances from a covariance of all columns.
+#: Number of values of Phi from which on sparse rows take their variances from a covariance of all
+#: columns.
 _LARGE = 8_000_000
-#: Such a variance has lost digits below this share of what its terms could come to.
+#: Such a variance has lost digits below this share of the bound of its terms.
 _CANCELLED = 1e-6
 
 
 class FunctionalFeatures:
-    """Phi = A L, shape (N, r), as an array or, where A is sparse, in blocks when asked.
+    """Features Phi = A L, shape (N, r): an array or, if A is sparse, blocks computed on demand.
 
     Parameters
     ----------
@@ -212,33 +209,31 @@ class FunctionalFeatures:
 
     @property
     def width(self) -> int:
-        """r, the rank of K."""
+        """Rank r of K."""
         return int(self.root.shape[1])
 
     @cached_property
     def rows(self) -> Array:
-        """Phi, shape (N, r)."""
+        """Features Phi, shape (N, r)."""
         what = f"{self.n} observations of {self.functionals.latent} latent values"
         require(16.0 * self.n * self.width, what, "hand over a scipy sparse operator")
         return self.functionals.times(self.root)
 
     def times(self, x: Array) -> Array:
-        """Phi x, shape (N,)."""
+        """Return Phi x, shape (N,)."""
         return self.functionals.times(self.root @ x)
 
     def back(self, v: Array) -> Array:
-        """Phi' v, shape (r,)."""
-        found: Array = self.root.T @ self.functionals.back(v)
-        return found
+        """Return Phi' v, shape (r,)."""
+        return self.root.T @ self.functionals.back(v)
 
     def squares(self, factor: Array | None = None) -> Array:
-        """|factor^-1 phi_i|^2, shape (N,): sums of squares, where differences would cancel."""
+        """Return |factor^-1 phi_i|^2, shape (N,), as sums of squares, which do not cancel."""
         root = self.root
         if factor is not None:
             if not self._sparse:
                 half = solve_triangular(factor, self.rows.T, lower=True, check_finite=False)
-                found: Array = np.einsum("ij,ij->j", half, half)
-                return found
+                return np.einsum("ij,ij->j", half, half)
             root = solve_triangular(factor, root.T, lower=True, check_finite=False).T
         if self.many:
             return self._by_entries(root)
@@ -246,48 +241,48 @@ class FunctionalFeatures:
 
     @cached_property
     def many(self) -> bool:
-        """True if sparse rows are so many, and of so few entries, that Phi costs most."""
+        """True if sparse rows are so many and so short that Phi would cost most."""
         if not self._sparse or self.n * self.width < _LARGE:
             return False
         entries = np.diff(self.functionals.rows.indptr).astype(float)
         return bool((entries * entries).sum() < 0.1 * self.n * self.width)
 
     def _by_entries(self, root: Array) -> Array:
-        """Squares by a' S a, S = root root', where that keeps its digits."""
+        """Return squares as a' S a, S = root root', where that keeps its digits."""
         S = root @ root.T
-        found, reach = quadratic_forms(self.functionals.rows, S)
-        lost = np.flatnonzero(found < _CANCELLED * reach)
+        forms, reach = quadratic_forms(self.functionals.rows, S)
+        lost = np.flatnonzero(forms < _CANCELLED * reach)
         if lost.size:
-            found[lost] = self._by_blocks(Functionals(self.functionals.rows[lost], len(S)), root)
-        return found
+            forms[lost] = self._by_blocks(Functionals(self.functionals.rows[lost], len(S)), root)
+        return forms
 
     def _by_blocks(self, functionals: Functionals, root: Array) -> Array:
-        found = np.empty(functionals.n)
-        for some, block in functionals.blocks(root):
-            np.einsum("ij,ij->i", block, block, out=found[some])
-        return found
+        squares = np.empty(functionals.n)
+        for row_block, block in functionals.blocks(root):
+            np.einsum("ij,ij->i", block, block, out=squares[row_block])
+        return squares
 
     def precision(self, tau: Array) -> Array:
-        """I + Phi' diag(tau) Phi, shape (r, r)."""
+        """Return I + Phi' diag(tau) Phi, shape (r, r)."""
         if not self._sparse:
-            found = weighted_square(self.rows, tau)
+            precision = weighted_square(self.rows, tau)
         elif np.abs(tau).max() * self._reach * np.finfo(float).eps < _ROUNDED_FEATURE:
-            # Rows of few entries: their sum first, in time that does not grow with their number.
-            found = self.root.T @ self.functionals.precision(tau) @ self.root
-            found += found.T.copy()
-            found *= 0.5
+            # Rows with few entries are summed first, in time that does not grow with their number.
+            precision = self.root.T @ self.functionals.precision(tau) @ self.root
+            precision += precision.T.copy()
+            precision *= 0.5
         else:
-            found = np.zeros((self.width, self.width))
-            for some, block in self.functionals.blocks(self.root):
-                found += weighted_square(block, tau[some])
-        found.flat[:: self.width + 1] += 1.0
-        return found
+            precision = np.zeros((self.width, self.width))
+            for row_block, block in self.functionals.blocks(self.root):
+                precision += weighted_square(block, tau[row_block])
+        precision.flat[:: self.width + 1] += 1.0
+        return precision
 
     def factor(self, tau: Array, reach: float) -> tuple[Array, int]:
-        """Lower L with L L' = I + Phi' diag(tau) Phi, and LAPACK's status.
+        """Return the lower L with L L' = I + Phi' diag(tau) Phi, and LAPACK's status.
 
-        `reach` is the largest of tau times the prior variances. Where it is so large that a sum
-        would lose the prior's share, rows are rotated into the factor instead, the longest first.
+        `reach` is the largest of tau times the prior variances. If it is so large that a sum would
+        lose the prior's share, rows are rotated into the factor instead, the longest first.
         """
         if (tau < 0.0).any() or reach * np.finfo(float).eps < _LOST:
             return blas.cholesky(np.asfortranarray(self.precision(tau)))

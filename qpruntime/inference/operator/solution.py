@@ -1,10 +1,10 @@
-"""Solution of inference along an operator: settled functionals, and predictions of f."""
+"""Solution of inference along an operator: settled functionals and predictions of f."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,9 @@ from qpruntime.inference.problem import Observed, covariance
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 __all__ = [
     "OperatorSolution",
     "along",
@@ -30,7 +33,7 @@ __all__ = [
     "takes_latent_side",
 ]
 
-#: Two covariances are one if the posterior means that they give agree to this, in units of them.
+#: Two covariances count as equal if their posterior means agree to this, relative to their size.
 _SAME = 1e-6
 
 
@@ -43,17 +46,17 @@ class OperatorSolution:
     ----------
     own : Sites
     mean_rows, variance_rows, log_z : ndarray, shape (N,)
-        Of the functionals; the last are leave-one-out log densities.
+        Results of the functionals; the last are leave-one-out log densities.
     kept : RowsKept or LatentKept
     functionals : Functionals
     prior : ndarray, shape (n,)
         Prior mean of f.
     data : Observed
-        Of the functionals, without a covariance.
+        Data of the functionals, without a covariance.
     K : ndarray, shape (n, n), or None
         Prior covariance of f; pickles leave it out.
     moments_latent : tuple or None
-        Posterior means and variances of f, once they are known.
+        Posterior means and variances of f, once they are computed.
     """
 
     own: Sites
@@ -73,12 +76,12 @@ class OperatorSolution:
 
     @property
     def words(self) -> str:
-        """Words about the engine for a line on the posterior."""
+        """Words about the engine for a line of the summary."""
         return f" along an operator of {self.functionals.latent} latent values"
 
     @property
     def algebra(self) -> int:
-        """Rows of the factor."""
+        """Number of rows of the factor."""
         return min(self.functionals.n, self.functionals.latent)
 
     @property
@@ -88,38 +91,37 @@ class OperatorSolution:
 
     @property
     def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
+        """Numbers that a prediction computes for a point."""
         return self.functionals.latent
 
     def sites(self) -> Sites:
-        """Sites of the functionals."""
+        """Return the sites of the functionals."""
         return self.own
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances of the functionals."""
+        """Return posterior means and variances of the functionals."""
         return self.mean_rows, self.variance_rows
 
     def latent(self) -> tuple[Array, Array]:
-        """Posterior means and variances of f, each of shape (n,)."""
+        """Return posterior means and variances of f, each of shape (n,)."""
         if self.moments_latent is None:
             K = self._covariance()
-            found = self.kept.predict(K, K.diagonal(), self.prior)
-            object.__setattr__(self, "moments_latent", found)
+            moments = self.kept.predict(K, K.diagonal(), self.prior)
+            object.__setattr__(self, "moments_latent", moments)
         assert self.moments_latent is not None
         return self.moments_latent
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some observations."""
-        found: Array = self.log_z.copy() if rows is None else self.log_z[rows]
-        return found
+        """Return leave-one-out log densities of chosen observations."""
+        return self.log_z.copy() if rows is None else self.log_z[rows]
 
     def least(self) -> tuple[float, int]:
-        """The least of them, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         row = int(np.argmin(self.log_z))
         return float(self.log_z[row]), row
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Latent means and variances at points of these prior covariances with f, and variances."""
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return latent means and variances at points, given their prior covariances."""
         K_star, diagonal = self._crossed(at[0]), finite(at[1], "k_star_diag")
         if diagonal.shape not in ((), (len(K_star),)):
             raise InputError(f"k_star_diag must have shape {(len(K_star),)}, got {diagonal.shape}")
@@ -134,25 +136,31 @@ class OperatorSolution:
             )
         return finite(K_star, "K_star")
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Points for corrections."""
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
+        """Return points for corrections."""
         K_star = self._crossed(at[0])
         self.predict(at, mean)  # checks the arguments
         diagonal = np.asarray(at[1], dtype=float)
         offset = prior_mean(mean, self.usual, (len(K_star),))
-        seen = np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
-        both = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
-        return MarginalPoints(seen, *both)
+        crossed = np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
+        diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
+        return MarginalPoints(crossed, *diagonal_and_offset)
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws at points of these prior covariances with f, and with each other.
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
+        """Draw jointly at points, from their prior covariances with f and with each other.
 
-        Of f itself where there are none.
+        Without points the draws are those of f.
         """
         return draws(*self.joint(at, mean), count, rng)
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and covariances at such points."""
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return means and covariances at such points."""
         if not at:
             K = self._covariance()
             at, mean = (K, K), self.prior if mean is None else mean
@@ -168,8 +176,8 @@ class OperatorSolution:
         centre = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
         return centre, K_new - self.kept.reduced(K_star)
 
-    def gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the covariance of f changes so."""
+    def gradient(self, change: ArrayLike | None) -> Array | float:
+        """Return the slope of the log evidence for a change of the covariance of f."""
         n = self.functionals.latent
         dK = finite(change, "dK") if change is not None else np.empty(0)
         if dK.shape[:2] != (n, n):
@@ -180,14 +188,14 @@ class OperatorSolution:
         return self.kept.evidence_gradient(dK)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of the functionals."""
+        """Return data and prior covariance of the functionals."""
         if self.K is None:
             return self.data
         return replace(self.data, K=self.functionals.covariance(self.K))
 
     @property
     def knows_covariance(self) -> bool:
-        """True if the covariance is at hand."""
+        """True if the covariance is available."""
         return self.K is not None
 
     def _covariance(self) -> Array:
@@ -197,56 +205,58 @@ class OperatorSolution:
 
     def with_covariance(self, K: ArrayLike) -> OperatorSolution:
         """Return the same with the prior covariance of f, which pickles leave out."""
-        own, _ = covariance(K)
+        prior_covariance, _ = covariance(K)
         n = self.functionals.latent
-        if own.shape != (n, n):
-            raise InputError(f"K must have shape {(n, n)}, got {own.shape}")
-        found = self.functionals.times(self.prior + own @ self.kept.latent_weights)
+        if prior_covariance.shape != (n, n):
+            raise InputError(f"K must have shape {(n, n)}, got {prior_covariance.shape}")
+        posterior_mean = self.functionals.times(
+            self.prior + prior_covariance @ self.kept.latent_weights
+        )
         scale = np.abs(self.mean_rows) + np.sqrt(self.variance_rows)
-        gap = np.abs(found - self.mean_rows)
+        gap = np.abs(posterior_mean - self.mean_rows)
         if not (gap <= _SAME * scale).all():
             raise InputError(
                 f"K is not the prior covariance of this posterior: with it the posterior mean of "
                 f"observation {int(np.argmax(gap))} would be off by {gap.max():.3g}"
             )
-        return replace(self, K=own)
+        return replace(self, K=prior_covariance)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
         return {"n_negative": int((self.own.tau < 0.0).sum()), "latent": self.functionals.latent}
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """Covariances of the points."""
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
+        """Return covariances of the points."""
         return crossed()
 
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> OperatorSolution:
-        """The same: it does not know its inputs."""
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> OperatorSolution:
+        """Return the solution itself, which does not depend on inputs."""
         return self
 
     @property
     def usual(self) -> float | None:
-        """The prior mean, if it is one number."""
+        """Prior mean, if it is one number for all rows."""
         low, high = float(self.prior.min()), float(self.prior.max())
         return low if low == high else None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if self.K is not None:
             self.latent()
         return {**vars(self), "K": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
 
 # --- Choice of the smaller side
 
-#: Observations for each latent value from which on the latent side costs less.
+#: Observations per latent value from which on the latent side costs less.
 _MANY = 2
 
 
 def takes_latent_side(functionals: Functionals, method: str) -> bool:
     """Decide whether n^3 + N n^2 operations are fewer than N^3, for n latent values and N rows."""
-    # The bound of "vb" takes the covariance of what is observed.
+    # The bound of "vb" needs the covariance of the observed functionals.
     return method != "vb" and functionals.n >= _MANY * functionals.latent
 
 
@@ -258,7 +268,7 @@ def functionals_prior(
     Raises
     ------
     InputError
-        If a row of A has no prior variance, or something cannot fit into memory.
+        If a row of A has no prior variance, or an array cannot fit into memory.
     """
     prior: DensePrior | LatentPrior
     if latent:
@@ -271,9 +281,13 @@ def functionals_prior(
 
 def along(post: Posterior, functionals: Functionals, K: Array, mean: Array) -> Posterior:
     """Return the posterior of the functionals as one that also knows f."""
-    found = solution_of(post)
-    kept = found.kept if isinstance(found.kept, LatentKept) else RowsKept(found.kept, functionals)
-    rows = found.own, found.mean, found.variance, found.log_z
-    data = replace(found.data, K=None)
+    rows_solution = solution_of(post)
+    kept = (
+        rows_solution.kept
+        if isinstance(rows_solution.kept, LatentKept)
+        else RowsKept(rows_solution.kept, functionals)
+    )
+    rows = rows_solution.own, rows_solution.mean, rows_solution.variance, rows_solution.log_z
+    data = replace(rows_solution.data, K=None)
     prior = np.broadcast_to(mean, (functionals.latent,)).copy()
     return replace(post, _solution=OperatorSolution(*rows, kept, functionals, prior, data, K))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from scipy.linalg.lapack import dpotri
 
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import NumericalError
 from qpruntime.inference import solver_protocol
 from qpruntime.inference.dense.cholesky import CholeskyFactor, finite_solution
@@ -39,12 +38,14 @@ __all__ = [
 #
 # It takes n^3 + N n^2 operations, not N^3.
 #
-# f = m + L u with independent units u, and site i sees a_i' m + phi_i' u. All goes through B = I +
-# Phi' diag(tau) Phi, shape (r, r), the precision of u.
+# The model is f = m + L u with independent units u, and site i sees a_i' m + phi_i' u. All results
+# come from B = I + Phi' diag(tau) Phi, shape (r, r), the precision of u.
 
-#: Below this share 1 - tau variance has lost digits, and is found without the site.
+#: Below this value 1 - tau variance has lost digits, and is computed from a posterior without the
+#: site.
 _STRONG = 1e-5
-#: Sites of less precision, times the prior variance, leave most digits of a difference of theirs.
+#: If all sites have less precision than this, relative to the prior variance, a difference of their
+#: terms keeps most digits.
 _WEAK = 1e3
 
 
@@ -75,7 +76,7 @@ class LatentPrior(Prior):
 
 
 class LatentSolved(Solved):
-    """The posterior of given sites.
+    """Posterior of given sites.
 
     Parameters
     ----------
@@ -112,14 +113,15 @@ class LatentSolved(Solved):
         self._solution: tuple[Array, Array] | None = None
 
     def _solve(self) -> tuple[Array, Array]:
-        """`weights` and the mean at the functionals."""
+        """Return `weights` and the mean at the functionals."""
         if self._solution is None:
             shifted = self._nu - self.tau * self._prior.mean
             right = self.features.back(shifted)
             units = cho_solve((self.factor, True), right, check_finite=False)
-            # Once more with what is left: the weights are a difference where sites dominate.
-            left = self.features.back(shifted - self.tau * self.features.times(units)) - units
-            units += cho_solve((self.factor, True), left, check_finite=False)
+            # The weights are a difference that cancels if sites dominate, so a second solve
+            # corrects the residual.
+            remainder = self.features.back(shifted - self.tau * self.features.times(units)) - units
+            units += cho_solve((self.factor, True), remainder, check_finite=False)
             moved = self.features.times(units)
             self.units = units
             weights = shifted - self.tau * moved
@@ -147,55 +149,55 @@ class LatentSolved(Solved):
         return variance, kept
 
     def _without(self, strong: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Variances and 1 - tau variance of few sites, by the posterior of all others."""
-        rest = self.tau.copy()
-        rest[strong] = 0.0
-        factor, info = self._factorised(rest)
+        """Return variances and 1 - tau variance of few sites, from the posterior of all others."""
+        other_tau = self.tau.copy()
+        other_tau[strong] = 0.0
+        factor, info = self._factorised(other_tau)
         if info != 0:
             raise ImproperPosterior("negative site precisions leave no proper posterior")
         rows = self.features.functionals.rows[strong] @ self.features.root
         half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
         few = Sites(self.tau[strong], np.zeros(strong.size))
-        found: tuple[Array, Array] = CholeskyFactor(half.T @ half, few, few.nu).marginals()
-        return found
+        return CholeskyFactor(half.T @ half, few, few.nu).marginals()
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, asked, marginals, sites, steps, counts)
+        return propose_matched(self, problem, marginals, sites, steps, counts)
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
+        """Update the sites in the order of `visits`; see `Solved.sweep`."""
         variance = self.features.squares(self.factor)
         self._solve()
         tau, nu, failure = sites.tau.copy(), sites.nu.copy(), np.zeros(2)
         status, site = visit(
-            asked.rules(),
-            asked.observations,
+            problem.rules(),
+            problem.observations,
             np.ascontiguousarray(self.features.rows),
             (self.units_covariance(), self.units.copy()),
             self._prior.mean,
             (tau, nu),
-            np.arange(asked.n) if visits is None else visits,
+            np.arange(problem.n) if visits is None else visits,
             damping,
             (counts, failure),
         )
-        asked.check(status, site, failure)
+        problem.check(status, site, failure)
         return variance, tau - sites.tau, nu - sites.nu
 
     def units_covariance(self) -> Array:
-        """B^-1, shape (r, r), C-ordered."""
+        """Return B^-1, shape (r, r), C-ordered."""
         inverse, _ = dpotri(self.factor, lower=1)
         whole: Array = inverse.T
         mirror_upper(whole)
@@ -208,20 +210,20 @@ class LatentSolved(Solved):
         return LatentKept(self._prior.K, self.features.functionals, self.tau, self.weights)
 
     def slope(self) -> Array:
-        """Derivative of the log evidence by K, the latent values' covariance, shape (n, n)."""
+        """Return the derivative of the log evidence by the latent covariance K, (n, n)."""
         features, tau = self.features, self.tau
         largest = float(np.abs(tau * self._prior.variance).max())
         if not features.many or largest > _WEAK:
             return self.keep().slope()
-        # (K + H^-1)^-1 = H - H S H of a sparse sum, where no site is so strong that it cancels.
+        # The sum is sparse: (K + H^-1)^-1 = H - H S H, if no site is so strong that it cancels.
         H = features.functionals.precision(tau)
         half = solve_triangular(self.factor, features.root.T @ H, lower=True, check_finite=False)
         back = features.functionals.back(self.weights)
-        found: Array = half.T @ half
-        found -= H
-        found += np.outer(back, back)
-        found *= 0.5
-        return found
+        slope: Array = half.T @ half
+        slope -= H
+        slope += np.outer(back, back)
+        slope *= 0.5
+        return slope
 
     def pullback(self, marginals: tuple[Array, Array]) -> LatentPullback:
         half = solve_triangular(self.factor, self.features.rows.T, lower=True, check_finite=False)
@@ -231,12 +233,13 @@ class LatentSolved(Solved):
 
 # --- Algebra that predictions take
 #
-# With H = A' diag(tau) A the posterior precision of f is K^-1 + H. Along coordinates W' f with
-# H = W diag(h) W' it is that of sites of precision h, one for each: the dense factor serves again.
+# Let H = A' diag(tau) A. The posterior precision of f is K^-1 + H. Along coordinates W' f with H =
+# W diag(h) W' it is that of sites of precision h, one per coordinate, so that the dense factor
+# applies.
 
 
 class LatentAlgebra(solver_protocol.PredictiveState, ABC):
-    """Arguments of predictions and of the gradient, whichever side it is computed on.
+    """Predictions and gradient of the log evidence, for the factor of either side.
 
     Attributes
     ----------
@@ -248,22 +251,22 @@ class LatentAlgebra(solver_protocol.PredictiveState, ABC):
 
     @abstractmethod
     def reduction(self, K_star: Array) -> Array:
-        """Prior less posterior variance at points with covariances `K_star` (T, n) with f."""
+        """Return prior minus posterior variance at points of covariance `K_star` (T, n)."""
 
     @abstractmethod
     def reduced(self, K_star: Array) -> Array:
-        """Prior less posterior covariance (T, T) of them."""
+        """Return prior minus posterior covariance (T, T) of the points."""
 
     @abstractmethod
     def inner(self) -> Array:
-        """(K + H^-1)^-1, shape (n, n)."""
+        """Return (K + H^-1)^-1, shape (n, n)."""
 
-    def predict(self, *new: Any) -> tuple[Array, Array]:
-        """Means and variances at points, of K_star (T, n), prior variances and prior means."""
+    def predict(self, *new: Array) -> tuple[Array, Array]:
+        """Return means and variances at points, given K_star (T, n) and the prior's."""
         K_star, variances, means = new
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            rows = K_star[some]
+        def moments(block: slice) -> tuple[Array, Array]:
+            rows = K_star[block]
             with np.errstate(over="ignore", invalid="ignore"):
                 return rows @ self.latent_weights, self.reduction(rows)
 
@@ -277,21 +280,21 @@ class LatentAlgebra(solver_protocol.PredictiveState, ABC):
         return centre + means, variance
 
     def slope(self) -> Array:
-        """Derivative of the log evidence by K, the sites being fixed, shape (n, n)."""
-        found = np.outer(self.latent_weights, self.latent_weights)
-        found -= self.inner()
-        found *= 0.5
-        return found
+        """Return the derivative of the log evidence by K with the sites fixed, shape (n, n)."""
+        slope = np.outer(self.latent_weights, self.latent_weights)
+        slope -= self.inner()
+        slope *= 0.5
+        return slope
 
-    def evidence_gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where K changes so, (n, n) or (n, n, p)."""
-        found: Array = np.tensordot(self.slope(), change, axes=([0, 1], [0, 1]))
-        return float(found) if found.ndim == 0 else found
+    def evidence_gradient(self, change: ArrayLike) -> Array | float:
+        """Return the slope of the log evidence for a change of K, (n, n) or (n, n, p)."""
+        gradient = np.tensordot(self.slope(), np.asarray(change), axes=([0, 1], [0, 1]))
+        return float(gradient) if gradient.ndim == 0 else gradient
 
 
 @restorable("rows-kept/1")
 class RowsKept(LatentAlgebra):
-    """By the factor of the functionals themselves, shape (N, N)."""
+    """Algebra by the factor of the functionals themselves, shape (N, N)."""
 
     def __init__(self, kept: DenseState, functionals: Functionals) -> None:
         self.kept, self.functionals = kept, functionals
@@ -309,7 +312,7 @@ class RowsKept(LatentAlgebra):
         return self.kept.reduced(self._seen(K_star))
 
     def inner(self) -> Array:
-        # (K + H^-1)^-1 = A' (A K A' + diag(1/tau))^-1 A.
+        # The identity is (K + H^-1)^-1 = A' (A K A' + diag(1/tau))^-1 A.
         back = self.functionals.back
         return back(np.ascontiguousarray(back(self.kept.inner()).T))
 
@@ -319,7 +322,7 @@ class RowsKept(LatentAlgebra):
 
 @restorable("latent-kept/1")
 class LatentKept(LatentAlgebra):
-    """By the factor of n coordinates of f, found when it is first asked for.
+    """Algebra by the factor of n coordinates of f, which is computed when first needed.
 
     Parameters
     ----------
@@ -340,7 +343,7 @@ class LatentKept(LatentAlgebra):
 
     @cached_property
     def _factor(self) -> tuple[Array, DenseState]:
-        """W, shape (n, c), and the factor along its columns."""
+        """Coordinates W, shape (n, c), and the factor along them."""
         tau, rows = self._tau, self._functionals.rows
         if not sparse.issparse(rows) and (tau >= 0.0).all():
             upper: Array = qr(rows * np.sqrt(tau)[:, None], mode="r")[0][: len(self._K)]
@@ -366,17 +369,16 @@ class LatentKept(LatentAlgebra):
 
     def inner(self) -> Array:
         across, kept = self._factor
-        found: Array = across @ kept.inner() @ across.T
-        return found
+        return across @ kept.inner() @ across.T
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {
             "_factor": self._factor,
             "_weights": self._weights,
             "latent_weights": self.latent_weights,
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
 
@@ -386,8 +388,8 @@ class LatentKept(LatentAlgebra):
 class LatentPullback(Pullback):
     """Transposed derivative of variances v = diag(A S A') and means, S that of f.
 
-    With the sites fixed S changes with K by D dK D', D = K^-1 S taken from the left, and the mean
-    by A D' dK A' weights.
+    The sites are fixed. S then changes with K by D dK D', with D = K^-1 S applied from the left,
+    and the mean by A D' dK A' weights.
 
     Parameters
     ----------
@@ -417,7 +419,8 @@ class LatentPullback(Pullback):
         return np.array([-squared - self._mean * back, back])
 
     def to_prior(self, by_variance: Array, by_mean: Array) -> Array:
-        # v_i = a' S a, S = (K^-1 + H)^-1: dS = (I + K H)^-1 dK (I + H K)^-1.
+        # The variances are v_i = a' S a with S = (K^-1 + H)^-1, and dS = (I + K H)^-1 dK (I + H
+        # K)^-1.
         rows, H = self._rows, self._rows.precision(self._tau)
         across = np.linalg.solve((np.eye(len(H)) + self._K @ H).T, rows.back(np.eye(rows.n)))
         M: Array = (across * by_variance) @ across.T

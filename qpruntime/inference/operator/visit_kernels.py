@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
 
 from qpruntime._numba import kernel
 from qpruntime._typing import Array, IntArray
-from qpruntime.inference.site_kernels import Marginals, Observations, propose
+from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
 from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
 
@@ -21,7 +19,7 @@ __all__ = [
 # --- Quadratic forms a' S a of sparse rows
 
 
-def quadratic_forms(rows: Any, S: Array) -> tuple[Array, Array]:
+def quadratic_forms(rows: sparse.csr_array, S: Array) -> tuple[Array, Array]:
     """Return a' S a of every row, and (sum_j |a_j| sqrt(S_jj))^2, which bounds its terms.
 
     Parameters
@@ -30,31 +28,31 @@ def quadratic_forms(rows: Any, S: Array) -> tuple[Array, Array]:
     S : ndarray, shape (n, n)
         Symmetric, positive semi-definite.
     """
-    found, reach = np.empty((2, rows.shape[0]))
+    forms, reach = np.empty((2, rows.shape[0]))
     indices, starts = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
-    _fill(rows.data, indices, starts, np.ascontiguousarray(S), np.sqrt(S.diagonal()), found, reach)
-    return found, reach
+    _fill(rows.data, indices, starts, np.ascontiguousarray(S), np.sqrt(S.diagonal()), forms, reach)
+    return forms, reach
 
 
 @kernel
 def _fill(
     data: Array,
-    indices: NDArray[Any],
-    starts: NDArray[Any],
+    indices: IntArray,
+    starts: IntArray,
     S: Array,
     deviation: Array,
-    found: Array,
+    forms: Array,
     reach: Array,
 ) -> None:
-    for i in range(found.size):
+    for i in range(forms.size):
         first, last = starts[i], starts[i + 1]
         form, bound = 0.0, 0.0
         for p in range(first, last):
-            row, own = S[indices[p]], data[p]
+            row, entry = S[indices[p]], data[p]
             for q in range(first, last):
-                form += own * data[q] * row[indices[q]]
-            bound += abs(own) * deviation[indices[p]]
-        found[i], reach[i] = form, bound * bound
+                form += entry * data[q] * row[indices[q]]
+            bound += abs(entry) * deviation[indices[p]]
+        forms[i], reach[i] = form, bound * bound
 
 
 # --- Sweep
@@ -62,7 +60,7 @@ def _fill(
 
 @kernel
 def visit(
-    rules: tuple[Any, ...],
+    rules: PlainRules,
     observed: tuple[Array, Array],
     features: Array,
     posterior: tuple[Array, Array],
@@ -74,9 +72,9 @@ def visit(
 ) -> tuple[int, int]:
     """Update sites in the order of `visits`; return a status and the site it belongs to.
 
-    `posterior` are the covariance (r, r) and the mean (r,) of the coordinates whose products with
-    `features` (N, r) the sites see, beside their prior means (N,). Both change in place, as do the
-    sites and the counts of `record`.
+    `posterior` has the covariance (r, r) and the mean (r,) of the coordinates. The sites see the
+    products of `features` (N, r) with them, plus their prior means (N,). Both change in place, as
+    do the sites and the counts of `record`.
     """
     covariance, centre = posterior
     tau, nu = sites

@@ -45,7 +45,7 @@ __all__ = [
 
 # --- Rows of users as sites
 
-#: Sites from which on their order counts.
+#: Numbers of sites from which on the order of the rows affects the time of kernels.
 _MANY = 50_000
 
 
@@ -55,15 +55,15 @@ def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
     Raises
     ------
     InputError
-        If one is not a number, or -inf where something was counted.
+        If an offset is not a number, or is -inf where something was counted.
     """
     n = len(y)
-    found = real(offset, "offset")
-    if found.shape not in ((), (n,)):
-        raise InputError(f"offset must be a number or have shape ({n},), got {found.shape}")
-    found = np.array(np.broadcast_to(found, (n,)))
-    empty = found == -np.inf
-    finite(found[~empty], "offset")
+    offsets = real(offset, "offset")
+    if offsets.shape not in ((), (n,)):
+        raise InputError(f"offset must be a number or have shape ({n},), got {offsets.shape}")
+    offsets = np.array(np.broadcast_to(offsets, (n,)))
+    empty = offsets == -np.inf
+    finite(offsets[~empty], "offset")
     if empty.any():
         row = int(np.argmax(empty))
         if likelihood.rate is None:
@@ -77,7 +77,7 @@ def read_offset(offset: ArrayLike, y: Array, likelihood: Likelihood) -> Array:
                 f"row {row} counts {y[row]:g} with an offset of -inf, an exposure of 0: drop the "
                 "row, or correct its exposure"
             )
-    return found
+    return offsets
 
 
 @restorable("seen-rows/1")
@@ -88,15 +88,17 @@ class SeenRows:
     Attributes
     ----------
     collapsed : Collapsed
-        Of the rows that are kept.
+        The sites of the rows that are kept.
     kept : ndarray of int, shape (M,), or None
-        Which rows are kept; None for all. Others see no latent value, or have no exposure.
+        Indices of the rows that are kept; None if all are. The others see no latent value, or have
+        no exposure.
     offset : ndarray, shape (S,)
-        Of the sites.
+        Offsets of the sites.
     chosen : ndarray of int, shape (S,), or None
-        The row of A of every site; None where these are all rows.
+        Row of A of each site; None if every row is a site, in order.
     alone : ndarray, shape (2, N), or None
-        Where rows are not kept, all rows' offsets, and the log densities of those that are not.
+        Offsets of all rows, and log densities of the rows that are not kept; None if all rows are
+        kept.
     """
 
     collapsed: Collapsed
@@ -112,42 +114,42 @@ class SeenRows:
 
     @property
     def constant(self) -> float:
-        """What is added to the log evidence of the sites."""
-        found = float(self.collapsed.merged.constant.sum())
-        return found if self.alone is None else found + float(self.alone[1].sum())
+        """Sum of the log densities that the evidence of the sites leaves out."""
+        constant = float(self.collapsed.merged.constant.sum())
+        return constant if self.alone is None else constant + float(self.alone[1].sum())
 
     def row_of(self, site: int) -> int:
-        """The first row of a site."""
+        """Return the first row of a site."""
         row = int(self.collapsed.rows.first[site])
         return row if self.kept is None else int(self.kept[row])
 
     def to_rows(self, values: Array, others: Array | None = None) -> Array:
-        """Values (M,) of the rows that are kept as values of all rows; of others 0, or these."""
+        """Return values (M,) of the kept rows as values of all rows, `others` or 0 elsewhere."""
         if self.kept is None:
             return values
-        found = np.zeros(self.n) if others is None else others.copy()
-        found[self.kept] = values
-        return found
+        all_rows = np.zeros(self.n) if others is None else others.copy()
+        all_rows[self.kept] = values
+        return all_rows
 
     def spread(self, values: Array) -> Array:
-        """Values (S,) of sites as values of all rows; of rows that are not kept 0."""
+        """Return values (S,) of sites as values of all rows, 0 where a row is not kept."""
         if self.collapsed.trivial and self.kept is None:
             return values
         return self.to_rows(values[self.collapsed.rows.site])
 
     def mean(self, mean: Array) -> Array:
-        """Means of eta at all rows: the offset of a row that is not kept."""
+        """Return means of eta at all rows: the offset where a row is not kept."""
         if self.collapsed.trivial and self.kept is None:
             return mean
         others = None if self.alone is None else self.alone[0]
         return self.to_rows((mean - self.collapsed.merged.shift)[self.collapsed.rows.site], others)
 
     def left_out(self, log_z: Array) -> Array:
-        """Log densities (M,) as those of all rows."""
+        """Return log densities (M,) of the kept rows as those of all rows."""
         return self.to_rows(log_z, None if self.alone is None else self.alone[1])
 
     def sites(self, sites: Sites) -> Sites:
-        """Every row's share of its site, as a site of its own eta."""
+        """Return the share that every row has in its site, as a site of the row's own eta."""
         if self.collapsed.trivial and self.kept is None:
             return sites
         nu = sites.nu - sites.tau * self.collapsed.merged.shift
@@ -155,7 +157,7 @@ class SeenRows:
         return Sites(self.to_rows(sites.tau[site] * share), self.to_rows(nu[site] * share))
 
     def sites_of(self, rows: Sites) -> Sites:
-        """Sites of what `sites` has made of them."""
+        """Return the sites that `sites` has merged from rows."""
         if self.collapsed.trivial and self.kept is None:
             return rows
         chosen = slice(None) if self.kept is None else self.kept
@@ -171,14 +173,14 @@ def observed_sites(
     likelihood: Likelihood,
     weights: Array | None,
     wanted: bool,
-    held: dict[str, Any] | None = None,
+    cache: dict[str, Any] | None = None,
 ) -> SeenRows:
     """Return the sites of validated observations y, of shape (N,) or (N, 2).
 
-    What is found of A and offsets is kept in `held`. Where it is not `wanted` that rows collapse,
-    their order stays too.
+    `cache` keeps which rows of A and offsets are equal. Rows also keep their order if `wanted` is
+    False, which leaves them unmerged.
     """
-    held = {} if held is None else held
+    cache = {} if cache is None else cache
     alone = kept = None
     apart = (np.diff(A.indptr) == 0) | (offset == -np.inf)
     if apart.any():
@@ -191,29 +193,29 @@ def observed_sites(
             raise InputError("no row sees a latent value: A is zero, or nothing has an exposure")
         A, offset, y = A[kept], offset[kept], y[kept]
         weights = None if weights is None else weights[kept]
-    found = collapse(A, offset, y, likelihood, weights, wanted, held)
-    if wanted and found.rows.first.size >= _MANY:
-        found = _near(A, found, held)
-    first = found.rows.first
-    chosen = None if found.trivial and kept is None else first if kept is None else kept[first]
-    return SeenRows(found, kept, offset[first] + found.merged.shift, chosen, alone)
+    collapsed = collapse(A, offset, y, likelihood, weights, wanted, cache)
+    if wanted and collapsed.rows.first.size >= _MANY:
+        collapsed = _near(A, collapsed, cache)
+    first = collapsed.rows.first
+    chosen = None if collapsed.trivial and kept is None else first if kept is None else kept[first]
+    return SeenRows(collapsed, kept, offset[first] + collapsed.merged.shift, chosen, alone)
 
 
-def _near(A: sparse.csr_array, found: Collapsed, held: dict[str, Any]) -> Collapsed:
-    """The same with rows of one level next to each other, which is found once for these rows."""
-    known = held.get("near")
-    if known is None or known[0] is not found.rows:
-        order = near_order(A, found.rows.first)
-        moved = () if order is None else (order, found.ordered_rows(order))
-        known = held["near"] = found.rows, moved
-    return found.ordered(*known[1]) if known[1] else found
+def _near(A: sparse.csr_array, collapsed: Collapsed, cache: dict[str, Any]) -> Collapsed:
+    """Return the same sites with rows of one level next to each other; `cache` keeps the order."""
+    known = cache.get("near")
+    if known is None or known[0] is not collapsed.rows:
+        order = near_order(A, collapsed.rows.first)
+        moved = () if order is None else (order, collapsed.ordered_rows(order))
+        known = cache["near"] = collapsed.rows, moved
+    return collapsed.ordered(*known[1]) if known[1] else collapsed
 
 
 # --- Results of sites by rows
 
 
 def left_out_rows(
-    collapsed: Collapsed, here: Marginals, log_z: Array, likelihood: Likelihood
+    collapsed: Collapsed, marginals: Marginals, log_z: Array, likelihood: Likelihood
 ) -> Array:
     """Return log p(y_n | all others), shape (N,), where a site keeps its other rows.
 
@@ -221,49 +223,54 @@ def left_out_rows(
     ----------
     collapsed : Collapsed
     here : Marginals
-        Of the sites.
+        Marginals of the sites.
     log_z : ndarray, shape (S,)
-        Of one observation of each site without its whole site: right where a site is one row.
+        Log Z of one observation of each site under the cavity of the whole site, which is exact
+        where a site is one row.
     likelihood : Likelihood
-        Of the rows.
+        Likelihood of the rows.
     """
     site = collapsed.rows.site
-    found: Array = log_z[site]
+    log_densities: Array = log_z[site]
     rows = np.flatnonzero(np.bincount(site)[site] > 1)
     if not rows.size:
-        return found
-    variance = here.variance / here.kept
-    mean = here.mean - here.pull * variance
+        return log_densities
+    variance = marginals.variance / marginals.kept
+    mean = marginals.mean - marginals.pull * variance
     std = np.sqrt(variance)
     s = site[rows]
     if collapsed.merge is None:
         weights = np.ones(site.size) if collapsed.weights is None else collapsed.weights
-        rest = np.bincount(site, weights)[s] - weights[rows]
-        rest = np.where(rest < 1e-12, 0.0, rest)
+        power_left = np.bincount(site, weights)[s] - weights[rows]
+        power_left = np.where(power_left < 1e-12, 0.0, power_left)
         y = collapsed.y[rows]
-        one = _log_z(likelihood, y, mean[s], std[s], rest + 1.0)
-        found[rows] = one - _log_z(likelihood, y, mean[s], std[s], rest)
-        return found
+        log_z_whole = _log_z(likelihood, y, mean[s], std[s], power_left + 1.0)
+        log_densities[rows] = log_z_whole - _log_z(likelihood, y, mean[s], std[s], power_left)
+        return log_densities
     whole = collapsed.merged
     # Rows of one site with the same observation have the same density.
     kinds = np.unique(np.column_stack([s, collapsed.y[rows]]), axis=0, return_inverse=True)
-    kind, seen = kinds[0][:, 0].astype(np.intp), kinds[0][:, 1:]
-    other = _without(collapsed, kind, seen[:, 0] if collapsed.y.ndim == 1 else seen)
-    moved = mean[kind] + other.shift - whole.shift[kind]
+    site_of_kind, observations = kinds[0][:, 0].astype(np.intp), kinds[0][:, 1:]
+    reduced = _without(
+        collapsed, site_of_kind, observations[:, 0] if collapsed.y.ndim == 1 else observations
+    )
+    moved = mean[site_of_kind] + reduced.shift - whole.shift[site_of_kind]
     full = _log_z(whole.likelihood, whole.y, mean, std) + whole.constant
-    left = _log_z(other.likelihood, other.y, moved, std[kind]) + other.constant
-    found[rows] = (full[kind] - left)[kinds[1].reshape(-1)]
-    return found
+    log_z_reduced = (
+        _log_z(reduced.likelihood, reduced.y, moved, std[site_of_kind]) + reduced.constant
+    )
+    log_densities[rows] = (full[site_of_kind] - log_z_reduced)[kinds[1].reshape(-1)]
+    return log_densities
 
 
 def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
-    """The sites `kind` without one row of observation y each."""
+    """Return the sites `kind`, each without one row of observation y."""
     assert collapsed.merge is not None
     site = collapsed.rows.site
     order = np.argsort(site, kind="stable")
     begin = np.searchsorted(site[order], kind, "left")
     end = np.searchsorted(site[order], kind, "right")
-    # Rows of every kind one after the other, without one of observation y.
+    # The rows of all kinds follow each other, without one row of observation y in each.
     widths = end - begin
     owner = np.repeat(np.arange(kind.size), widths)
     ranks = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
@@ -274,33 +281,32 @@ def _without(collapsed: Collapsed, kind: NDArray[np.intp], y: Array) -> Merged:
     _, drop = np.unique(owner[places], return_index=True)
     keep = np.ones(members.size, dtype=bool)
     keep[places[drop]] = False
-    found = collapsed.merge(owner[keep], collapsed.y[members[keep]], kind.size)
-    assert found is not None
-    return found
+    merged = collapsed.merge(owner[keep], collapsed.y[members[keep]], kind.size)
+    assert merged is not None
+    return merged
 
 
 def _log_z(
     likelihood: Likelihood, y: Array, mean: Array, std: Array, powers: Array | None = None
 ) -> Array:
-    """log Z of cavities, by closed moments or quadrature."""
+    """Return log Z of cavities, by closed moments or quadrature."""
     projector, numbers = Projector(likelihood, "ep", "exact").observing(y)
-    own = projector.likelihood
+    bound = projector.likelihood
     exponents = np.ones(mean.size) if powers is None else powers
-    functions = projector.functions if powers is None else own.functions(powers=True)
+    functions = projector.functions if powers is None else bound.functions(powers=True)
     rules = functions, projector.without_table
     cavities = np.ascontiguousarray(mean), np.ascontiguousarray(std)
-    return project_rows(own, rules, exponents, cavities, numbers)[0]
+    return project_rows(bound, rules, exponents, cavities, numbers)[0]
 
 
-def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
-    """Slope of the log evidence by the offset of every row, shape (N,).
+def slopes_of_rows(collapsed: Collapsed, marginals: Marginals) -> Array:
+    """Return the slope of the log evidence by the offset of every row, shape (N,).
 
-    The mean slope of a row's own log density under the tilted density of its site.
+    It is the mean slope of a row's log density under the tilted density of its site.
     """
-    site, slope = collapsed.rows.site, here.pull
+    site, slope = collapsed.rows.site, marginals.pull
     if collapsed.merge is None:
-        found: Array = slope[site] * collapsed.share()
-        return found
+        return slope[site] * collapsed.share()
     merged = collapsed.merged
     count = np.bincount(site).astype(float)
     name = merged.likelihood.name
@@ -313,37 +319,38 @@ def slopes_of_rows(collapsed: Collapsed, here: Marginals) -> Array:
         if collapsed.y.ndim == 2:
             return collapsed.y[:, 0] - collapsed.y[:, 1] * chance
         return (collapsed.y > 0.0) - chance
-    up, down = _probit_slopes(here, k, n)
+    up, down = _probit_slopes(marginals, k, n)
     return np.where(collapsed.y > 0.0, up[site], down[site])
 
 
-def _probit_slopes(here: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
-    """Mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
-    variance = here.variance / here.kept
-    cavity = (here.mean - here.pull * variance)[:, None]
+def _probit_slopes(marginals: Marginals, k: Array, n: Array) -> tuple[Array, Array]:
+    """Return mean slopes of log Phi(f) and log Phi(-f) under tilted densities of k of n labels."""
+    variance = marginals.variance / marginals.kept
+    cavity = (marginals.mean - marginals.pull * variance)[:, None]
     x = np.linspace(-9.0, 9.0, 181)
-    f = here.mean[:, None] + np.sqrt(here.variance)[:, None] * x
+    f = marginals.mean[:, None] + np.sqrt(marginals.variance)[:, None] * x
     up, down = log_ndtr_array(f), log_ndtr_array(-f)
     logs = k[:, None] * up + (n - k)[:, None] * down - 0.5 * (f - cavity) ** 2 / variance[:, None]
     density = np.exp(logs - logs.max(axis=1, keepdims=True))
     density /= density.sum(axis=1, keepdims=True)
     log_normal = -0.5 * f * f - 0.5 * np.log(2.0 * np.pi)
-    one = (density * np.exp(log_normal - up)).sum(axis=1)
-    other = -(density * np.exp(log_normal - down)).sum(axis=1)
-    # Where one kind is missing the other's follows exactly; their sum is known in any case.
-    one = np.where(k == n, here.pull / n, one)
-    other = np.where(k == 0.0, here.pull / n, other)
-    both = (k > 0.0) & (k < n)
-    spare = here.pull - k * one - (n - k) * other
-    share = np.divide(spare, n, out=np.zeros_like(n), where=both)
-    return one + share, other + share
+    success_slope = (density * np.exp(log_normal - up)).sum(axis=1)
+    failure_slope = -(density * np.exp(log_normal - down)).sum(axis=1)
+    # If a site has labels of one kind only, the slope of that kind follows exactly. The sum of both
+    # slopes is known in any case.
+    success_slope = np.where(k == n, marginals.pull / n, success_slope)
+    failure_slope = np.where(k == 0.0, marginals.pull / n, failure_slope)
+    mixed = (k > 0.0) & (k < n)
+    spare = marginals.pull - k * success_slope - (n - k) * failure_slope
+    share = np.divide(spare, n, out=np.zeros_like(n), where=mixed)
+    return success_slope + share, failure_slope + share
 
 
 # --- Rows with one latent value as one site
 #
-# That is exact, where EP by rows is not: rows of one latent value are as correlated as can be.
-# Labels become numbers of successes, counts their sums; of other likelihoods the rows of equal
-# observations become one of a larger weight.
+# Merging is exact. EP by rows is not, because rows of one latent value are perfectly correlated.
+# Labels become a number of successes and counts become their sum. For other likelihoods, rows with
+# equal observations become one row with a larger weight.
 
 
 @restorable("merged/1")
@@ -366,18 +373,18 @@ class Merged(NamedTuple):
 @restorable("collapsed/1")
 @dataclass(frozen=True, eq=False)
 class Collapsed:
-    """N rows as S sites.
+    """N rows merged into S sites.
 
     Attributes
     ----------
     rows : Equal
         The first row of every site, and the site of every row.
     y, weights : ndarray, shape (N,) or (N, 2); (N,) or None
-        Of the rows, as their own likelihood takes them.
+        Observations and weights of the rows, as their own likelihood takes them.
     merged : Merged
     kind : str or None
-        The rows' likelihood where `merge` has merged them; None where sites are rows of larger
-        weights.
+        Likelihood of the rows if `merge` merged them; None if a site is one row with a larger
+        weight.
     """
 
     rows: Equal
@@ -388,7 +395,7 @@ class Collapsed:
 
     @property
     def merge(self) -> Callable[..., Merged | None] | None:
-        """``merge(site, y, size)``, which merges observations."""
+        """Function ``merge(site, y, size)`` that merges observations."""
         return None if self.kind is None else _MERGES[self.kind]
 
     @cached_property
@@ -399,25 +406,24 @@ class Collapsed:
         return in_order and first.size == self.rows.site.size
 
     def ordered_rows(self, order: NDArray[np.intp]) -> Equal:
-        """The sites in another order."""
+        """Return the sites in another order."""
         rank = np.empty(order.size, np.intp)
         rank[order] = np.arange(order.size)
         return Equal(self.rows.first[order], rank[self.rows.site])
 
     def ordered(self, order: NDArray[np.intp], rows: Equal) -> Collapsed:
-        """Return the same with its sites in another order, `rows` being those of it."""
+        """Return the same with sites in another order; `rows` is the grouping in it."""
         whole = self.merged
         weights = None if whole.weights is None else whole.weights[order]
         parts = whole.y[order], whole.shift[order], weights, whole.constant[order]
         return replace(self, rows=rows, merged=Merged(whole.likelihood, *parts))
 
     def share(self) -> Array:
-        """Every row's share of its site, shape (N,)."""
+        """Return the share that every row has in its site, shape (N,)."""
         site = self.rows.site
         weights = np.ones(site.size) if self.weights is None else self.weights
         total = np.bincount(site, weights, self.rows.first.size)[site]
-        found: Array = np.divide(weights, total, out=np.zeros(site.size), where=total > 0.0)
-        return found
+        return np.divide(weights, total, out=np.zeros(site.size), where=total > 0.0)
 
 
 def collapse(
@@ -427,21 +433,21 @@ def collapse(
     likelihood: Likelihood,
     weights: Array | None,
     wanted: bool,
-    held: dict[str, Any],
+    cache: dict[str, Any],
 ) -> Collapsed:
-    """Return the sites of rows whose observations are validated; of every row, if not `wanted`."""
+    """Return the sites of validated observations: one site for each row if not `wanted`."""
     n = A.shape[0]
     merge = _MERGES.get(likelihood.name) if is_registered(likelihood) else None
     plain = np.ones(n) if weights is None else weights
     rows = Equal(np.arange(n), np.arange(n))
     if wanted and merge is not None and weights is None:
-        rows = equal_rows(A, held, offset)
+        rows = equal_rows(A, cache, offset)
         if rows.first.size < n:
             merged = merge(rows.site, y, rows.first.size)
             if merged is not None:
                 return Collapsed(rows, y, weights, merged, likelihood.name)
     elif wanted:
-        rows = equal_rows(A, held, offset, *np.atleast_2d(y.T))
+        rows = equal_rows(A, cache, offset, *np.atleast_2d(y.T))
     S = rows.first.size
     total: Array | None = None
     if weights is not None or n > S:
@@ -459,8 +465,7 @@ def _labels(site: NDArray[np.intp], y: Array, size: int) -> tuple[Array, Array]:
 
 
 def _log_binomial(k: Array, n: Array) -> Array:
-    found: Array = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
-    return found
+    return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
 
 
 def _logistic(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
@@ -480,8 +485,8 @@ def _binomial(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
     k, n = (np.bincount(site, column, size).astype(float) for column in y.T)
     if n.max() > MOST_TRIALS:
         return None
-    own = np.bincount(site, _log_binomial(*y.T), size) - _log_binomial(k, n)
-    return Merged(get("binomial"), np.stack([k, n], axis=1), np.zeros(size), None, own)
+    constant = np.bincount(site, _log_binomial(*y.T), size) - _log_binomial(k, n)
+    return Merged(get("binomial"), np.stack([k, n], axis=1), np.zeros(size), None, constant)
 
 
 def _poisson(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
@@ -491,11 +496,11 @@ def _poisson(site: NDArray[np.intp], y: Array, size: int) -> Merged | None:
     if total.max() > LARGEST_COUNT:
         return None
     shift = np.log(np.maximum(m, 1.0))
-    own = gammaln(total + 1.0) - total * shift - np.bincount(site, gammaln(y + 1.0), size)
-    return Merged(get("poisson-exp"), total, shift, None, own)
+    constant = gammaln(total + 1.0) - total * shift - np.bincount(site, gammaln(y + 1.0), size)
+    return Merged(get("poisson-exp"), total, shift, None, constant)
 
 
-_MERGES: dict[str, Any] = {
+_MERGES: dict[str, Callable[[NDArray[np.intp], Array, int], Merged | None]] = {
     "binomial": _binomial,
     "logistic": _logistic,
     "poisson-exp": _poisson,
@@ -505,11 +510,11 @@ _MERGES: dict[str, Any] = {
 
 # --- Binomial probit
 #
-# p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation is a row of
-# two columns, as for the binomial, whose link is the logistic.
+# The density p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation
+# is a row of two columns, like one of the binomial, whose link is the logistic.
 
 _X, _W = leggauss(12)
-#: Panels grow by this from the peak, and end where the density has fallen by so much.
+#: Panels grow by this factor from the peak, and end where the log density has fallen by this depth.
 _GROWTH, _NOTHING = 1.6, 40.0
 _STEPS, _PANELS = 200, 80
 #: The moments of one label are closed.
@@ -539,7 +544,7 @@ def level(k: float, fail: float, f: float) -> float:
 
 @kernel
 def slopes(k: float, fail: float, f: float) -> tuple[float, float]:
-    """Slope and curvature of log p."""
+    """Return slope and curvature of log p."""
     slope, curvature = 0.0, 0.0
     if k > 0.0:
         r, sum_, _ = probit_series(f)
@@ -554,7 +559,7 @@ def slopes(k: float, fail: float, f: float) -> tuple[float, float]:
 
 @kernel
 def peak_of(k: float, fail: float, mu: float, inverse: float) -> float:
-    """Peak of the tilted density: Newton's method, between bounds where it leaves them."""
+    """Return the peak of the tilted density by Newton's method, or bisection out of bounds."""
     f, low, high = mu, -math.inf, math.inf
     for _ in range(_STEPS):
         slope, curvature = slopes(k, fail, f)
@@ -568,7 +573,7 @@ def peak_of(k: float, fail: float, mu: float, inverse: float) -> float:
             break
         f += step
         if not low < f < high:
-            # One bound is finite, for that is where Newton's step has come from.
+            # One bound is finite, because Newton's step came from it.
             f = 0.5 * (low + high) if high - low < math.inf else f
     return f
 
@@ -615,14 +620,14 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
 
 
 def _pairs(y: ArrayLike) -> Array:
-    """Pairs as they are: they are made here, not by users."""
+    """Return pairs unchanged: the package makes them, users do not."""
     return np.asarray(y, dtype=float)
 
 
 class _Trials(Likelihood):
-    """A likelihood of no name that users can give: it pickles by what it holds."""
+    """Likelihood that users cannot name; it pickles by its data."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return held_trials, (self.rows,)
 
 
@@ -639,5 +644,5 @@ probit_trials = _Trials(
 
 @restorable_call("held-trials/1")
 def held_trials(rows: Array | None) -> Likelihood:
-    """The likelihood that holds these observations, shape (R, 2), or none."""
+    """Return the likelihood that holds these observations, shape (R, 2), or none."""
     return probit_trials if rows is None else replace(probit_trials, rows=rows)

@@ -34,21 +34,21 @@ __all__ = [
 
 @restorable("factorised/1")
 class Factorised:
-    """The Cholesky factor of a matrix; columns in the order of elimination.
+    """Cholesky factor of a matrix whose columns are in the order of elimination.
 
     Parameters
     ----------
     symbolic : Symbolic
     panels : ndarray
-        The matrix at its places, zeros elsewhere; replaced by the factor.
+        The matrix at its places, with zeros elsewhere; the factor replaces it.
     single : bool
         Whether large dense blocks are factorised and inverted in single precision.
 
     Attributes
     ----------
     failed : int
-        The column, in the order of elimination, that is not positive definite with those before
-        it; -1 if all are.
+        First column, in the order of elimination, at which the matrix is not positive definite; -1
+        if there is none.
     """
 
     def __init__(self, symbolic: Symbolic, panels: Array, single: bool = False) -> None:
@@ -65,31 +65,31 @@ class Factorised:
 
     def solve(self, right: Array) -> Array:
         """Return the inverse times `right`, (n,) or (n, T)."""
-        found = np.ascontiguousarray(right).reshape(len(right), -1).copy()
-        solve(self._shape, self.panels, found)
-        return found.reshape(right.shape)
+        solution = np.ascontiguousarray(right).reshape(len(right), -1).copy()
+        solve(self._shape, self.panels, solution)
+        return solution.reshape(right.shape)
 
     def root(self, right: Array) -> Array:
-        """Return L^-T times `right` (n, T): of units, draws with this precision."""
-        found = right.copy()
-        solve_upper(self._shape, self.panels, found)
-        return found
+        """Return L^-T times `right` (n, T): draws with this precision from normals."""
+        draws = right.copy()
+        solve_upper(self._shape, self.panels, draws)
+        return draws
 
     def inverse(self) -> Array:
-        """Panels of the inverse where the factor has numbers."""
-        found = np.zeros(self.panels.size)
+        """Return the panels of the inverse at the places of the factor's numbers."""
+        panels = np.zeros(self.panels.size)
         shape = self.symbolic.shape
         rows, columns = np.diff(shape.below), np.diff(shape.first)
         widest = int(rows.max(initial=0)), int((rows * columns).max(initial=0))
-        selected_inverse(self._shape, self.panels, found, self._routines(), widest)
+        selected_inverse(self._shape, self.panels, panels, self._routines(), widest)
         raise_kept()
-        return found
+        return panels
 
     def _routines(self) -> tuple[int, ...]:
         return single_routines() if self.single else routines()
 
 
-def filled(size: int, places: NDArray[Any], values: Array) -> Array:
+def filled(size: int, places: NDArray[np.integer], values: Array) -> Array:
     """Return panels that hold these values at these places."""
     panels = np.zeros(size)
     panels[places] = values
@@ -98,19 +98,20 @@ def filled(size: int, places: NDArray[Any], values: Array) -> Array:
 
 # --- Dense blocks in single precision
 #
-# For steps whose sites are wanted to 1e-4 or so. Kernels call these routines as they call LAPACK's;
-# what is small, not definite in single precision, or without memory for a copy is left to LAPACK.
-# An interruption cannot pass through a kernel: it is kept, and raised when the kernel has ended.
+# Steps whose sites are needed to about 1e-4 use single precision. Kernels call these routines as
+# they call those of LAPACK. A block is left to LAPACK if it is small, not definite in single
+# precision, or if there is no memory for a copy. An interruption cannot pass through a kernel, so
+# it is kept here and raised after the kernel has ended.
 
 #: Sides from which on single precision pays for its copies.
 _SIDE = 512
 _KIND = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
-#: What was raised within a kernel that had to go on.
+#: Exceptions that were raised while a kernel had to go on.
 _KEPT: list[BaseException] = []
 
 
 def raise_kept() -> None:
-    """Raise what interrupted a kernel since the last time; its result is of no use."""
+    """Raise the exception that interrupted a kernel since the last call."""
     if _KEPT:
         error = _KEPT[0]
         _KEPT.clear()
@@ -119,15 +120,17 @@ def raise_kept() -> None:
 
 @cache
 def single_routines() -> tuple[int, ...]:
-    """As `routines`, with a factor and an inverse in single precision."""
+    """Return the addresses of `routines`, with a factor and an inverse in single precision."""
     known = routines()
-    own = [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in _callbacks()]
-    return (*own, *known[2:])
+    single_addresses = [
+        ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in _callbacks()
+    ]
+    return (*single_addresses, *known[2:])
 
 
 @cache
 def _callbacks() -> tuple[Any, Any]:
-    """Kept for as long as their addresses are in use."""
+    """Return the callbacks, which have to live as long as their addresses are in use."""
     potrf, potri = routines()[:2]
     factor = partial(lapack.spotrf, lower=1, overwrite_a=1)
     inverse = partial(lapack.spotri, lower=1, overwrite_c=1)
@@ -135,10 +138,11 @@ def _callbacks() -> tuple[Any, Any]:
 
 
 def _in_single(exact: int, routine: Callable[..., tuple[Any, int]]) -> Callable[..., None]:
-    """A routine (letter, n, a, lda, info) of pointers."""
+    """Return a routine (letter, n, a, lda, info) of pointers that works in single precision."""
     double = _KIND(exact)
 
     def run(letter: int, n: int, a: int, lda: int, info: int) -> None:
+        """Replace a large matrix in single precision, a small or failing one in double."""
         try:
             side = ctypes.c_int.from_address(n).value
             if side >= _SIDE and _replaced(routine, side, a, ctypes.c_int.from_address(lda).value):
@@ -154,12 +158,12 @@ def _in_single(exact: int, routine: Callable[..., tuple[Any, int]]) -> Callable[
 
 
 def _replaced(routine: Callable[..., tuple[Any, int]], side: int, a: int, ld: int) -> bool:
-    """Whether a matrix at this address, by columns, could be replaced by what a routine makes."""
+    """Replace the matrix at an address by the routine's result; return whether it did."""
     size = ld * (side - 1) + side
     flat = np.ctypeslib.as_array((ctypes.c_double * size).from_address(a))
     steps = (flat.itemsize, ld * flat.itemsize)
     block = np.lib.stride_tricks.as_strided(flat, (side, side), steps)
-    found, failed = routine(block.astype(np.float32, order="F"))
+    result, failed = routine(block.astype(np.float32, order="F"))
     if not failed:
-        block[:] = found
+        block[:] = result
     return not failed

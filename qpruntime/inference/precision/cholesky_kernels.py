@@ -33,52 +33,54 @@ __all__ = [
 
 # --- BLAS and LAPACK in kernels
 #
-# An address that is a global of a kernel would keep numba from caching it. All arguments of a
-# routine are pointers: numbers are put on the stack, and matrices are said by where they begin.
+# Numba would not cache a kernel with an address among its globals. All arguments of a routine are
+# pointers: numbers are put on the stack, and a matrix is given by the address of its first number.
 
 _LAPACK, _BLAS = ("dpotrf", "dpotri"), ("dtrsm", "dsyrk", "dsymm", "dgemm")
 
 
 @cache
 def routines() -> tuple[int, ...]:
-    """Addresses of SciPy's routines, in the order in which the functions below take them."""
-    found = [get_cython_function_address("scipy.linalg.cython_lapack", name) for name in _LAPACK]
-    found += [get_cython_function_address("scipy.linalg.cython_blas", name) for name in _BLAS]
-    return tuple(found)
+    """Return addresses of SciPy's routines, in the order in which the functions below take them."""
+    addresses = [
+        get_cython_function_address("scipy.linalg.cython_lapack", name) for name in _LAPACK
+    ]
+    addresses += [get_cython_function_address("scipy.linalg.cython_blas", name) for name in _BLAS]
+    return tuple(addresses)
 
 
 def _lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Emit a call by reference: 64-bit integers are addresses, all other numbers are values."""
     pointer = ir.IntType(8).as_pointer()
     values = cgutils.unpack_tuple(builder, args[1], len(signature.args[1]))
-    given = []
+    arguments = []
     for value, kind in zip(values, signature.args[1], strict=True):
         if kind == types.int64:
-            given.append(builder.inttoptr(value, pointer))
+            arguments.append(builder.inttoptr(value, pointer))
         else:
             slot = cgutils.alloca_once_value(builder, value)
-            given.append(builder.bitcast(slot, pointer))
-    function = ir.FunctionType(ir.VoidType(), [pointer] * len(given))
-    builder.call(builder.inttoptr(args[0], function.as_pointer()), given)
+            arguments.append(builder.bitcast(slot, pointer))
+    function = ir.FunctionType(ir.VoidType(), [pointer] * len(arguments))
+    builder.call(builder.inttoptr(args[0], function.as_pointer()), arguments)
     return context.get_dummy_value()
 
 
 def _by_ctypes(handle: int, args: tuple[Any, ...]) -> None:
-    """The same with the jit off."""
+    """Call a routine by reference while the jit is off."""
     kinds: dict[type, Any] = {
         np.uint8: ctypes.c_char,
         np.int32: ctypes.c_int,
         np.float64: ctypes.c_double,
     }
-    held: list[Any] = []
+    arguments: list[Any] = []
     for value in args:
         kind = kinds.get(type(value))
         if kind is None:
-            held.append(ctypes.c_void_p(int(value)))
+            arguments.append(ctypes.c_void_p(int(value)))
         else:
             plain = bytes([value]) if kind is ctypes.c_char else value.item()
-            held.append(ctypes.byref(kind(plain)))
-    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(held))(handle)(*held)
+            arguments.append(ctypes.byref(kind(plain)))
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arguments))(handle)(*arguments)
 
 
 if INTERPRETED:
@@ -91,13 +93,13 @@ else:
         return types.void(types.int64, args), _lower
 
 
-#: Letters that say where, how and of what kind.
+#: Letters of LAPACK arguments: side, triangle, transposition and kind of diagonal.
 _L, _R, _N, _T = np.uint8(76), np.uint8(82), np.uint8(78), np.uint8(84)
 
 
 @inlined
 def dpotrf(at: tuple[int, ...], n: int, a: int, ld: int, info: int) -> None:
-    """Replace the lower triangle at `a` by its Cholesky factor; `info` is where the status goes."""
+    """Replace the lower triangle at `a` by its Cholesky factor; the status goes to `info`."""
     _call(at[0], (_L, np.int32(n), np.int64(a), np.int32(ld), np.int64(info)))
 
 
@@ -143,7 +145,7 @@ def dsyrk(
     c: int,
     ldc: int,
 ) -> None:
-    """Lower triangle of c (n, n) = alpha a a^T + beta c, for a (n, k)."""
+    """Let the lower triangle of c (n, n) be that of alpha a a^T + beta c, for a (n, k)."""
     _call(
         at[3],
         (
@@ -167,7 +169,7 @@ def dsymm(
     c: int,
     ldc: int,
 ) -> None:
-    """Let c (m, n) = alpha a b + beta c, for a symmetric (m, m) of which the lower half is read."""
+    """Let c (m, n) = alpha a b + beta c, for a symmetric a (m, m) given by its lower half."""
     _call(
         at[4],
         (
@@ -195,13 +197,13 @@ def dgemm(
     c: int,
     ldc: int,
 ) -> None:
-    """Let c (m, n) = alpha op(a) op(b) + beta c; `first` and `second` say what is transposed."""
-    one = _T if first else _N
-    two = _T if second else _N
+    """Let c (m, n) = alpha op(a) op(b) + beta c; `first` and `second` say which are transposed."""
+    op_a = _T if first else _N
+    op_b = _T if second else _N
     _call(
         at[5],
         (
-            *(one, two, np.int32(m), np.int32(n), np.int32(k), np.float64(alpha)),
+            *(op_a, op_b, np.int32(m), np.int32(n), np.int32(k), np.float64(alpha)),
             *(np.int64(a), np.int32(lda), np.int64(b), np.int32(ldb)),
             *(np.float64(beta), np.int64(c), np.int32(ldc)),
         ),
@@ -210,10 +212,10 @@ def dgemm(
 
 # --- Supernodal Cholesky factorisation and solves
 #
-# Multifrontal: each supernode adds the updates of its children to its panel, factorises it, and
-# leaves an update of the rows below on a stack (Duff & Reid, 1983).
+# The factorisation is multifrontal: each supernode adds the updates of its children to its panel,
+# factorises it, and leaves an update of the rows below on a stack (Duff & Reid, 1983).
 
-#: Panels of fewer products are done by plain loops: a call of BLAS costs as much.
+#: Panels with fewer products are factorised by plain loops, because a call of BLAS costs as much.
 _SMALL = 600
 
 
@@ -229,7 +231,7 @@ def factorise(
     first, begins, below, rows, owner, children = shape
     S = first.size - 1
     where = np.empty(owner.size, np.int64)
-    held, info = np.empty(S, np.int64), np.zeros(1, np.int32)
+    waiting, info = np.empty(S, np.int64), np.zeros(1, np.int32)
     depth, top = 0, 0
     at, room = panels.ctypes.data, stack.ctypes.data
     for s in range(S):
@@ -246,7 +248,7 @@ def factorise(
                 where[rows[below[s] + k]] = nc + k
             for _ in range(children[s]):
                 depth -= 1
-                c = held[depth]
+                c = waiting[depth]
                 b0 = below[c]
                 m = below[c + 1] - b0
                 top -= m * m
@@ -278,7 +280,7 @@ def factorise(
             if u0 != top:
                 for k in range(nr * nr):
                     stack[top + k] = stack[u0 + k]
-            held[depth] = s
+            waiting[depth] = s
             depth += 1
             top += nr * nr
     return -1
@@ -320,7 +322,7 @@ def small_update(panels: Array, p0: int, nc: int, ld: int, stack: Array, u0: int
 
 @kernel
 def log_determinant(shape: tuple[IntArray, ...], panels: Array) -> float:
-    """Log determinant of the matrix whose factor is in the panels."""
+    """Return the log determinant of the matrix whose factor is in the panels."""
     first, begins, below = shape[0], shape[1], shape[2]
     total = 0.0
     for s in range(first.size - 1):
@@ -389,8 +391,8 @@ def solve_upper(shape: tuple[IntArray, ...], panels: Array, x: Array) -> None:
 
 # --- Selected inverse (Takahashi, Fagan & Chin, 1973)
 #
-# Supernodes from the last: of the rows below R and the columns J, with Y = L_RJ L_JJ^-1,
-# Z_RJ = -Z_RR Y and Z_JJ = (L_JJ L_JJ^T)^-1 - Y^T Z_RJ. Z_RR stands in the panels of ancestors.
+# Supernodes are visited from the last. With R the rows below and J the columns, Y = L_RJ L_JJ^-1,
+# Z_RJ = -Z_RR Y and Z_JJ = (L_JJ L_JJ^T)^-1 - Y^T Z_RJ. The panels of ancestors hold Z_RR.
 
 _SMALL_INVERSE = 300
 
@@ -405,8 +407,8 @@ def selected_inverse(
 ) -> None:
     """Fill the panels of the inverse from those of the factor.
 
-    Lower triangles alone, as of the factor. `widest` has the largest number of rows below, and the
-    largest of these times columns.
+    Only lower triangles are filled, like those of the factor. `widest` has the largest number of
+    rows below, and the largest product of these with the columns.
     """
     first, begins, below = shape[0], shape[1], shape[2]
     most, product = widest
@@ -466,7 +468,7 @@ def gather(
 
 @contracted
 def single(panels: Array, inverse: Array, p0: int, nr: int, W: Array, Y: Array) -> None:
-    """Selected inverse of a panel of one column."""
+    """Fill the selected inverse of a panel of one column."""
     scale = 1.0 / panels[p0]
     for i in range(nr):
         Y[i] = panels[p0 + 1 + i] * scale
@@ -478,7 +480,7 @@ def single(panels: Array, inverse: Array, p0: int, nr: int, W: Array, Y: Array) 
             total += value * Y[b]
             inverse[p0 + 1 + b] -= value * y
         inverse[p0 + 1 + a] -= total
-    left = scale * scale
+    diagonal = scale * scale
     for i in range(nr):
-        left -= Y[i] * inverse[p0 + 1 + i]
-    inverse[p0] = left
+        diagonal -= Y[i] * inverse[p0 + 1 + i]
+    inverse[p0] = diagonal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from qpruntime.inference.precision.solver import PrecisionSolved
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
+from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 
 __all__ = [
     "LevelPairs",
@@ -36,9 +37,9 @@ __all__ = [
 
 # --- Evidence corrected by pairs of cumulants
 
-#: Sites up to which all pairs are taken.
+#: Number of sites up to which all pairs are summed.
 _FEW = 2000
-#: Half of the fourth order is what agrees with exact evidences.
+#: Half of the fourth order agrees best with exact evidences.
 _HALF = 0.5
 
 
@@ -49,7 +50,7 @@ def pair_sums(
     sites: Sites,
     levels: bool | None = None,
 ) -> PairSums:
-    """Sums over pairs that share a level, or over all; by default over all of up to 2000 sites.
+    """Return sums over pairs that share a level, or over all pairs, the default up to 2000 sites.
 
     They are 0 for normal noise, for which EP is exact.
 
@@ -74,22 +75,22 @@ def pair_sums(
 
 
 def corrected_by_pairs(evidence: float, sums: PairSums) -> CorrectedEvidence:
-    """The evidence with both sums, and the size of the fourth-order terms."""
+    """Return the evidence plus both sums, and the size of the fourth-order terms."""
     return CorrectedEvidence(evidence + sums.third + _HALF * sums.fourth, abs(sums.fourth))
 
 
 # --- Hermite moments of tilted densities
 #
-# Derivatives of the tilted variance by the cavity's mean are cumulants, k3 over the cavity's
-# variance and k4 over its square, and there the tilted mean and variance are the marginal's.
-# Differences of closed moments cost a tenth of what quadrature does.
+# Derivatives of the tilted variance by the cavity mean are cumulants: k3 over the cavity variance,
+# and k4 over its square. There the tilted mean and variance are the marginal's. Differences of
+# closed moments cost a tenth of what quadrature does.
 
-#: Step of differences in cavity standard deviations: of five points, they err by 1e-7 of the
-#: moments, rounding included.
+#: Step of differences in cavity standard deviations: differences of five points err by 1e-7 of the
+#: moments, including rounding.
 _STEP = 0.03
 
 
-def third_and_fourth(problem: Problem, here: Marginals, sites: Sites) -> Array:
+def third_and_fourth(problem: Problem, marginals: Marginals, sites: Sites) -> Array:
     """Return E He_3 and E He_4 of (f - mean)/std under every tilted density, shape (2, S).
 
     Raises
@@ -99,25 +100,25 @@ def third_and_fourth(problem: Problem, here: Marginals, sites: Sites) -> Array:
     """
     likelihood = problem.projector.likelihood
     if likelihood.moments is not None and problem.weights is None:
-        found = np.empty((2, problem.n))
-        difference(plain(problem.functions), (*here,), problem.observations[0], found)
+        hermite = np.empty((2, problem.n))
+        difference(plain(problem.functions), (*marginals,), problem.observations[0], hermite)
     else:
         weights = problem.exponents
-        std = np.sqrt(here.variance)
-        fixed = TiltedMoments(sites.tau, sites.nu, here.mean, std, problem.y, weights)
+        std = np.sqrt(marginals.variance)
+        fixed = TiltedMoments(sites.tau, sites.nu, marginals.mean, std, problem.y, weights)
         _, tilted = tilted_moments(rule_of(likelihood, weights), fixed, likelihood)
-        found = np.ascontiguousarray(tilted.hermite[:, 3:5].T)
-    if not np.isfinite(found).all():
-        site = int(np.argmin(np.isfinite(found).all(axis=0)))
+        hermite = np.ascontiguousarray(tilted.hermite[:, 3:5].T)
+    if not np.isfinite(hermite).all():
+        site = int(np.argmin(np.isfinite(hermite).all(axis=0)))
         raise NumericalError(
             f"the tilted density of site {site} has no third or fourth moment in double precision: "
             "the evidence cannot be corrected; check that observation"
         )
-    return found
+    return hermite
 
 
 @kernel
-def difference(functions: tuple[Any, ...], marginals: Arrays, y: Array, out: Array) -> None:
+def difference(functions: PlainFunctions, marginals: Arrays, y: Array, out: Array) -> None:
     """Fill both moments of every site, by differences of five points."""
     mean, variance, kept, pull = marginals
     theta, moments = functions[0], functions[4]
@@ -130,9 +131,9 @@ def difference(functions: tuple[Any, ...], marginals: Arrays, y: Array, out: Arr
             _, _, v[k] = call_moments(moments, centre + (k - 2) * step, std, y[i], theta)
         first = (8.0 * (v[3] - v[1]) - (v[4] - v[0])) / (12.0 * step)
         second = (16.0 * (v[3] + v[1]) - (v[4] + v[0]) - 30.0 * v[2]) / (12.0 * step * step)
-        own = math.sqrt(v[2])
-        out[0, i] = first * square / own**3
-        out[1, i] = second * square * square / own**4
+        tilted_std = math.sqrt(v[2])
+        out[0, i] = first * square / tilted_std**3
+        out[1, i] = second * square * square / tilted_std**4
 
 
 # --- Pairs of rows
@@ -142,15 +143,16 @@ def difference(functions: tuple[Any, ...], marginals: Arrays, y: Array, out: Arr
 # JMLR 2013; half of the fourth order). Pairs that share a level carry nearly all of it, and their
 # covariances stand on the pattern of the factor.
 
-#: Rows of a level up to which its pairs are taken: with more of them its effect is normal.
+#: Number of rows of a level up to which its pairs are summed: with more rows the level's effect is
+#: normal.
 MOST = 30
-#: Columns that are solved for at once.
+#: Number of columns per solve.
 _BATCH = 64
 
 
 @restorable("pair-sums/1")
 class PairSums(NamedTuple):
-    """Sums over pairs of the third- and of the whole fourth-order terms."""
+    """Sums over pairs: third-order terms, and all fourth-order terms."""
 
     third: float
     fourth: float
@@ -158,7 +160,7 @@ class PairSums(NamedTuple):
 
 
 class LevelPairs(NamedTuple):
-    """Pairs of rows that share a level, each once.
+    """Pairs of rows that share a level, each pair once.
 
     first, second : (P,), rows
     begin : (P,), where the places of their columns' products begin in `places`; where both have the
@@ -169,19 +171,18 @@ class LevelPairs(NamedTuple):
     first: NDArray[np.int32]
     second: NDArray[np.int32]
     begin: NDArray[np.int64]
-    places: NDArray[Any]
+    places: NDArray[np.integer]
 
 
 def level_pairs(prior: SparseLatent, most: int = MOST) -> LevelPairs:
-    """Return the pairs of rows that share a column of at most so many rows; found once."""
+    """Return the pairs of rows that share a column of at most `most` rows; they are cached."""
     pattern, rows = prior.pattern, prior.rows
-    held = pattern.held.get("pairs")
-    if held is not None and held[0] is rows.indptr and held[1] == most:
-        known: LevelPairs = held[2]
-        return known
-    found = _level_pairs(pattern, rows, most)
-    pattern.held["pairs"] = rows.indptr, most, found
-    return found
+    cached = pattern.held.get("pairs")
+    if cached is not None and cached[0] is rows.indptr and cached[1] == most:
+        return cached[2]
+    pairs = _level_pairs(pattern, rows, most)
+    pattern.held["pairs"] = rows.indptr, most, pairs
+    return pairs
 
 
 def _level_pairs(pattern: Pattern, rows: SparseRows, most: int) -> LevelPairs:
@@ -193,17 +194,17 @@ def _level_pairs(pattern: Pattern, rows: SparseRows, most: int) -> LevelPairs:
     level = (counts >= 2) & (counts <= most)
     shape = tuple(pattern.symbolic.shape)
     none = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64), rows.pairs[:0]
-    given = rows.indptr, rows.columns, starts, members, level
-    count, products = find_pairs(shape, given, False, *none)
-    both = np.empty((2, count), np.int32)
+    structure = rows.indptr, rows.columns, starts, members, level
+    count, products = find_pairs(shape, structure, False, *none)
+    members_of_pairs = np.empty((2, count), np.int32)
     begin, places = np.empty(count, np.int64), np.empty(products, rows.pairs.dtype)
-    find_pairs(shape, given, True, both[0], both[1], begin, places)
-    return LevelPairs(both[0], both[1], begin, places)
+    find_pairs(shape, structure, True, members_of_pairs[0], members_of_pairs[1], begin, places)
+    return LevelPairs(members_of_pairs[0], members_of_pairs[1], begin, places)
 
 
 @kernel
 def fill_members(indptr: IntArray, columns: IntArray, ends: IntArray, members: IntArray) -> None:
-    """Fill the rows of every column, ascending."""
+    """Fill the rows of every column in ascending order."""
     for n in range(indptr.size - 1):
         for p in range(indptr[n], indptr[n + 1]):
             members[ends[columns[p]]] = n
@@ -217,11 +218,11 @@ def shared_level(
     """Return the first level that two rows share, -1 if none, and whether all columns are equal."""
     p, q = indptr[n], indptr[m]
     same = indptr[n + 1] - p == indptr[m + 1] - q
-    found = -1
+    shared = -1
     while p < indptr[n + 1] and q < indptr[m + 1]:
         if columns[p] == columns[q]:
-            if found < 0 and level[columns[p]]:
-                found = columns[p]
+            if shared < 0 and level[columns[p]]:
+                shared = columns[p]
             p += 1
             q += 1
         elif columns[p] < columns[q]:
@@ -230,13 +231,13 @@ def shared_level(
         else:
             same = False
             q += 1
-    return found, same
+    return shared, same
 
 
 @kernel
 def find_pairs(
-    shape: tuple[Any, ...],
-    given: tuple[NDArray[Any], ...],
+    shape: tuple[IntArray, ...],
+    structure: tuple[NDArray[np.integer], ...],
     fill: bool,
     first: IntArray,
     second: IntArray,
@@ -244,11 +245,11 @@ def find_pairs(
     places: IntArray,
 ) -> tuple[int, int]:
     """Count pairs and products of their columns, or fill them."""
-    indptr, columns, starts, members, level = given
-    own = np.empty(indptr.size, np.int64)
+    indptr, columns, starts, members, level = structure
+    first_products = np.empty(indptr.size, np.int64)
     total = 0
     for n in range(indptr.size - 1):
-        own[n] = total
+        first_products[n] = total
         width = indptr[n + 1] - indptr[n]
         total += width * (width + 1) // 2
     count, products = 0, 0
@@ -264,25 +265,27 @@ def find_pairs(
                     continue
                 if fill:
                     first[count], second[count] = n, m
-                    begin[count] = -1 - own[n] if same else products
+                    begin[count] = -1 - first_products[n] if same else products
                 count += 1
                 if same:
                     continue
                 for p in range(indptr[n], indptr[n + 1]):
                     for q in range(indptr[m], indptr[m + 1]):
                         if fill:
-                            one, two = columns[p], columns[q]
-                            places[products] = place_of(shape, max(one, two), min(one, two))
+                            column_n, column_m = columns[p], columns[q]
+                            places[products] = place_of(
+                                shape, max(column_n, column_m), min(column_n, column_m)
+                            )
                         products += 1
     return count, products
 
 
 @contracted
 def pair_covariances(
-    inverse: Array, rows: tuple[NDArray[Any], ...], pairs: tuple[IntArray, ...], out: Array
+    inverse: Array, rows: tuple[NDArray[np.integer], ...], pairs: tuple[IntArray, ...], out: Array
 ) -> int:
     """Fill a_n' Z a_m of every pair; NaN where the factor lacks an entry. Return how many lack."""
-    indptr, _, values, own = rows
+    indptr, _, values, entries = rows
     first, second, begin, places = pairs
     missing = 0
     for k in range(first.size):
@@ -292,11 +295,11 @@ def pair_covariances(
             q = -1 - begin[k]
             shift = indptr[m] - indptr[n]
             for a in range(indptr[n], indptr[n + 1]):
-                total += values[a] * values[a + shift] * inverse[own[q]]
+                total += values[a] * values[a + shift] * inverse[entries[q]]
                 q += 1
                 for b in range(a + 1, indptr[n + 1]):
-                    both = values[a] * values[b + shift] + values[b] * values[a + shift]
-                    total += both * inverse[own[q]]
+                    products = values[a] * values[b + shift] + values[b] * values[a + shift]
+                    total += products * inverse[entries[q]]
                     q += 1
         else:
             q = begin[k]
@@ -318,7 +321,7 @@ def pair_covariances(
 def pairs_of_levels(
     solved: PrecisionSolved, pairs: LevelPairs, std: Array, hermite: Array
 ) -> PairSums:
-    """Sums over pairs of rows that share a level; what the factor lacks is solved for."""
+    """Return sums over pairs of rows that share a level; solve for covariances the factor lacks."""
     rows = solved.prior.rows
     covariance = np.empty(pairs.first.size)
     missing = pair_covariances(solved.inverse, tuple(rows), tuple(pairs), covariance)
@@ -326,44 +329,50 @@ def pairs_of_levels(
         lacking = np.flatnonzero(np.isnan(covariance))
         covariance[lacking] = _solved_for(solved, pairs.first[lacking], pairs.second[lacking])
     if solved.taken.size:
-        seen = np.stack([solved.prior.times(h) for h in solved.taken])
+        row_projections = np.stack([solved.prior.times(h) for h in solved.taken])
         known = np.ones(covariance.size, dtype=bool)
         if missing:
             known[lacking] = False
-        one, two = pairs.first[known], pairs.second[known]
-        covariance[known] -= np.einsum("ij,ij->j", seen[:, one], seen[:, two])
+        first, second = pairs.first[known], pairs.second[known]
+        covariance[known] -= np.einsum(
+            "ij,ij->j", row_projections[:, first], row_projections[:, second]
+        )
     r = covariance / (std[pairs.first] * std[pairs.second])
     h3, h4 = (h[pairs.first] * h[pairs.second] for h in hermite)
     return PairSums(float((r**3 * h3).sum() / 6.0), float((r**4 * h4).sum() / 24.0), missing)
 
 
-def _solved_for(solved: PrecisionSolved, first: Any, second: Any) -> Array:
-    """Posterior covariances of pairs of rows, by solves with the rows of the first."""
-    found = np.empty(first.size)
-    own = solved.prior.rows
-    shape = own.indptr.size - 1, solved.prior.pattern.k
-    A = sparse.csr_array((own.values, own.columns, own.indptr), shape=shape)
+def _solved_for(
+    solved: PrecisionSolved, first: NDArray[np.int32], second: NDArray[np.int32]
+) -> Array:
+    """Return posterior covariances of pairs of rows, by solves with the rows of the first."""
+    covariances = np.empty(first.size)
+    rows_of_prior = solved.prior.rows
+    shape = rows_of_prior.indptr.size - 1, solved.prior.pattern.k
+    A = sparse.csr_array(
+        (rows_of_prior.values, rows_of_prior.columns, rows_of_prior.indptr), shape=shape
+    )
     order = np.argsort(first, kind="stable")
     rows, starts = np.unique(first[order], return_index=True)
     ends = np.append(starts[1:], first.size)
     for begin in range(0, rows.size, _BATCH):
-        some = rows[begin : begin + _BATCH]
-        seen = solved.covariances(solved.prior.dense_rows(some))
-        for t in range(some.size):
+        batch = rows[begin : begin + _BATCH]
+        solutions = solved.covariances(solved.prior.dense_rows(batch))
+        for t in range(batch.size):
             mine = order[starts[begin + t] : ends[begin + t]]
-            found[mine] = A[second[mine]] @ seen[:, t]
-    return found
+            covariances[mine] = A[second[mine]] @ solutions[:, t]
+    return covariances
 
 
 def all_pairs(solved: PrecisionSolved, std: Array, hermite: Array) -> PairSums:
-    """Sums over all pairs of rows, by solves: N^2 covariances, a batch of them at a time."""
+    """Return sums over all pairs of rows, by solves for N^2 covariances in batches."""
     n = std.size
     third = fourth = 0.0
     for begin in range(0, n, _BATCH):
-        some = np.arange(begin, min(begin + _BATCH, n))
-        seen = solved.covariances(solved.prior.dense_rows(some))
-        for t, row in enumerate(some):
-            r = solved.prior.times(seen[:, t])[:row] / (std[:row] * std[row])
+        batch = np.arange(begin, min(begin + _BATCH, n))
+        solutions = solved.covariances(solved.prior.dense_rows(batch))
+        for t, row in enumerate(batch):
+            r = solved.prior.times(solutions[:, t])[:row] / (std[:row] * std[row])
             third += hermite[0, row] * float(r**3 @ hermite[0, :row]) / 6.0
             fourth += hermite[1, row] * float(r**4 @ hermite[1, :row]) / 24.0
     return PairSums(float(third), float(fourth))

@@ -58,17 +58,18 @@ def infer_precision(
 ) -> PrecisionPosterior:
     """Approximate the posterior of latent values with a sparse precision by EP or QP.
 
-    The latent values are x ~ N(0, Q^-1), with C x = 0 where there is a constraint; row n is
-    observed at eta_n = offset_n + a_n' x, with a_n a sparse row of A. The fixed point is that of
-    `infer` with the covariance A Q^-1 A' and the offset for a mean, and time and memory grow with
-    the numbers of the Cholesky factor of Q + A'A.
+    The latent values are x ~ N(0, Q^-1), with C x = 0 if there is a constraint. Row n is observed
+    at eta_n = offset_n + a_n' x, where a_n is a sparse row of A. The fixed point is that of `infer`
+    with the covariance A Q^-1 A' and the offset as mean. Time and memory grow with the size of the
+    Cholesky factor of Q + A'A.
 
     Parameters
     ----------
     A : sparse array or array-like, shape (N, K)
     Q : sparse array or array-like, shape (K, K)
-        Prior precision: symmetric, positive definite. An intrinsic one, as of a random walk, needs
-        1e-9 of its mean diagonal added, and a constraint for what it leaves free.
+        Prior precision: symmetric, positive definite. An intrinsic precision, as of a random walk,
+        needs 1e-9 of its mean diagonal added, and a constraint on the directions that it leaves
+        free.
     y : array-like, shape (N,)
         Observations; (N, 2) for ``"binomial"``.
     likelihood, table
@@ -76,27 +77,28 @@ def infer_precision(
     method : {"ep", "qp"}
         EP by default here: QP's means and variances differ by thousandths of a standard deviation.
     offset : float or array-like, shape (N,)
-        Known part of eta: exposures' logarithms, prior means. Of counts -inf, an exposure of 0, is
-        a row that says nothing if it counts 0, and is refused otherwise.
+        Known part of eta: logarithms of exposures, prior means. For counts, -inf means an exposure
+        of 0: such a row says nothing if it counts 0, and is refused otherwise.
     constraint : array-like, shape (m, K) or (K,), optional
-        C, of few rows, none of which follows from the others.
+        Matrix C of few rows, which are linearly independent.
     weights : array-like, shape (N,), optional
-        Powers of the single likelihoods, not negative.
+        Powers of the single likelihoods, at least 0.
     collapse : bool
-        Whether rows that are equal, with their offsets, become one site, which is exact for what
-        they see together: labels of the logistic and probit, binomial observations and counts of
-        ``"poisson-exp"``; of others, and of weighted ones, rows of equal observations. Results are
-        those of all rows. Not done with a table of your own.
+        Whether equal rows with equal offsets become one site. This is exact for labels of the
+        logistic and probit, for binomial observations and for counts of ``"poisson-exp"``. For
+        other likelihoods, and for weighted rows, only rows with equal observations are merged.
+        Results are those of all rows. Rows are not merged if you give a table of your own.
     pattern : Pattern, optional
-        The analysis of A and Q, ``qpruntime.inference.precision.pattern.Pattern(A, Q)``, where
-        several calls have the same entries with other values.
+        The analysis of A and Q, ``qpruntime.inference.precision.pattern.Pattern(A, Q)``, for
+        several calls that have the same entries with other values.
     log_det : float, optional
-        ``log |Q|``, plus ``log |C Q^-1 C'|`` with a constraint, if known; else Q is factorised.
+        ``log |Q|``, plus ``log |C Q^-1 C'|`` with a constraint, if known; otherwise Q is
+        factorised.
     tol, max_sweeps, damping
         As for `infer`.
     sites : (tau, nu), optional
-        Start from these sites, as those of a posterior at near hyper-parameters; else from Newton
-        steps.
+        Sites to start from, as those of a posterior at similar hyper-parameters; by default the
+        start is by Newton steps.
 
     Returns
     -------
@@ -107,12 +109,12 @@ def infer_precision(
     InputError
         If an argument is not usable, or the factor would be too large.
     NumericalError
-        If double precision does not suffice: a prior that is not proper is said with its column.
+        If double precision does not suffice; for an improper prior the message names the column.
 
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled, or only with precisions held at zero.
+        If the sites have not settled, or settled only with precisions held at zero.
 
     Examples
     --------
@@ -140,53 +142,55 @@ def infer_precision(
     limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
     _, weights = check_powers(1.0, weights, projector, n)
     C = _constraint(constraint, Q.shape[0])
-    given = None if log_det is None else number(log_det, "log_det")
+    known_log_det = None if log_det is None else number(log_det, "log_det")
     flag(collapse, "collapse")
-    own = table is None or (isinstance(table, str) and table == "exact")
-    held: dict[str, Any] = {} if pattern is None else pattern.held
-    wanted = collapse and own
-    seen = observed_sites(A, shift, known, projector.likelihood, weights, wanted, held)
-    merged = seen.collapsed.merged
+    is_exact = table is None or (isinstance(table, str) and table == "exact")
+    cache: dict[str, Any] = {} if pattern is None else pattern.held
+    wanted = collapse and is_exact
+    observed = observed_sites(A, shift, known, projector.likelihood, weights, wanted, cache)
+    merged = observed.collapsed.merged
     if merged.likelihood is not projector.likelihood:
         projector = Projector(merged.likelihood, method, table)
     projector, numbers = projector.observing(merged.y)
     projector.check_outcomes(numbers)
-    chosen = seen.chosen
+    chosen = observed.chosen
     if pattern is None:
         if chosen is not None and chosen.size < n:
             A, chosen = A[chosen], None
         pattern = Pattern(A, Q)
-        held.clear()  # nobody will ask for it again
+        cache.clear()  # nobody will ask for it again
     rows = pattern.rows(A, chosen)
     del A, chosen  # a large part of what rows take
-    prior = PrecisionPrior(pattern, rows, pattern.halves(Q), seen.offset, C, given)
+    prior = PrecisionPrior(pattern, rows, pattern.halves(Q), observed.offset, C, known_log_det)
     problem = Problem(prior, numbers, projector, weights=merged.weights)
     start = check_sites(sites, n, problem.nonnegative)
-    end = settle(problem, limits, None if start is None else seen.sites_of(start))
+    end = settle(problem, limits, None if start is None else observed.sites_of(start))
     warn_unsettled(end, limits.tol, n)
     assert isinstance(end.factor, PrecisionSolved)
     evidence, log_z = log_evidence(problem, end)
-    evidence += seen.constant
+    evidence += observed.constant
     solution = PrecisionSolution(
         sites_held=end.sites,
         here=end.marginals,
         log_z=log_z,
         solved=end.factor,
-        seen=seen,
+        seen=observed,
         problem=problem,
         of_rows=Projector(likelihood, "ep", table).likelihood,
     )
-    outcome = outcome_of(problem, end, evidence).but(n=n, worst=seen.row_of(end.worst))
+    outcome = outcome_of(problem, end, evidence).but(n=n, worst=observed.row_of(end.worst))
     return PrecisionPosterior._of(outcome, solution)
 
 
-def _constraint(given: Any, k: int) -> Array | None:
-    if given is None:
+def _constraint(constraint: ArrayLike | None, k: int) -> Array | None:
+    if constraint is None:
         return None
-    found = finite(given.toarray() if hasattr(given, "toarray") else given, "constraint")
-    found = np.atleast_2d(found)
-    if found.ndim != 2 or found.shape[1] != k or not found.shape[0]:
-        raise InputError(f"constraint must have shape (m, {k}), got {found.shape}")
-    if len(found) > k:
-        raise InputError(f"{len(found)} constraints on {k} latent values: some follow from others")
-    return np.ascontiguousarray(found)
+    rows = finite(
+        constraint.toarray() if hasattr(constraint, "toarray") else constraint, "constraint"
+    )
+    rows = np.atleast_2d(rows)
+    if rows.ndim != 2 or rows.shape[1] != k or not rows.shape[0]:
+        raise InputError(f"constraint must have shape (m, {k}), got {rows.shape}")
+    if len(rows) > k:
+        raise InputError(f"{len(rows)} constraints on {k} latent values: some follow from others")
+    return np.ascontiguousarray(rows)

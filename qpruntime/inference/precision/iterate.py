@@ -48,18 +48,18 @@ __all__ = [
 
 #: Steps of the means with precisions fixed, before each change of all sites.
 _MEANS = 2
-#: Where the changes grow, the share that is taken of them shrinks by this, down to the floor.
+#: If the changes grow, the step length shrinks by the first factor, down to the second.
 _SHORTEN, _LEAST_SHARE = 0.8, 0.3
 
 
 class _Shortening:
-    """Takes less of every step once changes have grown."""
+    """Step control that shortens every step once changes have grown."""
 
     def __init__(self) -> None:
         self.share, self._last = 1.0, np.inf
 
     def ends(self, swept: Swept) -> bool:
-        """Never; it is the limits that end."""
+        """Return False: only the limits end the iteration."""
         if swept.change > self._last:
             self.share = max(_SHORTEN * self.share, _LEAST_SHARE)
         self._last = swept.change
@@ -67,11 +67,11 @@ class _Shortening:
 
 
 def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
-    """Iterate to the fixed point from these sites, or from Newton's.
+    """Iterate to the fixed point from these sites, or from those of Newton's method.
 
-    Precisions that may be negative can leave no posterior, some site no cavity, or no rest. Then
-    shorter steps are tried, and at last precisions are held at zero or above; the result says for
-    how many sites that changes anything.
+    Negative precisions can leave no posterior, a site without a cavity, or sites that do not
+    settle. Then shorter steps are tried, and finally precisions are held at zero or above. The
+    result says for how many sites this makes a difference.
     """
     trace = Trace()
     with np.errstate(all="ignore"):  # what overflows is found by `measure_change`
@@ -85,10 +85,11 @@ def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
                 if end.settled and end.proper:
                     return end
         bounded = replace(problem, bounded=True)
-        held = _iterate(bounded, limits, None, trace)
-        held.held = count_held(problem, held)
-        # Sites without rest that have cavities are told as they are, where holding has none either.
-        return end if end is not None and end.proper and not held.settled else held
+        constrained = _iterate(bounded, limits, None, trace)
+        constrained.held = count_held(problem, constrained)
+        # Unsettled sites that have cavities are returned if the constrained sites do not settle
+        # either.
+        return end if end is not None and end.proper and not constrained.settled else constrained
 
 
 def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace) -> Settled:
@@ -106,13 +107,14 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
     except ImproperPosterior:
         sites = without_negative(sites)
         factor = problem.prior.factor(sites)
-    asked = no_sites(0)
+    updates = no_sites(0)
     variance = kept = np.empty(0)
     steering = _Shortening()
     known = False
 
     def sweep(share: float) -> Swept:
-        nonlocal sites, asked, variance, kept, known
+        """Propose changes of all sites, and measure them."""
+        nonlocal sites, updates, variance, kept, known
         if not known:
             variance, kept = factor.marginals()
             if approach is not None:
@@ -121,22 +123,23 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
         counts = no_counts()
         means = _MEANS if approach is None else 0
         sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
-        asked = Sites(*changes)
-        change, step = measure_change(*asked, sites.nu, variance)
+        updates = Sites(*changes)
+        change, step = measure_change(*updates, sites.nu, variance)
         return Swept(change, farthest(step), counts, n * (share < limits.damping))
 
     def move(ends: bool) -> int:
+        """Apply the proposed changes unless the iteration ends; return the shortened updates."""
         nonlocal sites, factor, known
         if ends:
             return 0
         factor.discard()
         scale = limits.damping * steering.share
         if approach is not None and scale == 1.0:
-            ahead = Sites(sites.tau + asked.tau, sites.nu + asked.nu)
+            ahead = Sites(sites.tau + updates.tau, sites.nu + updates.nu)
             sites, known = approach.forward(ahead, limits.tol), False
             factor = approach.factor(sites, limits.tol)
             return 0
-        sites, factor, halvings = advance(problem, sites, *asked, scale)
+        sites, factor, halvings = advance(problem, sites, *updates, scale)
         known = False
         return n * halvings
 
@@ -151,35 +154,37 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
 
 # --- Start near the mode
 #
-# From sites of nothing parallel EP diverges under wide priors of coefficients. Newton steps on the
-# log density smoothed by a cavity of variance 1 about the mean exist wherever moments do, at kinks
-# too.
+# Parallel EP from sites of zero precision diverges under wide priors of coefficients. Newton steps
+# work on the log density smoothed by a cavity of variance 1 about the mean. They exist wherever
+# moments do, also at kinks.
 
-#: Steps of a row's mean are cut to so much, and end below so much; so many at most.
+#: A step of a row's mean is cut to the first number. The steps end below the second, or after the
+#: third number of them.
 _CUT, _NEAR, _MOST = 5.0, 1e-2, 30
-#: Curvatures at the variances of the rows that are so many times those at 1 ask for steps anew.
+#: Newton steps start again if curvatures at the variances of the rows exceed this multiple of those
+#: at 1.
 _STEEPER = 1.5
 
 
 def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
     """Return sites of the curvature and slope of log Z, at a cavity of variance 1 or less.
 
-    An `approach` finds means and variances without factors.
+    An `approach` gives means and variances without a factorisation.
 
-    At 1 no curvature is above 1. Rows that are known better, as those of large counts, then begin
-    with precisions far too small, and matching their means would overshoot: where that is so, steps
-    at the variances that the first ones have left follow. Of likelihoods that are not log-concave
-    these may have other peaks, and are left out.
+    At variance 1 no curvature is above 1. Rows that are known better, as those of large counts,
+    then begin with precisions far too small, and matching their means would overshoot. In that case
+    further steps follow, at the variances that the first steps left. They are left out for
+    likelihoods that are not log-concave, which may have other peaks there.
     """
     prior, n = problem.prior, problem.n
-    mean, ones = prior.mean.copy(), np.ones(n)
-    sites = _steps(problem, mean, ones, approach)
+    mean, unit_variance = prior.mean.copy(), np.ones(n)
+    sites = _steps(problem, mean, unit_variance, approach)
     if problem.bounded or not problem.nonnegative:
         return sites
     if approach is None:
         variance = prior.factor(sites).marginals()[0]
     else:
-        variance = approach.at(sites, np.inf).diagonal_variance
+        variance = _Sketch(approach, sites, np.inf).diagonal_variance
     variance = np.clip(variance, _LEAST, 1.0)
     if (_curvature(problem, mean, variance)[0] > _STEEPER * np.maximum(sites.tau, _LEAST)).any():
         sites = _steps(problem, mean, variance, approach)
@@ -187,68 +192,68 @@ def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
 
 
 def _steps(problem: Problem, mean: Array, variance: Array, approach: Approach | None) -> Sites:
-    """Newton steps on log Z at cavities of these variances; means are moved in place."""
+    """Take Newton steps on log Z at cavities of these variances, moving means in place."""
     sites = no_sites(problem.n)
     for _ in range(_MOST):
         tau, slope = _curvature(problem, mean, variance)
         tau = np.clip(tau, 0.0, None)
-        sites, found = _moved(problem, Sites(tau, slope + tau * mean), approach)
-        step = found - mean
+        sites, new_mean = _moved(problem, Sites(tau, slope + tau * mean), approach)
+        step = new_mean - mean
         if not (np.abs(step) > _NEAR).any():
             break
         mean += np.clip(step, -_CUT, _CUT)
     return sites
 
 
-def _moved(problem: Problem, asked: Sites, approach: Approach | None) -> tuple[Sites, Array]:
-    """Sites that are asked for, or shorter ones, and the means that they leave."""
+def _moved(problem: Problem, proposed: Sites, approach: Approach | None) -> tuple[Sites, Array]:
+    """Return the proposed sites, or shorter steps towards them, and the means that they leave."""
     if approach is not None and not approach.far:
         with suppress(NumericalError):
-            return asked, approach.at(asked, _SHARE * _NEAR).mean
-    sites, factor, _ = advance(problem, no_sites(problem.n), *asked, 1.0)
+            return proposed, _Sketch(approach, proposed, _SHARE * _NEAR).mean
+    sites, factor, _ = advance(problem, no_sites(problem.n), *proposed, 1.0)
     return sites, factor.mean
 
 
 def _curvature(problem: Problem, mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Less the second derivative of log Z by the cavity mean, and the first."""
+    """Return minus the second derivative of log Z by the cavity mean, and the first derivative."""
     n = problem.n
-    here = Marginals(mean, variance, np.ones(n), np.zeros(n))
-    asked = propose_all(problem, problem.matching(), here, no_sites(n), no_counts())
-    # From the tilted variance and mean: (1 - tilted/cavity)/cavity, (mean - cavity mean)/cavity.
-    tilted = 1.0 / (1.0 / variance + asked.tau)
-    slope = (tilted * (asked.nu + mean / variance) - mean) / variance
+    cavities = Marginals(mean, variance, np.ones(n), np.zeros(n))
+    proposed = propose_all(problem, problem.matching(), cavities, no_sites(n), no_counts())
+    # Both follow from the tilted moments: (1 - tilted/cavity)/cavity, (mean - cavity mean)/cavity.
+    tilted = 1.0 / (1.0 / variance + proposed.tau)
+    slope = (tilted * (proposed.nu + mean / variance) - mean) / variance
     return (1.0 - tilted / variance) / variance, slope
 
 
 # --- Iterations without a factorisation
 #
-# Crossed groups fill the smaller side, though two levels have few rows in common. There conjugate
-# gradients with the diagonal of P give means in few products with A, and variances of rows follow
-# those of the diagonal alone by a ratio that hardly changes. Only the start of exact sweeps is
-# found so: they end where they do from any other start.
+# Crossed groups fill the smaller side of the factor, although two levels share few rows. There,
+# conjugate gradients with the diagonal of P give means in few products with A. Variances of rows
+# follow from those of the diagonal alone by a ratio that hardly changes. Only the start of the
+# exact sweeps uses this: the sweeps end where they do from any other start.
 
-#: Operations of a factor for each number of A, from which on it is dear: the iterations below take
-#: about a hundred. Of 5000 and 2000 crossed groups under 10^5 rows it is 5400.
+#: Operations of a factor per number of A above which the factor is expensive: the iterations below
+#: take about a hundred. For 5000 and 2000 crossed groups with 10^5 rows it is 5400.
 _DEAR = 1000.0
-#: Products of conjugate gradients, and steps of the sites, at most.
+#: Largest numbers of conjugate gradient products, and of steps of the sites.
 _PRODUCTS, _STEPS = 60, 12
-#: Changes of sites from which on single precision tells them: its variances are right to 1e-5.
+#: Changes of sites above which single precision resolves them: its variances are right to 1e-5.
 _SINGLE = 3e-4
-#: Means are solved to so much of what sites may change, in posterior standard deviations.
+#: Means are solved to this share of the tolerance of sites, in posterior standard deviations.
 _SHARE = 0.1
-#: Least share that a site may leave of a marginal's precision.
+#: Least share of a marginal's precision that a site may leave.
 _LEAST = 1e-3
 
 
 class Approach:
-    """Means and variances of sites by products alone, and sites near the fixed point by these.
+    """Means and variances of sites by products alone, and sites near the fixed point.
 
     Parameters
     ----------
     problem : Problem
-        That `of` has found fit.
+        A problem for which `of` accepts this approach.
     warm : bool
-        Whether the last ratios of variances of these rows hold.
+        Whether the last ratios of variances of these rows are still valid.
     """
 
     def __init__(self, problem: Problem, warm: bool) -> None:
@@ -264,7 +269,7 @@ class Approach:
 
     @classmethod
     def of(cls, problem: Problem, warm: bool) -> Self | None:
-        """What approaches this fixed point, or None where a factor is cheap or P too far off."""
+        """Return an approach; None if a factor is cheap or P is far from its diagonal."""
         prior = problem.prior
         if not (isinstance(prior, SparseLatent) and problem.nonnegative):
             return None
@@ -273,47 +278,43 @@ class Approach:
         # A definite precision with as many entries as columns is diagonal.
         if not dear or prior.constraint is not None or prior.q.size != pattern.k:
             return None
-        found = cls(problem, warm)
-        return None if found.far else found
+        approach = cls(problem, warm)
+        return None if approach.far else approach
 
     @property
     def far(self) -> bool:
         """True if P was too far from its diagonal."""
         return bool(self.prior.pattern.held.get("far"))
 
-    def at(self, sites: Sites, near: float) -> _Sketch:
-        """The posterior of these sites, means to so many standard deviations."""
-        return _Sketch(self, sites, near)
-
     def factor(self, sites: Sites, tol: float) -> PrecisionSolved:
-        """The posterior of these sites for changes that are measured to `tol`."""
+        """Return the posterior of these sites for changes that are measured to `tol`."""
         return PrecisionSolved(self.prior, sites, single=tol >= _SINGLE)
 
     def learn(self, sites: Sites, variance: Array) -> None:
-        """Take in the variances that belong to these sites."""
-        self.ratio = variance / self.at(sites, np.inf).diagonal_variance
+        """Learn the ratios from the variances that belong to these sites."""
+        self.ratio = variance / _Sketch(self, sites, np.inf).diagonal_variance
         self.prior.pattern.held["ratio"] = self.prior.rows.columns, self.ratio
 
     def forward(self, sites: Sites, tol: float) -> Sites:
-        """Sites that change by less than about `tol`; those given, where they wander off."""
+        """Return sites that change by less than about `tol`, or the given ones."""
         problem, begin, last = self.problem, sites, np.inf
         if self.far:
             return begin
         try:
             for _ in range(_STEPS):
-                here = self.at(sites, _SHARE * tol)
-                variance = self.ratio * here.diagonal_variance
+                sketch = _Sketch(self, sites, _SHARE * tol)
+                variance = self.ratio * sketch.diagonal_variance
                 kept = 1.0 - sites.tau * variance
                 if not kept.min() > _LEAST:
                     return begin
                 counts = no_counts()
-                sites, *asked = propose_matched(
-                    cast(Solved, here), problem, (variance, kept), sites, 1, counts
+                sites, *changes = propose_matched(
+                    cast(Solved, sketch), problem, (variance, kept), sites, 1, counts
                 )
-                change, _ = measure_change(asked[0], asked[1], sites.nu, variance)
+                change, _ = measure_change(changes[0], changes[1], sites.nu, variance)
                 if change > last or counts[2]:
                     return begin
-                sites = Sites(sites.tau + asked[0], sites.nu + asked[1])
+                sites = Sites(sites.tau + changes[0], sites.nu + changes[1])
                 last = change
                 if change < tol:
                     break
@@ -323,18 +324,18 @@ class Approach:
 
 
 class _Sketch:
-    """What `propose_matched` asks of a posterior."""
+    """Posterior of given sites for `propose_matched`, means to `near` standard deviations."""
 
-    def __init__(self, own: Approach, sites: Sites, near: float) -> None:
-        self.own, self.tau, self.near = own, sites.tau, near
-        prior, rows = own.prior, own.prior.rows
+    def __init__(self, approach: Approach, sites: Sites, near: float) -> None:
+        self.own, self.tau, self.near = approach, sites.tau, near
+        prior, rows = approach.prior, approach.prior.rows
         self.diagonal = np.empty(prior.pattern.k)
-        back(rows.indptr, rows.columns, own.squared, sites.tau, self.diagonal)
+        back(rows.indptr, rows.columns, approach.squared, sites.tau, self.diagonal)
         self.diagonal += prior.q
         self._lower: sparse.csc_array | None = None
         self.diagonal_variance = np.empty(sites.tau.size)
         inverse = 1.0 / self.diagonal
-        times(rows.indptr, rows.columns, own.squared, inverse, self.diagonal_variance)
+        times(rows.indptr, rows.columns, approach.squared, inverse, self.diagonal_variance)
         self.relocate(sites.nu)
 
     def relocate(self, nu: Array) -> None:
@@ -355,31 +356,31 @@ class _Sketch:
     def _solve(self) -> None:
         if self._known:
             return
-        own, prior = self.own, self.own.prior
+        approach, prior = self.own, self.own.prior
         shifted = self._nu - self.tau * prior.offset
-        own.x = self._conjugate(prior.back(shifted), own.x)
-        moved = prior.times(own.x)
+        approach.x = self._conjugate(prior.back(shifted), approach.x)
+        moved = prior.times(approach.x)
         self._mean, self._weights = prior.offset + moved, shifted - self.tau * moved
         self._known = True
 
     def _conjugate(self, right: Array, x: Array) -> Array:
-        """P^-1 right from x; the residual's norm by 1/diag P is about the error's by P."""
+        """Solve P x = right from x; the residual by 1/diag P is about the error by P."""
         prior = self.own.prior
         if self._lower is None:
             self._lower = self.own.entries.lower(prior.rows, self.tau)
-        lower, upper, rest = self._lower, self._lower.T, self.diagonal
-        left = right - (lower @ x + upper @ x + rest * x)
-        z = left / self.diagonal
-        p, size = z, float(left @ z)
+        lower, upper, diagonal = self._lower, self._lower.T, self.diagonal
+        residual = right - (lower @ x + upper @ x + diagonal * x)
+        z = residual / self.diagonal
+        p, size = z, float(residual @ z)
         least = self.near**2 * x.size
         for _ in range(_PRODUCTS):
             if not size > least:
                 break
-            moved = lower @ p + upper @ p + rest * p
+            moved = lower @ p + upper @ p + diagonal * p
             share = size / float(p @ moved)
-            x, left = x + share * p, left - share * moved
-            z = left / self.diagonal
-            size, before = float(left @ z), size
+            x, residual = x + share * p, residual - share * moved
+            z = residual / self.diagonal
+            size, before = float(residual @ z), size
             p = z + (size / before) * p
         else:
             prior.pattern.held["far"] = True
@@ -389,23 +390,23 @@ class _Sketch:
 
 # --- Warm starts at new hyper-parameters
 #
-# Sites follow hyper-parameters smoothly, so that a plane through a few known ones is a better guess
-# than the nearest alone: the iteration begins a step or two nearer to its end, which is the same.
+# Sites follow hyper-parameters smoothly. A plane through a few known ones is thus a better guess
+# than the nearest alone: the iteration begins a step or two nearer to the same end.
 
-#: Of the largest squared distance, added to the diagonal of the least squares; and how far beyond
-#: the known ones a plane is followed, in units of their distances.
+#: Ridge of the least squares as a share of the largest squared distance; and how far beyond the
+#: known sites the plane is followed, in units of their distances.
 _RIDGE, _BEYOND = 1e-8, 3.0
-#: Precisions shrink to so much of the nearest ones' at most.
+#: Precisions shrink to this share of the nearest ones' at most.
 _SHRUNK = 0.5
 
 
 class Nearby:
-    """The sites of the last few hyper-parameters.
+    """Sites of the last few hyper-parameters.
 
     Parameters
     ----------
     most : int
-        How many are kept: one more than there are hyper-parameters makes a plane.
+        Number of sites to keep: one more than there are hyper-parameters defines a plane.
 
     Examples
     --------
@@ -426,26 +427,26 @@ class Nearby:
         return len(self._known)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all sites."""
         self._known.clear()
 
     def add(self, theta: ArrayLike, sites: Sites | tuple[ArrayLike, ArrayLike]) -> None:
         """Keep the sites (tau, nu), each of shape (N,), that belong to theta, shape (p,)."""
         at = np.array(theta, dtype=float)
-        own = Sites(*(np.asarray(part, dtype=float) for part in sites))
-        self._known = [one for one in self._known if not np.array_equal(one[0], at)]
-        self._known = [*self._known, (at, own)][-self.most :]
+        start = Sites(*(np.asarray(part, dtype=float) for part in sites))
+        self._known = [pair for pair in self._known if not np.array_equal(pair[0], at)]
+        self._known = [*self._known, (at, start)][-self.most :]
 
     def distance(self, theta: ArrayLike) -> float:
-        """Largest change of a hyper-parameter from the nearest that is known; inf without any."""
+        """Return the largest change of a hyper-parameter from the nearest known one, or inf."""
         steps = [np.abs(np.asarray(theta) - at).max(initial=0.0) for at, _ in self._known]
         return float(min(steps, default=np.inf))
 
     def at(self, theta: ArrayLike) -> Sites | None:
-        """Sites to begin with at theta, or None where nothing is known.
+        """Return sites to begin with at theta, or None if no sites are known.
 
-        Precisions stay above half of the nearest ones'; where one of these is negative, the sites
-        of the nearest are taken as they are.
+        Precisions stay above half of the nearest ones. If one of these is negative, the nearest
+        sites are returned unchanged.
         """
         if not self._known:
             return None
@@ -453,7 +454,7 @@ class Nearby:
         far = [float(np.square(new - at).sum()) for at, _ in self._known]
         nearest = int(np.argmin(far))
         centre, base = self._known[nearest]
-        others = [one for k, one in enumerate(self._known) if k != nearest]
+        others = [pair for k, pair in enumerate(self._known) if k != nearest]
         if not others or far[nearest] == 0.0 or (base.tau < 0.0).any():
             return base
         D = np.column_stack([at - centre for at, _ in others])

@@ -1,7 +1,8 @@
-"""`Pattern`: what is known of sparse rows and a sparse precision before their values are.
+"""Sparsity pattern of rows and a precision: the analysis that does not depend on their values.
 
-The order of elimination, the shape of the factor, and the places in it of the precision's entries
-and of the pairs of each row's columns. Made once; all values of hyper-parameters use it.
+It has the order of elimination, the shape of the factor, and the places in the factor of the
+precision's entries and of the pairs of each row's columns. It is made once and serves all values of
+hyper-parameters.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -23,7 +24,7 @@ from qpruntime.inference.precision.symbolic_kernels import Ordering
 
 __all__ = ["Pattern", "SparseRows", "as_precision", "as_rows"]
 
-#: Above this share of the larger one two mirrored entries of a precision differ.
+#: Two mirrored entries of a precision differ if their gap exceeds this share of the larger one.
 _SYMMETRIC = 1e-8
 
 
@@ -34,72 +35,72 @@ class SparseRows(NamedTuple):
     indptr: NDArray[np.int64]
     columns: NDArray[np.int32]
     values: Array
-    pairs: NDArray[Any]
+    pairs: NDArray[np.integer]
 
 
 class _RowPattern(NamedTuple):
-    """Rows without values: `order` is where these are in the data of A."""
+    """Rows without values: `order` says where these are in the data of A."""
 
     indptr: NDArray[np.int64]
     columns: NDArray[np.int32]
-    order: NDArray[Any]
-    pairs: NDArray[Any]
+    order: NDArray[np.integer]
+    pairs: NDArray[np.integer]
 
 
 def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
     """Return sparse rows of finite numbers, or raise `InputError`."""
     try:
-        found = sparse.csr_array(A)
-        if found.dtype != np.float64:
-            found = found.astype(np.float64)
+        rows = sparse.csr_array(A)
+        if rows.dtype != np.float64:
+            rows = rows.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a matrix of numbers, got {shown(A)}") from error
-    if found.ndim != 2:
-        raise InputError(f"{name} must have two dimensions, got {found.ndim}")
-    if not found.has_canonical_format:
-        found = found.copy() if found is A else found
-        found.sum_duplicates()
-    if not np.isfinite(found.data).all():
-        row = int(np.searchsorted(found.indptr, np.argmin(np.isfinite(found.data)), "right")) - 1
+    if rows.ndim != 2:
+        raise InputError(f"{name} must have two dimensions, got {rows.ndim}")
+    if not rows.has_canonical_format:
+        rows = rows.copy() if rows is A else rows
+        rows.sum_duplicates()
+    if not np.isfinite(rows.data).all():
+        row = int(np.searchsorted(rows.indptr, np.argmin(np.isfinite(rows.data)), "right")) - 1
         raise InputError(f"{name} must be finite, and row {row} is not")
-    return found
+    return rows
 
 
-def as_precision(Q: Any) -> sparse.csr_array:
+def as_precision(Q: ArrayLike) -> sparse.csr_array:
     """Return a square sparse matrix of finite numbers, or raise `InputError`."""
-    found = as_rows(Q, "Q")
-    if found.shape[0] != found.shape[1] or not found.shape[0]:
-        raise InputError(f"Q must be square, a precision of K latent values; got {found.shape}")
-    return found
+    precision = as_rows(Q, "Q")
+    if precision.shape[0] != precision.shape[1] or not precision.shape[0]:
+        raise InputError(f"Q must be square, a precision of K latent values; got {precision.shape}")
+    return precision
 
 
 @restorable("precision-pattern/1")
 class Pattern:
-    """The analysis of rows A (N, K) and a precision Q (K, K), of whatever values.
+    """Analysis of rows A (N, K) and a precision Q (K, K) of any values.
 
     Parameters
     ----------
     A : sparse array, shape (N, K)
     Q : sparse array, shape (K, K)
-        Symmetric. Entries that are stored are part of the pattern, also where they are zero.
+        Symmetric. Stored entries are part of the pattern, even if they are zero.
     ordering : {"mmd", "natural"}
-        Minimum degree, or the columns as they come.
+        Minimum degree, or the given order of columns.
     operations : float, optional
-        Of one factorisation at most, by default 5e10, which take two to three seconds of one core.
+        Largest number of operations of a factorisation, by default 5e10, which take two to three
+        seconds on one core.
     order : ndarray, shape (K,), optional
-        Order of elimination that is known, instead of `ordering`.
+        Known order of elimination, which replaces `ordering`.
 
     Attributes
     ----------
     symbolic : Symbolic
     n, k : int
-        Rows and columns of A.
+        Numbers of rows and columns of A.
 
     Raises
     ------
     InputError
-        If A and Q do not go together, Q's pattern is not symmetric, or the factor would be too
-        large.
+        If A and Q do not match, Q's pattern is not symmetric, or the factor would be too large.
     """
 
     def __init__(
@@ -119,14 +120,14 @@ class Pattern:
             raise InputError(f"A has {A.shape[1]} columns, and Q {Q.shape[0]}: they must agree")
         self.n, self.k = A.shape
         self._a, self._q = (A.indptr, A.indices), (Q.indptr, Q.indices)
-        ones = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
-        own = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
-        mirrored = own.T.tocsr()
+        ones_of_a = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+        ones_of_q = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
+        mirrored = ones_of_q.T.tocsr()
         mirrored.sort_indices()
         if not _same(self._q, mirrored):
             raise InputError("Q must be symmetric: some of its entries have no mirror image")
-        one = sparse.eye_array(self.k, format="csr")
-        joined = sparse.csr_array(ones.T @ ones + own + one)
+        identity = sparse.eye_array(self.k, format="csr")
+        joined = sparse.csr_array(ones_of_a.T @ ones_of_a + ones_of_q + identity)
         joined.sort_indices()
         self.symbolic: Symbolic = analyse(joined, ordering, order, operations)
         shape, place = self.symbolic.shape, self.symbolic.place
@@ -137,43 +138,51 @@ class Pattern:
         places(tuple(shape), row, column, self.entries)
         self.lower_entries, self.mirrored_entries = self._halves(row, column)
         self.lower = self.entries[self.lower_entries]
-        #: What others have found of these rows, by name.
+        #: Results of other modules on these rows, by name.
         self.held: dict[str, Any] = {}
         self._subset: tuple[NDArray[np.intp] | None, _RowPattern] | None = None
 
-    def _halves(self, row: Any, column: Any) -> tuple[Any, Any]:
-        """Entries of the lower triangle, and their mirror images."""
+    def _halves(
+        self, row: NDArray[np.integer], column: NDArray[np.integer]
+    ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Return entries of the lower triangle, and their mirror images."""
         low, high = np.flatnonzero(row >= column), np.flatnonzero(row <= column)
         low = low[np.argsort(self.entries[low], kind="stable")]
         high = high[np.argsort(self.entries[high], kind="stable")]
         return low, high
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "held": {}, "_subset": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
-    def pairs_of(self, indptr: Any, columns: Any) -> NDArray[Any]:
-        """Places of the pairs of rows whose columns are in the order of elimination."""
+    def pairs_of(
+        self, indptr: NDArray[np.integer], columns: NDArray[np.integer]
+    ) -> NDArray[np.integer]:
+        """Return places of the pairs of rows whose columns are in the order of elimination."""
         widths = np.diff(indptr)
-        found: NDArray[Any] = np.empty(int((widths * (widths + 1) // 2).sum()), dtype=self._kind)
-        if pair_places(tuple(self.symbolic.shape), indptr, columns, found) >= 0:
-            return found[:0]
-        return found
+        pair_entries: NDArray[np.integer] = np.empty(
+            int((widths * (widths + 1) // 2).sum()), dtype=self._kind
+        )
+        if pair_places(tuple(self.symbolic.shape), indptr, columns, pair_entries) >= 0:
+            return pair_entries[:0]
+        return pair_entries
 
     def fits(self, A: sparse.csr_array, Q: sparse.csr_array) -> bool:
-        """Decide whether this is the pattern of these."""
+        """Decide whether this is the pattern of these matrices."""
         return _same(self._a, A) and _same(self._q, Q) and (self.n, self.k) == A.shape
 
     def rows(self, A: sparse.csr_array, chosen: NDArray[np.intp] | None = None) -> SparseRows:
-        """Rows of this pattern, or some of them in any order, as kernels take them."""
+        """Return rows of this pattern, all or chosen ones in any order, for kernels."""
         known = self._subset
         if known is None or not _alike(known[0], chosen):
             wanted = np.arange(A.shape[0]) if chosen is None else chosen
             known = self._subset = chosen, self._sorted(A, wanted)
-        some = known[1]
-        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
+        row_pattern = known[1]
+        return SparseRows(
+            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
+        )
 
     def _sorted(self, A: sparse.csr_array, chosen: NDArray[np.intp]) -> _RowPattern:
         starts = np.zeros(chosen.size + 1, dtype=np.int64)
@@ -185,66 +194,74 @@ class Pattern:
         return _RowPattern(starts, columns, order, self.pairs_of(starts, columns))
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
-        """Other rows; without pairs, if some have no place in the factor."""
-        some = self._sorted(A, np.arange(A.shape[0]))
-        return SparseRows(some.indptr, some.columns, A.data[some.order], some.pairs)
+        """Return other rows; they have no pairs if some pair has no place in the factor."""
+        row_pattern = self._sorted(A, np.arange(A.shape[0]))
+        return SparseRows(
+            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
+        )
 
     def placed(self, rows: SparseRows) -> NDArray[np.bool_]:
         """Return which rows have places in the factor for all their pairs, shape (N,)."""
-        found = np.empty(rows.indptr.size - 1, dtype=np.bool_)
-        placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, found)
-        return found
+        is_placed = np.empty(rows.indptr.size - 1, dtype=np.bool_)
+        placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, is_placed)
+        return is_placed
 
     def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
-        """Values of the lower triangle, in the order of `lower`; or raise `InputError`."""
-        one, two = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
-        gap = np.abs(one - two)
+        """Return values of the lower triangle, in the order of `lower`, or raise `InputError`."""
+        lower, mirrored = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
+        gap = np.abs(lower - mirrored)
         if gap.size and not (gap <= _SYMMETRIC * np.abs(Q.data).max()).all():
             raise InputError(f"{name} must be symmetric: mirrored entries differ by {gap.max():g}")
-        found: Array = one
-        return found
+        return lower
 
     @property
-    def of_q(self) -> tuple[Any, Any]:
-        """Where rows begin, and columns, of Q's entries."""
+    def of_q(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """First entry of each row, and columns, of Q's entries."""
         return self._q
 
     @cached_property
-    def diagonal(self) -> NDArray[Any]:
-        """Places of the diagonal, in the order of columns that was given."""
-        found = np.empty(self.k, dtype=np.int64)
+    def diagonal(self) -> NDArray[np.integer]:
+        """Places of the diagonal, in the given order of columns."""
+        diagonal_entries = np.empty(self.k, dtype=np.int64)
         place = self.symbolic.place
-        places(tuple(self.symbolic.shape), place, place, found)
-        return found
+        places(tuple(self.symbolic.shape), place, place, diagonal_entries)
+        return diagonal_entries
 
     @cached_property
-    def coordinates(self) -> tuple[Any, Any]:
-        """Rows and columns of Q's entries, in the order of columns that was given."""
+    def coordinates(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Rows and columns of Q's entries, in the given order of columns."""
         indptr, indices = self._q
         return np.repeat(np.arange(self.k), np.diff(indptr)), indices
 
     @cached_property
-    def of_prior(self) -> tuple[Symbolic, NDArray[Any]]:
-        """The analysis of Q alone in the same order, and the places of its lower triangle."""
+    def of_prior(self) -> tuple[Symbolic, NDArray[np.integer]]:
+        """Analysis of Q alone in the same order, and the places of its lower triangle."""
         indptr, indices = self._q
-        own = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=(self.k, self.k))
-        own = sparse.csr_array(own + sparse.eye_array(self.k, format="csr"))
-        own.sort_indices()
-        # No more operations than those that were allowed.
-        found = analyse(own, order=self.symbolic.order, operations=np.inf)
+        structure = sparse.csr_array(
+            (np.ones(indices.size), indices, indptr), shape=(self.k, self.k)
+        )
+        structure = sparse.csr_array(structure + sparse.eye_array(self.k, format="csr"))
+        structure.sort_indices()
+        # The factor of Q alone takes no more operations than the one that was allowed.
+        symbolic = analyse(structure, order=self.symbolic.order, operations=np.inf)
         row = np.repeat(np.arange(self.k), np.diff(indptr))[self.lower_entries]
         at = np.empty(self.lower_entries.size, dtype=np.int64)
-        places(tuple(found.shape), found.place[row], found.place[indices[self.lower_entries]], at)
-        return found, at
+        places(
+            tuple(symbolic.shape),
+            symbolic.place[row],
+            symbolic.place[indices[self.lower_entries]],
+            at,
+        )
+        return symbolic, at
 
 
-def _same(known: tuple[Any, Any], given: sparse.csr_array) -> bool:
-    pairs = zip(known, (given.indptr, given.indices), strict=True)
+def _same(known: tuple[NDArray[np.integer], NDArray[np.integer]], matrix: sparse.csr_array) -> bool:
+    pairs = zip(known, (matrix.indptr, matrix.indices), strict=True)
     return all(a is b or (a.shape == b.shape and bool((a == b).all())) for a, b in pairs)
 
 
-def _alike(known: NDArray[np.intp] | None, given: NDArray[np.intp] | None) -> bool:
+def _alike(known: NDArray[np.intp] | None, chosen: NDArray[np.intp] | None) -> bool:
     """Decide whether two choices of rows are the same."""
-    if known is None or given is None:
-        return known is given
-    return known is given or np.array_equal(known, given)
+    if known is None or chosen is None:
+        return known is chosen
+    return known is chosen or np.array_equal(known, chosen)

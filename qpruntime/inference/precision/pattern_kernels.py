@@ -30,13 +30,13 @@ __all__ = [
 
 # --- Equal rows
 
-#: Rows whose levels fall this rarely are in order.
+#: Rows are in order if their levels decrease this rarely.
 _SORTED = 0.7
 
 
 @restorable("equal/1")
 class Equal(NamedTuple):
-    """Rows by the first of those that equal them.
+    """Grouping of rows by equality: the first row of each group.
 
     first : ndarray of int, shape (S,), ascending
     site : ndarray of int, shape (N,), which of these every row equals
@@ -46,10 +46,10 @@ class Equal(NamedTuple):
     site: NDArray[np.intp]
 
 
-def equal_rows(A: sparse.csr_array, held: dict[str, Any], *columns: Array) -> Equal:
-    """Return which rows of A are equal, and have equal numbers in `columns`, each (N,).
+def equal_rows(A: sparse.csr_array, cache: dict[str, Any], *columns: Array) -> Equal:
+    """Return which rows of A are equal and have equal numbers in `columns`, each (N,).
 
-    What was found is kept in `held`, for calls with the same rows.
+    `cache` keeps the result for calls with the same rows.
     """
     n = A.shape[0]
     values = (A.data + 0.0).view(np.uint64)
@@ -59,21 +59,22 @@ def equal_rows(A: sparse.csr_array, held: dict[str, Any], *columns: Array) -> Eq
     extra += 0.0
     keys = np.empty(n, np.uint64)
     hash_rows(A.indptr, A.indices, values, extra.view(np.uint64), keys)
-    known = held.get("equal")
+    known = cache.get("equal")
     if known is not None and np.array_equal(known[0], keys):
-        found: Equal = known[1]
-        return found
-    found = _equal(A, keys, values, extra)
-    held["equal"] = keys, found
-    return found
+        return known[1]
+    equal = _equal(A, keys, values, extra)
+    cache["equal"] = keys, equal
+    return equal
 
 
-def _equal(A: sparse.csr_array, keys: Any, values: Any, extra: Array) -> Equal:
+def _equal(
+    A: sparse.csr_array, keys: NDArray[np.uint64], values: NDArray[np.uint64], extra: Array
+) -> Equal:
     n = keys.size
     _, first, site = np.unique(keys, return_index=True, return_inverse=True)
     if first.size == n:
         return Equal(np.arange(n), np.arange(n))
-    # In the order of the first of each.
+    # Groups are numbered in the order of their first rows.
     order = np.argsort(first)
     rank = np.empty(first.size, np.intp)
     rank[order] = np.arange(first.size)
@@ -86,8 +87,8 @@ def _equal(A: sparse.csr_array, keys: Any, values: Any, extra: Array) -> Equal:
 def near_order(A: sparse.csr_array, first: NDArray[np.intp]) -> NDArray[np.intp] | None:
     """Return an order of rows `first` in which those of one level follow each other.
 
-    Kernels run through rows, and a level's numbers are then found in the cache: half the time for a
-    million rows that come in no order. None where they are in such an order already.
+    Kernels run through the rows, and then find a level's numbers in the cache. This halves the time
+    for a million rows in random order. The result is None if the rows are in such an order already.
     """
     counts = np.bincount(A.indices, minlength=A.shape[1])
     keys = np.empty(first.size, np.int64)
@@ -99,9 +100,13 @@ def near_order(A: sparse.csr_array, first: NDArray[np.intp]) -> NDArray[np.intp]
 
 @kernel
 def rarest(
-    indptr: NDArray[Any], indices: NDArray[Any], counts: IntArray, rows: IntArray, keys: IntArray
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
+    counts: IntArray,
+    rows: IntArray,
+    keys: IntArray,
 ) -> None:
-    """Fill the column of every row that the fewest rows have."""
+    """Fill, for every row, the column that the fewest rows have."""
     for k in range(rows.size):
         n, least = rows[k], -1
         for p in range(indptr[n], indptr[n + 1]):
@@ -113,13 +118,13 @@ def rarest(
 
 @kernel
 def hash_rows(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
     values: NDArray[np.uint64],
     extra: NDArray[np.uint64],
     keys: NDArray[np.uint64],
 ) -> None:
-    """Fill a number for every row that tells unequal ones apart, but for one in 2^64."""
+    """Fill a hash for every row; unequal rows have equal hashes with probability 2^-64."""
     multiplier = np.uint64(0x9E3779B97F4A7C15)
     for n in range(keys.size):
         h = np.uint64(indptr[n + 1] - indptr[n])
@@ -136,8 +141,8 @@ def hash_rows(
 
 @kernel
 def all_equal(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
     values: NDArray[np.uint64],
     extra: NDArray[np.uint64],
     other: IntArray,
@@ -150,8 +155,8 @@ def all_equal(
         if indptr[n + 1] - indptr[n] != indptr[m + 1] - indptr[m]:
             return False
         for p in range(indptr[n + 1] - indptr[n]):
-            one, two = indptr[n] + p, indptr[m] + p
-            if indices[one] != indices[two] or values[one] != values[two]:
+            entry, other_entry = indptr[n] + p, indptr[m] + p
+            if indices[entry] != indices[other_entry] or values[entry] != values[other_entry]:
                 return False
         for k in range(extra.shape[0]):
             if extra[k, n] != extra[k, m]:
@@ -162,13 +167,13 @@ def all_equal(
 # --- Sparse rows
 #
 # Rows are `indptr`, `columns`, `values` with columns ascending in the order of elimination. `pairs`
-# has, row after row, the places in the panels of all pairs of a row's columns: for each column
-# those at or after it.
+# has, row after row, the places in the panels of all pairs of a row's columns: for each column, its
+# pairs with the columns at or after it.
 
 
 @kernel
 def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
-    """Return where the entry of row i and column j <= i stands in the panels, or -1."""
+    """Return the place in the panels of the entry in row i and column j <= i, or -1."""
     first, begins, below, rows, owner = shape[0], shape[1], shape[2], shape[3], shape[4]
     s = owner[j]
     c0, end = first[s], first[s + 1]
@@ -190,23 +195,23 @@ def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
 
 
 @kernel
-def places(shape: tuple[IntArray, ...], i: IntArray, j: IntArray, out: NDArray[Any]) -> None:
-    """Fill places of entries, of either triangle; -1 where the panels have none."""
+def places(shape: tuple[IntArray, ...], i: IntArray, j: IntArray, out: NDArray[np.integer]) -> None:
+    """Fill places of entries of either triangle, -1 where the panels have none."""
     for k in range(i.size):
         out[k] = place_of(shape, max(i[k], j[k]), min(i[k], j[k]))
 
 
 @kernel
 def sort_rows(
-    indptr: NDArray[Any],
-    indices: NDArray[Any],
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
     place: IntArray,
     chosen: IntArray,
     starts: IntArray,
     columns: NDArray[np.int32],
     order: NDArray[np.int32],
 ) -> None:
-    """Fill columns of chosen rows by their places, ascending, and where their values are."""
+    """Fill the ascending places of the columns of chosen rows, and where their values are."""
     for k in range(chosen.size):
         begin = starts[k]
         end = begin
@@ -226,7 +231,7 @@ def pair_places(
     columns: NDArray[np.int32],
     out: NDArray[np.int32],
 ) -> int:
-    """Fill the places of all pairs of every row; return a row with a pair that has none, or -1."""
+    """Fill the places of all pairs of every row; return a row with a pair without place, or -1."""
     q = 0
     for n in range(indptr.size - 1):
         for a in range(indptr[n], indptr[n + 1]):
@@ -241,9 +246,13 @@ def pair_places(
 
 @kernel
 def entry_coordinates(
-    indptr: NDArray[Any], columns: NDArray[Any], index: IntArray, i: IntArray, j: IntArray
+    indptr: NDArray[np.integer],
+    columns: NDArray[np.integer],
+    index: IntArray,
+    i: IntArray,
+    j: IntArray,
 ) -> None:
-    """Fill row and column of the entries that pairs of rows stand for."""
+    """Fill row and column of the entries that belong to pairs of rows."""
     q = 0
     for n in range(indptr.size - 1):
         for a in range(indptr[n], indptr[n + 1]):
@@ -259,7 +268,7 @@ def placed(
     columns: NDArray[np.int32],
     found: NDArray[np.bool_],
 ) -> None:
-    """Fill whether all pairs of a row have places."""
+    """Decide for every row whether all its pairs have places."""
     for n in range(found.size):
         found[n] = True
         for a in range(indptr[n], indptr[n + 1]):
@@ -292,12 +301,12 @@ def squares(
     for n in range(out.size):
         end, total = indptr[n + 1], 0.0
         for a in range(indptr[n], end):
-            own, others = values[a] * inverse[pairs[q]], 0.0
+            diagonal, off_diagonal = values[a] * inverse[pairs[q]], 0.0
             q += 1
             for b in range(a + 1, end):
-                others += values[b] * inverse[pairs[q]]
+                off_diagonal += values[b] * inverse[pairs[q]]
                 q += 1
-            total += values[a] * (own + 2.0 * others)
+            total += values[a] * (diagonal + 2.0 * off_diagonal)
         out[n] = total
 
 

@@ -1,13 +1,14 @@
-"""The result of inference on a sparse precision: a `Posterior` that knows its latent values."""
+"""Result of inference on a sparse precision: a `Posterior` that also has the latent values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.interpolate import CubicSpline, PchipInterpolator
 
@@ -31,6 +32,7 @@ from qpruntime.inference.precision.solution import (
     slope_of,
 )
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
+from qpruntime.inference.sites import Sites
 
 __all__ = [
     "PrecisionPosterior",
@@ -59,45 +61,46 @@ class PrecisionPosterior(Posterior):
     @property
     def weights(self) -> Array:
         """Slope of the log evidence by the offset of every row, shape (N,), at EP's fixed point."""
-        found: Array = self._solution.weights
-        return found
+        return self._solution.weights
 
     def slope(self) -> Slope:
-        """What a change of Q is multiplied by: posterior covariance on Q's pattern, mean of x.
+        """Return the slope by Q: the posterior covariance on its pattern, and the mean of x.
 
-        For dQ on that pattern the log evidence changes by ``(tr(S0 dQ) - slope.against(dQ)) / 2``,
-        where tr(S0 dQ), with the prior covariance S0, is the change of ``log |Q|``, or with a
-        constraint that of ``log_det`` of `infer_precision`.
+        A change dQ on that pattern changes the log evidence by ``(tr(S0 dQ) - slope.against(dQ)) /
+        2``. The term tr(S0 dQ), with the prior covariance S0, is the change of ``log |Q|``, or with
+        a constraint that of ``log_det`` of `infer_precision`.
         """
         return slope_of(self._solution.solved)
 
     def corrected_evidence(self) -> CorrectedEvidence:
-        """Log evidence corrected by pairs of cumulants (after Opper, Paquet & Winther, 2013).
+        """Return the log evidence corrected by pairs of cumulants.
 
-        Over all pairs of up to 2000 rows, equal ones counted once; of more, over pairs that share a
-        level, that is a column of at most 30 of them. It starts from EP's fixed point only.
+        The correction is after Opper, Paquet & Winther (2013).
+
+        Up to 2000 rows the sum is over all pairs, with equal rows counted once. With more rows it
+        is over pairs that share a level, that is a column of at most 30 rows. It starts from EP's
+        fixed point only.
 
         Returns
         -------
         CorrectedEvidence
-            Named tuple ``value`` and ``spread``: the size of all terms of fourth order, of which
-            half are in the value.
+            Named tuple of ``value`` and ``spread``. The spread is the size of all fourth-order
+            terms, of which half are in the value.
 
         Raises
         ------
         InputError
-            Of a posterior by another method than EP.
+            If the posterior is of another method than EP.
         """
-        found = corrected_by_pairs(self.log_evidence, self._solution.sums)
-        return found
+        return corrected_by_pairs(self.log_evidence, self._solution.sums)
 
     def coefficient(self, column: int, *, corrected: bool = True, nodes: int = 11) -> Profile:
-        """Marginal density of x at one column, by profiling the evidence.
+        """Return the marginal density of x at one column, by profiling the evidence.
 
         The column is moved into the offset, at values over 5 of EP's standard deviations on either
-        side and as far as the density reaches, and the sites settle anew at each: truer than EP's
-        normal where many rows that are not normal see the column. For columns whose prior knows no
-        other column, as those of fixed effects.
+        side and as far as the density reaches, and the sites settle anew at each value. This is
+        more accurate than EP's normal if many rows with non-normal likelihoods see the column. It
+        works for columns whose prior is independent of other columns, as for fixed effects.
 
         Parameters
         ----------
@@ -105,12 +108,13 @@ class PrecisionPosterior(Posterior):
         corrected : bool
             Whether evidences are corrected by pairs of rows.
         nodes : int
-            Values to begin with, at least 5; 9 to 13 do. More follow where the density changes.
+            Number of values to begin with, at least 5; 9 to 13 suffice. More follow where the
+            density changes.
 
         Returns
         -------
         Profile
-            With ``mean``, ``std``, ``quantile(q)`` and ``density(at)``.
+            Density with ``mean``, ``std``, ``quantile(q)`` and ``density(at)``.
 
         Raises
         ------
@@ -123,8 +127,8 @@ class PrecisionPosterior(Posterior):
         flag(corrected, "corrected")
         return profile(self._solution, known, corrected, whole(nodes, "nodes", 5))
 
-    def loo_groups(self, labels: ArrayLike) -> tuple[Any, Array]:
-        """Leave-one-group-out log densities ``log p(y_G | all other rows)``.
+    def loo_groups(self, labels: ArrayLike) -> tuple[NDArray[np.generic], Array]:
+        """Return leave-one-group-out log densities ``log p(y_G | all other rows)``.
 
         Parameters
         ----------
@@ -144,9 +148,9 @@ class PrecisionPosterior(Posterior):
         return left_out_groups(self._solution, labels)
 
     def marginals(self, *at: ArrayLike, **options: Any) -> CorrectedMarginals:
-        """Marginal posterior densities of eta, corrected, of up to 3000 rows; see `Posterior`.
+        """Return corrected marginal densities of eta for up to 3000 rows; see `Posterior`.
 
-        Points are rows of A; without any the marginals are those of the rows.
+        Points are rows of A; without points the marginals are those of the data's rows.
         """
         solution = self._solution
         if not at and not solution.seen.collapsed.trivial:
@@ -157,56 +161,56 @@ class PrecisionPosterior(Posterior):
     @cached_property
     def _correcting(self) -> Correcting:
         solution = self._solution
-        own = self.but(n=solution.here.mean.size)
-        return Correcting(solution.observed(), solution.sites_held, own)
+        report = self.but(n=solution.here.mean.size)
+        return Correcting(solution.observed(), solution.sites_held, report)
 
     def check(self) -> tuple[str, ...]:
-        """Say in plain words what is known to be off in this posterior, and what to do.
+        """Return messages about known inaccuracies of this posterior, and what to do about them.
 
-        By the sums over pairs of `corrected_evidence`, at their cost.
+        They use the sums over pairs of `corrected_evidence`, at the same cost.
         """
-        said = []
+        warnings = []
         if not self.converged:
-            said.append(f"the sites are {self.status}: the evidence may be anything")
+            warnings.append(f"the sites are {self.status}: the evidence may be anything")
         try:
-            found = self.corrected_evidence()
+            corrected = self.corrected_evidence()
         except (InputError, NumericalError) as error:
-            return (*said, f"corrections were not looked at: {error}")
-        word = on_evidence(found.value - self.log_evidence, found.spread)
-        return (*said, word) if word else tuple(said)
+            return (*warnings, f"corrections were not looked at: {error}")
+        word = on_evidence(corrected.value - self.log_evidence, corrected.spread)
+        return (*warnings, word) if word else tuple(warnings)
 
 
 # --- Profiled marginal of one coefficient
 #
-# The coefficient is moved into the offset: at each of a few values the sites settle anew, and the
-# log evidence of what is left, corrected by pairs, plus the log prior there is the log density but
-# for a constant. Conditioning single rows does not see what many of them say together of a
+# The coefficient is moved into the offset, and the sites settle anew at each of a few values. The
+# log density, up to a constant, is the log evidence of the remaining problem, corrected by pairs,
+# plus the log prior. Conditioning on single rows would miss what many rows say together about a
 # coefficient.
 
 _LIMITS = Limits(1e-8, 200)
-#: Values begin over so many of EP's standard deviations, and go on by steps that grow until the log
-#: density is so far below its top; an end that is not is where no sites settle.
+#: Values start over this many of EP's standard deviations, and continue by growing steps until the
+#: log density is so far below its top. If an end is not, sites do not settle there.
 _REACH, _GROWTH, _EXTENSIONS, _DEPTH, _CUT = 5.0, 1.3, 24, 16.0, 4.6
-#: Intervals near the top in which the interpolated part changes by more are halved, so often.
+#: An interval near the top is halved if the interpolated part changes by more; so often at most.
 _CHANGE, _ROUNDS, _MOST_VALUES, _LEAST = 0.25, 6, 60, 4
-#: How far a log density may be from its shape-preserving interpolation.
+#: Largest distance of a log density from its shape-preserving interpolation.
 _OVERSHOOT = 0.05
-#: Standard deviation of a latent value that stands for none.
+#: Standard deviation of a latent value that replaces an absent one.
 _NEGLIGIBLE = 1e-4
-#: Points at which the density is drawn between two values.
+#: Number of points between two values at which the density is evaluated.
 _POINTS = 48
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The density of one coefficient.
+    """Density of one coefficient.
 
     Attributes
     ----------
     values, log_density : ndarray, shape (T,)
-        Values that were profiled, and the log density there but for a constant.
+        Profiled values, and the log density there up to a constant.
     mean, std : float
-        Of the density; `std` is a standard deviation.
+        Mean and standard deviation of the density.
     """
 
     values: Array
@@ -218,101 +222,100 @@ class Profile:
 
     def quantile(self, q: ArrayLike) -> Array:
         """Return quantiles, for q between 0 and 1."""
-        asked = finite(q, "q")
-        if not ((asked > 0.0) & (asked < 1.0)).all():
+        levels = finite(q, "q")
+        if not ((levels > 0.0) & (levels < 1.0)).all():
             raise InputError("quantiles are between 0 and 1")
-        found: Array = np.interp(asked, self._mass, self._grid)
-        return found
+        return np.interp(levels, self._mass, self._grid)
 
     def density(self, at: ArrayLike) -> Array:
-        """Return the density, 0 outside of the values that were profiled."""
+        """Return the density, which is 0 outside of the profiled values."""
         slope = np.gradient(self._mass, self._grid)
-        found: Array = np.interp(finite(at, "at"), self._grid, slope, left=0.0, right=0.0)
-        return found
+        return np.interp(finite(at, "at"), self._grid, slope, left=0.0, right=0.0)
 
 
 def profile(
     solution: PrecisionSolution, column: int, corrected: bool = True, nodes: int = 11
 ) -> Profile:
-    """Return the marginal of x at one column, whose prior knows no other column.
+    """Return the marginal of x at a column whose prior is independent of other columns.
 
     Raises
     ------
     InputError
         If the column's prior is coupled to others, or a constraint holds it.
     NumericalError
-        If the density falls off the values, which a prior of another scale cures.
+        If the density does not vanish at the end of the values, which a prior of another scale
+        cures.
     """
     solved = solution.solved
     prior = solved.prior
     Q = prior.precision()
-    own = slice(Q.indptr[column], Q.indptr[column + 1])
-    coupled = (Q.data[own] != 0.0) & (Q.indices[own] != column)
+    entries = slice(Q.indptr[column], Q.indptr[column + 1])
+    coupled = (Q.data[entries] != 0.0) & (Q.indices[entries] != column)
     constrained = prior.constraint is not None and bool(prior.constraint[:, column].any())
     if coupled.any() or constrained:
-        what = "a constraint" if constrained else f"column {Q.indices[own][coupled][0]}"
+        what = "a constraint" if constrained else f"column {Q.indices[entries][coupled][0]}"
         raise InputError(
             f"column {column} is held by {what} in its prior: profiles are of coefficients of "
             "their own; marginals() and latent() have the others"
         )
-    rest = np.delete(np.arange(solution.latent_size), column)
+    remaining = np.delete(np.arange(solution.latent_size), column)
     A = sparse.csc_array(solution.given_rows())
-    seen = A[:, [column]].toarray()[:, 0]
-    others, inner = sparse.csr_array(A[:, rest]), sparse.csr_array(Q[rest][:, rest])
-    if not rest.size:
-        # Without other latent values the rows stand on one that hardly varies.
+    column_values = A[:, [column]].toarray()[:, 0]
+    others, inner = sparse.csr_array(A[:, remaining]), sparse.csr_array(Q[remaining][:, remaining])
+    if not remaining.size:
+        # Rows need a latent value: if no other is left, they get one that hardly varies.
         others = sparse.csr_array(np.full((A.shape[0], 1), _NEGLIGIBLE))
         inner = sparse.csr_array(np.ones((1, 1)))
     pattern = Pattern(others, inner)
     rows, q = pattern.rows(others), pattern.halves(inner)
-    C = None if prior.constraint is None else np.ascontiguousarray(prior.constraint[:, rest])
-    sites: dict[float, Any] = {}
+    C = None if prior.constraint is None else np.ascontiguousarray(prior.constraint[:, remaining])
+    sites: dict[float, Sites] = {}
 
     def log_density(value: float) -> float:
-        """Log density at a value, from the sites of the nearest one; -inf where none settle."""
-        near = min(sites, key=lambda one: abs(one - value), default=None)
-        part = PrecisionPrior(pattern, rows, q, prior.offset + value * seen, C, 0.0)
+        """Return the log density at a value, from the nearest value's sites, or -inf."""
+        near = min(sites, key=lambda known_value: abs(known_value - value), default=None)
+        part = PrecisionPrior(pattern, rows, q, prior.offset + value * column_values, C, 0.0)
         problem = replace(solution.problem, prior=part)
         try:
             end = settle(problem, _LIMITS, solution.sites_held if near is None else sites[near])
         except NumericalError:
             return -np.inf
         assert isinstance(end.factor, PrecisionSolved)
-        found = log_evidence(problem, end)[0]
+        log_value = log_evidence(problem, end)[0]
         if corrected:
             sums = pair_sums(problem, end.factor, end.marginals, end.sites)
-            # Terms of fourth order that are large are those of a series that diverges.
-            found += sums.third + 0.5 * sums.fourth / (1.0 + (0.5 * sums.fourth) ** 8)
+            # Large fourth-order terms mean that the series diverges, so they are damped.
+            log_value += sums.third + 0.5 * sums.fourth / (1.0 + (0.5 * sums.fourth) ** 8)
         sites[value] = end.sites
-        return float(found) - 0.5 * float(Q[column, column]) * value**2
+        return float(log_value) - 0.5 * float(Q[column, column]) * value**2
 
     mean, variance = (float(part[column]) for part in solution.latent())
     return _traced(log_density, mean, variance**0.5, nodes)
 
 
-def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
-    """Return a density by its log at values that reach as far as it does, and are dense in it.
+def _traced(log_density: Callable[[float], float], mean: float, std: float, nodes: int) -> Profile:
+    """Return a density from its log at values that cover it densely.
 
     Parameters
     ----------
     log_density : callable
-        Of one value.
+        Function of one value.
     mean, std : float
-        Of a normal density near it.
+        Moments of a normal density near it.
     nodes : int
-        Values to begin with.
+        Number of values to begin with.
     """
     known: dict[float, float] = {}
 
     def add(value: float) -> float:
-        found = log_density(value)
-        if np.isfinite(found):
-            known[value] = found
-        return found
+        traced = log_density(value)
+        if np.isfinite(traced):
+            known[value] = traced
+        return traced
 
-    # From the middle outwards, each from the sites of the one before.
+    # Values are visited from the middle outwards, so that each starts at the sites of a neighbour.
     start = mean + std * np.linspace(-_REACH, _REACH, nodes)
-    for value in sorted(start.tolist(), key=lambda one: abs(one - mean)):
+    for value in sorted(start.tolist(), key=lambda node: abs(node - mean)):
         add(value)
     if len(known) < _LEAST:
         raise NumericalError(
@@ -322,7 +325,7 @@ def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
     for sign in (-1.0, 1.0):
         step = start[1] - start[0]
         for _ in range(_EXTENSIONS):
-            end = max(known, key=lambda one: sign * one)
+            end = max(known, key=lambda node: sign * node)
             if known[end] < max(known.values()) - _DEPTH:
                 break
             step *= _GROWTH
@@ -330,13 +333,13 @@ def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
                 break
     for _ in range(_ROUNDS):
         values = np.array(sorted(known))
-        logs = np.array([known[one] for one in values])
+        logs = np.array([known[node] for node in values])
         rough = _density_of(values, logs, None)
-        found = _density_of(values, logs, (rough.mean, rough.std))
-        # The interpolated part is the log density less that of a normal of these moments.
-        rest = logs + 0.5 * ((values - rough.mean) / rough.std) ** 2
+        traced = _density_of(values, logs, (rough.mean, rough.std))
+        # The interpolated part is the log density minus that of a normal with these moments.
+        residual = logs + 0.5 * ((values - rough.mean) / rough.std) ** 2
         near = np.maximum(logs[1:], logs[:-1]) > logs.max() - 0.5 * _DEPTH
-        wide = near & (np.abs(np.diff(rest)) > _CHANGE)
+        wide = near & (np.abs(np.diff(residual)) > _CHANGE)
         if not wide.any() or len(values) > _MOST_VALUES:
             break
         for value in (0.5 * (values[1:] + values[:-1]))[wide].tolist():
@@ -348,18 +351,18 @@ def _traced(log_density: Any, mean: float, std: float, nodes: int) -> Profile:
             f"of its top at {values[0]:.4g} and {values[-1]:.4g}, beyond which no sites settle: "
             "give its prior a smaller scale"
         )
-    return found
+    return traced
 
 
 def _density_of(values: Array, logs: Array, normal: tuple[float, float] | None) -> Profile:
-    """Interpolate a log density, or what it has beside a normal one, without overshoot."""
+    """Interpolate a log density without overshoot, or its difference from a normal one."""
     mean, std = (0.0, np.inf) if normal is None else normal
-    rest = logs + 0.5 * ((values - mean) / std) ** 2
+    residual = logs + 0.5 * ((values - mean) / std) ** 2
     share = np.arange(_POINTS) / _POINTS
     grid = np.append((values[:-1, None] + np.diff(values)[:, None] * share).ravel(), values[-1])
     # A cubic spline is more accurate where the density is smooth, and overshoots at a cliff.
-    shape = PchipInterpolator(values, rest)(grid)
-    smooth = np.clip(CubicSpline(values, rest)(grid), shape - _OVERSHOOT, shape + _OVERSHOOT)
+    shape = PchipInterpolator(values, residual)(grid)
+    smooth = np.clip(CubicSpline(values, residual)(grid), shape - _OVERSHOOT, shape + _OVERSHOOT)
     raised = smooth - 0.5 * ((grid - mean) / std) ** 2
     density = np.exp(raised - raised.max())
     cells = 0.5 * np.diff(grid) * (density[1:] + density[:-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,39 +35,39 @@ class Entries(NamedTuple):
     kept : which entries are below the diagonal
     """
 
-    entry: NDArray[Any]
-    rows: NDArray[Any]
-    begins: NDArray[Any]
+    entry: NDArray[np.integer]
+    rows: NDArray[np.integer]
+    begins: NDArray[np.integer]
     kept: NDArray[np.bool_]
 
     @classmethod
     def of(cls, prior: SparseLatent) -> Self:
-        """Those of a prior's rows, found once."""
-        held, seen = prior.pattern.held, prior.rows
-        known = held.get("entries")
-        if known is None or known[0] is not seen.columns:
+        """Return the entries of a prior's rows; the pattern keeps them."""
+        cache, rows_of_prior = prior.pattern.held, prior.rows
+        known = cache.get("entries")
+        if known is None or known[0] is not rows_of_prior.columns:
             marked = np.zeros(prior.pattern.symbolic.size, dtype=bool)
-            marked[seen.pairs] = True
-            index = (np.cumsum(marked, dtype=seen.pairs.dtype) - 1)[seen.pairs]
+            marked[rows_of_prior.pairs] = True
+            index = (np.cumsum(marked, dtype=rows_of_prior.pairs.dtype) - 1)[rows_of_prior.pairs]
             rows, columns = (np.empty(np.count_nonzero(marked), np.int32) for _ in range(2))
-            entry_coordinates(seen.indptr, seen.columns, index, rows, columns)
+            entry_coordinates(rows_of_prior.indptr, rows_of_prior.columns, index, rows, columns)
             kept = rows != columns
             begins = np.searchsorted(columns[kept], np.arange(prior.pattern.k + 1))
-            known = seen.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
-            held["entries"] = known
-        found: Self = known[1]
-        return found
+            known = rows_of_prior.columns, cls(index, rows[kept], begins.astype(np.int32), kept)
+            cache["entries"] = known
+        return known[1]
 
-    def lower(self, seen: SparseRows, tau: Array) -> sparse.csc_array:
-        """A' diag(tau) A below its diagonal."""
+    def lower(self, rows_of_prior: SparseRows, tau: Array) -> sparse.csc_array:
+        """Return A' diag(tau) A below its diagonal."""
         values, k = np.zeros(self.kept.size), self.begins.size - 1
-        add_rows(values, seen.indptr, seen.values, self.entry, tau)
+        add_rows(values, rows_of_prior.indptr, rows_of_prior.values, self.entry, tau)
         return sparse.csc_array((values[self.kept], self.rows, self.begins), shape=(k, k))
 
 
 # --- Latent values x ~ N(0, Q^-1) and rows that see them
 #
-# What of them needs no sites: products with Q and A, the factor of Q alone, draws.
+# This class has the operations that need no sites: products with Q and A, the factor of Q alone,
+# draws.
 
 
 class SparseLatent:
@@ -77,13 +77,13 @@ class SparseLatent:
     ----------
     pattern : Pattern
     rows : SparseRows
-        The N rows.
+        Rows of A.
     q : ndarray
         Lower triangle of the precision at the places `pattern.lower`.
     offset : ndarray, shape (N,)
     constraint : ndarray, shape (m, K), or None
     log_det : float or None
-        log |Q| of the prior, with the constraint's log |C Q^-1 C'|; found when it is None.
+        log |Q| of the prior, with the constraint's log |C Q^-1 C'|; computed when it is None.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class SparseLatent:
 
     @cached_property
     def own(self) -> Factorised:
-        """The factor of Q alone."""
+        """Factor of Q alone."""
         symbolic, at = self.pattern.of_prior
         factor = Factorised(symbolic, filled(symbolic.size, at, self.q))
         if factor.failed >= 0:
@@ -114,31 +114,30 @@ class SparseLatent:
         return factor
 
     def conditioned_solve(self, right: Array) -> Array:
-        """Prior covariance of x times columns (K, T), in the order of `own`."""
-        found = self.own.solve(right)
+        """Return the prior covariance of x times columns (K, T), in the order of `own`."""
+        solution = self.own.solve(right)
         if self.constraint is not None:
             for h in ConstraintCorrection(self.own, self.constraint).half():
-                found -= h[:, None] * (h @ right)
-        return found
+                solution -= h[:, None] * (h @ right)
+        return solution
 
     @cached_property
     def log_det(self) -> float:
-        """log |Q|, and log |C Q^-1 C'| of a constraint."""
-        own = self.own
+        """log |Q| of the prior, plus log |C Q^-1 C'| with a constraint."""
+        factor = self.own
         if self.constraint is None:
-            return own.log_det
-        return own.log_det + ConstraintCorrection(own, self.constraint).log_det
+            return factor.log_det
+        return factor.log_det + ConstraintCorrection(factor, self.constraint).log_det
 
     def draw_latent(self, factor: Factorised, rng: np.random.Generator, count: int) -> Array:
-        """Deviations of x from its mean by a factor of its precision, shape (K, count)."""
-        found = factor.root(rng.standard_normal((self.pattern.k, count)))
+        """Return draws of x about its mean by a factor of its precision, shape (K, count)."""
+        deviations = factor.root(rng.standard_normal((self.pattern.k, count)))
         if self.constraint is not None:
-            found = ConstraintCorrection(factor, self.constraint).project(found)
-        drawn: Array = found[factor.symbolic.place]
-        return drawn
+            deviations = ConstraintCorrection(factor, self.constraint).project(deviations)
+        return deviations[factor.symbolic.place]
 
     def precision(self) -> sparse.csr_array:
-        """Q, in the order of columns that was given."""
+        """Return Q, in the given order of columns."""
         pattern = self.pattern
         indptr, indices = pattern.of_q
         data = np.empty(indices.size)
@@ -149,8 +148,7 @@ class SparseLatent:
     def precision_times(self, x: Array) -> Array:
         """Return Q x, for x in the order of elimination."""
         symbolic = self.pattern.symbolic
-        found: Array = (self.precision() @ x[symbolic.place])[symbolic.order]
-        return found
+        return (self.precision() @ x[symbolic.place])[symbolic.order]
 
     def times(self, x: Array) -> Array:
         """Return A x, for x in the order of elimination."""
@@ -158,13 +156,13 @@ class SparseLatent:
         times(self.rows.indptr, self.rows.columns, self.rows.values, x, out)
         return out
 
-    def dense_rows(self, some: NDArray[np.intp]) -> Array:
-        """A' of some rows, dense, (K, T)."""
-        found = np.zeros((self.pattern.k, some.size))
-        for t, n in enumerate(some):
-            own = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
-            found[self.rows.columns[own], t] = self.rows.values[own]
-        return found
+    def dense_rows(self, indices: NDArray[np.integer]) -> Array:
+        """Return chosen columns of A', dense, (K, T)."""
+        columns = np.zeros((self.pattern.k, indices.size))
+        for t, n in enumerate(indices):
+            entries = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
+            columns[self.rows.columns[entries], t] = self.rows.values[entries]
+        return columns
 
     def back(self, w: Array) -> Array:
         """Return A' w, in the order of elimination."""
@@ -174,19 +172,19 @@ class SparseLatent:
 
 
 def prior_entries(prior: SparseLatent) -> Array:
-    """The prior covariance on the pattern of Q, of a constrained prior too."""
-    own, pattern = prior.own, prior.pattern
+    """Return the prior covariance on the pattern of Q, also if the prior is constrained."""
+    factor, pattern = prior.own, prior.pattern
     symbolic, at = pattern.of_prior
-    panels = own.inverse()
-    found = np.empty(pattern.entries.size)
-    found[pattern.lower_entries] = panels[at]
-    found[pattern.mirrored_entries] = panels[at]
+    panels = factor.inverse()
+    entries = np.empty(pattern.entries.size)
+    entries[pattern.lower_entries] = panels[at]
+    entries[pattern.mirrored_entries] = panels[at]
     if prior.constraint is not None:
         place = symbolic.place
         rows, columns = pattern.coordinates
-        for h in ConstraintCorrection(own, prior.constraint).half():
-            found -= h[place[rows]] * h[place[columns]]
-    return found
+        for h in ConstraintCorrection(factor, prior.constraint).half():
+            entries -= h[place[rows]] * h[place[columns]]
+    return entries
 
 
 # --- Constraints C x = 0
@@ -204,7 +202,7 @@ class ConstraintCorrection:
     Raises
     ------
     NumericalError
-        If constraints repeat each other.
+        If constraints are linearly dependent.
     """
 
     def __init__(self, factor: Factorised, C: Array) -> None:
@@ -221,11 +219,9 @@ class ConstraintCorrection:
         self.log_det = 2.0 * float(np.log(self._inner[0].diagonal()).sum())
 
     def project(self, x: Array) -> Array:
-        """Return x (K,) or (K, T) moved to where C x = 0; in the factor's order of elimination."""
-        moved: Array = x - self.W @ cho_solve(self._inner, self.C @ x)
-        return moved
+        """Return x (K,) or (K, T) moved to C x = 0, in the factor's order of elimination."""
+        return x - self.W @ cho_solve(self._inner, self.C @ x)
 
     def half(self) -> Array:
-        """H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
-        found: Array = solve_triangular(self._inner[0], self.W.T, lower=True)
-        return found
+        """Return H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
+        return solve_triangular(self._inner[0], self.W.T, lower=True)

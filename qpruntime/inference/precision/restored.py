@@ -1,4 +1,4 @@
-"""Check of a precision posterior that was read from a file: kernels follow its indices unseen."""
+"""Check of a precision posterior read from a file: kernels follow its indices without checks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from qpruntime.inference.precision.symbolic import Symbolic
 
 __all__ = ["check_indices"]
 
-#: Operations that the inference was allowed to take.
+#: Largest number of operations that the inference was allowed.
 _ANY = 1e300
 
 
 def check_indices(solution: PrecisionSolution) -> None:
     """Raise `ValueError` unless all indices are those of an analysis of A and Q.
 
-    A wrong index makes a kernel read or write beyond an array. The analysis takes a fraction of a
-    factorisation.
+    A wrong index would make a kernel read or write beyond an array. The analysis takes a fraction
+    of the time of a factorisation.
     """
     solved = solution.solved
     for prior in (solved.prior, solution.problem.prior):
@@ -57,7 +57,7 @@ def _check_prior(prior: Any) -> None:
 
 def _analysed_again(pattern: Pattern) -> Pattern:
     """Return the pattern of the same A and Q in the same order of elimination."""
-    A, Q = (_ones(*part, pattern.k) for part in (pattern._a, pattern.of_q))
+    A, Q = (_ones(begins, columns, pattern.k) for begins, columns in (pattern._a, pattern.of_q))
     _require(A.shape == (pattern.n, pattern.k) and Q.shape[0] == pattern.k, "sizes")
     order = pattern.symbolic.order
     _require(np.array_equal(np.sort(order), np.arange(pattern.k)), "the order of elimination")

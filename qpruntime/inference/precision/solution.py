@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,9 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, prior_mean
 from qpruntime.likelihoods import Likelihood
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 __all__ = [
     "PrecisionSolution",
     "Slope",
@@ -43,46 +46,51 @@ __all__ = [
 _LIMITS = Limits(1e-9, 200)
 
 
-def left_out_groups(solution: PrecisionSolution, labels: ArrayLike) -> tuple[Any, Array]:
+def left_out_groups(
+    solution: PrecisionSolution, labels: ArrayLike
+) -> tuple[NDArray[np.generic], Array]:
     """Return the groups, as `numpy.unique` has them, and log p(y_G | all other rows) of each.
 
-    The cavity of all rows of a group is their normal posterior without their own sites; the density
-    of the group's observations is the evidence of EP under it.
+    The cavity of a group is the normal posterior of its rows without their own sites. The density
+    of the group's observations is their evidence by EP with that cavity as prior.
 
     Raises
     ------
     InputError
-        If labels have another shape, or equal rows have several: `collapse=False` keeps them apart.
+        If labels have another shape, or equal rows differ in label: `collapse=False` keeps them
+        apart.
     """
-    seen = solution.seen
-    given = np.asarray(labels)
-    if given.shape != (seen.n,):
-        raise InputError(f"labels must have shape ({seen.n},), one for each row; got {given.shape}")
-    if given.dtype.kind == "f" and np.isnan(given).any():
+    observed = solution.seen
+    group_labels = np.asarray(labels)
+    if group_labels.shape != (observed.n,):
+        raise InputError(
+            f"labels must have shape ({observed.n},), one for each row; got {group_labels.shape}"
+        )
+    if group_labels.dtype.kind == "f" and np.isnan(group_labels).any():
         raise InputError("labels must not be NaN: give rows without a group one of their own")
-    names, codes = np.unique(given, return_inverse=True)
-    kept = codes if seen.kept is None else codes[seen.kept]
-    site = seen.collapsed.rows.site
-    own = kept[seen.collapsed.rows.first]
-    if (own[site] != kept).any():
-        row = int(np.argmax(own[site] != kept))
+    names, codes = np.unique(group_labels, return_inverse=True)
+    kept = codes if observed.kept is None else codes[observed.kept]
+    site = observed.collapsed.rows.site
+    site_groups = kept[observed.collapsed.rows.first]
+    if (site_groups[site] != kept).any():
+        row = int(np.argmax(site_groups[site] != kept))
         raise InputError(
             f"row {row} equals another one of another group, with which it is one site: infer with "
             "collapse=False to leave them out apart"
         )
-    order = np.argsort(own, kind="stable")
-    ends = np.searchsorted(own[order], np.arange(names.size + 1))
-    found = np.zeros(names.size)
+    order = np.argsort(site_groups, kind="stable")
+    ends = np.searchsorted(site_groups[order], np.arange(names.size + 1))
+    log_densities = np.zeros(names.size)
     for g in range(names.size):
         members = order[ends[g] : ends[g + 1]]
         if members.size:
-            found[g] = _left_out(solution, members)
-    return names, found
+            log_densities[g] = _left_out(solution, members)
+    return names, log_densities
 
 
 def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
-    """Log density of these sites' observations given all others."""
-    here, sites = solution.here, solution.sites_held
+    """Return the log density of these sites' observations given all others."""
+    marginals, sites = solution.here, solution.sites_held
     merged = solution.seen.collapsed.merged
     constant = float(merged.constant[members].sum())
     if members.size == 1 and merged.weights is None:
@@ -92,8 +100,8 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
     prior = solution.solved.prior
     right = prior.dense_rows(members)
     V = right.T @ solution.solved.covariances(right)
-    tau, pull = sites.tau[members], here.pull[members]
-    # (V^-1 - diag(tau))^-1, and the mean that goes with it.
+    tau, pull = sites.tau[members], marginals.pull[members]
+    # The cavity covariance is (V^-1 - diag(tau))^-1, with the mean that goes with it.
     cavity = np.linalg.solve(np.eye(m) - V * tau, V)
     cavity = 0.5 * (cavity + cavity.T)
     if not (cavity.diagonal() > 0.0).all():
@@ -101,7 +109,7 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
             f"row {solution.seen.row_of(int(members[np.argmin(cavity.diagonal())]))} and the rows "
             "left out with it have no proper cavity: they alone tell a part of the latent values"
         )
-    mean = here.mean[members] - cavity @ pull
+    mean = marginals.mean[members] - cavity @ pull
     whole = solution.problem
     weights = None if whole.weights is None else whole.weights[members]
     problem = replace(whole, prior=DensePrior(cavity, mean), y=whole.y[members], weights=weights)
@@ -112,7 +120,8 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
 
 # --- What the posterior keeps
 
-#: Rows up to which corrections of the dense engine may be asked for: they take covariances.
+#: Number of rows up to which corrections of the dense engine are available, because they take the
+#: covariances of all rows.
 _FEW = 3000
 
 
@@ -124,17 +133,17 @@ class PrecisionSolution:
     Attributes
     ----------
     sites_held : Sites
-        Of the sites; where rows are equal there are fewer, S, than rows, N.
+        Sites; if rows are equal there are fewer sites, S, than rows, N.
     here : Marginals
-        Of the sites.
+        Marginals of the sites.
     log_z : ndarray, shape (S,)
         Log density of one observation of each site without the whole site.
     solved : PrecisionSolved
     seen : SeenRows
     problem : Problem
-        Of the sites.
+        Problem of the sites.
     of_rows : Likelihood
-        Of the rows.
+        Likelihood of the rows.
     """
 
     sites_held: Sites
@@ -151,17 +160,17 @@ class PrecisionSolution:
 
     @property
     def words(self) -> str:
-        """Words about the engine for a line on the posterior."""
+        """Words about the engine for a line of the summary."""
         return f" of {self.latent_size} latent values with a sparse precision"
 
     @property
     def latent_size(self) -> int:
-        """Latent values, K."""
+        """Number of latent values, K."""
         return self.solved.prior.pattern.k
 
     @property
     def algebra(self) -> int:
-        """No matrices that threads of BLAS would share."""
+        """Size of matrices that BLAS threads would share: none."""
         return 0
 
     @property
@@ -171,15 +180,15 @@ class PrecisionSolution:
 
     @property
     def width(self) -> int:
-        """Numbers that a prediction makes of a point."""
+        """Numbers that a prediction computes for a point."""
         return self.latent_size
 
     def sites(self) -> Sites:
-        """Sites of the rows: shares of the site of equal ones."""
+        """Return the sites of the rows: equal rows share a site."""
         return self.seen.sites(self.sites_held)
 
     def moments(self) -> tuple[Array, Array]:
-        """Posterior means and variances of eta at the rows."""
+        """Return posterior means and variances of eta at the rows."""
         return self.seen.mean(self.here.mean), self.seen.spread(self.here.variance)
 
     @cached_property
@@ -192,8 +201,8 @@ class PrecisionSolution:
     @cached_property
     def _left_out(self) -> Array:
         of_rows = self.of_rows
-        found = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
-        return self.seen.left_out(found)
+        log_densities = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
+        return self.seen.left_out(log_densities)
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
@@ -205,64 +214,65 @@ class PrecisionSolution:
         return self.solved.latent[place], variance
 
     def latent(self) -> tuple[Array, Array]:
-        """Posterior means and variances of x, each of shape (K,)."""
+        """Return posterior means and variances of x, each of shape (K,)."""
         return self._latent
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Leave-one-out log densities of some rows."""
-        found: Array = self._left_out.copy() if rows is None else self._left_out[rows]
-        return found
+        """Return leave-one-out log densities of chosen rows."""
+        return self._left_out.copy() if rows is None else self._left_out[rows]
 
     def least(self) -> tuple[float, int]:
-        """The least of them, and its row."""
+        """Return the least leave-one-out log density, and its row."""
         row = int(np.argmin(self._left_out))
         return float(self._left_out[row]), row
 
-    def rows_at(self, at: tuple[Any, ...]) -> sparse.csr_array:
-        """Rows of A at new points."""
-        found = as_rows(at[0])
-        if found.shape[1] != self.latent_size:
+    def rows_at(self, at: tuple[ArrayLike, ...]) -> sparse.csr_array:
+        """Return rows of A at new points."""
+        rows = as_rows(at[0])
+        if rows.shape[1] != self.latent_size:
             raise InputError(
                 f"A must have {self.latent_size} columns, as that of the inference; got "
-                f"{found.shape[1]}"
+                f"{rows.shape[1]}"
             )
-        return found
+        return rows
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means and variances of eta at rows of A."""
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return means and variances of eta at rows of A."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         centre = A @ self.latent()[0] + offset
         return centre, self.solved.variances_at(A)
 
     def _columns(self, A: sparse.csr_array) -> Array:
-        """A', dense and in the order of elimination."""
+        """Return A', dense and in the order of elimination."""
         order = self.solved.prior.pattern.symbolic.order
         return np.ascontiguousarray(A.T.toarray()[order])
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
-        """Points for corrections."""
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
+        """Return points for corrections."""
         A = self.rows_at(at)
         offset = prior_mean(mean, self.usual, (A.shape[0],))
-        both = sparse.vstack([A, self.given_rows()], format="csr")
-        K = self._prior_covariance(sparse.csr_array(both), A.shape[0])
-        own = K[:, : A.shape[0]].diagonal()
-        return MarginalPoints(K[:, A.shape[0] :], own, np.broadcast_to(offset, own.shape))
+        stacked = sparse.vstack([A, self.given_rows()], format="csr")
+        K = self._prior_covariance(sparse.csr_array(stacked), A.shape[0])
+        prior_variances = K[:, : A.shape[0]].diagonal()
+        return MarginalPoints(
+            K[:, A.shape[0] :], prior_variances, np.broadcast_to(offset, prior_variances.shape)
+        )
 
     def given_rows(self) -> sparse.csr_array:
-        """A of the sites, in the order of columns that was given."""
+        """Return A of the sites, in the given order of columns."""
         rows, order = self.solved.prior.rows, self.solved.prior.pattern.symbolic.order
         shape = rows.indptr.size - 1, self.latent_size
         return sparse.csr_array((rows.values, order[rows.columns], rows.indptr), shape=shape)
 
     def all_rows(self) -> tuple[sparse.csr_array, Array]:
-        """A and offsets of all rows that were kept, from those of the sites."""
+        """Return A and offsets of all kept rows, from those of the sites."""
         collapsed = self.seen.collapsed
         offset = (self.solved.prior.offset - collapsed.merged.shift)[collapsed.rows.site]
         return sparse.csr_array(self.given_rows()[collapsed.rows.site]), offset
 
     def _prior_covariance(self, A: sparse.csr_array, count: int) -> Array:
-        """Prior covariances of the first rows of A with all of them, (count, N)."""
+        """Return prior covariances of the first rows of A with all of them, (count, N)."""
         if A.shape[0] - count * (count < A.shape[0]) > _FEW:
             raise InputError(
                 f"N = {self.here.mean.size} rows, more than {_FEW}: marginals by corrections take "
@@ -272,12 +282,17 @@ class PrecisionSolution:
         prior = self.solved.prior
         factor = prior.own
         right = np.ascontiguousarray(A[:count].T.toarray()[factor.symbolic.order])
-        seen = prior.conditioned_solve(right)
-        found: Array = (A @ seen[factor.symbolic.place]).T
-        return np.ascontiguousarray(found)
+        solved_columns = prior.conditioned_solve(right)
+        return np.ascontiguousarray((A @ solved_columns[factor.symbolic.place]).T)
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws of eta at rows of A, (count, T); of x where there are none, (count, K)."""
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
+        """Draw eta jointly at rows of A, (count, T), or x if there are no rows, (count, K)."""
         solved = self.solved
         x = solved.prior.draw_latent(solved.factor, rng, count) + self.latent()[0][:, None]
         if not at:
@@ -286,8 +301,8 @@ class PrecisionSolution:
         offset = prior_mean(mean, self.usual, (A.shape[0],))
         return np.ascontiguousarray((A @ x).T) + offset
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
-        """Means (T,) and covariances (T, T) of eta at rows of A; of x where there are none."""
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return means (T,) and covariances (T, T) of eta at rows of A, or those of x."""
         if not at:
             at, mean = (sparse.eye_array(self.latent_size, format="csr"),), 0.0
         A = self.rows_at(at)
@@ -299,12 +314,12 @@ class PrecisionSolution:
         covariance = right.T @ self.solved.covariances(right)
         return A @ self.latent()[0] + offset, 0.5 * (covariance + covariance.T)
 
-    def gradient(self, change: Any) -> Array | float:
-        """Slope of the log evidence where the precision changes so."""
+    def gradient(self, change: ArrayLike | None) -> Array | float:
+        """Return the slope of the log evidence for a change of the precision."""
         return evidence_slopes(self.solved, change)
 
     def observed(self) -> Observed:
-        """Data and prior covariance of the sites."""
+        """Return data and prior covariance of the sites."""
         A = self.given_rows()
         K = self._prior_covariance(A, A.shape[0])
         K = 0.5 * (K + K.T)
@@ -318,38 +333,38 @@ class PrecisionSolution:
         return pair_sums(self.problem, self.solved, self.here, self.sites_held)
 
     def level_sums(self) -> PairSums:
-        """The same over pairs that share a level."""
+        """Sums over pairs of sites that share a level."""
         return pair_sums(self.problem, self.solved, self.here, self.sites_held, levels=True)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # What the problem has cached are addresses, which mean nothing in another process.
+    def __getstate__(self) -> dict[str, object]:
+        # The problem caches addresses, which mean nothing in another process.
         return {**vars(self), "problem": replace(self.problem)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
     @property
     def knows_covariance(self) -> bool:
-        """True if covariances of the rows can be had."""
+        """True if covariances of the rows are available."""
         return self.here.mean.size <= _FEW
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
         size = self.solved.prior.pattern.symbolic.size
         negative = int((self.sites_held.tau < 0.0).sum())
         return {"n_negative": negative, "latent": self.latent_size, "factor": size}
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
-        """Rows of A."""
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
+        """Return rows of A."""
         raise InputError("a sparse precision knows no inputs: hand over rows of A")
 
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> PrecisionSolution:
-        """The same: it does not know its inputs."""
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> PrecisionSolution:
+        """Return the solution itself, which does not depend on inputs."""
         return self
 
     @property
     def usual(self) -> float | None:
-        """The offset, if it is one number."""
+        """Offset, if it is one number for all rows."""
         offset = self.solved.prior.offset - self.seen.collapsed.merged.shift
         low, high = float(offset.min()), float(offset.max())
         return low if low == high else None
@@ -357,9 +372,9 @@ class PrecisionSolution:
 
 # --- Gradient
 #
-# At EP's fixed point the sites count as fixed: for a change of Q the log evidence changes by
-# (tr(S0 dQ) - tr(S dQ) - x' dQ x)/2, with S0 and S the prior and posterior covariance and x the
-# posterior mean. All three are sums over the entries of Q.
+# The sites count as fixed at EP's fixed point. A change of Q changes the log evidence by (tr(S0 dQ)
+# - tr(S dQ) - x' dQ x)/2, with S0 and S the prior and posterior covariance and x the posterior
+# mean. All three terms are sums over the entries of Q.
 
 
 class Slope(NamedTuple):
@@ -376,8 +391,8 @@ class Slope(NamedTuple):
     covariance: sparse.csr_array
     mean: Array
 
-    def against(self, dQ: Any) -> float:
-        """tr(S dQ) + x' dQ x, for a change whose entries are among those of Q."""
+    def against(self, dQ: sparse.csr_array) -> float:
+        """Return tr(S dQ) + x' dQ x, for a change whose entries are among those of Q."""
         change = as_precision(dQ)
         return float(self.covariance.multiply(change).sum() + self.mean @ (change @ self.mean))
 
@@ -391,12 +406,12 @@ def slope_of(solved: PrecisionSolved) -> Slope:
 
 
 def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
-    """Return the slope for one change of Q, or those for a sequence of them.
+    """Return the slope for one change of Q, or the slopes for a sequence of changes.
 
     Raises
     ------
     InputError
-        If there is no change, or one has another shape or entries that Q has not.
+        If there is no change, or a change has another shape or entries that Q does not have.
     """
     if change is None:
         raise InputError(
@@ -404,7 +419,7 @@ def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
             "sequence of them"
         )
     several = isinstance(change, Sequence)
-    changes = [as_precision(one) for one in (change if several else [change])]
+    changes = [as_precision(dQ) for dQ in (change if several else [change])]
     pattern = solved.prior.pattern
     slope = slope_of(solved)
     indptr, indices = pattern.of_q
@@ -412,14 +427,14 @@ def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
         (prior_entries(solved.prior), indices, indptr), shape=(pattern.k,) * 2
     )
     known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
-    found = []
-    for one in changes:
-        if one.shape != before.shape:
-            raise InputError(f"a change of Q has its shape {before.shape}, got {one.shape}")
-        if known.multiply(one).nnz != np.count_nonzero(one.data):
+    slopes = []
+    for dQ in changes:
+        if dQ.shape != before.shape:
+            raise InputError(f"a change of Q has its shape {before.shape}, got {dQ.shape}")
+        if known.multiply(dQ).nnz != np.count_nonzero(dQ.data):
             raise InputError(
                 "a change of Q has entries that Q has not: store them in Q, as zeros where they "
                 "are zero"
             )
-        found.append(0.5 * (float(before.multiply(one).sum()) - slope.against(one)))
-    return np.array(found) if several else found[0]
+        slopes.append(0.5 * (float(before.multiply(dQ).sum()) - slope.against(dQ)))
+    return np.array(slopes) if several else slopes[0]

@@ -1,9 +1,8 @@
-"""The prior of rows on a sparse precision, `qpruntime.inference.solver_protocol`: eta = o + A x."""
+"""Prior of rows on a sparse precision, `qpruntime.inference.solver_protocol`: eta = o + A x."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,21 +58,21 @@ class PrecisionPrior(SparseLatent, Prior):
 
 # --- Posterior of given sites
 #
-# With sites of precision tau the precision of x is P = Q + A' diag(tau) A. All that sites ask for,
-# means and variances of the rows, is on the pattern of P's factor.
+# The precision of x is P = Q + A' diag(tau) A if sites have precisions tau. The means and variances
+# of the rows, which are all that sites need, lie on the pattern of P's factor.
 
-#: Below this share 1 - tau variance has lost digits, and is found without the site; for so many
-#: sites at once.
+#: Below this value 1 - tau variance has lost digits, and is computed from a posterior without the
+#: site; for so many sites at once.
 _STRONG, _AT_ONCE = 1e-8, 256
-#: New rows that are solved for at once.
+#: Number of new rows per solve.
 _BATCH = 64
-#: Where weights are so much smaller than what they are a difference of, they are found twice.
+#: If weights are this much smaller than the terms of their difference, they are computed twice.
 _CANCELLED = 1e6
 
 
 @restorable("precision-solved/1")
 class PrecisionSolved(Solved):
-    """The posterior of given sites; `single` says how precisely large dense blocks are inverted.
+    """Posterior of given sites; `single` inverts large dense blocks in single precision.
 
     Raises
     ------
@@ -103,11 +102,12 @@ class PrecisionSolved(Solved):
             self.conditioned = ConstraintCorrection(self.factor, prior.constraint)
         self.relocate(sites.nu)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # As soon made again from the factor, which is as large.
+    def __getstate__(self) -> dict[str, object]:
+        # The inverse is left out: making it again takes no longer than reading it, and it is as
+        # large as the factor.
         return {name: value for name, value in vars(self).items() if name != "inverse"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
 
     def relocate(self, nu: Array) -> None:
@@ -115,15 +115,16 @@ class PrecisionSolved(Solved):
         self._solution: tuple[Array, Array, Array] | None = None
 
     def _solve(self) -> tuple[Array, Array, Array]:
-        """`weights`, the mean at the rows, and the latent mean."""
+        """Return `weights`, the mean at the rows, and the latent mean."""
         if self._solution is None:
             prior = self.prior
             shifted = self._nu - self.tau * prior.offset
             x, moved, weights = self._solved(shifted)
             if np.abs(shifted).max() > _CANCELLED * np.abs(weights).max():
-                # The weights are a difference where sites dominate: once more with what is left.
-                left, more, _ = self._solved(weights, prior.precision_times(x))
-                x, moved = x + left, moved + more
+                # The weights are a difference that cancels if sites dominate, so a second solve
+                # corrects the residual.
+                correction, moved_again, _ = self._solved(weights, prior.precision_times(x))
+                x, moved = x + correction, moved + moved_again
                 weights = shifted - self.tau * moved
             mean = prior.offset + moved
             if not np.isfinite(mean).all():
@@ -134,7 +135,7 @@ class PrecisionSolved(Solved):
         return self._solution
 
     def _solved(self, pulls: Array, less: Array | None = None) -> tuple[Array, Array, Array]:
-        """P^-1 (A' pulls - less), that along A, and pulls less tau times that."""
+        """Return d = P^-1 (A' pulls - less), A d, and pulls minus tau A d."""
         right = self.prior.back(pulls)
         x = self.factor.solve(right if less is None else right - less)
         if self.conditioned is not None:
@@ -157,87 +158,86 @@ class PrecisionSolved(Solved):
 
     @property
     def log_det(self) -> float:
-        found = self.factor.log_det - self.prior.log_det
-        return found if self.conditioned is None else found + self.conditioned.log_det
+        log_det = self.factor.log_det - self.prior.log_det
+        return log_det if self.conditioned is None else log_det + self.conditioned.log_det
 
     @cached_property
     def inverse(self) -> Array:
-        """Panels of P^-1, which constraints take nothing from."""
+        """Panels of P^-1 without the effect of constraints."""
         return self.factor.inverse()
 
     @cached_property
     def taken(self) -> Array:
-        """H (m, K): the posterior covariance is P^-1 - H'H."""
+        """Factor H (m, K) of the constraints' effect: the posterior covariance is P^-1 - H'H."""
         if self.conditioned is None:
             return np.empty((0, self.prior.pattern.k))
         return self.conditioned.half()
 
     def covariances(self, right: Array) -> Array:
-        """Posterior covariance of x times columns (K, T)."""
-        found = self.factor.solve(right)
+        """Return the posterior covariance of x times columns (K, T)."""
+        solution = self.factor.solve(right)
         for h in self.taken:
-            found -= h[:, None] * (h @ right)
-        return found
+            solution -= h[:, None] * (h @ right)
+        return solution
 
     def variances(self, rows: SparseRows) -> Array:
-        """Posterior variances of rows with pairs."""
-        found = np.empty(rows.indptr.size - 1)
-        squares(self.inverse, rows.indptr, rows.values, rows.pairs, found)
-        seen = np.empty_like(found)
+        """Return posterior variances of rows with pairs."""
+        variance = np.empty(rows.indptr.size - 1)
+        squares(self.inverse, rows.indptr, rows.values, rows.pairs, variance)
+        projection = np.empty_like(variance)
         for h in self.taken:
-            times(rows.indptr, rows.columns, rows.values, h, seen)
-            found -= seen * seen
-        return found
+            times(rows.indptr, rows.columns, rows.values, h, projection)
+            variance -= projection * projection
+        return variance
 
     def variances_at(self, A: sparse.csr_array) -> Array:
-        """Posterior variances of new rows, shape (T,): those without places by solves."""
+        """Return posterior variances of new rows, shape (T,): by solves if pairs have no places."""
         pattern = self.prior.pattern
         rows = pattern.new_rows(A)
         if rows.pairs.size or not A.nnz:
             return self.variances(rows)
-        known, found = pattern.placed(rows), np.empty(A.shape[0])
-        if known.any():
-            found[known] = self.variances(pattern.new_rows(A[np.flatnonzero(known)]))
-        others, order = np.flatnonzero(~known), pattern.symbolic.order
+        has_places, variance = pattern.placed(rows), np.empty(A.shape[0])
+        if has_places.any():
+            variance[has_places] = self.variances(pattern.new_rows(A[np.flatnonzero(has_places)]))
+        others, order = np.flatnonzero(~has_places), pattern.symbolic.order
         for begin in range(0, others.size, _BATCH):
-            some = others[begin : begin + _BATCH]
-            right = np.ascontiguousarray(A[some].T.toarray()[order])
-            found[some] = np.einsum("ij,ij->j", right, self.covariances(right))
-        return found
+            batch = others[begin : begin + _BATCH]
+            right = np.ascontiguousarray(A[batch].T.toarray()[order])
+            variance[batch] = np.einsum("ij,ij->j", right, self.covariances(right))
+        return variance
 
     def marginals(self) -> tuple[Array, Array]:
         variance = self.variances(self.prior.rows)
         kept = 1.0 - self.tau * variance
         strong = np.flatnonzero(kept < _STRONG)
         for begin in range(0, strong.size, _AT_ONCE):
-            some = strong[begin : begin + _AT_ONCE]
-            variance[some], kept[some] = self._without(some)
+            batch = strong[begin : begin + _AT_ONCE]
+            variance[batch], kept[batch] = self._without(batch)
         return variance, kept
 
     def _without(self, strong: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Variances and 1 - tau variance of few sites, by the posterior of all others."""
-        rest = self.tau.copy()
-        rest[strong] = 0.0
-        others = PrecisionSolved(self.prior, Sites(rest, np.zeros(rest.size)))
+        """Return variances and 1 - tau variance of few sites, from the posterior of all others."""
+        other_tau = self.tau.copy()
+        other_tau[strong] = 0.0
+        others = PrecisionSolved(self.prior, Sites(other_tau, np.zeros(other_tau.size)))
         right = self.prior.dense_rows(strong)
         V = right.T @ others.covariances(right)
         few = Sites(self.tau[strong], np.zeros(strong.size))
-        found: tuple[Array, Array] = CholeskyFactor(0.5 * (V + V.T), few, few.nu).marginals()
-        return found
+        return CholeskyFactor(0.5 * (V + V.T), few, few.nu).marginals()
 
     def propose(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         marginals: tuple[Array, Array],
         sites: Sites,
         steps: int,
         counts: Counts,
     ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, asked, marginals, sites, steps, counts)
+        return propose_matched(self, problem, marginals, sites, steps, counts)
 
     def sweep(
         self,
-        asked: SiteProblem,
+        problem: SiteProblem,
         sites: Sites,
         damping: float,
         visits: NDArray[np.intp] | None,
@@ -253,14 +253,14 @@ class PrecisionSolved(Solved):
         raise NotImplementedError("a finished posterior keeps all of this")
 
     def slope(self) -> tuple[Array, Array]:
-        """The posterior covariance on the pattern of Q, and the mean of x."""
+        """Return the posterior covariance on the pattern of Q, and the mean of x."""
         pattern = self.prior.pattern
-        found = self.inverse[pattern.entries]
+        covariance = self.inverse[pattern.entries]
         place = pattern.symbolic.place
         rows, columns = pattern.coordinates
         for h in self.taken:
-            found -= h[place[rows]] * h[place[columns]]
-        return found, self.latent[place]
+            covariance -= h[place[rows]] * h[place[columns]]
+        return covariance, self.latent[place]
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
         raise InputError("the leave-one-out objective is for dense priors")

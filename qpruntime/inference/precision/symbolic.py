@@ -1,8 +1,8 @@
-"""Places of numbers in a sparse Cholesky factor: supernodes, their rows and their room.
+"""Layout of a sparse Cholesky factor: supernodes, their rows and the size of the stack.
 
-A supernode is a run of columns with the same rows below them. Its panel has these columns with its
-own rows first, then the `rows` below; panels are column-major in one array. Columns are numbered in
-the order of elimination here.
+A supernode is a run of columns with the same rows below them. Its panel has these columns with
+their own rows first, then the `rows` below; panels are column-major in one array. Columns are
+numbered in the order of elimination.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ __all__ = ["Shape", "Symbolic", "analyse"]
 
 Index = NDArray[np.int64]
 
-#: Supernodes are joined up to so many columns, where so much of the panel is zeros at most.
+#: Supernodes of up to so many columns are joined, if at most this share of the joint panel is
+#: zeros.
 _JOINED = ((4, 0.5), (16, 0.3), (48, 0.1), (1 << 62, 0.05))
-#: Operations of a factorisation from which on it is refused.
+#: Number of operations above which a factorisation is refused.
 _MOST = 5e10
 
 
 @restorable("shape/1")
 class Shape(NamedTuple):
-    """What kernels take of the symbolic analysis; S supernodes of n columns.
+    """Layout that kernels take from the symbolic analysis; S supernodes of n columns.
 
     first : (S + 1,), first columns
     panels : (S + 1,), where panels begin
@@ -58,7 +59,7 @@ class Shape(NamedTuple):
 
 @restorable("symbolic/1")
 class Symbolic(NamedTuple):
-    """The analysis of one pattern.
+    """Analysis of one pattern.
 
     order : (n,), columns in the order of their elimination; `place` is its inverse
     shape : Shape
@@ -91,9 +92,9 @@ def analyse(
     pattern : csr_array
     ordering : {"mmd", "natural"}
     order : ndarray, optional
-        An order that is known, instead.
+        Known order of elimination.
     operations : float, optional
-        Of a factorisation at most, by default 5e10.
+        Largest number of operations of a factorisation, by default 5e10.
 
     Raises
     ------
@@ -136,7 +137,7 @@ _REMEDY = "leave out terms that meet all levels of another one, or merge levels"
 
 def _refuse(n: int, counts: Index, order: Index, flops: float, most: float) -> None:
     full = int(np.count_nonzero(counts >= np.arange(n, 0, -1)))
-    # Where counting ended early the operations are those of the columns it has seen.
+    # If counting ended early, the operations are those of the counted columns.
     raise InputError(
         f"the factor of {n} columns takes {flops:.2g} operations at least, more than {most:.0e}: "
         f"elimination couples the last {max(full, int(counts.max()))} columns, column "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ __all__ = [
 
 # --- Symbolic analysis
 #
-# A pattern is `indptr` and `indices`, symmetric; `order` are its columns in the order of
-# elimination and `place` is the inverse. Everything else is in that order.
+# A pattern is `indptr` and `indices`, symmetric; `order` has its columns in the order of
+# elimination, and `place` is the inverse. Everything else is in that order.
 
 
 @kernel
@@ -49,14 +49,14 @@ def tree(indptr: IntArray, indices: IntArray, order: IntArray, place: IntArray) 
 
 @kernel
 def postorder(parent: IntArray) -> IntArray:
-    """Return the columns so that each comes after its children, which come in their order."""
+    """Return the columns such that each comes after its children, which keep their order."""
     n = parent.size
     head, following = np.full(n, -1), np.full(n, -1)
     for j in range(n - 1, -1, -1):
         if parent[j] >= 0:
             following[j] = head[parent[j]]
             head[parent[j]] = j
-    found, stack, count = np.empty(n, np.int64), np.empty(n, np.int64), 0
+    ordered, stack, count = np.empty(n, np.int64), np.empty(n, np.int64), 0
     for root in range(n):
         if parent[root] >= 0:
             continue
@@ -70,10 +70,10 @@ def postorder(parent: IntArray) -> IntArray:
                 stack[depth] = child
                 depth += 1
             else:
-                found[count] = j
+                ordered[count] = j
                 count += 1
                 depth -= 1
-    return found
+    return ordered
 
 
 @kernel
@@ -85,21 +85,22 @@ def count_rows(
     parent: IntArray,
     most: float,
 ) -> tuple[IntArray, bool]:
-    """Return how many rows every column of the factor has, its own too, and whether all are known.
+    """Return the number of rows of every column of the factor, and whether counting was complete.
 
-    It ends early once more than `most` operations are certain: numbers squared over columns.
+    Counting ends early once more than `most` operations are certain, by a bound from the squared
+    count over columns.
     """
     n = order.size
-    counts, seen, total = np.ones(n, np.int64), np.full(n, -1), 0.0
+    counts, last_row, total = np.ones(n, np.int64), np.full(n, -1), 0.0
     for i in range(n):
-        seen[i] = i
+        last_row[i] = i
         old = order[i]
         for p in range(indptr[old], indptr[old + 1]):
             j = place[indices[p]]
-            while j < i and seen[j] != i:
+            while j < i and last_row[j] != i:
                 counts[j] += 1
                 total += 1.0
-                seen[j] = i
+                last_row[j] = i
                 j = parent[j]
         if total * total > most * n:
             return counts, False
@@ -107,10 +108,10 @@ def count_rows(
 
 
 @kernel
-def join(parent: IntArray, counts: IntArray, joined: tuple[Any, ...]) -> IntArray:
-    """Return where supernodes begin, and n: of equal rows, and where little is lost of others."""
+def join(parent: IntArray, counts: IntArray, joined: tuple[tuple[int, float], ...]) -> IntArray:
+    """Return the first columns of supernodes, and n: columns join if few zeros arise."""
     n = parent.size
-    first, held, top = np.empty(n + 1, np.int64), np.empty(n, np.int64), 0
+    first, entries, top = np.empty(n + 1, np.int64), np.empty(n, np.int64), 0
     j = 0
     while j < n:
         end = j + 1
@@ -118,7 +119,7 @@ def join(parent: IntArray, counts: IntArray, joined: tuple[Any, ...]) -> IntArra
         while end < n and parent[end - 1] == end and counts[end - 1] == counts[end] + 1:
             total += counts[end]
             end += 1
-        first[top], held[top] = j, total
+        first[top], entries[top] = j, total
         top += 1
         while top > 1:
             begin = first[top - 2]
@@ -128,17 +129,17 @@ def join(parent: IntArray, counts: IntArray, joined: tuple[Any, ...]) -> IntArra
             width = end - begin
             low = counts[end - 1] - 1
             room = width * low + (width * (width + 1)) // 2
-            numbers = held[top - 2] + held[top - 1]
+            numbers = entries[top - 2] + entries[top - 1]
             zeros = 1.0 - numbers / room
-            taken = False
+            merges = False
             for limit, share in joined:
                 if width <= limit:
-                    taken = zeros <= share
+                    merges = zeros <= share
                     break
-            if not taken:
+            if not merges:
                 break
             top -= 1
-            held[top - 1] = numbers
+            entries[top - 1] = numbers
         j = end
     first[top] = n
     return first[: top + 1].copy()
@@ -154,12 +155,12 @@ def fill_rows(
     below: IntArray,
     owner: IntArray,
 ) -> tuple[IntArray, IntArray, int]:
-    """Return the rows below supernodes, how many children each has, and the room of the stack."""
+    """Return rows below supernodes, their numbers of children, and the size of the stack."""
     S = first.size - 1
     rows = np.empty(below[S], np.int64)
-    children, held = np.zeros(S, np.int64), np.zeros(S, np.int64)
+    children, children_room = np.zeros(S, np.int64), np.zeros(S, np.int64)
     head, following = np.full(S, -1), np.full(S, -1)
-    seen = np.full(order.size, -1)
+    last_supernode = np.full(order.size, -1)
     top, peak = 0, 0
     for s in range(S):
         end, count = first[s + 1], below[s]
@@ -167,25 +168,25 @@ def fill_rows(
             old = order[j]
             for p in range(indptr[old], indptr[old + 1]):
                 i = place[indices[p]]
-                if i >= end and seen[i] != s:
-                    seen[i] = s
+                if i >= end and last_supernode[i] != s:
+                    last_supernode[i] = s
                     rows[count] = i
                     count += 1
         child = head[s]
         while child >= 0:
             children[s] += 1
-            held[s] += (below[child + 1] - below[child]) ** 2
+            children_room[s] += (below[child + 1] - below[child]) ** 2
             for p in range(below[child], below[child + 1]):
                 i = rows[p]
-                if i >= end and seen[i] != s:
-                    seen[i] = s
+                if i >= end and last_supernode[i] != s:
+                    last_supernode[i] = s
                     rows[count] = i
                     count += 1
             child = following[child]
         rows[below[s] : count].sort()
         size = (below[s + 1] - below[s]) ** 2
         peak = max(peak, top + size)
-        top += size - held[s]
+        top += size - children_room[s]
         if size:
             up = owner[rows[below[s]]]
             following[s] = head[up]
@@ -198,24 +199,25 @@ def fill_rows(
 Ordering = Literal["mmd", "natural"]
 Index = NDArray[np.int64]
 
-#: A column that meets more than this many times the root of all columns, and more than so many, is
-#: put last: a minimum degree order would follow it through every step.
+#: A column that meets more than this many times the root of the number of columns, and more than
+#: the second number, is put last: a minimum degree order would follow it through every step.
 _DENSE, _LEAST = 10.0, 16
-#: Edges for each column from which on two sides that meet are known to fill.
+#: Edges per column above which two sides that meet each other are known to fill.
 _CROSSED = 4.0
 
 
 def elimination_order(pattern: sparse.csr_array, ordering: Ordering = "mmd") -> Index:
     """Return the columns of a symmetric pattern (K, K) in the order of their elimination.
 
-    The minimum degree order is SuperLU's. An incomplete factorisation that drops everything costs
-    hardly more than its order. Of two sides of which each column meets columns of the other alone,
-    as crossed groups do, the larger is eliminated first: the smaller fills in any case.
+    The minimum degree order is SuperLU's: an incomplete factorisation that drops everything costs
+    hardly more than its order. If the columns form two sides and meet columns of the other side
+    only, as crossed groups do, the larger side is eliminated first, because the smaller one fills
+    in any case.
 
     Parameters
     ----------
     pattern : csr_array
-        Symmetric, with a diagonal; values are not looked at.
+        Symmetric pattern with its diagonal; values are not used.
     ordering : {"mmd", "natural"}
     """
     n = pattern.shape[0]
@@ -225,11 +227,11 @@ def elimination_order(pattern: sparse.csr_array, ordering: Ordering = "mmd") -> 
     dense = degree > max(_LEAST, _DENSE * np.sqrt(n))
     last = np.flatnonzero(dense)
     last = last[np.argsort(degree[last], kind="stable")]
-    rest = np.flatnonzero(~dense)
-    if not rest.size:
+    sparse_columns = np.flatnonzero(~dense)
+    if not sparse_columns.size:
         return last
-    inner = pattern if not last.size else pattern[rest][:, rest]
-    return np.concatenate([rest[_inner_order(sparse.csr_array(inner))], last])
+    inner = pattern if not last.size else pattern[sparse_columns][:, sparse_columns]
+    return np.concatenate([sparse_columns[_inner_order(sparse.csr_array(inner))], last])
 
 
 def _inner_order(pattern: sparse.csr_array) -> Index:
@@ -247,7 +249,7 @@ def _inner_order(pattern: sparse.csr_array) -> Index:
     matrix = sparse.csc_array(matrix + sparse.eye_array(n, format="csc"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = spilu(
+        factorised = spilu(
             matrix,
             drop_tol=1.0,
             fill_factor=1.0,
@@ -255,14 +257,14 @@ def _inner_order(pattern: sparse.csr_array) -> Index:
             diag_pivot_thresh=0.0,
             options={"SymmetricMode": True},
         )
-    return np.argsort(found.perm_c)
+    return np.argsort(factorised.perm_c)
 
 
 @kernel
 def sides(indptr: IntArray, indices: IntArray) -> IntArray:
-    """Return the side, 0 or 1, of every column where columns meet those of the other side alone.
+    """Return the side, 0 or 1, of every column if columns meet those of the other side only.
 
-    The first is -1 where there are no such sides.
+    The first is -1 if there are no such sides.
     """
     n = indptr.size - 1
     side, queue = np.full(n, -1), np.empty(n, np.int64)

@@ -1,14 +1,14 @@
-"""Sparse power EP and QP by inducing points: N rows in O(N M^2), in chunks, wherever these are.
+"""Sparse power EP and QP by inducing points: N rows in O(N M^2), in chunks of any storage.
 
-After Bui, Yan & Turner (2017), with the projection of f itself, so that every table and rule of
-`qpruntime.projection` serves. Z has M inducing inputs, k(Z, Z) = L L^T, phi_n = L^-1 k(Z, x_n),
-r_n = k(x_n, x_n) - |phi_n|^2. A row keeps one site (tau, nu) of f_n about its prior mean, also
-where it observes a multiple of f_n; w ~ N(0, I) has the posterior precision B = I + sum T_n phi_n
-phi_n^T, T = tau/(1 + power r tau). Of the power 1 this is FITC, and the dense engine on its
-covariance; of powers near 0 the variational bound.
+The method is that of Bui, Yan & Turner (2017), with the projection of f itself, so that every table
+and rule of `qpruntime.projection` applies. Z has M inducing inputs, k(Z, Z) = L L^T, phi_n = L^-1
+k(Z, x_n), r_n = k(x_n, x_n) - |phi_n|^2. A row has one site (tau, nu) of f_n about its prior mean,
+even if it observes a multiple of f_n. The posterior precision of w ~ N(0, I) is B = I + sum T_n
+phi_n phi_n^T, T = tau/(1 + power r tau). Power 1 is FITC, which is the dense engine on FITC's
+covariance, and powers near 0 approach the variational bound.
 
-What is where, from the ground up; each module imports from those above it. k(X, Z) and its slopes
-are in `qpruntime.kernels.cross_covariance`.
+The modules, from the ground up; each imports from those above it. k(X, Z) and its slopes are in
+`qpruntime.kernels.cross_covariance`.
 
 `features`
     The few products and triangular solves, in place, without the interpreter lock.

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._atomic_file import open_regular
 from qpruntime._sealed_file import DamagedFile, array_from, damage_named, read_sealed, write_sealed
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime._validation import path_of
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.sites import Sites
@@ -71,9 +72,9 @@ class Checkpoint:
         """True if the last checkpoint is old enough for a new one."""
         return time.monotonic() - self._last >= EVERY
 
-    def write(self, problem: Mapping[str, str], content: Mapping[str, Any]) -> None:
+    def write(self, problem: Mapping[str, str], content: Mapping[str, ArrayLike]) -> None:
         """Write the checkpoint; warn once if it cannot be written."""
-        arrays: dict[str, Any] = {name: np.array(words) for name, words in problem.items()}
+        arrays: dict[str, ArrayLike] = {name: np.array(words) for name, words in problem.items()}
         arrays |= content
         try:
             write_arrays(self.path, arrays)
@@ -83,7 +84,7 @@ class Checkpoint:
             self._failed = True
         self._last = time.monotonic()
 
-    def read(self, problem: Mapping[str, str]) -> dict[str, Any] | None:
+    def read(self, problem: Mapping[str, str]) -> dict[str, NDArray[np.generic]] | None:
         """Return the file's arrays for this problem, or None if there is no file.
 
         Raises
@@ -172,12 +173,12 @@ def _problem(engine: Engine) -> dict[str, str]:
 # --- Sealed file of named arrays
 
 
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, ArrayLike]) -> None:
     """Write arrays atomically, or raise `InputError` and leave an existing file unchanged."""
     write_sealed(path, _KIND, {name: np.asarray(value) for name, value in arrays.items()})
 
 
-def read_arrays(path: Path) -> dict[str, Any]:
+def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     """Return the arrays of a file by name.
 
     Raises
@@ -232,7 +233,7 @@ _COMPARED_POINTS, _COMPARED_DIGITS, _COMPARED_OBSERVATIONS = (
 )
 
 
-def kernel_words(kernel: Any, bounds: bool) -> str:
+def kernel_words(kernel: Kernel, bounds: bool) -> str:
     """Return a kernel as text with every digit, with `bounds` also those of hyper-parameters."""
     if not isinstance(kernel, Kernel):
         return repr(kernel)
@@ -245,7 +246,7 @@ def kernel_words(kernel: Any, bounds: bool) -> str:
     return f"{kind.__module__}.{kind.__qualname__}({', '.join(parts)})"
 
 
-def _value(value: Any, bounds: bool) -> str:
+def _value(value: object, bounds: bool) -> str:
     if isinstance(value, Kernel):
         return kernel_words(value, bounds)
     if isinstance(value, (list, tuple)) and any(isinstance(item, Kernel) for item in value):
@@ -258,7 +259,7 @@ def _value(value: Any, bounds: bool) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def projector_words(projector: Projector, y: Any) -> dict[str, str]:
+def projector_words(projector: Projector, y: Array) -> dict[str, str]:
     """Return likelihood, method, order and table; `y` are encoded observations."""
     table = projector.table
     return {
@@ -269,7 +270,7 @@ def projector_words(projector: Projector, y: Any) -> dict[str, str]:
     }
 
 
-def _likelihood_words(likelihood: Likelihood, y: Any) -> str:
+def _likelihood_words(likelihood: Likelihood, y: Array) -> str:
     """Return name and parameters of a likelihood, and values of a user's density."""
     if likelihood.recipe is None or not likelihood.has_density:
         return likelihood.spelt

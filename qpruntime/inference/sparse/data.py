@@ -76,7 +76,7 @@ class _TransformedInputs:
         return int(self.X.shape[0]), self.columns
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype[np.generic]:
         return np.dtype(float)
 
     @property
@@ -417,7 +417,7 @@ class UnreadChunk:
     """Chunk of inputs that are not read yet; `home` is the client of a cluster's inputs."""
 
     X: Any
-    some: slice
+    block: slice
     first: int
     y: Array
     weights: Array | None
@@ -433,15 +433,15 @@ class UnreadChunk:
         InputError
             If the inputs are not finite.
         """
-        X = _read_block(self.X, self.some, self.first, self.home)
+        X = _read_block(self.X, self.block, self.first, self.home)
         return Chunk(X, self.y, self.weights, self.prior, self.scale)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         others = self.y, self.weights, self.prior, self.scale
         # Data held by another connection cannot be sent, only their values.
         if self.home is not None:
             return Chunk, tuple(self.load())
-        return UnreadChunk, (self.X, self.some, self.first, *others)
+        return UnreadChunk, (self.X, self.block, self.first, *others)
 
 
 class Lazy(Columns):

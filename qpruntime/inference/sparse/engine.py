@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,7 +20,7 @@ from qpruntime.execution.executors import Divided, Executor, Threads
 from qpruntime.inference.fixed_point.schedules import Swept
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.sparse.data import CHUNK, ChunkedRows, ChunkTask
-from qpruntime.inference.sparse.features import InducingInputs, divide
+from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.inference.sparse.passes import (
     Block,
     Cavities,
@@ -49,6 +49,9 @@ from qpruntime.inference.sparse.state import (
     prior_of,
 )
 from qpruntime.projection.projector import moved
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "HALVINGS",
@@ -119,12 +122,12 @@ class Keeper:
 
     def __init__(self) -> None:
         self._owner: InducingInputs | None = None
-        self._phi: Any = None
+        self._phi: Rows | None = None
         self._r: Array = np.empty(0)
-        self._full: dict[int, Any] = {}
+        self._full: dict[int, NDArray[np.bool_]] = {}
         self._root: Array | None = None
         self._w: Array | None = None
-        self._variances_known: dict[int, Any] = {}
+        self._variances_known: dict[int, NDArray[np.bool_]] = {}
 
     def of(self, inducing: InducingInputs, n: int, memory: float) -> Keeper:
         """Return the cache with room for these features if they fit into memory."""
@@ -213,8 +216,8 @@ def bounded(change: float, worst: int) -> float:
 
 def swept_by(change: float, worst: int, counts: Array) -> Swept:
     """Return the report of a sweep from the counts of a pass: lookups, skipped, held at zero."""
-    inside, outside, skipped, held = counts.astype(np.int64)
-    return Swept(change, worst, np.array([inside, outside, skipped]), held=int(held))
+    inside, outside, skipped, bounded = counts.astype(np.int64)
+    return Swept(change, worst, np.array([inside, outside, skipped]), held=int(bounded))
 
 
 @dataclass
@@ -225,11 +228,12 @@ class Engine:
     ----------
     rows : Rows
     rule : Rule
-        May be replaced: hyper-parameters are learnt with EP's, the last sites with QP's.
+        Rule of projection, which may be replaced: hyper-parameters are learnt with EP's, the last
+        sites with QP's.
     kernel : scikit-learn kernel
     Z : ndarray, shape (M, d)
     jitter : float
-        As of `InducingInputs`.
+        As for `InducingInputs`.
     dtype : dtype
         Type of features and their products: float32 during a search, float64 for the result.
     executor : Executor, optional
@@ -250,7 +254,7 @@ class Engine:
 
     rows: ChunkedRows
     rule: PowerProjector
-    kernel: Any
+    kernel: Kernel
     Z: Array
     jitter: float = 1e-8
     dtype: DTypeLike = np.float64
@@ -282,7 +286,7 @@ class Engine:
         self.tau[:], self.nu[:] = sites
         self.gather()
 
-    def move(self, kernel: Any, Z: Array, dtype: DTypeLike | None = None) -> None:
+    def move(self, kernel: Kernel, Z: Array, dtype: DTypeLike | None = None) -> None:
         """Change kernel, inducing inputs or dtype, and keep the sites.
 
         Raises
@@ -433,7 +437,8 @@ class Engine:
             for column, values in zip(columns, done.columns, strict=True):
                 column[self.rows.slice(number)] = values
 
-        def jobs() -> Any:
+        def jobs() -> Iterator[tuple[Callable[..., Done], Job | Divided]]:
+            """Yield the pass and its arguments for each chunk."""
             work = partial(function, state, **options)
             on_worker = partial(_on_worker, work)
             for number in range(self.rows.chunks):
@@ -454,5 +459,5 @@ def _on_worker(
     work: Callable[[Job], Done], divided: tuple[ChunkTask, tuple[int, Array, Array]]
 ) -> Done:
     """Carry out a pass where the piece is kept."""
-    piece, rest = divided
-    return work(Job(piece, *rest))
+    piece, job_fields = divided
+    return work(Job(piece, *job_fields))

@@ -6,7 +6,7 @@ import copy
 import ctypes
 from collections.abc import Callable
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,6 +16,9 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.kernels.cross_covariance import contract_square, cross_covariance, diagonal
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "MOST_JITTER",
@@ -60,7 +63,7 @@ class InducingInputs:
     """
 
     def __init__(
-        self, kernel: Any, Z: Array, jitter: float = 1e-8, dtype: DTypeLike = np.float64
+        self, kernel: Kernel, Z: Array, jitter: float = 1e-8, dtype: DTypeLike = np.float64
     ) -> None:
         self.kernel, self.Z, self.dtype = kernel, Z, np.dtype(dtype)
         self.least = jitter
@@ -72,7 +75,7 @@ class InducingInputs:
             )
         self.L, self.jitter = _factor(K, variance, jitter)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "rounded"}
 
     @property
@@ -81,11 +84,11 @@ class InducingInputs:
         return len(self.Z)
 
     @cached_property
-    def rounded(self) -> Any:
+    def rounded(self) -> Rows:
         """Factor in the dtype of the features."""
         return self.L.astype(self.dtype, copy=False)
 
-    def on(self, kernel: Any, Z: Array) -> InducingInputs:
+    def on(self, kernel: Kernel, Z: Array) -> InducingInputs:
         """Return the inducing points in other units, given the kernel and inputs in those."""
         moved = copy.copy(self)
         moved.kernel, moved.Z = kernel, Z
@@ -98,7 +101,7 @@ class InducingInputs:
         moved.dtype = np.dtype(dtype)
         return moved
 
-    def features(self, X: Array, out: Any = None) -> tuple[Any, Array]:
+    def features(self, X: Array, out: Rows | None = None) -> tuple[Any, Array]:
         """Return phi_n = L^-1 k(Z, x_n), shape (n, M), and r_n = max(k(x_n, x_n) - |phi_n|^2, 0).
 
         The features are written to `out`, if it is given.
@@ -136,7 +139,8 @@ def _factor(K: Array, variance: float, jitter: float) -> tuple[Array, float]:
 # call BLAS by the addresses that SciPy exports to Cython. Arrays are C-ordered: rows (n, M) of
 # float32 or float64, and lower triangles (M, M) of the same type.
 
-Rows = NDArray[Any]
+Rows = NDArray[np.floating]
+SameRows = TypeVar("SameRows", bound=Rows)
 
 _LETTER = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _NUMBER = {"s": ctypes.c_float, "d": ctypes.c_double}
@@ -155,7 +159,7 @@ def _function(name: str, count: int) -> Callable[..., None]:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(address)
 
 
-def _call(name: str, letter: str, *args: Any) -> None:
+def _call(name: str, letter: str, *args: bytes | float | NDArray[np.generic]) -> None:
     """Call a BLAS function by reference; bytes are letters, numbers scalars, the rest arrays."""
     references: list[Any] = []
     for value in args:
@@ -174,17 +178,17 @@ def _call(name: str, letter: str, *args: Any) -> None:
     _function(letter + name, len(addresses))(*addresses)
 
 
-def divide(rows: Rows, lower: Rows) -> Rows:
+def divide(rows: SameRows, lower: Rows) -> SameRows:
     """Replace rows by rows L^-T: each row x becomes L^-1 x."""
     return _solve(rows, lower, b"T")
 
 
-def divide_transposed(rows: Rows, lower: Rows) -> Rows:
+def divide_transposed(rows: SameRows, lower: Rows) -> SameRows:
     """Replace rows by rows L^-1: each row x becomes L^-T x."""
     return _solve(rows, lower, b"N")
 
 
-def _solve(rows: Rows, lower: Rows, transposed: bytes) -> Rows:
+def _solve(rows: SameRows, lower: Rows, transposed: bytes) -> SameRows:
     n, m = rows.shape
     _check(rows, lower)
     if n:

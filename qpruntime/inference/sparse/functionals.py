@@ -1,27 +1,31 @@
-"""Rows that see functionals of few inputs each, as a game between two players does.
+"""Rows that observe functionals of few inputs each, as a game between two players does.
 
-A row a with inputs x_1, x_2, ... sees g = sum_j a_j f(x_j). With inducing inputs of f its features
-are sums of theirs, its variance is exact, and what Z leaves out is taken as independent between
-rows, as everywhere in this engine: of rows that share an input it is not. `AlongRows` is the kernel
-that says so to the passes over rows, whose inputs are a's entries and the x_j, side by side.
+A row a with inputs x_1, x_2, ... sees g = sum_j a_j f(x_j). The features of g are sums of those of
+f at the inducing inputs, and its variance is exact. The part of f that Z leaves out is taken as
+independent between rows, as everywhere in this engine, although it is not for rows that share an
+input. `AlongRows` is the kernel of these rows; its inputs are a's entries and the x_j, side by
+side.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
 from qpruntime._memory import require
-from qpruntime._typing import Array
+from qpruntime._typing import Array, ArrayLike
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.sparse.checkpoint import kernel_words
 from qpruntime.inference.sparse.data import inputs_of, is_lazy
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = ["AlongRows", "along", "inputs_along"]
 
@@ -31,7 +35,7 @@ _MAX_ENTRIES = 32
 _ROWS_PER_BLOCK = 64
 
 
-def inputs_along(operator: Any, X: Array) -> tuple[Functionals, Array]:
+def inputs_along(operator: ArrayLike, X: Array) -> tuple[Functionals, Array]:
     """Return the rows of an operator (N, n) on f at X (n, d), and their inputs side by side.
 
     Raises
@@ -71,7 +75,9 @@ def inputs_along(operator: Any, X: Array) -> tuple[Functionals, Array]:
     return functionals, padded.reshape(n, max_entries * (d + 1))
 
 
-def along(operator: Any, X: Any, mean: Any, d: int) -> tuple[Array, Array, float | None]:
+def along(
+    operator: ArrayLike, X: Any, mean: ArrayLike, d: int
+) -> tuple[Array, Array, float | None]:
     """Return inputs of an operator's rows, their prior means, and that of f if it is a number.
 
     Raises
@@ -103,7 +109,7 @@ class AlongRows:
         Columns of its inputs. Inputs with more columns are rows of `inputs_along`.
     """
 
-    def __init__(self, kernel: Any, d: int) -> None:
+    def __init__(self, kernel: Kernel, d: int) -> None:
         self.kernel, self.d = kernel, d
 
     def __repr__(self) -> str:
@@ -119,7 +125,7 @@ class AlongRows:
         """Return the kernel with other parameters."""
         return AlongRows(self.kernel.clone_with_theta(theta), self.d)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Return the constructor's arguments, as scikit-learn requires."""
         return {"kernel": clone(self.kernel), "d": self.d}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -39,6 +39,9 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 __all__ = ["infer_sparse"]
 
 
@@ -46,7 +49,7 @@ __all__ = ["infer_sparse"]
 def infer_sparse(
     X: ArrayLike,
     y: ArrayLike,
-    kernel: Any,
+    kernel: Kernel,
     Z: ArrayLike,
     likelihood: str | Likelihood | None = None,
     method: Inference = "qp",
@@ -68,7 +71,7 @@ def infer_sparse(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     nearest: int = 0,
-    operator: Any = None,
+    operator: ArrayLike | None = None,
 ) -> SparsePosterior | LocalPosterior:
     """Approximate the posterior of a Gaussian process by sparse power EP or QP, in O(N M^2).
 
@@ -90,45 +93,47 @@ def infer_sparse(
     power : float in (0, 1]
         Power 1 is FITC, and overfits if Z is learnt; small powers approach the variational bound.
     weights : array-like, shape (N,), optional
-        Powers of the single likelihoods, not negative.
+        Powers of the single likelihoods, at least 0.
     scale : array-like, shape (N,), optional
-        Positive numbers: row n observes ``scale[n] * f(X[n])``, as ``likelihood`` has it. Counts
-        with exposures in the square link have their square roots. All results are those of f.
+        Positive numbers: row n observes ``scale[n] * f(X[n])``, in the terms of ``likelihood``. For
+        counts with exposures and the square link, give the square roots of the exposures. All
+        results are those of f.
     tol, max_sweeps, damping
-        As of `qpruntime.infer`.
+        As for `qpruntime.infer`.
     sites : (tau, nu), optional
-        Start from these, each of shape (N,), instead of from the prior.
+        Sites to start from, each of shape (N,), instead of the prior.
     jitter : float
-        Least lift of the diagonal of k(Z, Z), relative to its mean; grows to 1e-4 if need be.
+        Least jitter on the diagonal of k(Z, Z), relative to its mean; it grows up to 1e-4 if
+        necessary.
     memory : float
-        Bytes that may be taken to keep features of rows from pass to pass, M numbers a row; more
-        time is taken where they do not fit. Nothing else grows by more than 40 bytes a row.
+        Bytes for caching features of rows between passes, M numbers per row; a run takes longer if
+        they do not fit. Nothing else grows by more than 40 bytes per row.
     n_jobs : int, optional
-        Threads; by default as many as there are cores, of which -2 leaves out one.
-        Results are the same, bit for bit.
+        Number of threads; by default the number of cores, and -2 leaves one core out. Results are
+        the same, bit for bit.
     scheduler : str, optional
-        Address of a dask scheduler whose workers compute instead, to the same bits on processors
-        of one kind. They need this package and a way to `X`: zarr stores are opened where they
-        are, dask graphs are computed there, arrays of this process travel with every pass.
+        Address of a dask scheduler whose workers compute instead, to the same bits on processors of
+        one kind. They need this package and access to `X`: zarr stores are opened where they are,
+        dask graphs are computed there, and arrays of this process are sent with every pass.
     checkpoint : path, optional
         File that sites are written to every half minute.
     resume : bool
-        Go on from the sites of `checkpoint`, if that is there.
+        Continue from the sites of `checkpoint`, if that file exists.
     nearest : int
-        So many nearest rows of each point correct its prediction: what Z leaves out is local. The
-        posterior holds all rows for that; where `X` is read in chunks and takes more than `memory`
-        bytes, in files in the folder for temporary ones, which go when it does.
+        Number of nearest rows of each point that correct its prediction, because the part that Z
+        leaves out is local. The posterior then holds all rows. If `X` is read in chunks and takes
+        more than `memory` bytes, they are in temporary files, which are deleted with the posterior.
     operator : scipy sparse or array-like, shape (N, n), optional
-        Observation i then sees ``operator[i] @ f(X)`` for X (n, d), of at most 32 entries that are
-        not 0: games of many players, say. `y`, `weights`, `scale`, `sites` and what the posterior
-        has of rows are of the N observations, `mean` and predictions of f. What Z leaves out is
-        independent between observations, also where they share an input; of inputs as few as some
-        thousand `qpruntime.infer` leaves nothing out.
+        Observation i then sees ``operator[i] @ f(X)`` for X (n, d), with at most 32 entries that
+        are not 0, such as games of many players. `y`, `weights`, `scale`, `sites` and row results
+        are of the N observations; `mean` and predictions are of f. The part that Z leaves out is
+        independent between observations, even if they share an input. For a few thousand inputs
+        `qpruntime.infer` leaves nothing out.
 
     Returns
     -------
     SparsePosterior
-        Or, with `nearest`, a `LocalPosterior`, which wraps one.
+        Posterior; with `nearest` it is a `LocalPosterior`, which wraps one.
 
     Raises
     ------
@@ -140,7 +145,8 @@ def infer_sparse(
     Warns
     -----
     ConvergenceWarning
-        If the sites have not settled after `max_sweeps`, or only with precisions held at zero.
+        If the sites have not settled after `max_sweeps`, or settled only with precisions held at
+        zero.
 
     Examples
     --------

@@ -12,13 +12,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import solve_triangular
 
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.inference.fixed_point.convergence import HELD
 from qpruntime.inference.sparse.data import Chunk, ChunkTask
-from qpruntime.inference.sparse.features import add_outer, add_square, divide, divide_transposed
+from qpruntime.inference.sparse.features import (
+    Rows,
+    add_outer,
+    add_square,
+    divide,
+    divide_transposed,
+)
 from qpruntime.inference.sparse.state import (
     PowerProjector,
     State,
@@ -165,7 +171,7 @@ _SCRATCH = threading.local()
 class Features(NamedTuple):
     """Cached features and r of a chunk; `full` is True once they are computed."""
 
-    phi: Any
+    phi: Rows
     r: Array
     full: NDArray[np.bool_]
 
@@ -201,10 +207,10 @@ class Part(NamedTuple):
     `w` has the cached variances of g, which are to be filled in unless `known`.
     """
 
-    some: slice
+    rows: slice
     X: Array
     block: Block
-    phi: Any
+    phi: Rows
     r: Array
     room: Any
     w: Array | None = None
@@ -249,7 +255,7 @@ def block_rows(size: int) -> int:
     return max(_MIN_BLOCK_ROWS, _BLOCK_NUMBERS // size)
 
 
-def room_for(name: str, rows: int, size: int, dtype: Any) -> Any:
+def room_for(name: str, rows: int, size: int, dtype: DTypeLike) -> Rows:
     """Return the thread's memory of a name as an array (rows, size)."""
     memory = vars(_SCRATCH).get(name)
     if memory is None or memory.dtype != dtype or memory.size < rows * size:
@@ -265,7 +271,7 @@ class Accumulated:
         m, self._dtype = state.inducing.size, state.inducing.dtype
         self.B, self.h = np.zeros((m, m)), np.zeros(m)
 
-    def square(self, phi: Any, T: Array, room: Any) -> None:
+    def square(self, phi: Rows, T: Array, room: Rows) -> None:
         """Add sum T phi phi^T; `room` is overwritten."""
         for sign in (1.0, -1.0):
             selected = np.flatnonzero(sign * T > 0.0)
@@ -285,7 +291,7 @@ class Accumulated:
                 add_square(rows, sign, total)
                 self.B += total
 
-    def project(self, phi: Any, N: Array) -> None:
+    def project(self, phi: Rows, N: Array) -> None:
         """Add sum N phi."""
         self.h += phi.T @ N.astype(self._dtype)
 
@@ -361,10 +367,10 @@ def sweep(state: State, job: Job, share: float = 1.0) -> Done:
         change, counts = change + squares, counts + new.counts
         largest = int(np.argmax(sizes))
         if sizes[largest] > worst[0]:
-            worst = (float(sizes[largest]), job.first + part.some.start + largest)
-        tau[part.some] = block.tau + share * (new.tau - block.tau)
-        nu[part.some] = block.nu + share * (new.nu - block.nu)
-        T, N = _sites(block._replace(tau=tau[part.some], nu=nu[part.some]), part.r, power)
+            worst = (float(sizes[largest]), job.first + part.rows.start + largest)
+        tau[part.rows] = block.tau + share * (new.tau - block.tau)
+        nu[part.rows] = block.nu + share * (new.nu - block.nu)
+        T, N = _sites(block._replace(tau=tau[part.rows], nu=nu[part.rows]), part.r, power)
         total.project(part.phi, N)
         total.square(part.phi, T, part.room)
     _variances_are_known(job)
@@ -379,8 +385,8 @@ def means(state: State, job: Job) -> Done:
     for part in parts(state, job, job.piece.load()):
         mean, w = _marginals(state, part)
         at = cavities(part.block, mean, w, part.r, power, power)
-        nu[part.some] = settled(state.rule, part.block, at, mean, part.r)
-        _, N = _sites(part.block._replace(nu=nu[part.some]), part.r, power)
+        nu[part.rows] = settled(state.rule, part.block, at, mean, part.r)
+        _, N = _sites(part.block._replace(nu=nu[part.rows]), part.r, power)
         total.project(part.phi, N)
     _variances_are_known(job)
     return Done({"h": total.h}, (job.tau, nu))
@@ -405,11 +411,11 @@ def outcome(state: State, job: Job, rows: bool = False) -> Done:
         ]
         lowest = int(np.argmin(left_out))
         least_expected = max(
-            least_expected, (-float(left_out[lowest]), job.first + part.some.start + lowest)
+            least_expected, (-float(left_out[lowest]), job.first + part.rows.start + lowest)
         )
         if rows:
-            columns[:2, part.some] = _moments(block, at, power)
-            columns[2, part.some] = left_out
+            columns[:2, part.rows] = _moments(block, at, power)
+            columns[2, part.rows] = left_out
     _variances_are_known(job)
     return Done({"terms": evidence, "worst": least_expected}, (*columns,) if rows else ())
 
@@ -493,7 +499,7 @@ def cavities(block: Block, mean: Array, w: Array, r: Array, power: float, part: 
 
 def project(
     rule: PowerProjector, block: Block, at: Cavities, wanted: Wanted, whole: bool = False
-) -> tuple[Any, ...]:
+) -> tuple[Array, Array, Array, IntArray]:
     """Project the cavities; rows without one have weight 0."""
     weights = block.weights
     if not at.proper.all():
@@ -512,7 +518,7 @@ def propose(rule: PowerProjector, block: Block, at: Cavities) -> Proposal:
     with np.errstate(all="ignore"):
         precision = 1.0 / at.v
         precision_gain = 1.0 / (std * std) - precision
-        held = rule.bounded * np.sum(precision_gain * at.v < -HELD)
+        bounded = rule.bounded * np.sum(precision_gain * at.v < -HELD)
         if rule.nonnegative:
             precision_gain = np.maximum(precision_gain, 0.0)
         centred = mean if block.prior is None else mean - block.prior
@@ -524,7 +530,7 @@ def propose(rule: PowerProjector, block: Block, at: Cavities) -> Proposal:
         tau[block.weights == 0.0] = 0.0
         nu[block.weights == 0.0] = 0.0
     skipped = np.sum(~accepted)
-    counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, held])
+    counts = np.array([np.sum(where == INSIDE), np.sum(where == OUTSIDE_GRID), skipped, bounded])
     return Proposal(tau, nu, counts)
 
 

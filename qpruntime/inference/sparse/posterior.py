@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,9 @@ from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.iterate import settle, settle_tied
 from qpruntime.inference.sparse.state import Base, PowerProjector, State
 from qpruntime.projection.projector import Projector
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "CheckedRows",
@@ -62,7 +65,7 @@ class SparsePosterior(Posterior):
     """
 
     @property
-    def kernel(self) -> Any:
+    def kernel(self) -> Kernel:
         """Kernel of the prior."""
         return self._solution.kernel
 
@@ -90,10 +93,10 @@ class SparsePosterior(Posterior):
         scale: ArrayLike | None = None,
         sites: Literal["own", "tied"] = "own",
     ) -> SparsePosterior:
-        """Posterior of these rows after those seen, which are not visited again.
+        """Return the posterior of these rows after earlier ones, which are not visited again.
 
-        New rows get sites of their own, settled under all; sites of earlier rows stay as they were.
-        What that changes is measured: docs/bench-cost.md. `sites`, `loo`, `mean` and
+        New rows get their own sites, which settle given all earlier ones; sites of earlier rows are
+        not changed. docs/bench-cost.md has the measured effect. `sites`, `loo`, `mean` and
         `variance` are of the last part's rows; indices of rows count from its first.
 
         Parameters
@@ -288,7 +291,7 @@ class SparseSolution:
     limits : Limits
     """
 
-    kernel: Any
+    kernel: Kernel
     Z: Array
     power: float
     prior: float | None
@@ -305,7 +308,7 @@ class SparseSolution:
     algebra = 0
     name, corrects = "inducing", False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in vars(self).items() if name != "_rows"}
         try:
             pickle.dumps(self.rule)
@@ -376,7 +379,7 @@ class SparseSolution:
         """Return the least leave-one-out log density, and its row."""
         return self.lowest
 
-    def predict(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances at points (T, d), in O(T M^2)."""
         points, prior = self.checked(at, mean)
 
@@ -389,18 +392,24 @@ class SparseSolution:
         centre, variance = in_blocks(moments, len(points), len(self.Z))
         return centre + prior, variance
 
-    def checked(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def checked(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return points (T, d) and the prior mean there, or raise `InputError`."""
         points = finite(at[0], "X")
         if points.ndim != 2 or points.shape[1] != self.Z.shape[1]:
             raise InputError(f"X must have shape (T, {self.Z.shape[1]}), got {points.shape}")
         return points, prior_mean(mean, self.prior, (len(points),))
 
-    def draw(self, at: tuple[Any, ...], mean: Any, count: int, rng: np.random.Generator) -> Array:
+    def draw(
+        self,
+        at: tuple[ArrayLike, ...],
+        mean: ArrayLike | None,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Return joint samples at points (T, d), with the prior given the inducing values."""
         return draws(*self.joint(at, mean), count, rng)
 
-    def joint(self, at: tuple[Any, ...], mean: Any) -> tuple[Array, Array]:
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return joint means and covariances at points (T, d)."""
         if not at:
             raise InputError("draws take points: sample(X)")
@@ -412,7 +421,7 @@ class SparseSolution:
         solved = divide(phi, self.root)  # in place of phi
         return centre + prior, residual + solved @ solved.T
 
-    def gradient(self, change: Any) -> Array | float:
+    def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of EP's log evidence by the kernel's free log parameters."""
         if change is not None:
             raise InputError("this posterior knows its kernel: evidence_gradient() takes no dK")
@@ -424,19 +433,19 @@ class SparseSolution:
         """Raise `InputError`: this engine has no covariance matrix of the rows."""
         raise InputError(_NO_COVARIANCE)
 
-    def points(self, at: tuple[Any, ...], mean: Any) -> MarginalPoints:
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
         """Raise `InputError`, as `observed` does."""
         raise InputError(_NO_COVARIANCE)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
         return {"inducing": len(self.Z), "power": self.power}
 
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Any, ...]:
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return the points unchanged."""
         return (points,)
 
-    def on(self, kernel: Any, X: Any, unscaled: Callable[[Array], Array]) -> SparseSolution:
+    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SparseSolution:
         """Return the solution in other units of the inputs."""
         Z = unscaled(self.Z)
         return replace(self, kernel=kernel, Z=Z, inducing=self.inducing.on(kernel, Z))

@@ -13,11 +13,12 @@ from scipy.linalg import solve_triangular
 
 from qpruntime._numba import plain
 from qpruntime._restorable import restorable_call
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime.inference.sites import ImproperPosterior
-from qpruntime.inference.sparse.features import InducingInputs
+from qpruntime.inference.sparse.features import InducingInputs, Rows
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_rows
+from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 
 __all__ = [
     "Base",
@@ -48,11 +49,11 @@ class State:
     h: Array
     mean: Array
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return State, (self.inducing, self.rule, self.root, self.h, self.mean)
 
     @cached_property
-    def rounded(self) -> Any:
+    def rounded(self) -> Rows:
         """Root in the dtype of the features."""
         return self.root.astype(self.inducing.dtype, copy=False)
 
@@ -78,7 +79,7 @@ class Base:
     n: int
 
 
-def with_base(sums: dict[str, Any], base: Base | None) -> dict[str, Any]:
+def with_base(sums: Sums, base: Base | None) -> Sums:
     """Return sums "B" (packed) and "h" with those of earlier rows."""
     if base is None:
         return sums
@@ -86,7 +87,7 @@ def with_base(sums: dict[str, Any], base: Base | None) -> dict[str, Any]:
 
 
 def posterior_of(
-    inducing: InducingInputs, rule: PowerProjector, sums: dict[str, Any], base: Base | None = None
+    inducing: InducingInputs, rule: PowerProjector, sums: Sums, base: Base | None = None
 ) -> State:
     """Return the posterior of the sums "B" (packed) and "h" over rows and earlier rows.
 
@@ -116,7 +117,7 @@ def prior_of(inducing: InducingInputs, rule: PowerProjector, base: Base | None =
     return State(inducing, rule, np.eye(inducing.size), zeros, zeros)
 
 
-def evidence(state: State, sums: dict[str, Any], base: Base | None = None) -> float:
+def evidence(state: State, sums: Sums, base: Base | None = None) -> float:
     """Return the log evidence of the sites of `state`, given the sum of their terms.
 
     It includes the evidence of earlier rows, whose posterior is the prior of the others.
@@ -169,12 +170,12 @@ class SumTree:
         level = 0
         with self._lock:
             while level < len(self._counts) - 1:
-                other = number ^ 1
-                if other < self._counts[level]:
-                    found = self._waiting.pop((level, other), None)
-                    if found is None:
+                sibling = number ^ 1
+                if sibling < self._counts[level]:
+                    waiting = self._waiting.pop((level, sibling), None)
+                    if waiting is None:
                         break
-                    sums = add(found, sums) if other < number else add(sums, found)
+                    sums = add(waiting, sums) if sibling < number else add(sums, waiting)
                 level, number = level + 1, number // 2
             self._waiting[level, number] = sums
 
@@ -229,15 +230,15 @@ class PowerProjector:
         self.bounded = bounded
         self.nonnegative = bool(bounded or concave)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return PowerProjector, (self.projector, self.power, self.bounded)
 
     @cached_property
-    def _powered(self) -> tuple[Any, ...]:
+    def _powered(self) -> PlainFunctions:
         return plain(self.projector.likelihood.functions(powers=True))
 
     @cached_property
-    def _plain(self) -> tuple[Any, ...]:
+    def _plain(self) -> PlainFunctions:
         return plain(self.projector.functions)
 
     def project(
@@ -248,7 +249,7 @@ class PowerProjector:
         weights: Array | None,
         wanted: Wanted = "sites",
         whole: bool = False,
-    ) -> tuple[Array, Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, IntArray]:
         """Project cavities N(mean, std^2), all of shape (n,).
 
         If `whole`, likelihoods are not raised to the power of power EP.
