@@ -585,13 +585,27 @@ def _fall_from(ops: Operations, shape: Bend, u: Tensor, d: Tensor) -> Tensor:
     rate, curvature = _slopes(ops, shape, u)
     share, complement = rate * shape.inverse, curvature / rate
     up, down = ops.expm1(ops.minimum(d, large)), ops.expm1(ops.minimum(-d, large))
-    log_left = ops.log1p(ops.minimum(share, 0.5) * up)
-    log_left = ops.where(d > large, ops.log(ops.maximum(share, math.exp(-large))) + d, log_left)
-    log_right = d + ops.log1p(ops.minimum(complement, 0.5) * down)
-    log_right = ops.where(-d > large, ops.log(ops.maximum(complement, math.exp(-large))), log_right)
     bends = shape.inverse > 0.0
     safe_inverse = ops.where(bends, shape.inverse, 1.0 + 0.0 * shape.inverse)
-    return ops.where(bends, ops.where(share <= 0.5, log_left, log_right) / safe_inverse, rate * up)
+    log_odds = u + shape.offset + ops.log(safe_inverse)
+    # Beyond 1 the difference of two logarithms does not cancel, and q may leave double precision.
+    left, right = (
+        _softplus(ops, odds + step) - _softplus(ops, odds)
+        for odds, step in ((log_odds, d), (-log_odds, -d))
+    )
+    near_left = ops.log1p(ops.minimum(share, 0.5) * up)
+    near_right = ops.log1p(ops.minimum(complement, 0.5) * down)
+    log_left = ops.where(d > 1.0, left, near_left)
+    log_right = d + ops.where(d < -1.0, right, near_right)
+    bent = ops.where(share <= 0.5, log_left, log_right) / safe_inverse
+    start = u + shape.offset
+    grown = ops.exp(ops.minimum(start + d, large)) - ops.exp(ops.minimum(start, large))
+    return ops.where(bends, bent, ops.where(d > 1.0, grown, rate * up))
+
+
+def _softplus(ops: Operations, x: Tensor) -> Tensor:
+    """Return log(1 + e^x)."""
+    return ops.maximum(x, 0.0) + ops.log1p(ops.exp(-ops.abs(x)))
 
 
 def _peak(ops: Operations, shape: Bend, m: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime import InputError, Likelihood, functions, likelihoods
+from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods
 from qpruntime.interop.array_api import FORMS, PortableFunctions
 from qpruntime.interop.array_formulas import _weights
 from qpruntime.interop.array_operations import NumPy
@@ -34,6 +34,40 @@ def test_equal_to_the_kernels(name):
     closed = core.expected_log_prob(mu, sigma, y)
     kept = ~(closed < -1e290) | np.isinf(closed)
     same(expected[kept], closed[kept], atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+@every_case(
+    ("name", "y"),
+    [
+        (name, y)
+        for name, seen in (
+            ("binomial", ([2.0, 7.0], [0.0, 4.0])),
+            ("logistic", (1.0, -1.0)),
+            ("negative-binomial", (0.0, 2.0)),
+            ("poisson", (0.0, 3.0)),
+            ("poisson-exp", (0.0, 3.0)),
+            ("probit", (1.0, -1.0)),
+            ("student-t", (0.3,)),
+        )
+        for y in seen
+    ],
+)
+def test_wide_cavities_far_away_are_those_of_the_kernels(name, y):
+    # The density of a cavity a hundred deviations away may be flat, or a cliff far from its mean.
+    apart, sigma = np.meshgrid([-60.0, -10.0, -3.0, 0.0, 3.0, 10.0, 60.0], 10.0 ** np.arange(-3, 7))
+    mu, sigma = (apart * sigma).ravel(), sigma.ravel()
+    ours, core = PortableFunctions(NumPy(), name), functions(name)
+    for m, s in zip(mu, sigma, strict=True):
+        try:
+            log_z, moments = core.log_partition(m, s, y), core.moments(m, s, y)
+        except NumericalError:
+            continue
+        with np.errstate(all="ignore"):  # branches that are not taken
+            found, (mean, std) = ours.log_partition(m, s, y), ours.moments(m, s, y)
+        assert found == pytest.approx(log_z, rel=1e-8, abs=1e-8), (m, s)
+        assert abs(mean - moments.mean) < 1e-8 * (moments.std + abs(moments.mean)), (m, s)
+        assert std == pytest.approx(moments.std, rel=1e-7), (m, s)
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")

@@ -13,7 +13,7 @@ from qpruntime import functions as core
 from tests.tools.cases import every_case
 
 # Of PyTorch about itself.
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 
 #: Observations of each likelihood: ordinary ones, and ones where formulas change.
 OBSERVED = {

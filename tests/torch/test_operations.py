@@ -13,7 +13,7 @@ from tests.tools.cases import every_case
 from tests.tools.half_plane import NAMES, cavities
 
 # Of PyTorch about itself.
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 
 MU, SIGMA = np.array([0.4, -1.5, 3.0]), np.array([0.8, 4.0, 0.05])
 SEEN = {"probit": 1.0, "poisson": 3.0, "student-t": 0.3, "laplace": 0.2, "logistic": -1.0}
