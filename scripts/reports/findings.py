@@ -350,9 +350,8 @@ def averaging() -> str:
             f"{max(mode):.0f} % with the most probable hyper-parameters and {min(mean):.0f} to "
             f"{max(mean):.0f} % with averaged ones.",
             "**With 50 rows the difference is small.**",
-            "**With hundreds of rows it gains nothing.** Log losses of classification change by "
-            f"thousandths of a nat, and a fit takes {np.median(cost):.0f} times as long "
-            "(ionosphere).",
+            "**With hundreds of rows it gains nothing.** A fit takes "
+            f"{np.median(cost):.0f} times as long (ionosphere).",
         )
     )
 
