@@ -39,6 +39,22 @@ class Backtest:
         error.
     coverage : ndarray, shape (W,)
         Share of observations within central intervals of 90 %.
+
+    See Also
+    --------
+    qpruntime.forecasting.backtest, qpruntime.forecasting.GPForecaster
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.forecasting import GPForecaster
+    >>> from qpruntime.forecasting.backtest import backtest
+    >>> months = np.arange(96)
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * np.pi * months / 12.0)))
+    >>> model = GPForecaster(seasons=[12], trend="level", family="poisson", integrate="mode")
+    >>> scores = backtest(model, y, horizon=12, windows=2)
+    >>> scores.starts.tolist(), scores.coverage.round(2).tolist()
+    ([72, 84], [0.92, 0.92])
     """
 
     starts: Any
@@ -75,10 +91,29 @@ def backtest(
     windows : int
         Windows at the end of the series, which do not overlap.
 
+    Returns
+    -------
+    Backtest
+
     Raises
     ------
     InputError
-        If the series is shorter than twice all windows.
+        If the series is shorter than twice all windows, or a window has no observations.
+
+    See Also
+    --------
+    qpruntime.forecasting.backtest.Backtest, qpruntime.forecasting.GPForecaster
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.forecasting import GPForecaster
+    >>> from qpruntime.forecasting.backtest import backtest
+    >>> months = np.arange(96)
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * np.pi * months / 12.0)))
+    >>> model = GPForecaster(seasons=[12], trend="level", family="poisson", integrate="mode")
+    >>> backtest(model, y, horizon=12, windows=2)
+    <Backtest of 2 windows: nlpd 2.080, crps 1.225, 90 % hold 0.917>
     """
     ahead, count = whole(horizon, "horizon", 1), whole(windows, "windows", 1)
     given = index_of(y, index)

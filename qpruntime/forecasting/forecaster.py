@@ -104,6 +104,12 @@ class GPForecaster(Savable, BaseEstimator):
     last_ : float
         Step that forecasts begin after.
 
+    See Also
+    --------
+    qpruntime.forecasting.GPPanelForecaster, qpruntime.forecasting.backtest,
+    qpruntime.forecasting.find_seasons, qpruntime.effects.EffectsModel,
+    qpruntime.plotting.ForecastDisplay
+
     Examples
     --------
     >>> import numpy as np

@@ -267,6 +267,10 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
     structure_ : Structure or None
         What all series have in common.
 
+    See Also
+    --------
+    qpruntime.forecasting.GPForecaster, qpruntime.forecasting.backtest
+
     Examples
     --------
     >>> import numpy as np

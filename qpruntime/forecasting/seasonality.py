@@ -40,6 +40,23 @@ def find_seasons(steps: Array, y: Array, calendar: tuple[float, ...] = ()) -> tu
         Counts.
     calendar : tuple of float
         Periods of the calendar: those that are repeated twice are taken without looking.
+
+    Returns
+    -------
+    tuple of float
+
+    See Also
+    --------
+    qpruntime.forecasting.GPForecaster
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.forecasting import find_seasons
+    >>> steps = np.arange(96.0)
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(2.0 * np.pi * steps / 12.0)))
+    >>> find_seasons(steps, y), find_seasons(steps, y, calendar=(7.0, 365.2))
+    ((12.0,), (7.0,))
     """
     span = float(steps[-1] - steps[0] + 1.0)
     taken = [p for p in calendar if span >= _CALENDAR * p]

@@ -34,6 +34,10 @@ class GPSktimeForecaster(BaseForecaster):
     forecaster_ : GPForecaster
         Fitted.
 
+    See Also
+    --------
+    qpruntime.forecasting.GPForecaster, qpruntime.forecasting.GPPanelForecaster
+
     Notes
     -----
     Panels and several variables are fitted one by one, as sktime has it; series that learn from

@@ -39,6 +39,19 @@ class Bins(NamedTuple):
         Means of f over bins.
     mean : ndarray, shape (n,)
         Prior mean of f, log width and log exposure, and half the variance within the bin.
+
+    See Also
+    --------
+    qpruntime.count_bins, qpruntime.infer
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime import count_bins
+    >>> bins = count_bins(np.arange(6.0), RBF(3.0))
+    >>> bins.points.shape, bins.operator.shape, bins.mean.shape
+    ((20, 1), (5, 20), (20,))
     """
 
     points: Array
@@ -74,6 +87,10 @@ def count_bins(
     ------
     InputError
         If an argument is not usable, or a bin is wider than half a length-scale.
+
+    See Also
+    --------
+    qpruntime.inference.binned_counts.Bins, qpruntime.infer
 
     Examples
     --------

@@ -156,6 +156,11 @@ def infer(
         If the sites have not settled after `max_sweeps`, or settled only with precisions held at
         zero, or if there are several fixed points.
 
+    See Also
+    --------
+    qpruntime.Posterior, qpruntime.infer_series, qpruntime.infer_sparse,
+    qpruntime.infer_precision, qpruntime.infer_classes, qpruntime.project
+
     Examples
     --------
     >>> import numpy as np

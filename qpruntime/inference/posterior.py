@@ -117,7 +117,23 @@ class Correcting:
 
 @restorable("lookups/1")
 class Lookups(NamedTuple):
-    """Numbers of lookups inside and outside a table's grid, over all sweeps."""
+    """Numbers of lookups inside and outside a table's grid, over all sweeps.
+
+    See Also
+    --------
+    qpruntime.Posterior, qpruntime.open_table
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import infer
+    >>> x = np.linspace(-1.0, 1.0, 6)
+    >>> K = 4.0 * np.exp(-2.0 * (x[:, None] - x) ** 2)
+    >>> infer(K, np.sign(x), "probit", "qp").lookups.outside
+    0
+    >>> infer(K, np.sign(x), "probit", "ep").lookups
+    Lookups(inside=0, outside=0)
+    """
 
     inside: int
     outside: int
@@ -209,6 +225,24 @@ class Posterior(InferenceReport, Savable):
         Site that changed most in the last sweep.
     likelihood, method : str
         Likelihood with its parameters, and method of inference.
+
+    See Also
+    --------
+    qpruntime.infer, qpruntime.inference.sites.Sites, qpruntime.SeriesPosterior,
+    qpruntime.SparsePosterior, qpruntime.PrecisionPosterior
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import infer
+    >>> x = np.linspace(-1.0, 1.0, 6)
+    >>> K = 4.0 * np.exp(-2.0 * (x[:, None] - x) ** 2)
+    >>> post = infer(K, np.sign(x), "probit", "ep")
+    >>> post.converged, round(post.log_evidence, 3)
+    (True, -3.265)
+    >>> mean, variance = post.predict(K[:1], [4.0])
+    >>> mean.round(2).tolist(), post.mean[:1].round(2).tolist()
+    ([-1.84], [-1.84])
     """
 
     _solution: Any = field(kw_only=True)

@@ -19,7 +19,25 @@ Counts = NDArray[np.int64]
 
 @restorable("sites/1")
 class Sites(NamedTuple):
-    """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,)."""
+    """Site precisions `tau` and precision-weighted means `nu`, each of shape (N,).
+
+    See Also
+    --------
+    qpruntime.Posterior, qpruntime.infer
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import infer
+    >>> x = np.linspace(-1.0, 1.0, 6)
+    >>> K = 4.0 * np.exp(-2.0 * (x[:, None] - x) ** 2)
+    >>> post = infer(K, np.sign(x), "probit", "ep")
+    >>> tau, nu = post.sites
+    >>> tau.round(2).tolist()
+    [0.2, 0.16, 0.35, 0.35, 0.16, 0.2]
+    >>> infer(K, np.sign(x), "probit", "ep", sites=post.sites).n_sweeps < post.n_sweeps
+    True
+    """
 
     tau: Array
     nu: Array

@@ -72,6 +72,11 @@ def names(kinds: bool = False) -> tuple[str, ...]:
         Those of `qpruntime.likelihoods` instead: kinds of y that estimators and `infer` take,
         without formulas for other libraries and without tables.
 
+    Returns
+    -------
+    tuple of str
+        Names in alphabetical order.
+
     See Also
     --------
     qpruntime.likelihoods.get
@@ -149,13 +154,21 @@ def _made(name: str, parameters: tuple[tuple[str, float], ...]) -> Likelihood:
 def is_registered(likelihood: Likelihood) -> bool:
     """Return True if `get` returns this likelihood for its name and parameters.
 
+    Parameters
+    ----------
+    likelihood : Likelihood
+
+    Returns
+    -------
+    bool
+
     See Also
     --------
     qpruntime.likelihoods.get
 
     Examples
     --------
-    >>> from qpruntime.likelihoods import get
+    >>> from qpruntime.likelihoods import get, is_registered
     >>> is_registered(get("probit"))
     True
     """
@@ -168,13 +181,22 @@ def is_registered(likelihood: Likelihood) -> bool:
 def shortest(likelihood: Likelihood) -> str:
     """Return how `get` finds a registered likelihood: without parameters, if all have defaults.
 
+    Parameters
+    ----------
+    likelihood : Likelihood
+        One for which `is_registered` is true.
+
+    Returns
+    -------
+    str
+
     See Also
     --------
     qpruntime.likelihoods.get
 
     Examples
     --------
-    >>> from qpruntime.likelihoods import get
+    >>> from qpruntime.likelihoods import get, shortest
     >>> shortest(get("student-t", nu=4.0)), shortest(get("student-t", scale=0.3))
     ('student-t', 'student-t(nu=4, scale=0.3)')
     """
@@ -183,16 +205,30 @@ def shortest(likelihood: Likelihood) -> str:
 
 
 def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -> str:
-    """Return the name of the file of a table, without ``.h5``, as `qpruntime._formatting.file_stem`
-    does.
+    """Return the name of the file of a likelihood's table, without ``.h5``.
 
-    >>> from qpruntime.likelihoods import get
-    >>> stem(get("student-t", scale=0.3), "surfaces"), stem(get("student-t"), "surfaces")
-    ('student-t,nu=4,scale=0.3-surfaces', 'student-t-surfaces')
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Its parameters are part of the name, unless all have their defaults.
+    preset : {"grid", "compact", "surfaces"}
+        Kind of table.
+    p : float, optional
+        Order of L_p projections.
+
+    Returns
+    -------
+    str
 
     See Also
     --------
     qpruntime.likelihoods.get, qpruntime.open_table
+
+    Examples
+    --------
+    >>> from qpruntime.likelihoods import get, stem
+    >>> stem(get("student-t", scale=0.3), "surfaces"), stem(get("student-t"), "surfaces")
+    ('student-t,nu=4,scale=0.3-surfaces', 'student-t-surfaces')
     """
     plain = likelihood is _found(likelihood.name)
     return file_stem(likelihood.name, {} if plain else likelihood.parameters, preset, p)

@@ -169,10 +169,28 @@ def open_table(
         decompressed in `qpruntime.table_format.zarr.cache_directory`, and ``verify=True`` reads its
         chunks again.
 
+    Returns
+    -------
+    Table
+
     Raises
     ------
+    InputError
+        If an argument is not usable.
     TableError
         If there is no such table, or it does not validate.
+
+    See Also
+    --------
+    qpruntime.Table, qpruntime.project, qpruntime.TableError
+
+    Examples
+    --------
+    >>> from qpruntime import open_table, project
+    >>> table = open_table("probit-compact")
+    >>> mean, std = project("probit", 0.0, 1.0, 1, table=table)
+    >>> round(float(std), 9)
+    0.825215532
     """
     if outside is not None:
         choice(outside, "outside", OUTSIDE)

@@ -335,6 +335,10 @@ def project(
     TableError
         If the table cannot be opened, or its value for a cavity is damaged.
 
+    See Also
+    --------
+    qpruntime.project_sampled, qpruntime.project_samples, qpruntime.open_table, qpruntime.infer
+
     Examples
     --------
     >>> from qpruntime import project

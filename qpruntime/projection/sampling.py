@@ -101,6 +101,10 @@ def project_samples(
     SamplingWarning
         If the effective sample size is below 100.
 
+    See Also
+    --------
+    qpruntime.project_sampled, qpruntime.project
+
     Examples
     --------
     >>> import numpy as np
@@ -164,6 +168,10 @@ def project_sampled(
     -----
     SamplingWarning
         If the effective sample size is below 100 at some site.
+
+    See Also
+    --------
+    qpruntime.project_samples, qpruntime.project
 
     Examples
     --------

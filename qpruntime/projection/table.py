@@ -60,6 +60,20 @@ class Table:
     outside : {"ep", "exact", "error"}
         Result of a lookup outside a grid. A compact table has no outside, and L_p projections
         outside their table are an error.
+
+    See Also
+    --------
+    qpruntime.open_table, qpruntime.project
+
+    Examples
+    --------
+    >>> from qpruntime import open_table
+    >>> table = open_table("probit-compact")
+    >>> table.likelihood.name, table.metadata.kind, table.outside
+    ('probit', 'compact', 'ep')
+    >>> std, inside = table.lookup(0.0, 1.0, 1)
+    >>> round(float(std), 9), bool(inside)
+    (0.825215532, True)
     """
 
     path: Path

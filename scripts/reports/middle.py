@@ -78,7 +78,7 @@ def large() -> str:
     shown, found = ["default", *LARGE, "boosting", "catboost", "linear"], []
     for row in (row for row in kept() if row["rows"] > _LARGE_ROWS):
         cells = [
-            f"{at['loss']:.4f} ({at['calibration']:.3f}, {at['cpu']:.0f} s)" if at else ""
+            f"{at['loss']:.4f} ({at['calibration']:.3f}, {at['cpu']:.0f})" if at else ""
             for at in (row.get(model) for model in shown)
         ]
         name = row["set"].removesuffix("-all")

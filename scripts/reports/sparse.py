@@ -36,12 +36,12 @@ def peers(records: Iterable[Record] | None = None) -> str:
         path = kept[case, "own"]["path"]
         own, row = path[-1], [_spoken(theirs), _NAMES[name]]
         if not theirs["path"]:
-            rows.append([*row, theirs["ended"], "", f"{own[1]:.4f}", f"{own[0]:.0f} s", "", ""])
+            rows.append([*row, theirs["ended"], "", f"{own[1]:.4f}", f"{own[0]:.0f}", "", ""])
             continue
         end = theirs["path"][-1]
         passed = [at for at, nll, _ in path if nll <= end[1]]
         share = f"{min(passed) / end[0]:.2f}" if passed else "not passed"
-        row += [f"{end[1]:.4f}", f"{end[0]:.0f} s", f"{own[1]:.4f}", f"{own[0]:.0f} s"]
+        row += [f"{end[1]:.4f}", f"{end[0]:.0f}", f"{own[1]:.4f}", f"{own[0]:.0f}"]
         rows.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
     header = ["", "peer", "its NLL", "after", "ours", "after", "share"]
     return table([*header, "calibration errors"], rows)
@@ -64,11 +64,11 @@ scale = Table(
     "scale.jsonl",
     {
         "rows": lambda some: spaced(some[-1]["rows"]) + ", mapped" * (some[-1]["rows"] >= _MAPPED),
-        "elapsed, two cores": "{wall:.0f} s",
-        "CPU": "{cpu:.0f} s",
-        "memory of its own": lambda some: f"{some[-1]['own'] / 1e9:.2f} GB",
+        "elapsed s, two cores": "{wall:.0f}",
+        "CPU s": "{cpu:.0f}",
+        "own memory, GB": lambda some: f"{some[-1]['own'] / 1e9:.2f}",
         "log loss": "{loss:.4f}",
-        "a prediction": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
+        "µs a prediction": lambda some: f"{1e6 * some[-1]['later']:.0f}",
     },
     group=("rows",),
     where=lambda r: "model" not in r,
@@ -79,11 +79,11 @@ scale_peers = Table(
     {
         "model": "{model}",
         "rows": size("rows"),
-        "elapsed, two cores": "{wall:.0f} s",
-        "CPU": "{cpu:.0f} s",
-        "memory": lambda some: f"{some[-1]['bytes'] / 1e9:.2f} GB",
+        "elapsed s, two cores": "{wall:.0f}",
+        "CPU s": "{cpu:.0f}",
+        "memory, GB": lambda some: f"{some[-1]['bytes'] / 1e9:.2f}",
         "log loss": "{loss:.4f}",
-        "a prediction": lambda some: f"{1e6 * some[-1]['later']:.0f} µs",
+        "µs a prediction": lambda some: f"{1e6 * some[-1]['later']:.0f}",
     },
     group=("model", "rows"),
     where=lambda r: "model" in r,

@@ -50,7 +50,7 @@ def numbers() -> dict[str, float]:
 
 def _measured(rows: dict[str, str], sizes: tuple[int, ...]) -> str:
     kept = document("bench.json")["results"].values()
-    cells = {row["what"]: number(row["value"], row["unit"]) for some in kept for row in some}
+    cells = {row["what"]: number(row["value"]) for some in kept for row in some}
     return by_size("", cells, rows, {n: f"N = {n}" for n in sizes})
 
 

@@ -155,8 +155,8 @@ def by_word() -> str:
     missed = miss > 0.1 + 3.0 * error
     correlation = np.corrcoef(predicted[quiet], true[quiet])[0, 1]
     sentences = (
-        "`check()` predicts by how much EP's log variance is too low. Over "
-        f"{len(rows)} problems the prediction correlates with the error by {correlation:.2f}.",
+        "`check()` predicts by how much EP's log variance is too low. The correlation with the "
+        f"error is {correlation:.2f} ({len(rows)} problems).",
         f"It warns on {(warned & needed & quiet).sum()} of {(needed & quiet).sum()} problems on "
         f"which EP's log variance is more than {NOTABLE} too low. False alarms: "
         f"{(warned & ~needed & quiet).sum()}.",

@@ -52,6 +52,20 @@ class CorrectedMarginals:
     folded : bool
         Whether all this is for ``|f|``, which is so if the likelihood does not depend on the sign
         of f, as with the square link, and the prior mean is 0.
+
+    See Also
+    --------
+    qpruntime.Posterior, qpruntime.inference.corrections.corrected.CorrectedEvidence
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import infer
+    >>> x = np.linspace(-1.0, 1.0, 6)
+    >>> K = 4.0 * np.exp(-2.0 * (x[:, None] - x) ** 2)
+    >>> marginals = infer(K, np.sign(x), "probit", "ep").marginals()
+    >>> marginals.correction, marginals.skewness.round(2).tolist()
+    ('blend', [-0.43, -0.41, -0.31, 0.31, 0.41, 0.43])
     """
 
     mean: Array

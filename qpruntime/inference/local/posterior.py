@@ -54,6 +54,24 @@ class LocalPosterior(SparsePosterior):
         Posterior without the corrections.
     nearest : int
         Number of places that correct a point; rows of equal inputs are one place.
+
+    See Also
+    --------
+    qpruntime.infer_sparse, qpruntime.SparsePosterior
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime import infer_sparse
+    >>> X = np.linspace(0.0, 10.0, 200)[:, None]
+    >>> y = np.sign(np.sin(X[:, 0] + 0.1))
+    >>> post = infer_sparse(X, y, 4.0 * RBF(1.0), X[::20], nearest=5)
+    >>> post.nearest, type(post.sparse).__name__
+    (5, 'SparsePosterior')
+    >>> mean, variance = post.predict([[2.5], [5.5]])
+    >>> np.sign(mean).tolist()
+    [1.0, -1.0]
     """
 
     @property

@@ -104,6 +104,10 @@ def infer_series(
     ConvergenceWarning
         If the sites have not settled, or settled only with precisions held at zero.
 
+    See Also
+    --------
+    qpruntime.SeriesPosterior, qpruntime.infer, qpruntime.Series
+
     Examples
     --------
     >>> import numpy as np

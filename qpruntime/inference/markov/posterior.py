@@ -43,6 +43,23 @@ class SeriesPosterior(Posterior):
         Number of given rows.
     swept : int
         Number of rows that were swept, which is smaller than n after `extend` has appended rows.
+
+    See Also
+    --------
+    qpruntime.infer_series, qpruntime.Posterior
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import Matern
+    >>> from qpruntime import infer_series
+    >>> t = np.linspace(0.0, 10.0, 200)
+    >>> post = infer_series(t, np.sign(np.sin(t + 0.1)), 4.0 * Matern(1.0, nu=1.5))
+    >>> post.state_dimension, post.n
+    (2, 200)
+    >>> later = post.extend([10.1, 10.2], [-1.0, -1.0])
+    >>> later.n, later.converged
+    (202, True)
     """
 
     swept: int = 0

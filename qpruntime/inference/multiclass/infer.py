@@ -107,6 +107,10 @@ def infer_classes(
     ConvergenceWarning
         If the sites have not settled after `max_sweeps`.
 
+    See Also
+    --------
+    qpruntime.ClassPosterior, qpruntime.infer_sparse_classes, qpruntime.infer
+
     Notes
     -----
     The sites are those of nested EP (Riihimaki, Jylanki & Vehtari, JMLR 2013), found without its

@@ -140,6 +140,22 @@ class ClassPosterior(InferenceReport, Savable):
         Site updates skipped because there was no proper cavity, and shortened ones.
     jitter : float
         Jitter added to the diagonal of K, as in `qpruntime.infer`.
+
+    See Also
+    --------
+    qpruntime.infer_classes, qpruntime.SparseClassPosterior
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime import infer_classes
+    >>> x = np.linspace(-1.0, 1.0, 6)
+    >>> K = 4.0 * np.exp(-2.0 * (x[:, None] - x) ** 2)
+    >>> post = infer_classes(K, [0, 0, 1, 1, 2, 2], method="ep")
+    >>> post.classes, post.mean.shape, post.covariance.shape
+    (3, (6, 3), (6, 3, 3))
+    >>> post.predict_log_proba(K[[0, 5]], [4.0, 4.0]).argmax(axis=1).tolist()
+    [0, 2]
     """
 
     _solution: ClassSolution = field(kw_only=True)

@@ -104,6 +104,10 @@ def infer_sparse_classes(
     ConvergenceWarning
         If the sites have not settled after `max_sweeps`.
 
+    See Also
+    --------
+    qpruntime.SparseClassPosterior, qpruntime.infer_classes, qpruntime.infer_sparse
+
     Notes
     -----
     A row's label adds a precision of rank C - 1 (Riihimaki, Jylanki & Vehtari, JMLR 2013). The sum
@@ -210,6 +214,22 @@ class SparseClassPosterior(ClassPosterior):
     kernels : tuple of scikit-learn kernel
         Kernel of all classes, or one for each.
     Z : ndarray, shape (M, d)
+
+    See Also
+    --------
+    qpruntime.infer_sparse_classes, qpruntime.ClassPosterior
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime import infer_sparse_classes
+    >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
+    >>> post = infer_sparse_classes(X, np.arange(60) // 20, 9.0 * RBF(0.5), X[::10])
+    >>> post.Z.shape, len(post.kernels)
+    ((6, 1), 1)
+    >>> np.exp(post.predict_log_proba([[-0.9], [0.9]])).round(2).tolist()
+    [[0.98, 0.01, 0.01], [0.01, 0.01, 0.98]]
     """
 
     _solution: PointSolution = field(kw_only=True)  # type: ignore[assignment]

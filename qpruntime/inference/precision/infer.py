@@ -116,6 +116,11 @@ def infer_precision(
     ConvergenceWarning
         If the sites have not settled, or settled only with precisions held at zero.
 
+    See Also
+    --------
+    qpruntime.PrecisionPosterior, qpruntime.inference.precision.pattern.Pattern,
+    qpruntime.effects.EffectsModel, qpruntime.infer
+
     Examples
     --------
     >>> import numpy as np

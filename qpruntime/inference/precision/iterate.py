@@ -408,6 +408,10 @@ class Nearby:
     most : int
         Number of sites to keep: one more than there are hyper-parameters defines a plane.
 
+    See Also
+    --------
+    qpruntime.infer_precision, qpruntime.inference.precision.pattern.Pattern
+
     Examples
     --------
     >>> from qpruntime.inference.precision.iterate import Nearby

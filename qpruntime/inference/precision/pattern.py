@@ -101,6 +101,25 @@ class Pattern:
     ------
     InputError
         If A and Q do not match, Q's pattern is not symmetric, or the factor would be too large.
+
+    See Also
+    --------
+    qpruntime.infer_precision, qpruntime.inference.precision.iterate.Nearby
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import sparse
+    >>> from qpruntime import infer_precision
+    >>> from qpruntime.inference.precision.pattern import Pattern
+    >>> A = sparse.csr_array(np.repeat(np.eye(4), 5, axis=0))
+    >>> Q = sparse.eye_array(4) / 2.0**2
+    >>> y = np.where(np.arange(20) % 4 < 1 + np.arange(20) // 5 % 2, 1, -1)
+    >>> pattern = Pattern(A, Q)
+    >>> scales = (0.5, 1.0, 2.0)
+    >>> posteriors = [infer_precision(A, s * Q, y, "logistic", pattern=pattern) for s in scales]
+    >>> [round(post.log_evidence, 2) for post in posteriors]
+    [-17.15, -16.13, -15.31]
     """
 
     def __init__(

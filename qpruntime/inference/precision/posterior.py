@@ -52,6 +52,27 @@ class PrecisionPosterior(Posterior):
     eta at the rows. ``latent()`` has means and variances of x, ``sample()`` without points draws x,
     and `predict` and `sample` take rows of A, with ``mean=`` for their offsets.
     ``evidence_gradient(dQ)`` takes a sparse change of Q, or a list of them.
+
+    See Also
+    --------
+    qpruntime.infer_precision, qpruntime.Posterior,
+    qpruntime.inference.precision.posterior.Profile,
+    qpruntime.inference.precision.solution.Slope
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import sparse
+    >>> from qpruntime import infer_precision
+    >>> A = sparse.csr_array(np.repeat(np.eye(4), 5, axis=0))
+    >>> Q = sparse.eye_array(4) / 2.0**2
+    >>> y = np.where(np.arange(20) % 4 < 1 + np.arange(20) // 5 % 2, 1, -1)
+    >>> post = infer_precision(A, Q, y, "logistic")
+    >>> mean, variance = post.latent()
+    >>> mean.round(2).tolist()
+    [-0.38, 0.38, -1.24, -0.38]
+    >>> post.predict(A[:1])[0].round(2).tolist()
+    [-0.38]
     """
 
     def _predict_once(self) -> tuple[Array, ...]:
@@ -211,6 +232,26 @@ class Profile:
         Profiled values, and the log density there up to a constant.
     mean, std : float
         Mean and standard deviation of the density.
+
+    See Also
+    --------
+    qpruntime.PrecisionPosterior, qpruntime.infer_precision
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import sparse
+    >>> from qpruntime import infer_precision
+    >>> A = sparse.csr_array(np.repeat(np.eye(4), 5, axis=0))
+    >>> Q = sparse.eye_array(4) / 2.0**2
+    >>> y = np.where(np.arange(20) % 4 < 1 + np.arange(20) // 5 % 2, 1, -1)
+    >>> A = sparse.hstack([np.ones((20, 1)), A])
+    >>> Q = sparse.eye_array(5) / 2.0**2
+    >>> profile = infer_precision(A, Q, y, "logistic").coefficient(0)
+    >>> round(profile.mean, 2), round(profile.std, 2)
+    (-0.39, 0.98)
+    >>> profile.quantile([0.05, 0.95]).round(2).tolist()
+    [-2.01, 1.22]
     """
 
     values: Array

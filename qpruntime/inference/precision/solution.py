@@ -386,6 +386,24 @@ class Slope(NamedTuple):
         Posterior covariance of x at the entries of Q.
     mean : ndarray, shape (K,)
         Posterior mean of x.
+
+    See Also
+    --------
+    qpruntime.PrecisionPosterior, qpruntime.infer_precision
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import sparse
+    >>> from qpruntime import infer_precision
+    >>> A = sparse.csr_array(np.repeat(np.eye(4), 5, axis=0))
+    >>> Q = sparse.eye_array(4) / 2.0**2
+    >>> y = np.where(np.arange(20) % 4 < 1 + np.arange(20) // 5 % 2, 1, -1)
+    >>> slope = infer_precision(A, Q, y, "logistic").slope()
+    >>> slope.mean.round(2).tolist()
+    [-0.38, 0.38, -1.24, -0.38]
+    >>> round(slope.against(Q), 2)
+    1.32
     """
 
     covariance: sparse.csr_array

@@ -148,6 +148,11 @@ def infer_sparse(
         If the sites have not settled after `max_sweeps`, or settled only with precisions held at
         zero.
 
+    See Also
+    --------
+    qpruntime.SparsePosterior, qpruntime.LocalPosterior, qpruntime.infer,
+    qpruntime.infer_sparse_classes
+
     Examples
     --------
     >>> import numpy as np

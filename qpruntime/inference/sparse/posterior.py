@@ -62,6 +62,24 @@ class SparsePosterior(Posterior):
         Inducing inputs.
     power : float
         Power of power EP.
+
+    See Also
+    --------
+    qpruntime.infer_sparse, qpruntime.LocalPosterior, qpruntime.Posterior
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from qpruntime import infer_sparse
+    >>> X = np.linspace(0.0, 10.0, 200)[:, None]
+    >>> y = np.sign(np.sin(X[:, 0] + 0.1))
+    >>> post = infer_sparse(X, y, 4.0 * RBF(1.0), X[::20])
+    >>> post.Z.shape, post.power
+    ((10, 1), 0.5)
+    >>> mean, variance = post.predict([[2.5], [5.5]])
+    >>> mean.round(1).tolist()
+    [2.5, -3.0]
     """
 
     @property
