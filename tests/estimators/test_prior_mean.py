@@ -313,7 +313,7 @@ def test_other_refusals():
     model.set_params(prior_mean=KNeighborsClassifier(2))
     with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight"):
         model.fit(X, f > 0.0, sample_weight=rng.uniform(0.5, 1.0, 40))
-    with pytest.raises(InputError, match="takes 20 rows to be cross-fitted, got 19"):
+    with pytest.raises(InputError, match="needs 20 rows or more to be cross-fitted, got 19"):
         model.fit(X[:19], f[:19] > 0.0)
     rare = np.arange(40) == 3
     with pytest.raises(InputError, match="a class with one"):
