@@ -52,14 +52,14 @@ def averaged(options: Any, best: ChosenStructure, known: ObservedSeries) -> Weig
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         others = [
-            fitted(replace(best.structure, trend=one), known, "mode")
-            for one in _TRENDS
-            if one != best.structure.trend
+            fitted(replace(best.structure, trend=trend), known, "mode")
+            for trend in _TRENDS
+            if trend != best.structure.trend
         ]
-        least = max(preferred(one, known) for one in [best, *others]) - _CLOSE
-        for one in others:
-            if one.model.converged_ and preferred(one, known) > least:
-                members.append(fitted(one.structure, known, options.integrate))
-    weights = softmax([preferred(one, known) for one in members])
+        least = max(preferred(fit, known) for fit in [best, *others]) - _CLOSE
+        for fit in others:
+            if fit.model.converged_ and preferred(fit, known) > least:
+                members.append(fitted(fit.structure, known, options.integrate))
+    weights = softmax([preferred(fit, known) for fit in members])
     order = np.argsort(-weights, kind="stable")
     return WeightedStructures(tuple(members[k] for k in order), weights[order])

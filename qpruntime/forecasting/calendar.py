@@ -85,13 +85,13 @@ class StepClock:
             If two times are the same, or there are less than 3.
         """
         zone, utc = zone_of(index), False
-        given, dates = times_of(index)
-        if zone is not None and np.unique(given).size < given.size:
-            given, utc = times_of(index, utc=True)[0], True
-        if given.size < 3:
-            raise InputError(f"a series needs at least 3 times, got {given.size}")
-        order = np.argsort(given, kind="stable")
-        values = given[order]
+        times, dates = times_of(index)
+        if zone is not None and np.unique(times).size < times.size:
+            times, utc = times_of(index, utc=True)[0], True
+        if times.size < 3:
+            raise InputError(f"a series needs at least 3 times, got {times.size}")
+        order = np.argsort(times, kind="stable")
+        values = times[order]
         same = np.flatnonzero(np.diff(values) == 0.0)
         if same.size:
             i, j = sorted(order[same[0] : same[0] + 2].tolist())
@@ -137,9 +137,9 @@ class StepClock:
             values = in_months(values - self.time, self.day)
         elif self.kind == "working days":
             values = working_days(values)
-        found = (values - self.origin) / self.step
-        near = np.round(found)
-        return np.where(np.abs(found - near) <= _CLOSE * np.maximum(1.0, np.abs(near)), near, found)
+        exact = (values - self.origin) / self.step
+        near = np.round(exact)
+        return np.where(np.abs(exact - near) <= _CLOSE * np.maximum(1.0, np.abs(near)), near, exact)
 
     def steps_after(self, last: float, count: int) -> Array:
         """Steps of the times of `after`, shape (count,)."""
@@ -163,16 +163,16 @@ class StepClock:
 
     def at(self, steps: Array) -> Any:
         """The times of these steps, with a time zone an index of pandas."""
-        found = self._plain(self.origin + self.step * steps)
+        times = self._plain(self.origin + self.step * steps)
         if self.zone is None:
-            return found
+            return times
         import pandas as pd
 
-        own = pd.DatetimeIndex(found)
+        dates = pd.DatetimeIndex(times)
         if self.utc:
-            return own.tz_localize("UTC").tz_convert(self.zone)
+            return dates.tz_localize("UTC").tz_convert(self.zone)
         # If an hour comes twice in autumn, this is the first one, in summer time.
-        return own.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
+        return dates.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
 
     def wall_steps(self, steps: Array) -> Array:
         """Return steps as the clock on the wall counts them, shape (N,).
@@ -219,8 +219,8 @@ class StepClock:
             return 5.0, _WORKING
         # Months and quarters differ in length; what repeats in them does so by the year.
         lengths = (_YEAR,) if self.kind == "months" else (_HOUR, _DAY, _WEEK, _YEAR)
-        found = [length / self.seconds for length in lengths]
-        return tuple(p for p in found if p > 2.5)
+        periods = [length / self.seconds for length in lengths]
+        return tuple(p for p in periods if p > 2.5)
 
 
 def _whole_step(values: Array) -> float | None:
@@ -265,12 +265,12 @@ def whole_months(values: Array) -> tuple[Array, int] | None:
     days = _dates(values).astype("datetime64[D]")
     month = days.astype("datetime64[M]")
     number = (days - month.astype("datetime64[D]")).astype(np.int64) + 1
-    length, found = _lengths(month), month.astype(np.int64).astype(float)
+    length, months = _lengths(month), month.astype(np.int64).astype(float)
     if (number == length).all():
-        return found, 31
+        return months, 31
     day = int(number.max())
     # The 30th of each month is the last of February.
-    return (found, day) if (number == np.minimum(day, length)).all() else None
+    return (months, day) if (number == np.minimum(day, length)).all() else None
 
 
 def in_months(values: Array, day: int) -> Array:
@@ -337,29 +337,29 @@ def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Ar
     InputError
         If they are neither, or some are missing.
     """
-    found = _read(index)
-    own = getattr(found, "tz", None)
-    if zone is not None and own is not None:
-        found = found.tz_convert(zone)
-    elif zone is not None and utc and found.dtype.kind == "M":
+    times = _read(index)
+    index_zone = getattr(times, "tz", None)
+    if zone is not None and index_zone is not None:
+        times = times.tz_convert(zone)
+    elif zone is not None and utc and times.dtype.kind == "M":
         import pandas as pd
 
-        found = pd.DatetimeIndex(found)
-        found = found.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
-    if getattr(found, "tz", None) is not None:
-        found = (found.tz_convert(None) if utc else found.tz_localize(None)).to_numpy()
-    if found.ndim != 1:
-        raise InputError(f"times must have shape (N,), got {found.shape}")
-    if found.dtype.kind == "M":
-        if np.isnat(found).any():
-            raise InputError(f"time number {int(np.argmax(np.isnat(found)))} is missing")
-        return found.astype(MICROSECOND).astype(np.int64).astype(float), True
-    if found.dtype.kind not in "iuf":
+        times = pd.DatetimeIndex(times)
+        times = times.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+    if getattr(times, "tz", None) is not None:
+        times = (times.tz_convert(None) if utc else times.tz_localize(None)).to_numpy()
+    if times.ndim != 1:
+        raise InputError(f"times must have shape (N,), got {times.shape}")
+    if times.dtype.kind == "M":
+        if np.isnat(times).any():
+            raise InputError(f"time number {int(np.argmax(np.isnat(times)))} is missing")
+        return times.astype(MICROSECOND).astype(np.int64).astype(float), True
+    if times.dtype.kind not in "iuf":
         raise InputError(
             f"times must be numbers or dates, got {shown(index)}: of text make dates, as by "
             "pandas.to_datetime"
         )
-    numbers: Array = finite(np.asarray(found, dtype=float), "times")
+    numbers: Array = finite(np.asarray(times, dtype=float), "times")
     return numbers, False
 
 
@@ -377,18 +377,18 @@ def _read(index: Any) -> Any:
         index = getattr(index, "dt", index).to_timestamp()
     elif getattr(dtype, "time_zone", None) is not None:  # of polars
         index = index.to_list()
-    own = getattr(index, "dt", index)
-    if getattr(own, "tz", None) is not None and hasattr(own, "tz_localize"):
+    accessor = getattr(index, "dt", index)
+    if getattr(accessor, "tz", None) is not None and hasattr(accessor, "tz_localize"):
         import pandas as pd
 
         return pd.DatetimeIndex(index)
-    found = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
-    if found.dtype.kind == "O" and found.ndim == 1 and found.size:
-        if all(hasattr(t, "isoformat") for t in found):
-            return _of_objects(found)
-        if all(hasattr(t, "to_timestamp") for t in found):  # periods of pandas
-            return np.array([t.to_timestamp().to_datetime64() for t in found])
-    return found
+    times = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
+    if times.dtype.kind == "O" and times.ndim == 1 and times.size:
+        if all(hasattr(t, "isoformat") for t in times):
+            return _of_objects(times)
+        if all(hasattr(t, "to_timestamp") for t in times):  # periods of pandas
+            return np.array([t.to_timestamp().to_datetime64() for t in times])
+    return times
 
 
 def _of_objects(found: NDArray[Any]) -> Any:
@@ -413,7 +413,7 @@ def index_of(y: Any, index: ArrayLike | None) -> Any:
     """Return the index that was given, that of a pandas series, or 0, 1, 2, ..."""
     if index is not None:
         return index
-    own = getattr(y, "index", None)
-    if own is not None and not callable(own):
-        return own
+    labels = getattr(y, "index", None)
+    if labels is not None and not callable(labels):
+        return labels
     return np.arange(len(np.asarray(unmasked(y, "y", missing=True))))

@@ -96,10 +96,10 @@ class CycleBlock(PairBlock):
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviation; normal logarithms of period and turns."""
-        first, one = self.prior(float(theta[0]))
-        second, two = self.priors[0](float(theta[1]) - self.centre)
-        third, three = self.priors[1](float(theta[2]))
-        return first + second + third, np.array([one, two, three])
+        first, slope = self.prior(float(theta[0]))
+        second, slope_of_period = self.priors[0](float(theta[1]) - self.centre)
+        third, slope_of_turns = self.priors[1](float(theta[2]))
+        return first + second + third, np.array([slope, slope_of_period, slope_of_turns])
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """New times from their neighbours; the swing goes on and dies down beyond the ends."""

@@ -140,9 +140,9 @@ class DampedBlock(PairBlock):
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviation; a normal logarithm of the length."""
-        first, one = self.prior(float(theta[0]))
-        second, two = self.prior_of_length(float(theta[1]))
-        return first + second, np.array([one, two])
+        first, slope = self.prior(float(theta[0]))
+        second, slope_of_length = self.prior_of_length(float(theta[1]))
+        return first + second, np.array([slope, slope_of_length])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Standard deviation, and the length in units of the column."""

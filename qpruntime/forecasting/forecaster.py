@@ -32,7 +32,7 @@ from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
 
 __all__ = ["GPForecaster"]
 
-#: Observations of a series at least.
+#: Minimum number of observations of a series.
 _LEAST = 8
 
 
@@ -44,7 +44,7 @@ class GPForecaster(Savable, BaseEstimator):
     Predictor = level + trend + seasons + regressors + noise that lasts. The trend is a random walk,
     seasons are cyclic ones, the noise is autoregressive; linear effects are integrated with all
     else. The predictor is the log rate of counts, and the mean of other numbers or their logs.
-    Of many series see `GPPanelForecaster`.
+    `GPPanelForecaster` fits many series.
 
     Parameters
     ----------
@@ -169,13 +169,13 @@ class GPForecaster(Savable, BaseEstimator):
     def _read(
         self, y: Any, X: Any, index: Any, exposure: Any, clock: StepClock | None = None
     ) -> ObservedSeries:
-        """Rows that are not missing, in the order of time; the clock and the end stay here."""
-        given = index_of(y, index)
+        """Return the observed rows in the order of time; store the clock and the last time."""
+        times = index_of(y, index)
         if clock is None:
-            clock = StepClock.of(given)
-        steps = clock.steps(given)
+            clock = StepClock.of(times)
+        steps = clock.steps(times)
         if np.unique(steps).size < len(steps):
-            StepClock.of(given)  # says which are the same
+            StepClock.of(times)  # says which are the same
         n = len(steps)
         values = values_of(y, n)
         size = None if exposure is None else real(exposure, "exposure")
@@ -204,31 +204,31 @@ class GPForecaster(Savable, BaseEstimator):
         )
 
     def _taken(self, chosen: WeightedStructures) -> Self:
-        """Take over what was chosen."""
+        """Store the chosen structures and their fitted models."""
         self.members_, self.weights_ = chosen
-        found = self.members_[0]
-        self.structure_, self.model_ = found.structure, found.model
-        self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend
-        self.noise_, self.family_ = found.structure.noise, found.structure.family
-        self.cycle_, self.drift_ = found.structure.cycle > 0.0, found.structure.drifting
+        best = self.members_[0]
+        self.structure_, self.model_ = best.structure, best.model
+        self.seasons_, self.trend_ = best.structure.seasons, best.structure.trend
+        self.noise_, self.family_ = best.structure.noise, best.structure.family
+        self.cycle_, self.drift_ = best.structure.cycle > 0.0, best.structure.drifting
         return self
 
     @property
     def trends_(self) -> dict[str, float]:
-        """Trends and their weights, the largest first."""
+        """Trends and their weights, largest weight first."""
         check_is_fitted(self, "members_")
-        names = [one.structure.trend for one in self.members_]
+        names = [member.structure.trend for member in self.members_]
         return dict(zip(names, self.weights_.tolist(), strict=True))
 
     @property
     def outliers_(self) -> list[Any]:
-        """Times of observations with an effect of their own."""
+        """Times of observations that have an outlier effect."""
         check_is_fitted(self, "structure_")
-        found = list(self.clock_.at(np.array(self.structure_.outliers, dtype=float)))
-        return [float(one) if isinstance(one, np.floating) else one for one in found]
+        times = list(self.clock_.at(np.array(self.structure_.outliers, dtype=float)))
+        return [float(time) if isinstance(time, np.floating) else time for time in times]
 
     def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
-        """Distributions at steps to come, or at the times asked for."""
+        """Return distributions at the next steps, or at the times of `index`."""
         check_is_fitted(self, "model_")
         if (horizon is None) == (index is None):
             raise InputError("say either how many steps, horizon, or at which times, index=")
@@ -244,9 +244,9 @@ class GPForecaster(Savable, BaseEstimator):
                 f"and a forecast needs their values at its {len(steps)} times"
             )
         parts = []
-        for one in self.members_:
-            data = one.structure.columns(steps, X, exposure)
-            parts.append(ahead_of(one.model, data, one.structure.scale))
+        for member in self.members_:
+            data = member.structure.columns(steps, X, exposure)
+            parts.append(ahead_of(member.model, data, member.structure.scale))
         return Ahead.mixed(parts, self.weights_)
 
     def index_ahead(self, horizon: int) -> Any:
@@ -328,12 +328,12 @@ class GPForecaster(Savable, BaseEstimator):
     ) -> Array:
         """Log densities, of counts probabilities, of what came, shape (T,); NaN where it is NaN."""
         ahead = self._ahead(horizon, X, exposure, index)
-        seen = values_of(y, ahead.mixture.mean.shape[1])
-        known = np.isfinite(seen)
-        found = np.full(seen.shape, np.nan)
+        observed = values_of(y, ahead.mixture.mean.shape[1])
+        known = np.isfinite(observed)
+        log_densities = np.full(observed.shape, np.nan)
         if known.any():
-            found[known] = ahead.only(known).log_density(seen[known])
-        return found
+            log_densities[known] = ahead.only(known).log_density(observed[known])
+        return log_densities
 
     def predict_log_pmf(
         self,

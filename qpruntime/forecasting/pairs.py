@@ -38,13 +38,13 @@ class PairBlock(EffectBlock):
         self.labels = np.repeat(times, 2)
         self.gaps, self.which = np.unique(np.diff(times), return_inverse=True)
         K = len(times)
-        own = 2 * np.arange(K)
-        rows = [own, own, own + 1, own + 1]
-        columns = [own, own + 1, own, own + 1]
+        first = 2 * np.arange(K)
+        rows = [first, first, first + 1, first + 1]
+        columns = [first, first + 1, first, first + 1]
         for i in (0, 1):
             for j in (0, 1):
-                rows += [own[:-1] + i, own[1:] + j]
-                columns += [own[1:] + j, own[:-1] + i]
+                rows += [first[:-1] + i, first[1:] + j]
+                columns += [first[1:] + j, first[:-1] + i]
         self.pattern = BlockPattern(np.concatenate(rows), np.concatenate(columns), 2 * K)
 
     @abstractmethod
@@ -88,9 +88,9 @@ class PairBlock(EffectBlock):
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """Blocks of two beside each other."""
-        own, _, slopes, _ = self._moved(theta)
+        block, _, slopes, _ = self._moved(theta)
         scale = np.exp(-2.0 * theta[0])
-        return scale * own, scale * np.array([-2.0 * own, *slopes])
+        return scale * block, scale * np.array([-2.0 * block, *slopes])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
         """Closed: of the covariances of what is new at each time."""

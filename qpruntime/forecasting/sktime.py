@@ -102,10 +102,10 @@ class GPSktimeForecaster(BaseForecaster):
         index, at = self._at(fh, X)
         # sktime counts from the outside in: its levels may have any order.
         order, back = np.unique(np.asarray(alpha, dtype=float), return_inverse=True)
-        found = self.forecaster_.predict_quantiles(q=order, **at)[:, back]
+        quantiles = self.forecaster_.predict_quantiles(q=order, **at)[:, back]
         name = self._get_varnames()[0]
         columns = pd.MultiIndex.from_product([[name], list(alpha)])
-        return pd.DataFrame(found, index=index, columns=columns)
+        return pd.DataFrame(quantiles, index=index, columns=columns)
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:

@@ -163,8 +163,8 @@ class Structure:
         prior = _SHORT_PRIOR if known < _SHORT else DEVIATION
         terms = self._effects(data)
         if self.outliers:
-            own = [f"outlier at {step:g}" for step in self.outliers]
-            terms.append(Fixed(*own, std=_OUTLIER, standardise=False))
+            columns = [f"outlier at {step:g}" for step in self.outliers]
+            terms.append(Fixed(*columns, std=_OUTLIER, standardise=False))
         if self.trend == "line":
             terms.append(Fixed(LINE, std=_LINE))
         if self.trend != "none":
@@ -187,7 +187,7 @@ class Structure:
         family: Any = self.family
         bounds = None
         if self.learnt is not None:
-            terms = [PooledTerm.of(one, self.learnt) for one in terms]
+            terms = [PooledTerm.of(term, self.learnt) for term in terms]
             integrate = "mode" if self.learnt.stds is None else integrate
         if self._offset or self.learnt is not None:
             family = likelihood_of(self.family)
@@ -242,8 +242,8 @@ def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
     # A rate of 0 is one of e^-700: no formula meets an infinite number.
     moved = np.maximum(mixture.mean + offset, -700.0)
     state = model.state_
-    own = [state.likelihood(k) for k in range(state.count)]
-    return Ahead(mixture._replace(mean=moved), own, scale)
+    node_likelihoods = [state.likelihood(k) for k in range(state.count)]
+    return Ahead(mixture._replace(mean=moved), node_likelihoods, scale)
 
 
 # --- Hyper-parameters learnt from other series ---------------------------------------------------
@@ -278,10 +278,10 @@ class Learnt:
         """The likelihood at the centres, and bounds or "fixed" for its parameters."""
         known = {p: self.of(f"log {p}")[0] for p in bounds if f"log {p}" in self.names}
         values = {p: float(np.exp(v)) for p, v in known.items()}
-        own = likelihood.with_parameters(**values)
+        centred = likelihood.with_parameters(**values)
         if self.stds is None:
-            return own, dict.fromkeys(bounds, "fixed")
-        return own, bounds
+            return centred, dict.fromkeys(bounds, "fixed")
+        return centred, bounds
 
 
 @restorable("held-term/1")
@@ -319,12 +319,12 @@ class PooledTerm(Term):
         if self.stds is None:
             block.bounds = np.column_stack([block.start, block.start])
             return block
-        own: Any = block
+        pooled: Any = block
         priors = [
             Around(float(c), max(_LEAST, float(s)))
             for c, s in zip(self.centres, self.stds, strict=True)
         ]
-        own.prior = priors[0]
+        pooled.prior = priors[0]
         if len(priors) > 1:
-            own.prior_of_rho = own.prior_of_length = priors[1]
+            pooled.prior_of_rho = pooled.prior_of_length = priors[1]
         return block

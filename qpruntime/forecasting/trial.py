@@ -26,14 +26,14 @@ __all__ = [
     "residuals",
 ]
 
-#: From so many observations on hyper-parameters are well known, and parts are tried only where
-#: residuals ask for them.
+#: Number of observations that determine hyper-parameters well. Beyond it a part is tried only if
+#: the residuals show a need for it.
 MANY = 2000
-#: Log evidence that an additional part has to gain, and another family or kind of part.
+#: Log evidence that an additional part must gain, and that another family must gain.
 GAIN, SURE = 1.0, 3.0
-#: Slopes that drift and cycles go astray ahead: their evidence has to be so much above that of what
-#: is simpler. Of series whose slope lasts it is 8 to 11, of one that a recession bends 4; of series
-#: with a cycle 10 to 35, of a lake's levels 5.
+#: Forecasts of drifting slopes and cycles easily go astray, so their log evidence must exceed that
+#: of simpler structures by this much. It does so by 8 to 11 for series whose slope lasts and by 4
+#: for one that a recession bends; by 10 to 35 for series with a cycle and by 5 for lake levels.
 ASTRAY = 6.0
 
 
@@ -85,9 +85,9 @@ def preferred(one: ChosenStructure, known: ObservedSeries) -> float:
 
 
 def best_of(structures: Sequence[Structure], known: ObservedSeries) -> ChosenStructure:
-    """The one of these structures that is preferred, at the mode of its hyper-parameters."""
-    each = [fitted(one, known, "mode") for one in structures]
-    return max(each, key=lambda one: preferred(one, known))
+    """Return the preferred fit of these structures, at the mode of their hyper-parameters."""
+    fits = [fitted(structure, known, "mode") for structure in structures]
+    return max(fits, key=lambda fit: preferred(fit, known))
 
 
 def residuals(one: ChosenStructure, known: ObservedSeries) -> Array:
