@@ -180,8 +180,8 @@ class WithSlopes(Dense):
     def family(self, kernel: Kernel, data: Data) -> SlopeFamily:  # type: ignore[override]
         assert data.slopes is not None
         assert data.scale is not None
-        asked = data.slopes.asked(data.X)
-        return SlopeFamily(kernel, asked, data.observed_prior, data.scale, data.own_signs)
+        rows = data.slopes.asked(data.X)
+        return SlopeFamily(kernel, rows, data.observed_prior, data.scale, data.own_signs)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
         settings = self.settings

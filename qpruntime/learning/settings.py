@@ -74,12 +74,12 @@ class Settings:
 
     @property
     def sparse(self) -> Inducing | None:
-        """How to fit with inducing points, if their number, or which they are, is given."""
+        """Settings of a sparse fit, if the number of inducing points or the points are given."""
         return None if self.inducing is None or self.inducing.open else self.inducing
 
     @property
     def auto(self) -> Inducing | None:
-        """How to fit, if the rows decide whether there are inducing points."""
+        """Settings of inducing points, if the number of rows decides whether there are any."""
         return self.inducing if self.inducing is not None and self.inducing.open else None
 
     @property
@@ -90,8 +90,8 @@ class Settings:
     @property
     def checkpoint(self) -> Path | None:
         """File that a fit goes on from, if there is one."""
-        given = None if self.inducing is None else self.inducing.checkpoint
-        return None if given is None else path_of(given, "checkpoint")
+        path = None if self.inducing is None else self.inducing.checkpoint
+        return None if path is None else path_of(path, "checkpoint")
 
     def in_units(self, units: Units) -> Settings:
         """Return the settings for scaled features: so are inducing inputs that are given."""
@@ -171,18 +171,18 @@ def numbered(settings: Settings, count: int) -> list[Settings]:
 
 
 def inducing_of(given: Any) -> Inducing | None:
-    """Return what an estimator was given as ``inducing=``, as a value; None is the dense engine."""
+    """Convert the argument ``inducing=`` of an estimator; None is the dense engine."""
     return given if given is None or isinstance(given, Inducing) else Inducing(given)
 
 
 def left_open(given: Any) -> bool:
-    """Whether the number of inducing points, and whether there are any, is left to the rows."""
+    """Decide whether the number of rows determines how many inducing points there are."""
     points = given.points if isinstance(given, Inducing) else given
     return isinstance(points, str) and points in OPEN_POINTS
 
 
 def search_of(given: Any) -> Search | None:
-    """Return what an estimator was given as ``optimize=``, as a value; None is no search."""
+    """Convert the argument ``optimize=`` of an estimator; None is no search."""
     if isinstance(given, Search):
         return given
     if isinstance(given, str):
@@ -223,12 +223,12 @@ class Data:
 
     The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
     Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
-    says that p(y|f) is a probability, not a density. With `slopes` of f these are rows after those
-    of X, of all that has a row for each observation; what is observed are their signs, by the
-    likelihood of labels, or, where that has none, by the probit: `own_signs` is False then. `joint`
-    has the rows of classes fitted jointly; `y` then are those of its sites. Columns `levels` of X
-    are codes of levels. `groups` are rows that are left out together; without them each row is by
-    itself.
+    says that p(y|f) is a probability, not a density. If there are `slopes` of f, every array with a
+    row for each observation has their rows after those of X. The signs of the slopes are observed
+    by the likelihood of the labels, or by the probit if that likelihood has no labels; `own_signs`
+    is False then. `joint` has the rows of classes fitted jointly; `y` then has a row for each site.
+    Columns `levels` of X are codes of levels. `groups` are rows that are left out together; without
+    them each row is left out alone.
     """
 
     X: Array
@@ -257,15 +257,15 @@ class Data:
 @restorable("slopes/1")
 @dataclass(frozen=True)
 class Slopes:
-    """Where slopes are observed.
+    """Points and directions of observed slopes.
 
     Attributes
     ----------
     where : ndarray, shape (M, d)
     feature : ndarray of int, shape (M,)
-        That each is along.
+        Feature that each slope is along.
     times : ndarray, shape (M,)
-        What is observed is the slope times this.
+        Factor of each slope in what is observed.
     """
 
     where: Array

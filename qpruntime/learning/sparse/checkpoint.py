@@ -107,7 +107,7 @@ class FitFile:
             "stages": standing.stages,
             "theta": standing.place.theta,
             "Z": standing.place.Z,
-            "optima": json.dumps([_plain(one) for one in standing.optima]),
+            "optima": json.dumps([_plain(optimum) for optimum in standing.optima]),
             "random": standing.random,
         }
         if standing.refined is not None:
@@ -149,7 +149,7 @@ def _standing(kept: dict[str, Any], n: int, width: int) -> FitState:
     return FitState(
         stages=_stages(kept["stages"]),
         place=place,
-        optima=tuple(_optimum(one) for one in json.loads(str(kept["optima"]))),
+        optima=tuple(_optimum(fields) for fields in json.loads(str(kept["optima"]))),
         refined=array_of(kept, "refined", None) if "refined" in kept else None,
         state=state,
         sites=sites,
@@ -170,10 +170,10 @@ def problem_of(data: Data, settings: Settings, rows: ChunkedRows, points: Array)
     """
     sparse = settings.sparse
     assert sparse is not None
-    given = sparse.points
-    array = isinstance(given, np.ndarray)
+    points_option = sparse.points
+    array = isinstance(points_option, np.ndarray)
     options = {name: getattr(sparse, name) for name in ("power", "learn", "subsample", "dtype")}
-    options |= {"points": "given" if array else given}
+    options |= {"points": "given" if array else points_option}
     options |= {name: getattr(settings, name) for name in _MOVING}
     options |= {name: getattr(settings.search, name) for name in _SEARCHED}
     learnt = {name: [float(end) for end in ends] for name, ends in data.learn.items()}
@@ -184,7 +184,7 @@ def problem_of(data: Data, settings: Settings, rows: ChunkedRows, points: Array)
         "learnt": json.dumps(learnt, sort_keys=True),
         "options": json.dumps(options, sort_keys=True),
         "rows": str(rows.n),
-        "data": digest(rows, points, *([given] if array else [])),
+        "data": digest(rows, points, *([points_option] if array else [])),
     }
 
 
