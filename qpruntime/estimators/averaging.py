@@ -46,16 +46,16 @@ __all__ = [
 
 def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
     """Log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
-    own, table = model._likelihood_, model._table_if_needed()
+    likelihood, table = model._likelihood_, model._table_if_needed()
 
     def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
-        return log_probabilities(own, mean, variance, table)
+        return log_probabilities(likelihood, mean, variance, table)
 
     columns: tuple[list[Array], list[Array]] = ([], [])
     for weights, models in nodes_of(model):
-        found = [one._predicted(points, finish) for one in models]
+        log_pairs = [member._predicted(points, finish) for member in models]
         for sign in (0, 1):
-            columns[sign].append(densities(weights, [pair[sign] for pair in found]))
+            columns[sign].append(densities(weights, [pair[sign] for pair in log_pairs]))
     minus, plus = (one_or_columns(parts) for parts in columns)
     return minus, plus
 
@@ -63,8 +63,10 @@ def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
 def mixed_normals(model: Any, points: Array, level: float) -> Array:
     """Central intervals (T, 2) of the latent function of two classes, a mixture of normals."""
     ((weights, models),) = nodes_of(model)
-    found = [one._predicted(points, lambda mean, variance: (mean, variance)) for one in models]
-    mean, variance = (np.array([pair[k] for pair in found]) for k in (0, 1))
+    predicted = [
+        member._predicted(points, lambda mean, variance: (mean, variance)) for member in models
+    ]
+    mean, variance = (np.array([pair[k] for pair in predicted]) for k in (0, 1))
     return Mixture(mean, variance, weights).quantiles(central_levels(level))
 
 
@@ -72,16 +74,21 @@ def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> A
     """Quantiles (T, Q) of an observation at validated points, in units of y."""
     ((weights, models),) = nodes_of(model)
     centre, unit = model._units()
-    found = [one._predicted(points, lambda m, v: (m, v)) for one in models]
+    latent = [member._predicted(points, lambda m, v: (m, v)) for member in models]
     if model.likelihood_.name == "gaussian":
         # Noise and what is not known of f add up: a mixture of normals.
-        noise = [one.likelihood_.parameters["scale"] for one in models]
-        mean = np.array([m for m, _ in found])
-        variance = np.array([v + s**2 for (_, v), s in zip(found, noise, strict=True)])
+        noise = [member.likelihood_.parameters["scale"] for member in models]
+        mean = np.array([m for m, _ in latent])
+        variance = np.array([v + s**2 for (_, v), s in zip(latent, noise, strict=True)])
         return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
     # Robust regressions know the distribution by their likelihood alone.
-    known = [getattr(one, "_predicted_", Predicted(one.likelihood_, None)) for one in models]
-    parts = [one.component(m, v, q, rows) for one, (m, v) in zip(known, found, strict=True)]
+    known = [
+        getattr(member, "_predicted_", Predicted(member.likelihood_, None)) for member in models
+    ]
+    parts = [
+        distribution.component(m, v, q, rows)
+        for distribution, (m, v) in zip(known, latent, strict=True)
+    ]
     quantiles = mixture_quantiles(parts, weights, q, *kind_of(model.likelihood_))
     return np.asarray(centre + unit * quantiles)
 
@@ -109,10 +116,10 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
     InputError
         For an option that leaves nothing to integrate, or whose predictions are of one posterior.
     """
-    asked = integrate_of(getattr(model, "hyperparameters", "mode"))
-    if asked is None:
+    integrate = integrate_of(getattr(model, "hyperparameters", "mode"))
+    if integrate is None:
         return settings
-    for given, words in (
+    for conflicts, words in (
         (
             not settings.optimize,
             "optimize=False, which takes them as they are: use optimize=True",
@@ -136,12 +143,12 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
         ),
         (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
     ):
-        if given:
+        if conflicts:
             raise InputError(
                 f"hyperparameters={shown(model.hyperparameters)} cannot act with {words}, or use "
                 'hyperparameters="mode"'
             )
-    return replace(settings, integrate=asked, seeded=model.random_state is not None)
+    return replace(settings, integrate=integrate, seeded=model.random_state is not None)
 
 
 def is_integrated(model: Any) -> bool:
@@ -160,45 +167,54 @@ def only_mode(model: Any, what: str) -> None:
 
 def nodes_of(model: Any) -> tuple[Weighed, ...]:
     """Return the models at the nodes of each process of an integrated model."""
-    found = []
-    for one in all_of(model.integrated_):
-        ends = zip(one.kernels, one.likelihoods, one.posteriors, strict=True)
-        found.append(Weighed(one.weights, tuple(_at(model, *end) for end in ends)))
-    return tuple(found)
+    processes = []
+    for integrated in all_of(model.integrated_):
+        ends = zip(integrated.kernels, integrated.likelihoods, integrated.posteriors, strict=True)
+        processes.append(Weighed(integrated.weights, tuple(_at(model, *end) for end in ends)))
+    return tuple(processes)
 
 
 def _at(model: Any, kernel: Any, likelihood: Any, posterior: Any) -> Any:
-    own = object.__new__(type(model))
-    own.__dict__ = dict(vars(model))
-    own.integrated_, own.kernel_, own.posterior_ = None, kernel, posterior
-    for name, value in own._with_likelihood(likelihood).items():
-        setattr(own, name, value)
-    return own
+    model_at_node = object.__new__(type(model))
+    model_at_node.__dict__ = dict(vars(model))
+    model_at_node.integrated_, model_at_node.kernel_, model_at_node.posterior_ = (
+        None,
+        kernel,
+        posterior,
+    )
+    for name, value in model_at_node._with_likelihood(likelihood).items():
+        setattr(model_at_node, name, value)
+    return model_at_node
 
 
 def averaged(mean: Mean) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
-    """Let a method of an estimator be the mean of those at the nodes, where there are any.
+    """Return a decorator that averages a method over the nodes of an integrated model.
 
-    Of several processes the first axis after the rows has one for each; of covariances the first.
+    If there are several processes, the first axis after the rows numbers them; for covariances the
+    first axis does.
     """
 
-    def taking(method: Callable[Given, Found]) -> Callable[Given, Found]:
+    def decorate(method: Callable[Given, Found]) -> Callable[Given, Found]:
+        """Replace a method by its average over the nodes."""
         plain: Callable[..., Any] = method
 
         @functools.wraps(method)
-        def call(*args: Any, **given: Any) -> Any:
-            model, *rest = args
+        def call(*args: Any, **options: Any) -> Any:
+            """Average the method over the nodes, if hyper-parameters are integrated."""
+            model, *arguments = args
             if not is_integrated(model):
-                return plain(*args, **given)
-            each = [
-                mean(weights, [plain(one, *rest, **given) for one in models])
+                return plain(*args, **options)
+            averages = [
+                mean(weights, [plain(member, *arguments, **options) for member in models])
                 for weights, models in nodes_of(model)
             ]
-            return each[0] if len(each) == 1 else tuple(map(_joined, zip(*each, strict=True)))
+            if len(averages) == 1:
+                return averages[0]
+            return tuple(map(_joined, zip(*averages, strict=True)))
 
         return call
 
-    return taking
+    return decorate
 
 
 def _joined(parts: Sequence[Array]) -> Array:
@@ -256,17 +272,17 @@ def drawn(
         which = rng.choice(len(weights), size=n, p=weights)
         out: Any = None
         for j in np.unique(which):
-            some = np.flatnonzero(which == j)
-            own = method(models[j], X, some.size, rng, *rest)
-            out = np.empty((n, *own.shape[1:]), own.dtype) if out is None else out
-            out[some] = own
+            of_node = np.flatnonzero(which == j)
+            draws = method(models[j], X, of_node.size, rng, *rest)
+            out = np.empty((n, *draws.shape[1:]), draws.dtype) if out is None else out
+            out[of_node] = draws
         columns.append(out)
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=2)
 
 
 def remembered(fits: Sequence[Any]) -> Integrated | tuple[Integrated, ...] | None:
     """Return what fits have integrated, as an estimator keeps it."""
-    found = tuple(fit.nodes for fit in fits)
-    if found[0] is None:
+    integrated = tuple(fit.nodes for fit in fits)
+    if integrated[0] is None:
         return None
-    return found[0] if len(found) == 1 else found
+    return integrated[0] if len(integrated) == 1 else integrated

@@ -266,17 +266,17 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         ConvergenceWarning
             If the optimiser or the sites have not settled, or if the kernel given cannot learn: its
             matrix is diagonal or constant to 1e-6 at its own parameters, the objective does not
-            change with them, or a bound holds one back. Without restarts one more run then starts
-            from the distances between rows; both are in ``optima_``.
+            change with them, or a bound holds one back. If there are no restarts, one more run then
+            starts from the distances between rows; both are in ``optima_``.
         """
         jointly = choice(self.multi_class, "multi_class", ("one_vs_rest", "joint")) == "joint"
         # Options that cannot act are refused before data are looked at; of joint fits, later.
         settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
         check_signs(projector.likelihood)
-        own, draft = projector.likelihood, draft_of(self)
-        # What stands in for code that is not at hand neither predicts nor can be pickled.
-        draft._likelihood_ = own if own.has_density else None
+        likelihood, draft = projector.likelihood, draft_of(self)
+        # A placeholder for missing code neither predicts nor can be pickled.
+        draft._likelihood_ = likelihood if likelihood.has_density else None
         points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
         named = group_codes(groups, len(labels))
@@ -304,10 +304,10 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         def target() -> Target:
             codes = np.searchsorted(draft.classes_, labels)
-            score = OfClasses(draft.classes_.size, own.name == "logistic")
+            score = OfClasses(draft.classes_.size, likelihood.name == "logistic")
             return Target(codes, weights, score, True, boosted_classes)
 
-        learn = learnt_by_name(self, own) if len(signs) == 1 else {}
+        learn = learnt_by_name(self, likelihood) if len(signs) == 1 else {}
         fits = draft._train(
             [Data(points, y, projector, prior, weights, learn=learn) for y in signs],
             settings,
@@ -381,8 +381,8 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Mean and variance of the latent function at `X`.
 
-        Each of shape (T,) for two classes, (T, K) for K > 2. With `full_covariance` covariances of
-        the rows in place of variances, shape (T, T), of K > 2 classes (K, T, T).
+        Each has shape (T,) for two classes and (T, K) for K > 2. If `full_covariance` is True, the
+        second is the covariance of the rows, shape (T, T), or (K, T, T) for K > 2 classes.
         """
         if flag(full_covariance, "full_covariance"):
             return self._jointly(X)
@@ -394,16 +394,16 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     def decision_function(self, X: ArrayLike) -> Array:
         """Score whose normal CDF is p(second class), shape (T,); for K > 2 classes (T, K).
 
-        For the probit mean / sqrt(1 + variance), for the heaviside mean / sqrt(variance). It keeps
-        sign and order where probabilities round to 1/2, or to 0 and 1.
+        It is mean / sqrt(1 + variance) for the probit and mean / sqrt(variance) for the heaviside.
+        It keeps sign and order where probabilities round to 1/2, or to 0 and 1.
         """
         points = self._new_data(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
         if self._by_numbers():
             return quantile(*self._log_probabilities(points))
-        own, table = self._likelihood_, self._table_if_needed()
-        return self._predicted(points, lambda mean, var: scores(own, mean, var, table))
+        likelihood, table = self._likelihood_, self._table_if_needed()
+        return self._predicted(points, lambda mean, var: scores(likelihood, mean, var, table))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable label at each point, shape (T,), by `decision_function`.
@@ -437,19 +437,20 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         if self._by_numbers():
             return joined(*self._log_probabilities(points))
-        own, table = self._likelihood_, self._table_if_needed()
+        likelihood, table = self._likelihood_, self._table_if_needed()
 
         def finish(mean: Array, variance: Array) -> Array:
-            return joined(*log_probabilities(own, mean, variance, table))
+            return joined(*log_probabilities(likelihood, mean, variance, table))
 
         return self._predicted(points, finish)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Credible interval of p(second class), shape (T, 2); of all classes, (T, K, 2), if joint.
 
-        For likelihoods with a `Likelihood.link`, the probit and the logistic: p(y|f) is monotone in
-        f, so its quantiles are at those of the latent function. No sampling. Of classes fitted
-        jointly they are those of 2000 draws of the latent normal, always the same ones.
+        The likelihood needs a `Likelihood.link`, as the probit and the logistic have. There p(y|f)
+        is monotone in f, so its quantiles follow from those of the latent function without
+        sampling. Intervals of classes fitted jointly come from 2000 fixed draws of the latent
+        normal.
 
         Parameters
         ----------
@@ -470,13 +471,13 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
-        points, own = self._new_data(X), self._likelihood_
+        points, likelihood = self._new_data(X), self._likelihood_
         if is_joint(self):
-            found = JointClasses(self)
-            p = np.exp(found.log_probabilities(points, self.correction))
-            return found.intervals(points, level, p)
-        link = own.link if own else None
-        if self.classes_.size > 2 or own is None or link is None:
+            joint = JointClasses(self)
+            p = np.exp(joint.log_probabilities(points, self.correction))
+            return joint.intervals(points, level, p)
+        link = likelihood.link if likelihood else None
+        if self.classes_.size > 2 or likelihood is None or link is None:
             known = [name for name in likelihoods.names() if likelihoods.get(name).link]
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(known)}"
@@ -491,17 +492,17 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         spread = self._spread_at(points)
         if self.correction is not None:
 
-            def by_grid(found: list[CorrectedMarginals], spread: Array) -> Array:
-                ends, middle = found[0].interval(level), found[0].mean[:, None]
-                wider = np.sqrt(1.0 + spread / found[0].variance)[:, None]
-                return around(middle + wider * (ends - middle), signs_by_grid(found)[1])
+            def by_grid(marginals: list[CorrectedMarginals], spread: Array) -> Array:
+                ends, middle = marginals[0].interval(level), marginals[0].mean[:, None]
+                wider = np.sqrt(1.0 + spread / marginals[0].variance)[:, None]
+                return around(middle + wider * (ends - middle), signs_by_grid(marginals)[1])
 
             return self._corrected(points, by_grid, spread)
 
         def finish(mean: Array, variance: Array, spread: Array) -> Array:
             reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance + spread)
             ends = np.column_stack([mean - reach, mean + reach])
-            return around(ends, log_probabilities(own, mean, variance)[1])
+            return around(ends, log_probabilities(likelihood, mean, variance)[1])
 
         return self._predicted(points, finish, spread)
 
@@ -542,17 +543,18 @@ def coupled(minus: Array, plus: Array, b: float) -> Array:
     return score - logsumexp(score, axis=1, keepdims=True)
 
 
-def statements(said: Sequence[Array], own: NDArray[np.intp]) -> tuple[Array, Array]:
-    """log(1 - p) and log p of each class against the rest, (T, K), by the class of each row (T,).
+def statements(said: Sequence[Array], codes: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Return log(1 - p) and log p of each class against the rest, both of shape (T, K).
 
-    From the log probability ``said[c]`` (T,) that process c has of whether the row is of class c.
+    ``said[c]`` (T,) is the log probability under process c that a row of class ``codes`` is, or is
+    not, of class c.
     """
-    minus, plus = np.empty((2, len(own), len(said)))
-    for c, one in enumerate(said):
-        known = np.clip(one, -_MOST, -_LEAST)
-        other = np.log(-np.expm1(known))
-        true = own == c
-        plus[:, c], minus[:, c] = np.where(true, known, other), np.where(true, other, known)
+    minus, plus = np.empty((2, len(codes), len(said)))
+    for c, log_p in enumerate(said):
+        known = np.clip(log_p, -_MOST, -_LEAST)
+        log_q = np.log(-np.expm1(known))
+        true = codes == c
+        plus[:, c], minus[:, c] = np.where(true, known, log_q), np.where(true, log_q, known)
     return minus, plus
 
 
@@ -566,7 +568,7 @@ def coupling_of(
 
     Their sum has to gain by two nats for each unit of b, and b is the least that is within one
     standard error of the best: few rows say little, and hyper-parameters were learnt from the same.
-    Where the engine cannot leave groups out, nothing is known, and b is 0.
+    If the engine cannot leave groups out, b is 0.
 
     Parameters
     ----------
@@ -579,11 +581,11 @@ def coupling_of(
         Rows that are left out together.
     """
     n = len(codes)
-    some = np.arange(n)
+    sampled = np.arange(n)
     if n > _ROWS:
-        some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
-    own = codes[some]
-    chosen = None if len(some) == n else some
+        sampled = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+    sampled_codes = codes[sampled]
+    chosen = None if len(sampled) == n else sampled
     try:
         said = [
             posterior.loo(chosen) if groups is None else groups.left_out(posterior, chosen)
@@ -591,13 +593,13 @@ def coupling_of(
         ]
     except (InputError, NumericalError):
         return 0.0
-    minus, plus = statements(said, own)
-    mass = np.ones(len(some)) if weights is None else weights[some]
-    rows = np.arange(len(some))
-    lost = np.array([-mass * coupled(minus, plus, b)[rows, own] for b in _GRID])
+    minus, plus = statements(said, sampled_codes)
+    mass = np.ones(len(sampled)) if weights is None else weights[sampled]
+    rows = np.arange(len(sampled))
+    lost = np.array([-mass * coupled(minus, plus, b)[rows, sampled_codes] for b in _GRID])
     total = lost.sum(axis=1) + _RATE * _GRID
     best = int(np.argmin(total))
     gain = lost - lost[best]
-    gain = gain if groups is None else groups.pooled(gain, some)
-    error = len(some) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
+    gain = gain if groups is None else groups.pooled(gain, sampled)
+    error = len(sampled) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
     return float(_GRID[np.argmax(total <= total[best] + error)])

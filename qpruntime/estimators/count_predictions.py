@@ -66,7 +66,7 @@ class CountPredictions(GPEstimator):
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Mean and variance of the latent function f at `X`, each of shape (T,).
 
-        With `full_covariance` covariances, shape (T, T), in place of variances.
+        If `full_covariance` is True, the second is the covariance, shape (T, T).
         """
         whole = flag(full_covariance, "full_covariance")
         return self._jointly(X) if whole else self._latent_at(X)
@@ -113,10 +113,10 @@ class CountPredictions(GPEstimator):
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
         self._link()
-        found = self._expected(X, wanted, exposure)
+        expected = self._expected(X, wanted, exposure)
         # Once, and of the average over hyper-parameters.
-        warn_of_tails(found[0] if wanted else found, exposure, self._largest_rate_)
-        return found
+        warn_of_tails(expected[0] if wanted else expected, exposure, self._largest_rate_)
+        return expected
 
     @averaged(deviations)
     def _expected(self, X: ArrayLike, wanted: bool, exposure: ArrayLike | None) -> Any:
@@ -166,8 +166,9 @@ class CountPredictions(GPEstimator):
     def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
         """Most probable count, shape (T,).
 
-        For the square link under the negative binomial predictive, the paper's point prediction:
-        floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
+        The square link has the paper's point prediction under the negative binomial predictive:
+        floor(c (k - 1)) for k > 1, else 0 (Appendix H). The link "exp" has the mode of the exact
+        predictive.
         """
         only_mode(self, "the most probable count is")
         return self._counted(X, exposure, partial(distribution.mode, **self._noise()))
@@ -209,8 +210,8 @@ class CountPredictions(GPEstimator):
             return mixed.reshape(len(mixed), *at.shape)
         finish = partial(distribution.quantiles, q=flat, predictive=predictive, **noise)
         by_grid = partial(counts_by_grid, q=flat, **noise) if exact else None
-        found = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
-        return found.reshape(len(found), *at.shape)
+        quantiles = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
+        return quantiles.reshape(len(quantiles), *at.shape)
 
     @averaged(densities)
     def predict_log_pmf(
@@ -263,10 +264,10 @@ class CountPredictions(GPEstimator):
     ) -> Counts:
         """Quantiles (T, Q) of the count, averaged over hyper-parameters."""
         ((weights, models),) = nodes_of(self)
-        moments = [one._counted(X, exposure, lambda m, v: (m, v)) for one in models]
+        moments = [member._counted(X, exposure, lambda m, v: (m, v)) for member in models]
         parts = [
-            distribution.count_distribution(m, v, q, predictive, **one._noise())
-            for one, (m, v) in zip(models, moments, strict=True)
+            distribution.count_distribution(m, v, q, predictive, **member._noise())
+            for member, (m, v) in zip(models, moments, strict=True)
         ]
         return distribution.whole_counts(mixture_quantiles(parts, weights, q, True), *moments[0])
 
@@ -292,9 +293,9 @@ class CountPredictions(GPEstimator):
         by_grid: Callable[..., Any] | None = None,
         width: int = 0,
     ) -> Any:
-        """Join ``finish(mean, variance, *rows)`` of latent values that have taken in the exposure.
+        """Join ``finish(mean, variance, *rows)`` of latent values that include the exposure.
 
-        With a correction ``by_grid(marginals, *rows)`` of their marginals, if there is such.
+        If the model has a correction, ``by_grid(marginals, *rows)`` is used if it is given.
         """
         slope, shift = LINKS[self.link_].exposed(exposures(exposure, len(points)))
 

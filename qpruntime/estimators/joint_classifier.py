@@ -63,11 +63,10 @@ _GRID, _RATE = np.exp(np.linspace(np.log(0.5), np.log(5.0), 61)), 2.0
 
 
 def tempered(log_p: Array, a: float) -> Array:
-    """Log probabilities (T, C) to this power, scaled."""
+    """Return log probabilities (T, C) of the power `a` of probabilities, normalised."""
     if a == 1.0:
         return log_p
-    found: Array = a * log_p - logsumexp(a * log_p, axis=1, keepdims=True)
-    return found
+    return np.asarray(a * log_p - logsumexp(a * log_p, axis=1, keepdims=True))
 
 
 def exponents(
@@ -101,11 +100,11 @@ def exponents(
 def exponent_of(
     posterior: ClassPosterior, codes: NDArray[np.intp], groups: RowGroups | None = None
 ) -> float:
-    """Return a, by leave-one-out log probabilities of the labels: 1 where they say too little.
+    """Return the exponent a by leave-one-out log probabilities of the labels.
 
-    That nearest to 1 within one standard error: few rows say little, and hyper-parameters were
-    learnt from the same. Groups of rows with equal features are left out as a whole; of others it
-    is not known what is left, and a is 1.
+    It is the value nearest to 1 within one standard error of the best, because hyper-parameters
+    were learnt from the same rows. Groups of rows with equal features are left out as a whole. The
+    posterior cannot leave out other groups, and a is 1.
 
     Parameters
     ----------
@@ -115,19 +114,19 @@ def exponent_of(
     groups : RowGroups, optional
     """
     n = len(codes)
-    some = np.arange(n)
+    sampled = np.arange(n)
     if groups is not None and not groups.coincide:
         return 1.0
     if n > _ROWS:
-        some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+        sampled = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
     together = groups is not None and groups.repeat
     labels = groups.codes if groups is not None and together else None
-    log_p = left_out_log_proba(posterior, some, labels)
+    log_p = left_out_log_proba(posterior, sampled, labels)
     sound = np.isfinite(log_p).all(axis=1)
     if not sound.any():
         return 1.0
-    some = some[sound]
-    return exponents(log_p[sound], codes[some], None if labels is None else labels[some])[1]
+    sampled = sampled[sound]
+    return exponents(log_p[sound], codes[sampled], None if labels is None else labels[sampled])[1]
 
 
 # --- Joint model of all classes ------------------------------------------------------------------
@@ -152,7 +151,7 @@ def joint_settings(model: Any) -> Settings:
         For an option that a joint fit does not have; the message names what does.
     """
     settings, apart = settings_of(model), 'or leave multi_class out, which is "one_vs_rest"'
-    for given, words in (
+    for conflicts, words in (
         (
             integrate_of(model.hyperparameters) is not None,
             f'hyperparameters={shown(model.hyperparameters)}: use hyperparameters="mode"',
@@ -174,7 +173,7 @@ def joint_settings(model: Any) -> Settings:
             'correction="ratio" for few points, and `marginals` for latent values',
         ),
     ):
-        if given:
+        if conflicts:
             raise InputError(f'multi_class="joint" does not have {words}; {apart}')
     return replace(settings, solver="dense")
 
@@ -216,24 +215,24 @@ def fit_joint(
     settings = replace(settings, inducing=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
-        begin, own = given_start(settings.kernel, settings.search.priors, {}), X
+        begin, inputs = given_start(settings.kernel, settings.search.priors, {}), X
     else:
         units = Units.of(X, levels=levels_of_inputs(draft))
-        own = units.scaled(X)
+        inputs = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout
-    some: Any = slice(None)
+    learning_rows: Any = slice(None)
     if wanted is not None:
-        some = rows_to_learn(layout.n, layout.classes, rng)
-        few = Layout(layout.own[some], layout.classes)
-    data = Data(own[some], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
+        learning_rows = rows_to_learn(layout.n, layout.classes, rng)
+        few = Layout(layout.own[learning_rows], layout.classes)
+    data = Data(inputs[learning_rows], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
     fit = train(data, begin, settings, rng)
     kernel, posterior, optima = fit.kernel, fit.posterior, fit.optima
     if wanted is not None:
-        asked = wanted
+        scaled_points = wanted
         if isinstance(wanted, np.ndarray) and units is not None:
-            asked = units.scaled(same_columns(wanted, X))
-        posterior = by_points(own, layout, kernel, asked, projector, settings, rng)
+            scaled_points = units.scaled(same_columns(wanted, X))
+        posterior = by_points(inputs, layout, kernel, scaled_points, projector, settings, rng)
     if units is not None:
         kernel = units.kernel_of_features(kernel)
         if wanted is not None:
@@ -279,9 +278,8 @@ class JointClasses:
         if isinstance(self.posterior, SparseClassPosterior):
             return self.posterior.predict(points)
 
-        def one(some: slice) -> tuple[Array, Array]:
-            found: tuple[Array, Array] = self.posterior.predict(*self.crossed(points[some]))
-            return found
+        def one(block: slice) -> tuple[Array, Array]:
+            return self.posterior.predict(*self.crossed(points[block]))
 
         mean, covariance = in_blocks(one, len(points), self.posterior.n)
         return mean, covariance
@@ -290,8 +288,7 @@ class JointClasses:
         """Log class probabilities, shape (T, C)."""
         if correction is None:
             return tempered(log_probabilities(*self.latent(points)), self.model.exponent_)
-        found: Array = self._whole().predict_log_proba(*self.crossed(points), correction=correction)
-        return found
+        return self._whole().predict_log_proba(*self.crossed(points), correction=correction)
 
     def marginals(self, points: Array, correction: Any) -> Any:
         """Corrected marginals of the latent values of each class."""
@@ -317,12 +314,11 @@ class JointClasses:
         return out
 
     def _whole(self) -> ClassPosterior:
-        """The posterior with its prior covariances, which a pickle leaves out."""
+        """Return the posterior with its prior covariances, which a pickle leaves out."""
         if not self.posterior.knows_covariance:
             self.posterior = self.posterior.with_covariance(self.kernel(self.X))
             self.model.posterior_ = self.posterior
-        found: ClassPosterior = self.posterior
-        return found
+        return self.posterior
 
 
 def given_latent(f: Array) -> Array:
@@ -335,9 +331,9 @@ def given_latent(f: Array) -> Array:
     density = np.exp(-0.5 * gaps**2)
     # The others are below: all are, but the one itself, which is not below 1e-12 there.
     share = below.prod(axis=2)[:, :, None] / np.maximum(below, 1e-300) * density
-    found: Array = share.sum(axis=1)
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    probabilities: Array = share.sum(axis=1)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 # --- Joint model with inducing points ------------------------------------------------------------
@@ -356,10 +352,12 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
     InputError
         If they are asked for in a way that a joint fit does not have.
     """
-    given = model.inducing
-    if isinstance(given, Inducing) and (more := [k for k in given.changed() if k != "points"]):
+    inducing = model.inducing
+    if isinstance(inducing, Inducing) and (
+        more := [k for k in inducing.changed() if k != "points"]
+    ):
         raise InputError(
-            f'{more[0]} of inducing={shown(given)} cannot act with multi_class="joint", which '
+            f'{more[0]} of inducing={shown(inducing)} cannot act with multi_class="joint", which '
             "takes a number of points or points: use inducing=200"
         )
     if settings.sparse is None:
@@ -368,7 +366,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
     wanted: Any = settings.sparse.points
     if isinstance(wanted, str):
         raise InputError(
-            f'inducing={shown(given)} cannot be used with multi_class="joint": give a number, '
+            f'inducing={shown(inducing)} cannot be used with multi_class="joint": give a number, '
             "inducing=100, or points"
         )
     if model.correction is not None:

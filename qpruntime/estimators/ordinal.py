@@ -156,8 +156,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         draft.levels_ = _ordered(self.levels, labels, categories_of(y))
         draft.classes_ = draft.levels_[_by_value(draft.levels_)]
         codes = _codes(draft.levels_, labels)
-        own, mean = _begun(codes, weights, len(draft.levels_))
-        observed = points, codes, weights, own
+        likelihood, mean = _begun(codes, weights, len(draft.levels_))
+        observed = points, codes, weights, likelihood
         return self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
 
     def _learnt(
@@ -177,24 +177,26 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
         A closed form, but for corrected marginals.
         """
-        points, count, own = self._new_data(X), len(self.levels_), self.likelihood_
+        points, count, likelihood = self._new_data(X), len(self.levels_), self.likelihood_
         order = _by_value(self.levels_)
 
         def finish(mean: Array, variance: Array) -> Array:
             # Noise and what is not known of f add up.
             root = np.sqrt(1.0 + variance)
-            edges = thresholds(own, count) - mean[:, None]
+            edges = thresholds(likelihood, count) - mean[:, None]
             return _between(edges / root[:, None])
 
-        def by_grid(found: list[CorrectedMarginals]) -> Array:
-            shares = [found[0].expect(partial(_share, own, count, k)) for k in range(count)]
+        def by_grid(marginals: list[CorrectedMarginals]) -> Array:
+            shares = [
+                marginals[0].expect(partial(_share, likelihood, count, k)) for k in range(count)
+            ]
             return np.column_stack(shares)
 
         if self.correction is not None:
             shares = np.asarray(self._corrected(points, by_grid))
             return np.asarray(shares / shares.sum(axis=1, keepdims=True))[:, order]
-        found: Array = self._predicted(points, finish, width=count)
-        return found[:, order]
+        shares_of_levels: Array = self._predicted(points, finish, width=count)
+        return shares_of_levels[:, order]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable level, shape (T,)."""
@@ -220,8 +222,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
-        drawn = super().sample(X, n, random_state).astype(int)
-        return self.levels_[drawn]
+        codes = super().sample(X, n, random_state).astype(int)
+        return self.levels_[codes]
 
     def _observations(self, y: ArrayLike) -> Array:
         return _codes(self.levels_, checked(column_or_1d, y))
@@ -238,30 +240,30 @@ def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDAr
     values = level_values(labels, "y")
     if given is None and declared.declared is not None:
         order = level_values(declared.declared, "the categories of y")
-        found = order if declared.ordered else sorted_levels(values, order)
+        ordered = order if declared.ordered else sorted_levels(values, order)
     elif given is None:
-        found = sorted_levels(values)
+        ordered = sorted_levels(values)
     else:
-        found = level_values(checked(np.asarray, given), "levels")
-        if found.ndim != 1 or len(set(level_keys(found))) < found.size:
+        ordered = level_values(checked(np.asarray, given), "levels")
+        if ordered.ndim != 1 or len(set(level_keys(ordered))) < ordered.size:
             raise InputError(f"levels must be different ones in their order, got {shown(given)}")
-        other = numbers_of(values, found) < 0
-        if other.any() and values.dtype.kind in "iu" and found.dtype.kind == "U":
-            encoded = np.argsort(_by_value(found)).tolist()
+        unknown = numbers_of(values, ordered) < 0
+        if unknown.any() and values.dtype.kind in "iu" and ordered.dtype.kind == "U":
+            encoded = np.argsort(_by_value(ordered)).tolist()
             raise InputError(
-                f"y has {shown(labels[other][0])}, which is none of "
-                f"levels={shown(found.tolist())}: give the labels as they are. VotingClassifier "
+                f"y has {shown(labels[unknown][0])}, which is none of "
+                f"levels={shown(ordered.tolist())}: give the labels as they are. VotingClassifier "
                 "of scikit-learn passes positions of the sorted labels: give "
                 f"levels={shown(encoded)} inside it"
             )
-        if other.any():
-            raise InputError(f"y has {shown(labels[other][0])}, which is none of levels=")
-    if not 2 <= found.size <= MOST_LEVELS:
+        if unknown.any():
+            raise InputError(f"y has {shown(labels[unknown][0])}, which is none of levels=")
+    if not 2 <= ordered.size <= MOST_LEVELS:
         raise InputError(
-            f"GPOrdinal takes 2 to {MOST_LEVELS} levels, got {found.size}: add rows of another "
+            f"GPOrdinal takes 2 to {MOST_LEVELS} levels, got {ordered.size}: add rows of another "
             "class, or use GPRegressor for more levels"
         )
-    return found
+    return ordered
 
 
 def _by_value(levels: NDArray[Any]) -> NDArray[np.intp]:
@@ -274,13 +276,13 @@ def _by_value(levels: NDArray[Any]) -> NDArray[np.intp]:
 
 def _codes(levels: NDArray[Any], labels: NDArray[Any]) -> Array:
     """Return the number of the level of each label."""
-    found = numbers_of(level_values(labels, "y"), levels, "y")
-    if (found < 0).any():
+    codes = numbers_of(level_values(labels, "y"), levels, "y")
+    if (codes < 0).any():
         raise InputError(
-            f"y has {shown(labels[found < 0][0])}, which is no level of the fit: leave these "
+            f"y has {shown(labels[codes < 0][0])}, which is no level of the fit: leave these "
             "rows out"
         )
-    return found.astype(float)
+    return codes.astype(float)
 
 
 def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood, float]:
@@ -289,9 +291,9 @@ def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood,
     The middle of the thresholds stays where it is while gaps are learnt, so that the fit does not
     depend on which end of the levels is called the lowest.
     """
-    seen = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
-    lower = np.cumsum(seen)[:-1] / seen.sum()
-    upper = np.cumsum(seen[::-1])[-2::-1] / seen.sum()
+    masses = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
+    lower = np.cumsum(masses)[:-1] / masses.sum()
+    upper = np.cumsum(masses[::-1])[-2::-1] / masses.sum()
     # The smaller tail is taken, so that levels in the opposite order have opposite edges.
     edges = np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper))
     gaps = np.maximum(np.diff(edges), _LEAST)

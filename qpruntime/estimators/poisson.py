@@ -229,8 +229,8 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         if self.monotone and name == "auto":
             name = "exp"
         noise = asked(name, self.dispersion, settled, settings.given or self.mean is not None)
-        points, given = fit_data(draft, X, y, sample_weight, y_numeric=True)
-        events = counts(column_or_1d(given, warn=True))
+        points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True)
+        events = counts(column_or_1d(targets, warn=True))
         exposed = exposures(exposure, len(events))
         named = group_codes(groups, len(events))
         weights, points, events, draft.exposure_, named = weighed(
@@ -238,16 +238,16 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         )
         if noise is None:
             about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
-            seen = points, events, draft.exposure_, weights
+            judged_data = points, events, draft.exposure_, weights
             plain = replace(kernel_of_table(draft, settings), integrate=None)
-            noise = judged(name, about, *seen, plain, self.method, levels_of(draft))
+            noise = judged(name, about, *judged_data, plain, self.method, levels_of(draft))
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
         if self.mean is not None and given_mean(self.prior_mean) is not None:
             raise InputError("mean= and prior_mean= exclude each other: give one of the two")
         draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
-        # With an exposure f is another Gaussian process under no other model.
+        # The likelihood takes slope * f + shift if there are exposures: a Gaussian process again.
         slope, shift = link.exposed(draft.exposure_)
         scale = None if (slope == 1.0).all() else slope
         learn = {"dispersion": BOUNDS} if noise.learnt else {}
@@ -281,21 +281,21 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     ) -> GPPoissonRegressor:
         """Fit to the first part of the rows; add later parts to the posterior, with `inducing`.
 
-        As of `GPClassifier.partial_fit`: kernel, prior mean and inducing points are learnt from the
-        rows of the first call. Arguments are those of `fit`.
+        The first call learns kernel, prior mean and inducing points, as in
+        `GPClassifier.partial_fit`. Arguments are those of `fit`.
         """
         if not begun(self):
             return self.fit(X, y, exposure, sample_weight)
-        points, given = fit_data(self, X, y, y_numeric=True, reset=False)
-        events = counts(column_or_1d(given, warn=True))
+        points, targets = fit_data(self, X, y, y_numeric=True, reset=False)
+        events = counts(column_or_1d(targets, warn=True))
         exposed = exposures(exposure, len(events))
         weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
         slope, shift = LINKS[self.link_].exposed(exposed)
         means = [prior + shift for prior in self._prior_at(points)]
         changed = extended(self, points, [events], weights, means, slope)
-        some = self._exposed_ or bool((exposed != 1.0).any())
+        any_exposed = self._exposed_ or bool((exposed != 1.0).any())
         most = max(self._largest_rate_, largest_rate(events, exposed))
-        return renewed(self, changed | {"_exposed_": some, "_largest_rate_": most})
+        return renewed(self, changed | {"_exposed_": any_exposed, "_largest_rate_": most})
 
     def score(
         self,
@@ -333,16 +333,16 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
                 "sklearn.set_config(enable_metadata_routing=True) and "
                 "model.set_fit_request(exposure=True).set_score_request(exposure=True)"
             )
-        found = self.predict(X, exposure=exposure)
-        return float(r2_score(y, found, sample_weight=sample_weight))
+        predicted = self.predict(X, exposure=exposure)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
-        found = likelihood.parameters.get("dispersion", math.inf)
-        return {"likelihood_": likelihood, "dispersion_": found}
+        dispersion = likelihood.parameters.get("dispersion", math.inf)
+        return {"likelihood_": likelihood, "dispersion_": dispersion}
 
     def _processes(self) -> list[Process]:
         slope, _ = LINKS[self.link_].exposed(self.exposure_)
-        return [replace(one, slope=slope) for one in super()._processes()]
+        return [replace(process, slope=slope) for process in super()._processes()]
 
     def _constant(self) -> float:
         return self.mean_
@@ -360,13 +360,13 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
 #: Between what a dispersion is learnt. The lower end has counts with a million of zeros for every
 #: other; at the upper one a count of 1000 is Poisson but for .05 % of its variance.
 BOUNDS = (1e-2, 1e6)
-# Rows that are fitted to, and among how many their neighbours are.
+# Number of rows that are fitted to, and number of rows among which neighbours are sought.
 _ROWS, _POOL = 500, 5000
 # Standard deviations that 500 neighbours differ by beyond Poisson counts. Fewer rows tell less, and
 # fits to them cost less, so that they are judged for a share of it: with 50 counts of dispersion 5
 # neighbours differ by 2.5 to 18 at a mean of 8, and by less than 1 in a fifth of sets of mean 3.
 _ODD = 3.0
-# By what the log evidence has to be higher: strong evidence, and the price of a parameter.
+# The log evidence has to rise by this much, which is strong evidence and pays for a parameter.
 _BETTER = 3.0
 # The judges' fits end early.
 _EARLY, _STEPS = 1e-5, 50
@@ -472,18 +472,18 @@ def judged(
     excess = _excess(units.scaled(points), counts, exposed, rng)
     if excess is None:
         return poisson
-    some = sample(len(pool), _ROWS, rng)
-    shares = None if weights is None else weights[pool][some]
-    begin = _begin(points[some], units, settings)
-    inputs = points[some] if settings.given else units.scaled(points[some])
+    sampled = sample(len(pool), _ROWS, rng)
+    shares = None if weights is None else weights[pool][sampled]
+    begin = _begin(points[sampled], units, settings)
+    inputs = points[sampled] if settings.given else units.scaled(points[sampled])
     data = Data(
         inputs,
-        counts[some],
+        counts[sampled],
         Projector("poisson-exp", method if method == "vb" else "ep"),
-        mean + np.log(exposed[some]),
+        mean + np.log(exposed[sampled]),
         shares,
     )
-    own = replace(
+    judge_settings = replace(
         settings,
         solver="dense",
         search=settings.search.but(
@@ -502,9 +502,9 @@ def judged(
         data, projector=Projector(noisy, data.projector.method), learn={"dispersion": BOUNDS}
     )
     try:
-        first = _best(wide, begin, own)
+        first = _best(wide, begin, judge_settings)
         kernel = first.theta[:-1]
-        narrow = _best(data, replace(begin, thetas=(kernel, *begin.thetas)), own)
+        narrow = _best(data, replace(begin, thetas=(kernel, *begin.thetas)), judge_settings)
     except NumericalError as error:
         if error.__cause__ is not None:  # a user's own exception
             raise
@@ -527,10 +527,10 @@ def _best(data: Data, begin: Start, settings: Settings) -> Optimum:
 
 
 def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> float | None:
-    """Compare some counts with those of their nearest rows; None if they differ as Poisson ones do.
+    """Estimate the dispersion from counts of nearest rows; None if they vary as Poisson counts do.
 
-    Given their sum two Poisson counts of one rate are binomial. Where they differ by more than that
-    allows, return the dispersion that it would take: an estimate from below, for rates differ too.
+    Given their sum, two Poisson counts of one rate are binomial. If pairs differ by more than that,
+    return the dispersion that explains it. It is biased downwards, because rates differ as well.
     """
     n = len(y)
     if n < 2:
@@ -542,17 +542,17 @@ def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> fl
     distance[np.arange(len(rows)), rows] = np.inf
     near = distance.argmin(axis=1)
     pairs = np.unique(np.sort(np.column_stack([rows, near]), axis=1), axis=0)
-    (one, other), (a, b) = y[pairs].T, exposure[pairs].T
-    share, both = a / (a + b), one + other
+    (first, second), (a, b) = y[pairs].T, exposure[pairs].T
+    share, total = a / (a + b), first + second
     mass = share * (1.0 - share)
-    expected = both * mass
-    square = (one - share * both) ** 2
+    expected = total * mass
+    square = (first - share * total) ** 2
     # The fourth moment of a binomial variable less the square of the second.
-    spread = math.sqrt(float((expected * (1.0 + (2.0 * both - 6.0) * mass)).sum()))
+    spread = math.sqrt(float((expected * (1.0 + (2.0 * total - 6.0) * mass)).sum()))
     beyond = float((square - expected).sum())
     if not beyond > _ODD * len(rows) / _ROWS * spread:
         return None
-    # In excess of Poisson counts the squares have the variances of two rates m/sqrt(r).
-    rate = (both / (a + b))[:, None] * np.column_stack([a, b])
+    # The excess over Poisson counts has the variances of two rates m/sqrt(r).
+    rate = (total / (a + b))[:, None] * np.column_stack([a, b])
     more = float((rate[:, 0] ** 2 * (1.0 - share) ** 2 + rate[:, 1] ** 2 * share**2).sum())
     return more / beyond

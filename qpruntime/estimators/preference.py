@@ -187,9 +187,9 @@ class GPPreference(Savable, BaseEstimator):
         numbers = items.numbers(compared, "pairs")
         if (alike := np.flatnonzero(numbers[:, 0] == numbers[:, 1])).size:
             raise InputError(f"comparison {alike[0]} is of an item with itself: leave it out")
-        own = np.where(wins.swapped[:, None], numbers[wins.of][:, ::-1], numbers[wins.of])
+        ordered = np.where(wins.swapped[:, None], numbers[wins.of][:, ::-1], numbers[wins.of])
         # Every item has a latent value, or with times one for each time at which it was compared.
-        points, places = _points(items, own, None if when is None else when[wins.of])
+        points, places = _points(items, ordered, None if when is None else when[wins.of])
         same = (points[places[:, 0]] == points[places[:, 1]]).all(axis=1)
         if (alike := np.flatnonzero(same)).size:
             raise InputError(
@@ -283,8 +283,8 @@ class GPPreference(Savable, BaseEstimator):
         tails = central_levels(level)
         if is_integrated(self):
             ((weights, models),) = nodes_of(self)
-            each = [one._compared(pairs, X, times) for one in models]
-            means, variances = (np.array(part) for part in zip(*each, strict=True))
+            moments = [member._compared(pairs, X, times) for member in models]
+            means, variances = (np.array(part) for part in zip(*moments, strict=True))
             return np.asarray(ndtr(Mixture(means, variances, weights).quantiles(tails)))
         mean, variance = self._compared(pairs, X, times)
         reach = ndtri(tails[1]) * np.sqrt(variance)
@@ -296,7 +296,7 @@ class GPPreference(Savable, BaseEstimator):
     ) -> tuple[Array, Array]:
         """Mean and standard deviation of utilities, relative to the mean of all items of the fit.
 
-        In units of the noise of one comparison.
+        The unit is the noise of one comparison.
 
         Parameters
         ----------
@@ -332,7 +332,8 @@ class GPPreference(Savable, BaseEstimator):
     ) -> Array:
         """Probability of each item of the fit to have each rank, shape (n, n); rank 0 is the best.
 
-        By joint draws of all utilities: off by 0.5 / sqrt(n_samples) at most, one standard error.
+        It averages joint draws of all utilities; the standard error is at most
+        0.5 / sqrt(n_samples).
 
         Parameters
         ----------
@@ -347,9 +348,13 @@ class GPPreference(Savable, BaseEstimator):
         rows = self._placed(self._items().rows, self._when(times, n))
         draws = self._utilities().draws(rows, count, random_state)
         best_first = np.argsort(-draws, axis=1, kind="stable")
-        found = np.zeros((n, n))
-        np.add.at(found, (best_first, np.broadcast_to(np.arange(n), best_first.shape)), 1.0 / count)
-        return found
+        probabilities = np.zeros((n, n))
+        np.add.at(
+            probabilities,
+            (best_first, np.broadcast_to(np.arange(n), best_first.shape)),
+            1.0 / count,
+        )
+        return probabilities
 
     def _settings(self) -> Settings:
         kernel = self.kernel
@@ -357,8 +362,8 @@ class GPPreference(Savable, BaseEstimator):
             raise no_kernel(kernel, "None or ")
         if self.method not in ("qp", "ep"):
             raise InputError(f'method must be "qp" or "ep", got {self.method!r}')
-        search, asked = search_of(self.optimize), integrate_of(self.hyperparameters)
-        if asked is not None and (search is None or search.objective != "evidence"):
+        search, integrate = search_of(self.optimize), integrate_of(self.hyperparameters)
+        if integrate is not None and (search is None or search.objective != "evidence"):
             raise InputError(
                 f"hyperparameters={show(self.hyperparameters)} cannot act with "
                 f"optimize={show(self.optimize)}, which has no evidence to weigh by: use "
@@ -372,7 +377,7 @@ class GPPreference(Savable, BaseEstimator):
             max_sweeps=whole(self.max_sweeps, "max_sweeps", 1),
             n_jobs=self.n_jobs,
             verbose=whole(int(self.verbose), "verbose", 0),
-            integrate=asked,
+            integrate=integrate,
             seeded=self.random_state is not None,
         )
 
@@ -390,8 +395,7 @@ class GPPreference(Savable, BaseEstimator):
             if times is not None:
                 raise InputError("the model was fitted without times: leave them out, or fit with")
             return None
-        found = times_of(self._last_ if times is None else times, count)
-        return found
+        return times_of(self._last_ if times is None else times, count)
 
     def _placed(self, rows: Array, when: Array | None) -> Array:
         return rows if when is None else np.column_stack([rows, when])
@@ -400,10 +404,10 @@ class GPPreference(Savable, BaseEstimator):
         width, shape = self._items().rows.shape[1], np.shape(X)
         if len(shape) != 2 or shape[1] != width:
             raise InputError(f"X must have {width} columns as in the fit, got shape {shape}")
-        found = np.array(X, dtype=float)
-        if not np.isfinite(found).all():
+        features = np.array(X, dtype=float)
+        if not np.isfinite(features).all():
             raise InputError("X must be finite")
-        return Items(None, found)
+        return Items(None, features)
 
     def _compared(
         self, pairs: ArrayLike, X: ArrayLike | None, times: ArrayLike | None
@@ -421,8 +425,8 @@ class GPPreference(Savable, BaseEstimator):
         items = self._items() if X is None else self._others(X)
         numbers = items.numbers(asked, "pairs")
         when = self._when(times, len(asked))
-        both = None if when is None else np.repeat(when[:, None], asked.shape[1], axis=1)
-        points, which = distinct(items.rows, numbers, both)
+        item_times = None if when is None else np.repeat(when[:, None], asked.shape[1], axis=1)
+        points, which = distinct(items.rows, numbers, item_times)
         return points, which
 
 

@@ -76,7 +76,7 @@ def with_mean(
     target_of: Callable[[], Target],
     besides: Array | float,
     settings: Settings,
-    drawn: np.random.Generator,
+    rng: np.random.Generator,
     train: Train,
 ) -> tuple[list[Fit], Choice | None, CrossFitted | None]:
     """Train processes with the prior mean that is asked for.
@@ -106,13 +106,13 @@ def with_mean(
     automatic = isinstance(estimator, str)
     n, groups = len(processes[0].y), processes[0].groups
     if estimator is None or (automatic and _different(n, groups) < _FEWEST):
-        return *train(processes, settings, drawn), None
+        return *train(processes, settings, rng), None
     target = target_of()
     groups = RowGroups(processes[0].X) if groups is None else groups
     if automatic and rarest_groups(target, groups) < 2:
-        return *train(processes, settings, drawn), None
-    own = copy.deepcopy(drawn)
-    seed = int(own.integers(2**31))
+        return *train(processes, settings, rng), None
+    rng_copy = copy.deepcopy(rng)
+    seed = int(rng_copy.integers(2**31))
     X = whole(processes[0].X)
     mean, scores = cross_fitted(
         target.default(seed) if automatic else estimator,
@@ -125,32 +125,32 @@ def with_mean(
         seed,
     )
     with _all_may_be_in_the_mean():
-        mean = beside_a_process(mean, scores, X, processes, besides, settings, own, train)
+        mean = beside_a_process(mean, scores, X, processes, besides, settings, rng_copy, train)
         values = mean.of(scores)
         moved = [replace(data, prior=values[:, k] + besides) for k, data in enumerate(processes)]
         if not automatic:
-            return *train(moved, settings, own), mean
-    plain = train(processes, settings, drawn)
+            return *train(moved, settings, rng_copy), mean
+    plain = train(processes, settings, rng)
     with _all_may_be_in_the_mean(), warnings.catch_warnings(record=True) as warned:
-        other = train(moved, settings, own)
-    judges = sample(n, _JUDGES, own)
+        with_prior_mean = train(moved, settings, rng_copy)
+    judges = sample(n, _JUDGES, rng_copy)
     weights = processes[0].weights
-    gain = _left_out(other[0], judges, groups) - _left_out(plain[0], judges, groups)
+    gain = _left_out(with_prior_mean[0], judges, groups) - _left_out(plain[0], judges, groups)
     if weights is not None:
         gain = gain * (weights[judges] / weights[judges].mean())
     gain = groups.pooled(gain, judges)
-    taken = gains_significantly(gain)
+    accepted = gains_significantly(gain)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d",
-        "" if taken else " not taken",
+        "" if accepted else " not taken",
         float(np.mean(gain)),
         gain.size,
     )
-    if not taken:
+    if not accepted:
         return *plain, None
-    for one in warned:
-        warn(str(one.message), one.category)
-    return *other, mean
+    for warning in warned:
+        warn(str(warning.message), warning.category)
+    return *with_prior_mean, mean
 
 
 @contextlib.contextmanager
@@ -173,14 +173,14 @@ def _different(n: int, groups: RowGroups | None) -> int:
 
 def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp], groups: RowGroups) -> Array:
     """Log predictive densities of some rows without their groups, summed over processes."""
-    found = np.zeros(len(rows))
+    log_densities = np.zeros(len(rows))
     for fit in fits:
         post = fit.posterior
         try:
-            found += groups.left_out(post, rows)
+            log_densities += groups.left_out(post, rows)
         except (NumericalError, InputError):
             return np.full(len(rows), -np.inf)
-    return found
+    return log_densities
 
 
 # --- Coefficient of the prior mean, by the evidence ----------------------------------------------
@@ -231,9 +231,9 @@ def beside_a_process(
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                own = replace(data, prior=prior(slope[k]))
+                shifted = replace(data, prior=prior(slope[k]))
                 try:
-                    (fit,), _ = train([own], few, rng)
+                    (fit,), _ = train([shifted], few, rng)
                     slope[k] = _highest(fit, data, prior, most, few)
                 except NumericalError as error:
                     if error.__cause__ is not None:  # a user's own exception
@@ -252,12 +252,12 @@ def _highest(
 
     def loss(b: float) -> float:
         try:
-            own = replace(data, projector=projector, prior=prior(b))
-            return -dense.infer(fit.kernel, own, None).log_evidence
+            shifted = replace(data, projector=projector, prior=prior(b))
+            return -dense.infer(fit.kernel, shifted, None).log_evidence
         except NumericalError:
             return 1e300
 
-    found: Any = minimize_scalar(
+    optimum: Any = minimize_scalar(
         loss, bounds=(0.0, most), method="bounded", options={"xatol": 1e-2 * most}
     )
-    return float(found.x)
+    return float(optimum.x)

@@ -34,8 +34,8 @@ __all__ = [
 class Process:
     """A posterior with the kernel and the inputs (N, d) of its prior.
 
-    What was observed are `slope` times the latent values, and then `slopes` of the latent function.
-    Prior means are of these values.
+    Observed values are `slope` times the latent values, then `slopes` of the latent function. Prior
+    means belong to these values.
     """
 
     posterior: Any
@@ -83,8 +83,8 @@ class Process:
     def crossed(self, points: Array) -> tuple[Array, Array]:
         """Prior covariances with what was observed (T, N), and prior variances (T,)."""
         if self.slopes is not None:
-            asked = self.slopes.asked(self.X_train)
-            K_star = covariance(self.kernel, DerivativeRows.values(points), asked)
+            rows = self.slopes.asked(self.X_train)
+            K_star = covariance(self.kernel, DerivativeRows.values(points), rows)
             K_star *= self.slopes.scales(len(self.X_train), self.slope)
             return K_star, self.kernel.diag(points)
         K_star = self.kernel(points, self.X_train)

@@ -34,7 +34,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
 
     y ~ p(y | f(x)), f a Gaussian process. The kernel's parameters and those of the likelihood
     maximise EP's evidence together; its slopes in the latter are sums of those of log Z of every
-    row. Under normal noise, the default, EP is exact.
+    row. EP is exact for normal noise, the default.
 
     Parameters
     ----------
@@ -157,21 +157,21 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         ConvergenceWarning
             If the optimiser or the sites have not settled.
         """
-        own = _likelihood_of(self.likelihood)
-        if own.validate is spans:
-            raise InputError(f"likelihood {own.name!r} is for times: use GPSurvival")
+        likelihood = _likelihood_of(self.likelihood)
+        if likelihood.validate is spans:
+            raise InputError(f"likelihood {likelihood.name!r} is for times: use GPSurvival")
         draft = draft_of(self)
-        several = {"multi_output": True} if own.columns > 1 else {}
+        several = {"multi_output": True} if likelihood.columns > 1 else {}
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True, **several)
-        targets = own.validate(targets.astype(float))
-        shift = np.broadcast_to(log_exposures(own, exposure, len(targets)), (len(targets),))
+        targets = likelihood.validate(targets.astype(float))
+        shift = np.broadcast_to(log_exposures(likelihood, exposure, len(targets)), (len(targets),))
         named = group_codes(groups, len(targets))
         weights, points, targets, shift, named = weighed(
             sample_weight, points, targets, shift, named
         )
         draft._exposed_ = bool(shift.any())
         besides = shift if draft._exposed_ else 0.0
-        observed = points, targets, weights, own
+        observed = points, targets, weights, likelihood
         return self._fit_observed(draft, *observed, shift=besides, groups=named)
 
     @overload
@@ -210,21 +210,23 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
             As for `predict_quantiles`.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
-        points, found = self._new_data(X), self._predicted_
+        points, predicted = self._new_data(X), self._predicted_
         columns = self._rows(len(points), exposure, trials).columns(len(points))
 
         def finish(mean: Array, variance: Array, *rows: Array) -> Array:
-            return np.column_stack(found.mean_and_variance(mean, variance, RowOffsets.of(*rows)))
+            return np.column_stack(
+                predicted.mean_and_variance(mean, variance, RowOffsets.of(*rows))
+            )
 
         def by_grid(marginals: Any, *rows: Array) -> Array:
-            return found.corrected_moments(marginals, RowOffsets.of(*rows))
+            return predicted.corrected_moments(marginals, RowOffsets.of(*rows))
 
         if self.correction is None:
-            both = self._predicted(points, finish, *columns, width=NODES)
+            moments = self._predicted(points, finish, *columns, width=NODES)
         else:
-            both = self._corrected(points, by_grid, *columns)
-        mean = self._centre_ + self._unit_ * both[:, 0]
-        return (mean, self._unit_ * np.sqrt(both[:, 1])) if wanted else mean
+            moments = self._corrected(points, by_grid, *columns)
+        mean = self._centre_ + self._unit_ * moments[:, 0]
+        return (mean, self._unit_ * np.sqrt(moments[:, 1])) if wanted else mean
 
     def score(
         self,
@@ -235,7 +237,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
     ) -> float:
         """Coefficient of determination R^2 of `predict`; of shares of trials, if y has these.
 
-        With `exposure`, which is needed if the model was fitted with exposures, of `y` times these.
+        If the model was fitted with exposures, `exposure` is needed and predictions scale with it.
         """
         self._named(exposure)
         if exposure is not None:
@@ -264,10 +266,10 @@ def _likelihood_of(given: Any) -> Likelihood:
             "likelihood must be a name or a Likelihood; make one of a log density by "
             f"Likelihood.from_log_prob, got {shown(given)}"
         )
-    own = get(given)
-    if own.recipe is None and own.given is None:
+    likelihood = get(given)
+    if likelihood.recipe is None and likelihood.given is None:
         raise InputError(
-            f"likelihood {own.name!r} has no numbers y: use GPClassifier for classes, "
+            f"likelihood {likelihood.name!r} has no numbers y: use GPClassifier for classes, "
             "GPOrdinal for ordered levels, GPSurvival for times"
         )
-    return replace(own, rows=None) if own.rows is not None else own
+    return replace(likelihood, rows=None) if likelihood.rows is not None else likelihood

@@ -230,8 +230,8 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     ) -> GPRobustRegressor:
         """Fit to the first part of the rows; add later parts to the posterior, with `inducing`.
 
-        As of `GPClassifier.partial_fit`: kernel, noise, inducing points and the units of y are
-        learnt from the rows of the first call.
+        The first call learns kernel, noise, inducing points and the units of y, as in
+        `GPClassifier.partial_fit`.
         """
         if not begun(self):
             return self.fit(X, y, sample_weight)
@@ -244,11 +244,11 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         return renewed(self, changed | {"converged_": settled})
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
-        own = likelihood.parameters
+        parameters = likelihood.parameters
         return {
             "likelihood_": likelihood,
-            "nu_": own["nu"],
-            "scale_": own["scale"] * self._unit_,
+            "nu_": parameters["nu"],
+            "scale_": parameters["scale"] * self._unit_,
         }
 
     def _units(self) -> tuple[float, float]:
@@ -257,7 +257,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Mean and variance of the function without noise at `X`, each of shape (T,).
 
-        With `full_covariance` covariances, shape (T, T), in place of variances.
+        If `full_covariance` is True, the second is the covariance, shape (T, T).
         """
         wanted = flag(full_covariance, "full_covariance")
         mean, variance = (self._jointly if wanted else self._latent_at)(X)
@@ -278,8 +278,8 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Mean of the function without noise, shape (T,), which is the median of y.
 
-        Where hyper-parameters were integrated the median differs from it, if the posterior is
-        skew: see `predict_quantiles`.
+        If hyper-parameters were integrated and the posterior is skew, the median differs from it:
+        see `predict_quantiles`.
 
         Parameters
         ----------
@@ -302,12 +302,12 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         scaled = (targets - self._centre_) / self._unit_
         if self.correction is not None:
 
-            def by_grid(found: list[CorrectedMarginals], seen: Array) -> Array:
-                return found[0].log_probability(seen)
+            def by_grid(marginals: list[CorrectedMarginals], seen: Array) -> Array:
+                return marginals[0].log_probability(seen)
 
             return self._corrected(points, by_grid, scaled) - np.log(self._unit_)
-        found = self._predicted(points, partial(log_density, self.likelihood_), scaled)
-        return found - np.log(self._unit_)
+        log_densities = self._predicted(points, partial(log_density, self.likelihood_), scaled)
+        return log_densities - np.log(self._unit_)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Quantiles of an observation at `X`, noise and all.
@@ -324,12 +324,12 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         """
         at = levels(q, "q")
         points, flat = self._new_data(X), at.reshape(-1)
-        found = (
+        quantiles = (
             mixed_at(self, points, flat)
             if is_integrated(self)
             else self._quantiles_at(points, flat)
         )
-        return found.reshape(len(points), *at.shape)
+        return quantiles.reshape(len(points), *at.shape)
 
     def _quantiles_at(self, points: Array, flat: Array, _: Any = None) -> Array:
         """Quantiles (T, Q) at validated points, of one set of hyper-parameters."""
@@ -343,9 +343,9 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         tail, side = np.minimum(flat, 1.0 - flat), np.sign(flat - 0.5)
 
         def finish(mean: Array, variance: Array) -> Array:
-            own = self.likelihood_
-            assert own.reach is not None
-            reach = own.reach(variance, tail, own.theta)
+            likelihood = self.likelihood_
+            assert likelihood.reach is not None
+            reach = likelihood.reach(variance, tail, likelihood.theta)
             return self._centre_ + self._unit_ * (mean[:, None] + side * reach)
 
         return np.asarray(self._predicted(points, finish, width=_NODES))

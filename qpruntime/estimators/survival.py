@@ -152,14 +152,14 @@ class GPSurvival(LikelihoodRegressor):
         """
         named = read(self.likelihood)[0] if isinstance(self.likelihood, str) else self.likelihood
         choice(named, "likelihood", TIMES)
-        own = get(self.likelihood)
+        likelihood = get(self.likelihood)
         draft = draft_of(self)
         known = spans_of(y, event)
         # Numbers of rows stand for what scikit-learn does not take for targets.
         points, rows = fit_data(draft, X, np.arange(len(known), dtype=float), sample_weight)
         together, known = group_codes(groups, len(rows)), known[rows.astype(int)]
         weights, points, known, together = weighed(sample_weight, points, known, together)
-        return self._fit_observed(draft, points, known, weights, own, groups=together)
+        return self._fit_observed(draft, points, known, weights, likelihood, groups=together)
 
     def predict(self, X: ArrayLike) -> Array:
         """Median time until the event, shape (T,): that of the predictive distribution."""
@@ -178,10 +178,10 @@ class GPSurvival(LikelihoodRegressor):
         at = finite(times, "times")
         if at.ndim != 1 or at.size == 0 or (at < 0.0).any():
             raise InputError(f"times must have shape (S,) and not be negative, got {at.shape}")
-        points, own = self._new_data(X), self.likelihood_
+        points, likelihood = self._new_data(X), self.likelihood_
 
         def finish(mean: Array, variance: Array) -> Array:
-            later = [cdf(own, mean, wide(variance), np.full(mean.size, t), True) for t in at]
+            later = [cdf(likelihood, mean, wide(variance), np.full(mean.size, t), True) for t in at]
             return np.column_stack(later)
 
         def by_grid(found: list[CorrectedMarginals]) -> Array:
@@ -192,9 +192,9 @@ class GPSurvival(LikelihoodRegressor):
         return self._predicted(points, finish, width=64 * at.size)
 
     def _later(self, time: float, f: Array) -> Array:
-        own = self.likelihood_
-        assert own.given is not None
-        return own.given(f, own.theta).sf(time)
+        likelihood = self.likelihood_
+        assert likelihood.given is not None
+        return likelihood.given(f, likelihood.theta).sf(time)
 
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None
@@ -224,13 +224,13 @@ class GPSurvival(LikelihoodRegressor):
 
         Arguments are those of `fit`.
         """
-        known, found = spans_of(y, event), self.predict(X)
-        if len(found) != len(known):
-            raise InputError(f"y must have {len(found)} rows like X, got {len(known)}")
+        known, predicted = spans_of(y, event), self.predict(X)
+        if len(predicted) != len(known):
+            raise InputError(f"y must have {len(predicted)} rows like X, got {len(known)}")
         weights = None
         if sample_weight is not None:
             weights = finite(sample_weight, "sample_weight", (len(known),))
-        return concordance(known, found, weights)
+        return concordance(known, predicted, weights)
 
 
 # Pairs at a time.
@@ -258,17 +258,17 @@ def concordance(spans: Array, predicted: Array, weights: Array | None = None) ->
         If no order of any pair is known.
     """
     first, last = spans.T
-    own = np.ones(len(first)) if weights is None else weights
+    weight = np.ones(len(first)) if weights is None else weights
     right, total = 0.0, 0.0
     size = max(1, _BLOCK // max(1, len(first)))
     for start in range(0, len(first), size):
-        some = slice(start, start + size)
-        earlier = last[some, None] < first
-        earlier |= (last[some, None] == first) & (last > first)
-        pairs = earlier * (own[some, None] * own)
-        agree = predicted[some, None] < predicted
+        block = slice(start, start + size)
+        earlier = last[block, None] < first
+        earlier |= (last[block, None] == first) & (last > first)
+        pairs = earlier * (weight[block, None] * weight)
+        agree = predicted[block, None] < predicted
         right += float((pairs * agree).sum())
-        right += 0.5 * float((pairs * (predicted[some, None] == predicted)).sum())
+        right += 0.5 * float((pairs * (predicted[block, None] == predicted)).sum())
         total += float(pairs.sum())
     if total == 0.0:
         raise InputError(
@@ -319,9 +319,9 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
         return spans(times)
     if times.ndim != 1:
         raise InputError(f"y must have shape (N,) or (N, 2), got {times.shape}")
-    seen = np.ones(times.size, dtype=bool) if event is None else _booleans(event, times.size)
+    happened = np.ones(times.size, dtype=bool) if event is None else _booleans(event, times.size)
     # A time of 0 at which there was no event says nothing, and spans refuse it by its row.
-    return spans(np.column_stack([times, np.where(seen, times, np.inf)]))
+    return spans(np.column_stack([times, np.where(happened, times, np.inf)]))
 
 
 def _booleans(event: ArrayLike, n: int) -> Array:
