@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, generator, shown
@@ -17,6 +18,8 @@ from qpruntime.estimators.process import all_of, one_or_columns
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
+from qpruntime.learning.train import Fit
+from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets, log_probabilities
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
@@ -27,10 +30,10 @@ __all__ = [
     "averaged",
     "densities",
     "deviations",
-    "drawn",
     "is_integrated",
     "left_out",
     "mixed_at",
+    "mixed_draws",
     "mixed_normals",
     "mixed_probabilities",
     "moments",
@@ -45,7 +48,7 @@ __all__ = [
 
 
 def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
-    """Log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
+    """Return log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
     likelihood, table = model._likelihood_, model._table_if_needed()
 
     def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -61,7 +64,7 @@ def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
 
 
 def mixed_normals(model: Any, points: Array, level: float) -> Array:
-    """Central intervals (T, 2) of the latent function of two classes, a mixture of normals."""
+    """Return central intervals (T, 2) of two classes' latent function, a mixture of normals."""
     ((weights, models),) = nodes_of(model)
     predicted = [
         member._predicted(points, lambda mean, variance: (mean, variance)) for member in models
@@ -71,7 +74,7 @@ def mixed_normals(model: Any, points: Array, level: float) -> Array:
 
 
 def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:
-    """Quantiles (T, Q) of an observation at validated points, in units of y."""
+    """Return the quantiles (T, Q) of an observation at validated points, in units of y."""
     ((weights, models),) = nodes_of(model)
     centre, unit = model._units()
     latent = [member._predicted(points, lambda m, v: (m, v)) for member in models]
@@ -151,12 +154,12 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
     return replace(settings, integrate=integrate, seeded=model.random_state is not None)
 
 
-def is_integrated(model: Any) -> bool:
+def is_integrated(model: object) -> bool:
     """Decide whether the hyper-parameters of a fitted model were integrated."""
     return getattr(model, "integrated_", None) is not None
 
 
-def only_mode(model: Any, what: str) -> None:
+def only_mode(model: object, what: str) -> None:
     """Raise `InputError` for what is of one set of hyper-parameters, if many were integrated."""
     if is_integrated(model):
         raise InputError(
@@ -174,7 +177,7 @@ def nodes_of(model: Any) -> tuple[Weighed, ...]:
     return tuple(processes)
 
 
-def _at(model: Any, kernel: Any, likelihood: Any, posterior: Any) -> Any:
+def _at(model: Any, kernel: Kernel, likelihood: Likelihood, posterior: Any) -> Any:
     model_at_node = object.__new__(type(model))
     model_at_node.__dict__ = dict(vars(model))
     model_at_node.integrated_, model_at_node.kernel_, model_at_node.posterior_ = (
@@ -218,54 +221,59 @@ def averaged(mean: Mean) -> Callable[[Callable[Given, Found]], Callable[Given, F
 
 
 def _joined(parts: Sequence[Array]) -> Array:
-    """Columns (T, K) of vectors, (K, T, T) of matrices."""
+    """Join vectors as columns (T, K), or matrices as (K, T, T)."""
     return np.column_stack(parts) if parts[0].ndim == 1 else np.array(parts)
 
 
-def moments(weights: Array, found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Means, and variances or covariances, by the law of total variance."""
-    centre: Array = sum(w * m for w, (m, _) in zip(weights, found, strict=True))
-    spread: Array = np.zeros_like(found[0][1])
-    for w, (m, v) in zip(weights, found, strict=True):
+def moments(weights: Array, by_node: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return means, and variances or covariances by the law of total variance."""
+    centre: Array = sum(w * m for w, (m, _) in zip(weights, by_node, strict=True))
+    spread: Array = np.zeros_like(by_node[0][1])
+    for w, (m, v) in zip(weights, by_node, strict=True):
         gap = m - centre
         spread = spread + w * (v + (gap**2 if v.ndim == 1 else np.outer(gap, gap)))
     return centre, spread
 
 
-def deviations(weights: Array, found: Sequence[Any]) -> Any:
-    """Means, and with these standard deviations where there are any."""
-    if not isinstance(found[0], tuple):
-        return shares(weights, found)
-    mean, variance = moments(weights, [(m, s**2) for m, s in found])
+def deviations(weights: Array, by_node: Sequence[Any]) -> Any:
+    """Return means, and standard deviations if `by_node` has them."""
+    if not isinstance(by_node[0], tuple):
+        return shares(weights, by_node)
+    mean, variance = moments(weights, [(m, s**2) for m, s in by_node])
     return mean, np.sqrt(variance)
 
 
-def densities(weights: Array, found: Sequence[Array]) -> Array:
-    """Logarithms of mean densities, or of mean probabilities."""
-    logs = np.log(weights).reshape(-1, *(1 for _ in np.shape(found[0])))
+def densities(weights: Array, by_node: Sequence[Array]) -> Array:
+    """Return logarithms of mean densities, or of mean probabilities."""
+    logs = np.log(weights).reshape(-1, *(1 for _ in np.shape(by_node[0])))
     with np.errstate(divide="ignore"):
-        total: Array = logsumexp(np.array(found) + logs, axis=0)
+        total: Array = logsumexp(np.array(by_node) + logs, axis=0)
     return total
 
 
-def shares(weights: Array, found: Sequence[Array]) -> Array:
-    """Means of probabilities, or of anything that is linear in the posterior."""
-    return np.tensordot(weights, np.array(found), axes=1)
+def shares(weights: Array, by_node: Sequence[Array]) -> Array:
+    """Return means of probabilities, or of anything that is linear in the posterior."""
+    return np.tensordot(weights, np.array(by_node), axes=1)
 
 
-def left_out(weights: Array, found: Sequence[Array]) -> Array:
-    """Leave-one-out log densities: hyper-parameters are weighed again without the row.
+def left_out(weights: Array, by_node: Sequence[Array]) -> Array:
+    """Return leave-one-out log densities, with nodes re-weighted for each held-out row.
 
     1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
     """
     logs = np.log(weights)[:, None]
-    return -logsumexp(logs - np.array(found), axis=0)
+    return -logsumexp(logs - np.array(by_node), axis=0)
 
 
-def drawn(
-    method: Callable[..., Any], model: Any, X: Any, n: int, random_state: Any, *rest: Any
+def mixed_draws(
+    method: Callable[..., Any],
+    model: Any,
+    X: Any,
+    n: int,
+    random_state: int | np.random.Generator | None,
+    *arguments: Any,
 ) -> Array:
-    """Draws by a method of the models at nodes, each by its weight, shape (n, ...)."""
+    """Draw (n, ...) by a method of the models at the nodes, in proportion to their weights."""
     rng = generator(random_state)
     columns = []
     for weights, models in nodes_of(model):
@@ -273,16 +281,16 @@ def drawn(
         out: Any = None
         for j in np.unique(which):
             of_node = np.flatnonzero(which == j)
-            draws = method(models[j], X, of_node.size, rng, *rest)
+            draws = method(models[j], X, of_node.size, rng, *arguments)
             out = np.empty((n, *draws.shape[1:]), draws.dtype) if out is None else out
             out[of_node] = draws
         columns.append(out)
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=2)
 
 
-def remembered(fits: Sequence[Any]) -> Integrated | tuple[Integrated, ...] | None:
-    """Return what fits have integrated, as an estimator keeps it."""
-    integrated = tuple(fit.nodes for fit in fits)
-    if integrated[0] is None:
+def remembered(fits: Sequence[Fit]) -> Integrated | tuple[Integrated, ...] | None:
+    """Return the nodes of the fits as an estimator stores them; None without integration."""
+    integrated = tuple(fit.nodes for fit in fits if fit.nodes is not None)
+    if not integrated:
         return None
     return integrated[0] if len(integrated) == 1 else integrated

@@ -218,7 +218,7 @@ def _targets(y: Any) -> Any:
     return y
 
 
-def no_text(value: Any, name: str) -> None:
+def no_text(value: object, name: str) -> None:
     """Raise `InputError` for text where numbers belong, also for text that looks like numbers.
 
     scikit-learn converts what it can: a column that was read as text would be taken for numbers.
@@ -382,8 +382,8 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     return table.matrix(columns, silent=reset)
 
 
-def levels_of(model: Any) -> tuple[int, ...]:
-    """Columns of the matrix of a fitted table that are codes of levels."""
+def levels_of(model: object) -> tuple[int, ...]:
+    """Return the columns of a fitted table's matrix that are codes of levels."""
     table: EncodedTable | None = getattr(model, "columns_", None)
     return () if table is None else table.categorical
 
@@ -461,7 +461,7 @@ def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
 
 
 def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
-    """Columns of X, if it is a table that scikit-learn does not read, or not as this one."""
+    """Return the columns of X, unless scikit-learn reads X just as well."""
     mixed = known is not None and not known.plain
     if is_frame(X):
         return None if not mixed and _numeric(X) else columns_of(X)
@@ -517,7 +517,7 @@ def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
 
 
 def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
-    """Return what stands for numbers that are missing in rows to come."""
+    """Return the medians that replace missing numbers in later rows."""
     try:
         numbers = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
         if counted is not None:
@@ -529,7 +529,7 @@ def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
 
 
 def _names_first(X: Any) -> Any:
-    """X itself where it has names; rows of as many columns where it has none."""
+    """Return X if it has names, otherwise rows of as many columns."""
     return X if is_frame(X) else np.empty(np.shape(X))
 
 
@@ -568,7 +568,7 @@ def _number(name: str, names: list[str]) -> int:
 
 
 def _measured(node: Node, columns: frozenset[int]) -> frozenset[int]:
-    """Columns, of those given, in which a kernel measures distances or slopes."""
+    """Return those of the given columns in which a kernel measures distances or slopes."""
     if isinstance(node, (Added, Multiplied)):
         return _measured(node.one, columns) | _measured(node.two, columns)
     if isinstance(node, Seen):

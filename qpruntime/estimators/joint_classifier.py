@@ -18,6 +18,7 @@ from qpruntime.estimators.input_data import kernel_of_table
 from qpruntime.estimators.input_data import levels_of as levels_of_inputs
 from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import (
@@ -45,10 +46,10 @@ __all__ = [
     "exponent_of",
     "exponents",
     "fit_joint",
+    "inducing_points_of",
     "is_joint",
     "joint_settings",
     "no_parts",
-    "points_asked",
     "rows_to_learn",
     "same_columns",
     "tempered",
@@ -70,29 +71,29 @@ def tempered(log_p: Array, a: float) -> Array:
 
 
 def exponents(
-    log_p: Array, own: NDArray[np.intp], groups: NDArray[np.intp] | None = None
+    log_p: Array, codes: NDArray[np.intp], groups: NDArray[np.intp] | None = None
 ) -> tuple[float, float]:
-    """Return the best a, and the nearest to 1 of all that are within one standard error of it.
+    """Return the best exponent, and the one nearest to 1 within one standard error of it.
 
     Parameters
     ----------
     log_p : ndarray, shape (n, C)
         Log probabilities of rows left out.
-    own : ndarray of int, shape (n,)
-        Their classes.
+    codes : ndarray of int, shape (n,)
+        Class of each row.
     groups : ndarray of int, shape (n,), optional
-        Rows of one group tell the same, which the standard error allows for.
+        Rows of one group carry the same information, which the standard error allows for.
     """
-    rows = np.arange(len(own))
+    rows = np.arange(len(codes))
     # 1 itself is among them.
     grid = np.sort(np.append(_GRID, 1.0))
-    lost = np.array([-tempered(log_p, a)[rows, own] for a in grid])
+    lost = np.array([-tempered(log_p, a)[rows, codes] for a in grid])
     away = np.abs(np.log(grid))
     total = lost.sum(axis=1) + _RATE * away
     best = int(np.argmin(total))
     gain = lost - lost[best]
     gain = gain if groups is None else RowGroups(None, groups).pooled(gain)
-    error = len(own) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
+    error = len(codes) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
     near = np.argmin(np.where(total <= total[best] + error, away, np.inf))
     return float(grid[best]), float(grid[near])
 
@@ -137,7 +138,7 @@ _DRAWS, _SEED = 2000, 0
 _STEP, _REACH = 0.7, 7.0
 
 
-def is_joint(model: Any) -> bool:
+def is_joint(model: object) -> bool:
     """Decide whether a fitted model is one of all classes."""
     return isinstance(getattr(model, "posterior_", None), ClassPosterior)
 
@@ -178,7 +179,7 @@ def joint_settings(model: Any) -> Settings:
     return replace(settings, solver="dense")
 
 
-def _is_auto(inducing: Any) -> bool:
+def _is_auto(inducing: object) -> bool:
     points = inducing.points if isinstance(inducing, Inducing) else inducing
     return isinstance(points, str) and points == "auto"
 
@@ -211,7 +212,7 @@ def fit_joint(
             f"N (C - 1) = {layout.sites} here: use correction=None, or fit fewer rows"
         )
     settings = kernel_of_table(draft, settings)
-    wanted = points_asked(draft, settings, layout.n, layout.classes)
+    wanted = inducing_points_of(draft, settings, layout.n, layout.classes)
     settings = replace(settings, inducing=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
@@ -250,14 +251,14 @@ def fit_joint(
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)
 
 
-def _rows(asked: JointClasses, *_: Any) -> int:
-    if isinstance(asked.posterior, SparseClassPosterior):
-        return len(asked.posterior.Z)
-    return asked.posterior.n
+def _rows(joint: JointClasses, *_: object) -> int:
+    if isinstance(joint.posterior, SparseClassPosterior):
+        return len(joint.posterior.Z)
+    return joint.posterior.n
 
 
 class JointClasses:
-    """A fitted joint model, asked at points.
+    """Predictions of a fitted joint model at points.
 
     Parameters
     ----------
@@ -274,24 +275,24 @@ class JointClasses:
 
     @sized(_rows)
     def latent(self, points: Array) -> tuple[Array, Array]:
-        """Latent means (T, C) and covariances (T, C, C)."""
+        """Return the latent means (T, C) and covariances (T, C, C)."""
         if isinstance(self.posterior, SparseClassPosterior):
             return self.posterior.predict(points)
 
-        def one(block: slice) -> tuple[Array, Array]:
+        def predict_block(block: slice) -> tuple[Array, Array]:
             return self.posterior.predict(*self.crossed(points[block]))
 
-        mean, covariance = in_blocks(one, len(points), self.posterior.n)
+        mean, covariance = in_blocks(predict_block, len(points), self.posterior.n)
         return mean, covariance
 
     def log_probabilities(self, points: Array, correction: Any) -> Array:
-        """Log class probabilities, shape (T, C)."""
+        """Return the log class probabilities, shape (T, C)."""
         if correction is None:
             return tempered(log_probabilities(*self.latent(points)), self.model.exponent_)
         return self._whole().predict_log_proba(*self.crossed(points), correction=correction)
 
-    def marginals(self, points: Array, correction: Any) -> Any:
-        """Corrected marginals of the latent values of each class."""
+    def marginals(self, points: Array, correction: Any) -> tuple[CorrectedMarginals, ...]:
+        """Return the corrected marginals of the latent values of each class."""
         if isinstance(self.posterior, SparseClassPosterior):
             raise InputError(
                 "corrections need a covariance matrix, and this model was fitted with inducing "
@@ -300,7 +301,7 @@ class JointClasses:
         return self._whole().marginals(*self.crossed(points), correction=correction)
 
     def intervals(self, points: Array, level: float, p: Array) -> Array:
-        """Central intervals of class probabilities, (T, C, 2), which have `p` (T, C) in them."""
+        """Return central intervals of class probabilities, (T, C, 2), extended to `p` (T, C)."""
         mean, covariance = self.latent(points)
         rng = np.random.default_rng(_SEED)
         normal = rng.standard_normal((_DRAWS, mean.shape[1]))
@@ -322,7 +323,7 @@ class JointClasses:
 
 
 def given_latent(f: Array) -> Array:
-    """Class probabilities given latent values, both of shape (n, C): unit noise is integrated."""
+    """Return class probabilities given latent values, both (n, C), with unit noise integrated."""
     C = f.shape[1]
     count = int(np.ceil(2.0 * _REACH * np.sqrt(C) / _STEP)) + 1
     at = f.max(axis=1, keepdims=True) + np.linspace(-_REACH, _REACH, count)
@@ -344,13 +345,13 @@ _TOGETHER, _FEWEST, _MOST = 1000, 50, 200
 _WORK = 1.25e9
 
 
-def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | Array | None:
+def inducing_points_of(model: Any, settings: Settings, n: int, classes: int) -> int | Array | None:
     """Return how many inducing points a joint fit is to have, or which; None for none.
 
     Raises
     ------
     InputError
-        If they are asked for in a way that a joint fit does not have.
+        If a joint fit does not have the options that are given.
     """
     inducing = model.inducing
     if isinstance(inducing, Inducing) and (

@@ -70,7 +70,7 @@ class Components(NamedTuple):
 
 
 def parts_of_sum(kernel: Kernel) -> list[Kernel]:
-    """Kernels that are added, from left to right; a constant before a sum goes to each part."""
+    """Return the summands of a kernel from left to right, each with the constant before its sum."""
     if isinstance(kernel, Sum):
         return parts_of_sum(kernel.k1) + parts_of_sum(kernel.k2)
     if isinstance(kernel, Product) and isinstance(kernel.k1, ConstantKernel):
@@ -133,7 +133,7 @@ class _Middle:
 
     @classmethod
     def of(cls, part: Process) -> _Middle:
-        """The mean of the part of a process."""
+        """Return the mean of the part of a process."""
         X = part.X_train
         crossed = part.crossed(X)[0].mean(axis=0)
         variance = float(part.kernel(X, X).mean())
@@ -141,7 +141,7 @@ class _Middle:
         return cls(crossed, variance, float(mean[0]))
 
     def away(self, part: Process, points: Array) -> tuple[Array, Array]:
-        """Mean and variance of the part at points, less this mean."""
+        """Return the mean and variance of the part at points, less this mean."""
         crossed, variance = part.crossed(points)
         variance = variance - 2.0 * part.kernel(points, part.X_train).mean(axis=1) + self.variance
         return part.posterior.predict(crossed - self.crossed, np.maximum(variance, 0.0), mean=0.0)
@@ -158,10 +158,10 @@ class LatentPaths:
     """Functions drawn from the posterior of the latent function: call it with points.
 
     `sample_paths` of estimators returns it. A function is the same whenever and in whatever
-    pieces it is evaluated. Near the data its distribution is that of the posterior; far from it
-    that of 2000 random cosines and sines in place of the prior, whose covariances are right to
-    some hundredths of the variance. They have few fast waves: between rows of nearly no noise the
-    functions of a rough kernel agree more than they should, by 1e-5 of its standard deviation.
+    pieces it is evaluated. Near the data its distribution is the posterior. Far from them, 2000
+    random cosines and sines replace the prior; their covariances are right to some hundredths of
+    the variance. They have few fast waves: between rows of nearly no noise the functions of a rough
+    kernel agree more than they should, by 1e-5 of its standard deviation.
     If hyper-parameters were integrated, each function has those of one node, drawn by its weight.
 
     See Also
@@ -251,8 +251,8 @@ class _Draw:
     def __call__(self, inputs: Array) -> Array:
         """All functions at inputs (T, d), shape (T, n)."""
 
-        def of(some: slice) -> Array:
-            points = inputs[some]
+        def of(block: slice) -> Array:
+            points = inputs[block]
             if self.inducing is None:
                 known, _ = self.process.crossed(points)
             else:

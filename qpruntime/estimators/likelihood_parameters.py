@@ -68,19 +68,23 @@ def noise_of(
     return get("student-t", nu=model.nu, scale=_positive(scale, "scale") / unit), learn
 
 
-def bounds_of(given: Any) -> Mapping[str, Any]:
-    """Return what was given as ``noise_bounds=``: of nu, of the scale, and where that begins."""
-    if given is None:
+def bounds_of(option: object) -> Mapping[str, Any]:
+    """Return the argument ``noise_bounds=``, checked: bounds of nu and scale, and its start."""
+    if option is None:
         return {}
-    if not isinstance(given, Mapping) or set(given) - {"nu", "scale", "start"}:
+    if not isinstance(option, Mapping) or set(option) - {
+        "nu",
+        "scale",
+        "start",
+    }:
         raise InputError(
             'noise_bounds must be None or a dict of "nu" and "scale", such as {"nu": (1.0, 50.0)}, '
-            f'and of "start", a scale, got {shown(given)}'
+            f'and of "start", a scale, got {shown(option)}'
         )
-    return given
+    return option
 
 
-def _positive(value: Any, name: str) -> float:
+def _positive(value: object, name: str) -> float:
     return number(value, name, above=0.0)
 
 
@@ -103,7 +107,7 @@ def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[
 
 
 def median(y: Array, weights: Array | None) -> float:
-    """Median, in which whole weights count as repeated targets do."""
+    """Return the median, in which whole weights count as repeated targets do."""
     if weights is None:
         return float(np.median(y))
     order = np.argsort(y)
@@ -115,12 +119,12 @@ def median(y: Array, weights: Array | None) -> float:
 
 
 def _scaled(weights: Array) -> Array:
-    """Weights whose sums do not overflow, without rounding: they times a power of 2."""
+    """Scale weights by a power of 2, without rounding, so that their sums do not overflow."""
     return np.ldexp(weights, -int(np.frexp(weights.max())[1]))
 
 
 def robust_std(y: Array, weights: Array | None) -> float:
-    """1.48 median absolute deviations; the standard deviation, or 1, where that is 0."""
+    """Return 1.48 median absolute deviations; the standard deviation, or 1, if that is 0."""
     spread = _MAD * median(np.abs(y - median(y, weights)), weights)
     if not spread > 0.0:
         share = None if weights is None else _scaled(weights)
@@ -139,7 +143,7 @@ _FAILED = 1e100
 def mean_and_spread(
     projector: Projector, y: Array, weights: Array | None, shift: Array | float = 0.0
 ) -> tuple[float, float]:
-    """Mean and standard deviation of latent values, which observations alone make likely.
+    """Return the most likely mean and standard deviation of latent values without a kernel.
 
     Parameters
     ----------
@@ -152,7 +156,7 @@ def mean_and_spread(
         Added to latent values, as logarithms of exposures.
     """
     sampled = np.random.default_rng(0).permutation(len(y))[:_ROWS]
-    besides = np.broadcast_to(shift, y.shape)[sampled]
+    offsets = np.broadcast_to(shift, y.shape)[sampled]
     sampled_y, shares = y[sampled], np.ones(len(sampled)) if weights is None else weights[sampled]
 
     def loss(place: Array) -> float:
@@ -161,7 +165,7 @@ def mean_and_spread(
         if not (abs(mu) < 1e100 and abs(log_spread) < 200.0):
             return _FAILED
         sigma = np.full(len(sampled_y), math.exp(log_spread))
-        args = projector.likelihood, projector.source, mu + besides, sigma, sampled_y
+        args = projector.likelihood, projector.source, mu + offsets, sigma, sampled_y
         try:
             log_z = project_many(*args).log_z
         except NumericalError as error:
@@ -171,7 +175,7 @@ def mean_and_spread(
         negative_log_z = -float(shares @ log_z)
         return negative_log_z if math.isfinite(negative_log_z) else _FAILED
 
-    places = _places(projector, sampled_y if np.ndim(shift) == 0 else sampled_y / np.exp(besides))
+    places = _places(projector, sampled_y if np.ndim(shift) == 0 else sampled_y / np.exp(offsets))
     tried = [np.array([mu, math.log(s)]) for mu in places for s in _SPREADS]
     spread = _spread(projector, sampled_y)
     if spread > 0.0 and not projector.likelihood.scale_family:
@@ -185,7 +189,7 @@ def mean_and_spread(
 
 
 def _places(projector: Projector, y: Array) -> list[float]:
-    """Means that links in use make of observations: f, e^f and shares."""
+    """Return means of f that observations suggest under the usual links."""
     rows = projector.likelihood.rows
     values = y if rows is None else rows[y.astype(int)][:, 0]
     values = values[np.isfinite(values)]
@@ -265,7 +269,7 @@ def learnt_between(
 
 
 def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float, float]]:
-    """Bounds of parameters that are learnt because the model names the likelihood without numbers.
+    """Return bounds of the parameters learnt because the likelihood is named without numbers.
 
     None are if its ``optimize`` is False, or if numbers stand beside the name.
     """
@@ -277,19 +281,19 @@ def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float,
 
 
 def _between(
-    likelihood: Likelihood, name: str, value: float, asked: Any, unit: float
+    likelihood: Likelihood, name: str, value: float, bounds: Any, unit: float
 ) -> tuple[float, float]:
     least, most = likelihood.limits.get(name, (0.0, np.inf))
-    if asked is None:
+    if bounds is None:
         low, high = _USUAL.get(name, (value / _FACTOR, value * _FACTOR))
         low, high = min(low, value), max(high, value)
     else:
         try:
-            low, high = (number(v, "a bound", above=0.0) / unit for v in asked)
+            low, high = (number(v, "a bound", above=0.0) / unit for v in bounds)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"parameter_bounds of {name} must be two positive numbers or 'fixed', got "
-                f"{shown(asked)}"
+                f"{shown(bounds)}"
             ) from error
         if not low <= value <= high:
             raise InputError(

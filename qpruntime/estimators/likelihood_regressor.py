@@ -25,10 +25,10 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
     averaged,
     densities,
-    drawn,
     is_integrated,
     left_out,
     mixed_at,
+    mixed_draws,
 )
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.likelihood_parameters import (
@@ -43,6 +43,7 @@ from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit
 from qpruntime.estimators.train import table_to_fit
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.row_groups import RowGroups
@@ -171,10 +172,10 @@ class LikelihoodRegressor(GPEstimator):
         return commit(self, draft)
 
     def _learnt(
-        self, own: Likelihood, units: Mapping[str, float]
+        self, likelihood: Likelihood, units: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
-        """Bounds of the parameters of the likelihood that are learnt."""
-        return learnt_between(self, own, units)
+        """Return the bounds of the likelihood's learnt parameters."""
+        return learnt_between(self, likelihood, units)
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         learnt, units = likelihood, self._likelihood_units_
@@ -192,7 +193,7 @@ class LikelihoodRegressor(GPEstimator):
         return self._centre_, self._unit_
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Mean and variance of the latent function at `X`, each of shape (T,).
+        """Return the mean and variance of the latent function at `X`, each of shape (T,).
 
         A likelihood of noise about f has f in units of y; another has f on its own scale. If
         `full_covariance` is True, the second is the covariance, shape (T, T).
@@ -202,7 +203,7 @@ class LikelihoodRegressor(GPEstimator):
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Quantiles of an observation at `X`, noise and all; of counts the least that suffices.
+        """Return quantiles of an observation at `X`; of counts the least that suffices.
 
         Parameters
         ----------
@@ -224,11 +225,11 @@ class LikelihoodRegressor(GPEstimator):
         flat, predicted = at.reshape(-1), self._predicted_
         columns = rows.columns(len(points))
 
-        def finish(mean: Array, variance: Array, *own: Array) -> Array:
-            return predicted.quantiles(mean, variance, flat, RowOffsets.of(*own))
+        def finish(mean: Array, variance: Array, *offsets: Array) -> Array:
+            return predicted.quantiles(mean, variance, flat, RowOffsets.of(*offsets))
 
-        def by_grid(marginals: Any, *own: Array) -> Array:
-            return predicted.corrected_quantiles(marginals, flat, RowOffsets.of(*own))
+        def by_grid(marginals: list[CorrectedMarginals], *offsets: Array) -> Array:
+            return predicted.corrected_quantiles(marginals, flat, RowOffsets.of(*offsets))
 
         if self.correction is None:
             inside = self._predicted(points, finish, *columns, width=NODES)
@@ -237,11 +238,11 @@ class LikelihoodRegressor(GPEstimator):
         return (self._centre_ + self._unit_ * inside).reshape(len(points), *at.shape)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
-        """Central interval of an observation at `X`, shape (T, 2), with this probability."""
+        """Return central intervals of an observation at `X`, shape (T, 2), of this probability."""
         return self.predict_quantiles(X, central_levels(level))
 
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Log predictive density, or probability, of observations `y` (T, ...), one a row of `X`.
+        """Return the log density, or log probability, of observations `y` (T, ...) at rows of `X`.
 
         Returns
         -------
@@ -271,20 +272,22 @@ class LikelihoodRegressor(GPEstimator):
         def finish(mean: Array, variance: Array, y: Array, more: Array) -> Array:
             return log_density(observing, mean + more, variance, y)
 
-        besides = np.broadcast_to(shift, (len(points),))
-        log_densities: Array = self._predicted(points, finish, numbers, besides)
+        offsets = np.broadcast_to(shift, (len(points),))
+        log_densities: Array = self._predicted(points, finish, numbers, offsets)
         return log_densities - np.log(self._unit_)
 
     @averaged(left_out)
     def loo(self) -> Array:
-        """Log predictive density of every training row, left out, shape (N,); in units of y.
+        """Return the leave-one-out log density of each training row, shape (N,), in units of y.
 
         Rows of weight 0 have none.
         """
         self._new_data(np.zeros((1, self.n_features_in_)))
         return self.posterior_.loo() - np.log(self._unit_)
 
-    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+    def sample(
+        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> Array:
         """Draw observations at `X` jointly, shape (n, T): noise about draws of the latent function.
 
         Parameters
@@ -299,10 +302,12 @@ class LikelihoodRegressor(GPEstimator):
         """
         return self._sample_at(X, n, random_state, PLAIN)
 
-    def _sample_at(self, X: ArrayLike, n: int, random_state: Any, rows: RowOffsets) -> Array:
+    def _sample_at(
+        self, X: ArrayLike, n: int, random_state: int | np.random.Generator | None, rows: RowOffsets
+    ) -> Array:
         rng = generator(random_state)
         if is_integrated(self):
-            return drawn(LikelihoodRegressor._sample_at, self, X, whole(n, "n", 1), rng, rows)
+            return mixed_draws(LikelihoodRegressor._sample_at, self, X, whole(n, "n", 1), rng, rows)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng, rows)
 
@@ -319,7 +324,7 @@ class ExposedRegressor(LikelihoodRegressor):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array:
-        """Quantiles of an observation at `X`, noise and all; of counts the least that suffices.
+        """Return quantiles of an observation at `X`; of counts the least that suffices.
 
         Parameters
         ----------
@@ -345,7 +350,7 @@ class ExposedRegressor(LikelihoodRegressor):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array:
-        """Central interval of an observation at `X`, shape (T, 2), with this probability.
+        """Return central intervals of an observation at `X`, shape (T, 2), of this probability.
 
         `exposure` and `trials` as for `predict_quantiles`.
         """
@@ -354,7 +359,7 @@ class ExposedRegressor(LikelihoodRegressor):
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None
     ) -> Array:
-        """Log predictive density, or probability, of observations `y` (T, ...), one a row of `X`.
+        """Return the log density, or log probability, of observations `y` (T, ...) at rows of `X`.
 
         Parameters
         ----------
@@ -377,7 +382,7 @@ class ExposedRegressor(LikelihoodRegressor):
         self,
         X: ArrayLike,
         n: int = 1,
-        random_state: Any = None,
+        random_state: int | np.random.Generator | None = None,
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array:

@@ -36,12 +36,12 @@ _SHARP = 1e-3
 def monotone_data(
     model: Any, processes: Sequence[Data], settings: Settings
 ) -> tuple[list[Data], Settings, Slopes | None]:
-    """Return data and settings of an estimator with the slopes that it asks for.
+    """Return data and settings of an estimator, with the slopes of its `monotone` option.
 
     Raises
     ------
     InputError
-        If ``model.monotone`` is not usable, or something is asked for that has no slopes.
+        If ``model.monotone`` is not usable, or another option does not support slopes.
     """
     directions = getattr(model, "monotone", None)
     if directions is None or (isinstance(directions, Mapping) and not directions):
@@ -155,7 +155,7 @@ def _settled(data: Data, begin: Start, settings: Settings, rng: np.random.Genera
 
 
 def _wrong(fit: Fit, data: Data, places: Array) -> dict[tuple[int, float, float], Array]:
-    """Places at which the mean is on the wrong side, by features, their signs and scales."""
+    """Return points at which the mean has a wrong slope, by feature, sign and scale."""
     assert data.slopes is not None
     assert data.scale is not None
     slopes, signs, places_by_key = data.slopes, data.y[len(data.X) :], {}
@@ -170,7 +170,7 @@ def _wrong(fit: Fit, data: Data, places: Array) -> dict[tuple[int, float, float]
 
 
 def _prior(begin: Start, fit: Fit) -> Any:
-    """Prior of the parameters of a fitted kernel, which may have got a length-scale a feature."""
+    """Return the prior of a fitted kernel's parameters, which may have become ARD."""
     prior = begin.log_prior
     if prior is None or begin.kernel.n_dims == fit.kernel.n_dims:
         return prior
@@ -178,14 +178,14 @@ def _prior(begin: Start, fit: Fit) -> Any:
 
 
 def _places(X: Array) -> Array:
-    """Rows, and as many points again in the box that they span, where slopes are looked at."""
+    """Return the rows and 256 points of the box that they span, where slopes are checked."""
     unit_points = qmc.Sobol(X.shape[1], seed=0).random_base2(8)
     low, high = X.min(axis=0), X.max(axis=0)
     return np.vstack([X, low + unit_points * (high - low)])
 
 
 def _directions(model: Any, monotone: Mapping[Any, Any], units: Units) -> dict[int, float]:
-    """Directions by numbers of features."""
+    """Return directions by the number of the feature."""
     names = list(getattr(model, "feature_names_in_", ()))
     count = units.spread.size
     directions: dict[int, float] = {}
@@ -221,7 +221,7 @@ def _directions(model: Any, monotone: Mapping[Any, Any], units: Units) -> dict[i
 
 
 def _slopes(X: Array, units: Units, directions: dict[int, float]) -> tuple[Slopes, Array]:
-    """Slopes along features at rows far from each other, and their signs."""
+    """Return slopes along features at rows far from each other, and their signs."""
     rows = spread_rows(units.scaled(X), _ROWS)
     feature = np.repeat(list(directions), len(rows)).astype(np.intp)
     signs = np.repeat([*directions.values()], len(rows))
@@ -230,7 +230,7 @@ def _slopes(X: Array, units: Units, directions: dict[int, float]) -> tuple[Slope
 
 
 def spread_rows(X: Array, count: int) -> NDArray[np.intp]:
-    """Return so many distinct rows, each the farthest from those before it, from the middle on."""
+    """Return `count` distinct rows, each the farthest from the earlier ones, from the middle on."""
     distance = ((X - X.mean(axis=0)) ** 2).sum(axis=1)
     rows = [int(np.argmin(distance))]
     distance = ((X - X[rows[0]]) ** 2).sum(axis=1)

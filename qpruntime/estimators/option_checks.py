@@ -40,7 +40,7 @@ def refuse_idle(model: Any, settings: Settings, processes: Sequence[Data]) -> No
     _table(model, settings, data)
 
 
-def _refuse(parameter: str, value: Any, why: str, remedy: str) -> None:
+def _refuse(parameter: str, value: object, why: str, remedy: str) -> None:
     what = shown(value)
     if isinstance(value, Options):
         what = ", ".join(f"{name}={shown(v)}" for name, v in value.changed().items()) or what
@@ -50,19 +50,19 @@ def _refuse(parameter: str, value: Any, why: str, remedy: str) -> None:
     raise InputError(f"{what} cannot act: {why}; {remedy}")
 
 
-def _search(given: Any, settings: Settings, data: Data) -> None:
-    changed = given == "loo" or (isinstance(given, Search) and given.changed())
+def _search(option: object, settings: Settings, data: Data) -> None:
+    changed = option == "loo" or (isinstance(option, Search) and option.changed())
     kernel = settings.kernel
     fixed = isinstance(kernel, Kernel) and not kernel.n_dims and not data.learn
     if changed and fixed:
         why = "nothing is learnt, for the kernel's parameters are all fixed"
-        _refuse("optimize", given, why, "use optimize=False, or give them bounds")
+        _refuse("optimize", option, why, "use optimize=False, or give them bounds")
 
 
-def _inducing(given: Any, settings: Settings, data: Data) -> None:
-    changed = given == "judged" if isinstance(given, str) else isinstance(given, Inducing)
-    if isinstance(given, Inducing) and given.open and given.points == "auto":
-        changed = bool(given.changed())
+def _inducing(option: object, settings: Settings, data: Data) -> None:
+    changed = option == "judged" if isinstance(option, str) else isinstance(option, Inducing)
+    if isinstance(option, Inducing) and option.open and option.points == "auto":
+        changed = bool(option.changed())
     if not changed:
         return
     if settings.auto is None and settings.sparse is None:
@@ -71,7 +71,7 @@ def _inducing(given: Any, settings: Settings, data: Data) -> None:
         remedy = "give their number, inducing=200, or leave it out"
     else:
         return
-    _refuse("inducing", given, why, remedy)
+    _refuse("inducing", option, why, remedy)
 
 
 def _solver(model: Any, settings: Settings, data: Data) -> None:

@@ -161,7 +161,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
 
     def _learnt(
-        self, own: Likelihood, units: Mapping[str, float]
+        self, likelihood: Likelihood, units: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
         names = gap_names(len(self.levels_))
         return dict.fromkeys(names, _GAPS)
@@ -204,7 +204,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return self.classes_[shares.argmax(axis=1)]
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> NDArray[Any]:
-        """Lowest level such that y is not above it with probability q.
+        """Return the lowest level such that y is not above it with probability q.
 
         Returns
         -------
@@ -217,10 +217,12 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return np.asarray(self.levels_[place].reshape(len(place), *at.shape))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[Any]:
-        """Lowest and highest level of a central interval, shape (T, 2)."""
+        """Return the lowest and highest level of a central interval, shape (T, 2)."""
         return self.predict_quantiles(X, central_levels(level))
 
-    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
+    def sample(
+        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
         codes = super().sample(X, n, random_state).astype(int)
         return self.levels_[codes]
@@ -229,7 +231,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return _codes(self.levels_, checked(column_or_1d, y))
 
 
-def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDArray[Any]:
+def _ordered(option: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDArray[Any]:
     """Return the levels in their order.
 
     Raises
@@ -238,15 +240,15 @@ def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDAr
         If there are too few or too many, or y has others than those given.
     """
     values = level_values(labels, "y")
-    if given is None and declared.declared is not None:
+    if option is None and declared.declared is not None:
         order = level_values(declared.declared, "the categories of y")
         ordered = order if declared.ordered else sorted_levels(values, order)
-    elif given is None:
+    elif option is None:
         ordered = sorted_levels(values)
     else:
-        ordered = level_values(checked(np.asarray, given), "levels")
+        ordered = level_values(checked(np.asarray, option), "levels")
         if ordered.ndim != 1 or len(set(level_keys(ordered))) < ordered.size:
-            raise InputError(f"levels must be different ones in their order, got {shown(given)}")
+            raise InputError(f"levels must be different ones in their order, got {shown(option)}")
         unknown = numbers_of(values, ordered) < 0
         if unknown.any() and values.dtype.kind in "iu" and ordered.dtype.kind == "U":
             encoded = np.argsort(_by_value(ordered)).tolist()
@@ -305,12 +307,12 @@ def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood,
 
 
 def _between(edges: Array) -> Array:
-    """Probabilities of a standard normal variable between edges (T, K - 1), shape (T, K)."""
+    """Return probabilities (T, K) of a standard normal variable between edges (T, K - 1)."""
     ends = np.full((len(edges), 1), np.inf)
     gap = np.hstack([-ends, edges, ends])
     # Differences of whichever tails are small.
     return np.where(gap[:, :-1] > 0.0, -np.diff(ndtr(-gap)), np.diff(ndtr(gap)))
 
 
-def _share(own: Likelihood, count: int, k: int, f: Array) -> Array:
-    return probabilities(own, count, f)[..., k]
+def _share(likelihood: Likelihood, count: int, k: int, f: Array) -> Array:
+    return probabilities(likelihood, count, f)[..., k]

@@ -35,10 +35,10 @@ __all__ = [
     "differences",
     "distinct",
     "items_of",
+    "observed_choices",
     "pairs_of",
     "probabilities_of",
     "rows_of",
-    "seen",
     "times_of",
     "won",
 ]
@@ -64,7 +64,7 @@ class Utilities:
     rows: Array
 
     def compared(self, points: Array, which: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Means and variances of the differences of points `which` (Q, 2), each (Q,)."""
+        """Return the means and variances of the differences of points `which` (Q, 2), each (Q,)."""
         crossed, covariance = self.kernel(points, self.X_train), self.kernel(points)
         first, second = which.T
         diagonal = covariance.diagonal()
@@ -72,14 +72,14 @@ class Utilities:
             diagonal[first] + diagonal[second] - 2.0 * covariance[first, second], 0.0
         )
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            rows = crossed[first[some]] - crossed[second[some]]
-            return self.posterior.predict(self._all(rows), variance[some])
+        def moments(block: slice) -> tuple[Array, Array]:
+            rows = crossed[first[block]] - crossed[second[block]]
+            return self.posterior.predict(self._all(rows), variance[block])
 
         return in_blocks(moments, len(which), len(self.X_train))
 
     def relative(self, points: Array) -> tuple[Array, Array]:
-        """Means and variances of utilities less the mean of all items, at the same time."""
+        """Return means and variances of utilities less the mean of all items at the same time."""
         mean, variance = np.empty((2, len(points)))
         for indices, items in self._by_time(points):
             crossed, covariance = self._centred(points[indices], items)
@@ -91,7 +91,7 @@ class Utilities:
     def draws(
         self, points: Array, count: int, random_state: int | np.random.Generator | None
     ) -> Array:
-        """Joint draws of utilities, relative to the mean of all items, (count, T), at one time."""
+        """Draw utilities (count, T) jointly at one time, relative to the mean of all items."""
         items = self._items_at(points[0])
         crossed, covariance = self._centred(points, items)
         return self.posterior.sample(
@@ -99,24 +99,24 @@ class Utilities:
         )
 
     def joint(self, points: Array) -> tuple[Array, Array]:
-        """Means (T,) and covariance (T, T) of utilities at points."""
+        """Return the means (T,) and covariance (T, T) of utilities at points."""
         crossed, covariance = self._all(self.kernel(points, self.X_train)), self.kernel(points)
         mean, _ = self.posterior.predict(crossed, covariance.diagonal())
         return mean, covariance - solution_of(self.posterior).kept.reduced(crossed)
 
     def _all(self, crossed: Array) -> Array:
-        """Prior covariances with all latent values: none with the noise that choices share."""
+        """Return prior covariances with all latent values, 0 with the shared noise of choices."""
         more = solution_of(self.posterior).functionals.latent - len(self.X_train)
         return np.pad(crossed, ((0, 0), (0, more))) if more else crossed
 
     def prior_spread(self) -> float:
-        """Mean prior variance of the utilities of all items, about their mean."""
+        """Return the mean prior variance of the utilities of all items, about their mean."""
         return float(
             self._centred(items := self._items_at(self.X_train[0]), items)[1].trace()
         ) / len(items)
 
     def _centred(self, points: Array, items: Array) -> tuple[Array, Array]:
-        """Prior covariances of f(points) - mean f(items) with f(X_train), and among themselves."""
+        """Return covariances of f(points) - mean f(items) with f(X_train), and among themselves."""
         crossed = self.kernel(points, self.X_train)
         crossed -= self.kernel(items, self.X_train).mean(axis=0)
         across = self.kernel(points, items).mean(axis=1)
@@ -125,13 +125,13 @@ class Utilities:
         return crossed, covariance
 
     def _items_at(self, point: Array) -> Array:
-        """All items, at the time of a point if there are times."""
+        """Return all items, at the time of a point if there are times."""
         if self.rows.shape[1] == point.size:
             return self.rows
         return np.column_stack([self.rows, np.full(len(self.rows), point[-1])])
 
     def _by_time(self, points: Array) -> list[tuple[NDArray[np.intp], Array]]:
-        """Rows of points of one time, and all items at that time."""
+        """Return the rows of points of one time, and all items at that time."""
         if self.rows.shape[1] == points.shape[1]:
             return [(np.arange(len(points)), self.rows)]
         _, which = np.unique(points[:, -1], return_inverse=True)
@@ -170,7 +170,7 @@ def rows_of(choices: Any, name: str = "pairs") -> list[NDArray[Any]]:
     return rows
 
 
-def seen(
+def observed_choices(
     items: Items,
     shown: Sequence[NDArray[Any]],
     sample_weight: ArrayLike | None,
@@ -236,7 +236,7 @@ def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_ar
 
 
 def probabilities_of(mean: Array, covariance: Array) -> Array:
-    """Probability of each of k items to be chosen, shape (k,), of utilities N(mean, covariance)."""
+    """Return the probability of each of k items to be chosen, for utilities N(mean, covariance)."""
     return np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
 
 
@@ -258,22 +258,22 @@ class Items:
     names: NDArray[Any] | None
     rows: Array
 
-    def numbers(self, given: ArrayLike, name: str) -> NDArray[np.intp]:
-        """Row numbers of items, of the shape that was given.
+    def numbers(self, labels: ArrayLike, name: str) -> NDArray[np.intp]:
+        """Return the row numbers of items, in the shape of `labels`.
 
         Raises
         ------
         InputError
             If there is an item that is not known.
         """
-        items = np.asarray(unmasked(given, name))
+        items = np.asarray(unmasked(labels, name))
         if self.names is None:
             if items.dtype.kind not in "iu" or (
                 items.size and not 0 <= items.min() <= items.max() < len(self.rows)
             ):
                 raise InputError(
                     f"{name} must be whole numbers from 0 to {len(self.rows) - 1}, rows of X, got "
-                    f"{shown(given)}"
+                    f"{shown(labels)}"
                 )
             return items.astype(np.intp)
         at = numbers_of(_names(items, name), self.names, name).reshape(items.shape)
@@ -404,7 +404,7 @@ def distinct(rows: Array, numbers: NDArray[np.intp], times: Array | None) -> tup
     return points, which.reshape(numbers.shape)
 
 
-def _names(given: NDArray[Any], name: str) -> NDArray[Any]:
+def _names(items: NDArray[Any], name: str) -> NDArray[Any]:
     """Return names of items as levels, flat.
 
     Raises
@@ -412,7 +412,7 @@ def _names(given: NDArray[Any], name: str) -> NDArray[Any]:
     InputError
         If names are missing, not finite or of several kinds.
     """
-    values = level_values(given.ravel(), name)
+    values = level_values(items.ravel(), name)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InputError(f"{name} have names that are not finite: leave them out")
     if values.dtype.kind in "mM" and np.isnat(values).any():
@@ -426,8 +426,8 @@ def _names(given: NDArray[Any], name: str) -> NDArray[Any]:
     return values
 
 
-def _numbers(given: NDArray[Any]) -> Array:
+def _numbers(values: NDArray[Any]) -> Array:
     try:
-        return given.astype(float)
+        return values.astype(float)
     except (TypeError, ValueError) as error:
         raise InputError(f"X of shape (n, d) must be numbers: {error}") from error

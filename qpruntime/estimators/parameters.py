@@ -32,10 +32,10 @@ from qpruntime.projection.table import Table
 __all__ = ["Parameters"]
 
 
-def _series_of(given: Any) -> Series | None:
-    if isinstance(given, Series):
-        return given
-    solver = choice(given, "solver", SOLVERS)
+def _series_of(value: object) -> Series | None:
+    if isinstance(value, Series):
+        return value
+    solver = choice(value, "solver", SOLVERS)
     return None if solver == "dense" else Series(required=solver == "markov")
 
 

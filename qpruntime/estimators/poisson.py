@@ -61,71 +61,70 @@ Counts = NDArray[np.int64]
 @restorable("gp-poisson-regressor/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPPoissonRegressor(RegressorMixin, CountPredictions):
-    """Regression of counts by QP or EP: Poisson, or negative binomial where they vary more.
+    """Regression of counts by QP or EP, with a Poisson or a negative binomial likelihood.
 
     y ~ Poisson(exposure f(x)^2), or Poisson(exposure e^f(x)); the latent function f has a
-    Gaussian-process prior. The rate f^2 does not know the sign of f: a prior mean away from zero
-    settles it. The rate e^f makes effects multiply; its predictions grow fast where f is uncertain.
-    Counts that vary more than Poisson ones are negative binomial of mean m = exposure e^f and
-    variance m + m^2/dispersion: told to be Poisson, the model would take noise for a rough rate.
+    Gaussian-process prior. The rate f^2 leaves the sign of f open, so the prior mean is away from
+    zero. The rate e^f makes effects multiply; its predictions grow fast if f is uncertain.
+    Overdispersed counts are negative binomial with mean m = exposure e^f and variance
+    m + m^2/dispersion. A Poisson model of such counts would take noise for a rough rate.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`. To a kernel that is given features are not scaled: where its length-scale
-        starts decides which maximum of the evidence is found.
+        `GPClassifier`. Features are not scaled for a kernel object, so the start of its
+        length-scale decides which maximum of the evidence is found.
     link : {"auto", "square", "exp"}
-        Whether the rate is f^2 or e^f. "auto" is "exp" for counts that are negative binomial, and
-        "square" otherwise; "square" also where `kernel` or `mean` are given, in units of such an f.
+        The rate is f^2 or e^f. "auto" is "exp" for negative binomial counts and "square" otherwise.
+        It is also "square" if `kernel` or `mean` is given, which are in units of such an f.
     dispersion : float or "auto"
-        Of negative binomial counts, from 1e-3 to 1e9; ``numpy.inf`` for Poisson ones. "auto" finds
-        out, where the link is "exp" or can be: if counts differ from those of the nearest rows by
-        more than Poisson counts do, of few rows by a little more, both are fitted to 500 rows at
-        most, and where the evidence of the negative binomial is higher by 3, its dispersion is
-        learnt. Counts are Poisson in the
-        square link, with a `table`, and where nothing is learnt.
+        Dispersion of negative binomial counts, from 1e-3 to 1e9; ``numpy.inf`` for Poisson counts.
+        "auto" needs the link "exp" or "auto". It compares counts with those of their nearest rows.
+        If they differ by more than Poisson counts do, both likelihoods are fitted to at most 500
+        rows, and a dispersion is learnt if the log evidence of the negative binomial is higher by
+        3. Counts are Poisson in the square link, with a `table`, and if nothing is learnt.
     method : {"qp", "ep", "vb"}
-        How the final posterior is computed. Hyper-parameters come from EP's evidence; those of
-        "vb" from its own bound.
+        Inference of the final posterior. Hyper-parameters maximise EP's evidence; those of "vb"
+        maximise its own bound.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`.
+        Source of sigma* for QP; see `qpruntime.infer`.
     mean : float, optional
-        Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
-        rows are, with half an event added if there is none. 0 leaves the sign of f open in the
-        square link, and warns; predictions with a correction are then those of ``|f|``.
+        Prior mean of f. By default f of the mean rate, sum(y) / sum(exposure), with sample weights
+        if there are any and half an event if there is none. 0 leaves the sign of f open in the
+        square link, and warns; corrected predictions then are those of ``|f|``.
     monotone : mapping, optional
-        Features along which the rate rises, +1, or falls, -1: ``{"age": +1}``, or numbers of
-        columns, as for `GPClassifier`. In the link "exp", which "auto" is then.
+        Features along which the rate rises, +1, or falls, -1, as for `GPClassifier`. It needs the
+        link "exp", which "auto" then is.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with a dispersion that is learnt among them; `predict_count` is of
-        one set alone, and refused.
+        As for `GPClassifier`; a learnt dispersion is integrated as well. `predict_count` is then
+        refused, because it needs one set of hyper-parameters.
     prior_mean : estimator, "auto" or None
-        As for `GPClassifier`, any regressor of rates, counts over exposures, with exposures as
-        weights; not beside `mean`.
+        As for `GPClassifier`: any regressor of rates, counts over exposures, with exposures as
+        weights. It excludes `mean`.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     mean_ : float
         The prior mean used.
     link_ : str
         The link used.
     dispersion_ : float
-        Of the counts; infinite if they are Poisson.
+        Dispersion of the counts; infinite if they are Poisson.
     likelihood_ : Likelihood
-        With its dispersion, if it has one.
+        Likelihood with its dispersion, if it has one.
     integrated_ : Integrated or None
         As of `GPClassifier`.
     posterior_ : Posterior
         Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
         points. `Posterior.n_negative` counts observations that widen it because they see two peaks.
-        With inducing points a `SparsePosterior`, in the square link of f itself.
+        With inducing points it is a `SparsePosterior`, which has f itself in the square link.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
@@ -135,16 +134,14 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
-        Hash of the data of the table given or shipped, None if there is none. A model that was
-        given a path or a name refits with this very table: `TableError` if it is not to be found.
-        Predictions need no table.
+        Hash of the table's data, None without a table. A model with a path or a name refits with
+        this very table, and raises `TableError` if it is missing. Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
-        Where there are any.
+        Inducing points, if there are any.
     engine_, stages_, nearest_, warp_, prior_mean_
         As of `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
-        Without rows of weight 0, like all that is at the training points. Empty with inducing
-        points, like `exposure_`.
+        Training points without rows of weight 0. Empty with inducing points, like `exposure_`.
     exposure_ : ndarray, shape (N,)
 
     See Also
@@ -161,7 +158,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     >>> model.predict_quantiles([[4.0]], [0.05, 0.95]).tolist()
     [[2, 10]]
 
-    Counts that vary more than Poisson ones:
+    Overdispersed counts:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -304,7 +301,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         sample_weight: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
     ) -> float:
-        """Coefficient of determination R^2 of the mean counts of `predict`.
+        """Return the coefficient of determination R^2 of the mean counts of `predict`.
 
         Parameters
         ----------
@@ -395,17 +392,17 @@ class Noise:
 
 
 def asked(link: str, dispersion: Any, settled: bool, units: bool) -> Noise | None:
-    """Return what parameters of an estimator say; None if the data are to say it.
+    """Return the noise that an estimator's parameters fix; None if the data decide.
 
     Parameters
     ----------
     link : str
-        Of `LINKS`, or "auto".
+        A name of `LINKS`, or "auto".
     dispersion : float or "auto"
     settled : bool
-        Whether nothing is learnt, or a table is given: then counts are Poisson.
+        True if nothing is learnt or a table is given. Counts are Poisson then.
     units : bool
-        Whether the kernel or the prior mean are given, in units of a certain f.
+        True if the kernel or the prior mean is given, in units of one link's f.
 
     Raises
     ------

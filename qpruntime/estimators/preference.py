@@ -31,10 +31,10 @@ from qpruntime.estimators.pairwise_data import (
     differences,
     distinct,
     items_of,
+    observed_choices,
     pairs_of,
     probabilities_of,
     rows_of,
-    seen,
     times_of,
     won,
 )
@@ -47,6 +47,7 @@ from qpruntime.learning.hyperpriors import priors_of
 from qpruntime.learning.options import Integrate, Search, integrate_of
 from qpruntime.learning.settings import Data, Settings, generator, search_of
 from qpruntime.learning.train_operator import train_operator
+from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import Inference, Projector
@@ -178,7 +179,7 @@ class GPPreference(Savable, BaseEstimator):
                 )
             items = items_of(X, np.concatenate(shown))
             when = times_of(times, len(shown))
-            points, functionals = seen(items, shown, sample_weight, when)
+            points, functionals = observed_choices(items, shown, sample_weight, when)
             return self._fitted(items, points, functionals, None, when, projector, settings)
         compared = pairs_of(pairs)
         items = items_of(X, compared)
@@ -240,7 +241,7 @@ class GPPreference(Savable, BaseEstimator):
     def predict_proba(
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> Array:
-        """Probability of each item of a row to be the one preferred, shape (Q, k).
+        """Return the probability that each item of a row is preferred, shape (Q, k).
 
         Parameters
         ----------
@@ -252,7 +253,7 @@ class GPPreference(Savable, BaseEstimator):
             When; by default at the last comparison of the fit.
         """
         if len(np.shape(pairs)) == 2 and np.shape(pairs)[1] > 2:
-            points, which = self._asked(np.asarray(pairs), X, times)
+            points, which = self._distinct_points(np.asarray(pairs), X, times)
             mean, covariance = self._utilities().joint(points)
             return np.stack([probabilities_of(mean[k], covariance[np.ix_(k, k)]) for k in which])
         mean, variance = self._compared(pairs, X, times)
@@ -262,7 +263,7 @@ class GPPreference(Savable, BaseEstimator):
     def predict(
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> NDArray[Any]:
-        """The item that is preferred, shape (Q,); arguments as of `predict_proba`."""
+        """Return the preferred item of each row, shape (Q,); arguments as of `predict_proba`."""
         items = np.asarray(pairs)
         if is_integrated(self) or (items.ndim == 2 and items.shape[1] > 2):
             best = np.argmax(self.predict_proba(pairs, X, times=times), axis=1)
@@ -279,7 +280,7 @@ class GPPreference(Savable, BaseEstimator):
         times: ArrayLike | None = None,
         level: float = 0.9,
     ) -> Array:
-        """Central interval of the probability that the first item is preferred, shape (Q, 2)."""
+        """Return central intervals of the probability that the first item is preferred, (Q, 2)."""
         tails = central_levels(level)
         if is_integrated(self):
             ((weights, models),) = nodes_of(self)
@@ -294,7 +295,7 @@ class GPPreference(Savable, BaseEstimator):
     def utility(
         self, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> tuple[Array, Array]:
-        """Mean and standard deviation of utilities, relative to the mean of all items of the fit.
+        """Return mean and standard deviation of utilities, relative to the mean of all items.
 
         The unit is the noise of one comparison.
 
@@ -330,7 +331,7 @@ class GPPreference(Savable, BaseEstimator):
         n_samples: int = 10_000,
         random_state: int | np.random.Generator | None = 0,
     ) -> Array:
-        """Probability of each item of the fit to have each rank, shape (n, n); rank 0 is the best.
+        """Return the probability of each item for each rank, shape (n, n); rank 0 is the best.
 
         It averages joint draws of all utilities; the standard error is at most
         0.5 / sqrt(n_samples).
@@ -381,7 +382,7 @@ class GPPreference(Savable, BaseEstimator):
             seeded=self.random_state is not None,
         )
 
-    def _with_likelihood(self, _: Any) -> dict[str, Any]:
+    def _with_likelihood(self, _: Likelihood) -> dict[str, Any]:
         return {}
 
     def _items(self) -> Items:
@@ -412,26 +413,26 @@ class GPPreference(Savable, BaseEstimator):
     def _compared(
         self, pairs: ArrayLike, X: ArrayLike | None, times: ArrayLike | None
     ) -> tuple[Array, Array]:
-        """Mean and variance of the differences of utilities, (Q,)."""
-        return self._utilities().compared(*self._asked(pairs_of(pairs), X, times))
+        """Return the mean and variance of the differences of utilities, (Q,)."""
+        return self._utilities().compared(*self._distinct_points(pairs_of(pairs), X, times))
 
-    def _asked(
-        self, asked: NDArray[Any], X: ArrayLike | None, times: ArrayLike | None
+    def _distinct_points(
+        self, chosen_items: NDArray[Any], X: ArrayLike | None, times: ArrayLike | None
     ) -> tuple[Array, Any]:
-        """Distinct points of the items asked for (Q, k), and which of them each is."""
+        """Return the distinct points of items (Q, k), and the number of the point of each item."""
         check_is_fitted(self)
         if X is not None and self._items().names is not None:
             raise InputError("items of this fit have no features: leave X out")
         items = self._items() if X is None else self._others(X)
-        numbers = items.numbers(asked, "pairs")
-        when = self._when(times, len(asked))
-        item_times = None if when is None else np.repeat(when[:, None], asked.shape[1], axis=1)
-        points, which = distinct(items.rows, numbers, item_times)
-        return points, which
+        numbers = items.numbers(chosen_items, "pairs")
+        when = self._when(times, len(chosen_items))
+        if when is not None:
+            when = np.repeat(when[:, None], chosen_items.shape[1], axis=1)
+        return distinct(items.rows, numbers, when)
 
 
 def _points(items: Items, numbers: NDArray[np.intp], when: Array | None) -> tuple[Array, Any]:
-    """Points of the latent values, and which of them comparisons (W, 2) are of."""
+    """Return the points of the latent values, and the numbers of points compared (W, 2)."""
     if when is None:
         return items.rows, numbers
     return distinct(items.rows, numbers, np.repeat(when[:, None], 2, axis=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +60,7 @@ def prior_mean(
 
 
 def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | None) -> float:
-    """The f of the mean rate, with half an event added if there is none."""
+    """Return f of the mean rate, with half an event added if there is none."""
     total, looked = events, exposure
     if weights is not None:
         # Weights of mean 1: their sums do not overflow, and half an event is one of as many as
@@ -235,18 +235,18 @@ class CrossFitted:
     latent: Callable[[Any, Array], Array]
 
     def at(self, X: Array) -> Array:
-        """Prior means at points (T, d), shape (T, K)."""
+        """Return the prior means at points (T, d), shape (T, K)."""
         if not len(X):
             return np.empty((0, self.slope.size))
         return self.of(self._scores(X).mean(axis=0))
 
     def _scores(self, X: Array) -> Array:
-        """Scores by each of the estimators, shape (J, T, K)."""
+        """Return scores by each of the estimators, shape (J, T, K)."""
         with _quiet_cores(len(X)):
             return np.stack([self.latent(estimator, X) for estimator in self.estimators])
 
     def spread(self, X: Array) -> Array:
-        """Variances of the prior means at points (T, d), shape (T, K), by the jackknife over folds.
+        """Return jackknife variances over folds of the prior means at points (T, d), shape (T, K).
 
         It is (J - 1)/J times the sum of squares of the J folds about their mean.
         """
@@ -256,11 +256,11 @@ class CrossFitted:
         return self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
 
     def of(self, scores: Array) -> Array:
-        """Prior means of these scores, both (T, K)."""
+        """Return the prior means of these scores, both (T, K)."""
         return self.shift + self.slope * scores
 
 
-def _quiet_cores(rows: int) -> Any:
+def _quiet_cores(rows: int) -> AbstractContextManager[Any]:
     """Limit OpenMP to one thread for few rows, because waiting threads spin if cores are busy.
 
     Boosting with two threads takes many times as long on a busy machine and gains little on an idle
@@ -379,7 +379,7 @@ def _fit(
 ) -> None:
     """Fit to some rows; where boosting ends is judged by groups that it does not learn from."""
     judged: dict[str, Any] = {}
-    fold_groups = groups.some(rows)
+    fold_groups = groups.subset(rows)
     if fold_groups.repeat and getattr(model, "early_stopping", False) is True:
         fold_target = replace(target, y=target.y[rows])
         learn = judges = rows
@@ -432,12 +432,12 @@ def _line(
     centre = float(at.mean())
     share = np.ones(len(sampled)) if weights is None else weights[sampled] / weights[sampled].mean()
     times = np.ones(len(sampled)) if scale is None else scale[sampled]
-    besides = np.broadcast_to(offset, y.shape)[sampled]
+    offsets = np.broadcast_to(offset, y.shape)[sampled]
     deviation = _DEVIATION * times
 
     def loss(line: Array) -> tuple[float, Array]:
         """Return minus the mean log likelihood of a slope and a shift, and its gradient."""
-        mean = times * (centre + line[1] + line[0] * (at - centre) + besides)
+        mean = times * (centre + line[1] + line[0] * (at - centre) + offsets)
         projected = project_arrays(likelihood, mean, deviation, sampled_y, "ep")
         # The slope of log Z in the cavity mean is the step of the mean by the cavity variance.
         steps = share * times * (projected.mean - mean) / deviation**2

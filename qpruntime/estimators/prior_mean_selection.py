@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from qpruntime._typing import Array
@@ -53,56 +54,56 @@ _LOG = logging.getLogger("qpruntime")
 _FEWEST, _JUDGES = 200, 8000
 
 
-def boosted_classes(seed: int) -> Any:
-    """Boosting of classes that ends where rows held out say."""
+def boosted_classes(seed: int) -> BaseEstimator:
+    """Return boosting of classes with early stopping."""
     return HistGradientBoostingClassifier(early_stopping=True, random_state=seed)
 
 
-def boosted_rates(seed: int) -> Any:
-    """Boosting of rates under Poisson's deviance."""
+def boosted_rates(seed: int) -> BaseEstimator:
+    """Return boosting of rates under Poisson's deviance."""
     return HistGradientBoostingRegressor(loss="poisson", early_stopping=True, random_state=seed)
 
 
-def boosted_numbers(seed: int) -> Any:
-    """Boosting of medians, which outliers leave alone."""
+def boosted_numbers(seed: int) -> BaseEstimator:
+    """Return boosting of medians, which outliers do not move."""
     return HistGradientBoostingRegressor(
         loss="absolute_error", early_stopping=True, random_state=seed
     )
 
 
 def with_mean(
-    asked: Any,
+    option: Any,
     processes: Sequence[Data],
     target_of: Callable[[], Target],
-    besides: Array | float,
+    offset: Array | float,
     settings: Settings,
     rng: np.random.Generator,
     train: Train,
 ) -> tuple[list[Fit], Choice | None, CrossFitted | None]:
-    """Train processes with the prior mean that is asked for.
+    """Train processes with the prior mean that `option` names.
 
     Parameters
     ----------
-    asked : estimator, "auto" or None
-        "auto" trains with boosting and without, and takes it where the densities of at most 8000
-        rows, each without its group, gain by it, by more than their standard error.
+    option : estimator, "auto" or None
+        "auto" trains with boosting and without. It takes boosting if the log densities of at most
+        8000 rows, each left out with its group, gain by more than their standard error.
     processes : sequence of Data
-        With the prior mean that they have without.
+        Their prior mean is the one without an estimator.
     target_of : function
-        Returns what an estimator learns; not called without one.
-    besides : float or ndarray, shape (N,)
-        That part of `Data.prior` which is known, as log exposures are.
+        Returns what an estimator learns; called only if there is an estimator.
+    offset : float or ndarray, shape (N,)
+        Known part of `Data.prior`, such as log exposures.
     settings : Settings
-    drawn : Generator
+    rng : Generator
     train : function
-        Of processes, settings and a generator.
+        Fits processes, given settings and a generator.
 
     Returns
     -------
     fits, choice, mean
-        Of these the last is None where there is none.
+        The mean is None if no estimator is used.
     """
-    estimator = given_mean(asked)
+    estimator = given_mean(option)
     automatic = isinstance(estimator, str)
     n, groups = len(processes[0].y), processes[0].groups
     if estimator is None or (automatic and _different(n, groups) < _FEWEST):
@@ -121,13 +122,13 @@ def with_mean(
         [(_graded(data.projector.likelihood), data.y) for data in processes],
         processes[0].weights,
         processes[0].scale,
-        besides,
+        offset,
         seed,
     )
     with _all_may_be_in_the_mean():
-        mean = beside_a_process(mean, scores, X, processes, besides, settings, rng_copy, train)
+        mean = beside_a_process(mean, scores, X, processes, offset, settings, rng_copy, train)
         values = mean.of(scores)
-        moved = [replace(data, prior=values[:, k] + besides) for k, data in enumerate(processes)]
+        moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
         if not automatic:
             return *train(moved, settings, rng_copy), mean
     plain = train(processes, settings, rng)
@@ -162,7 +163,7 @@ def _all_may_be_in_the_mean() -> Iterator[None]:
 
 
 def _graded(likelihood: Likelihood) -> Likelihood:
-    """The likelihood that says what a score is worth alone: signs without noise do not."""
+    """Return a likelihood that grades scores: signs without noise do not."""
     return get("probit") if likelihood.name == "heaviside" else likelihood
 
 
@@ -172,7 +173,7 @@ def _different(n: int, groups: RowGroups | None) -> int:
 
 
 def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp], groups: RowGroups) -> Array:
-    """Log predictive densities of some rows without their groups, summed over processes."""
+    """Return leave-group-out log densities of these rows, summed over processes."""
     log_densities = np.zeros(len(rows))
     for fit in fits:
         post = fit.posterior
@@ -187,7 +188,7 @@ def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp], groups: RowGroups) ->
 
 Train = Callable[[Sequence[Data], Settings, np.random.Generator], tuple[list[Fit], Choice | None]]
 
-# Rows, rounds, and slopes by that of the score alone.
+# Number of rows and of rounds, and the largest slope relative to that of the score alone.
 _ROWS, _ROUNDS, _WIDEST = 500, 2, 2.0
 
 
@@ -196,27 +197,27 @@ def beside_a_process(
     scores: Array,
     X: Array,
     processes: Sequence[Data],
-    besides: Array | float,
+    offset: Array | float,
     settings: Settings,
     rng: np.random.Generator,
     train: Train,
 ) -> CrossFitted:
-    """Return the prior mean with slopes that are learnt beside the processes.
+    """Return the prior mean with slopes that are learnt together with the processes.
 
     Parameters
     ----------
     mean : CrossFitted
-        With slopes of the scores alone.
+        Its slopes are those of the scores alone.
     scores : ndarray, shape (N, K)
     X : ndarray, shape (N, d)
-    processes, besides, settings, rng, train
-        As of `qpruntime.estimators.prior_mean_selection.with_mean`.
+    processes, offset, settings, rng, train
+        As in `with_mean`.
     """
     n = len(X)
     rows = np.sort(rng.permutation(n)[:_ROWS])
     search = settings.search.but(restarts=0, callback=None)
     few = replace(settings, inducing=None, search=search, verbose=0)
-    known = np.broadcast_to(besides, n)[rows]
+    known = np.broadcast_to(offset, n)[rows]
     slope, shift = mean.slope.copy(), mean.shift.copy()
     for k, process in enumerate(processes):
         data, score = subset_data(process, X[rows], rows), scores[rows, k]
@@ -246,7 +247,7 @@ def beside_a_process(
 def _highest(
     fit: Fit, data: Data, prior: Callable[[float], Array], most: float, settings: Settings
 ) -> float:
-    """The slope of the highest evidence under the kernel of a fit."""
+    """Return the slope that maximises the evidence under the kernel of a fit."""
     projector = Projector(fit.likelihood, "ep") if data.learn else data.projector.for_evidence()
     dense = Dense(settings)
 

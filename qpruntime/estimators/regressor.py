@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from qpruntime.estimators.averaging import averaged, deviations
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import NODES, Bounds, ExposedRegressor, log_exposures
 from qpruntime.estimators.process import draft_of
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.responses import spans
@@ -198,7 +199,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array | tuple[Array, Array]:
-        """Mean of an observation at `X`, shape (T,): of one unit, and of one trial, by default.
+        """Predict the mean of an observation at `X`, shape (T,), for unit exposure and one trial.
 
         Parameters
         ----------
@@ -218,7 +219,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
                 predicted.mean_and_variance(mean, variance, RowOffsets.of(*rows))
             )
 
-        def by_grid(marginals: Any, *rows: Array) -> Array:
+        def by_grid(marginals: list[CorrectedMarginals], *rows: Array) -> Array:
             return predicted.corrected_moments(marginals, RowOffsets.of(*rows))
 
         if self.correction is None:
@@ -235,7 +236,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         sample_weight: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
     ) -> float:
-        """Coefficient of determination R^2 of `predict`; of shares of trials, if y has these.
+        """Return the R^2 of `predict`; for shares of trials if y has trials.
 
         If the model was fitted with exposures, `exposure` is needed and predictions scale with it.
         """
@@ -253,7 +254,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         return float(super().score(X, pairs[:, 0] / pairs[:, 1], weights))
 
 
-def _likelihood_of(given: Any) -> Likelihood:
+def _likelihood_of(option: object) -> Likelihood:
     """Return the likelihood of a regression.
 
     Raises
@@ -261,12 +262,12 @@ def _likelihood_of(given: Any) -> Likelihood:
     InputError
         If it is none, or one of labels.
     """
-    if not isinstance(given, (str, Likelihood)):
+    if not isinstance(option, (str, Likelihood)):
         raise InputError(
             "likelihood must be a name or a Likelihood; make one of a log density by "
-            f"Likelihood.from_log_prob, got {shown(given)}"
+            f"Likelihood.from_log_prob, got {shown(option)}"
         )
-    likelihood = get(given)
+    likelihood = get(option)
     if likelihood.recipe is None and likelihood.given is None:
         raise InputError(
             f"likelihood {likelihood.name!r} has no numbers y: use GPClassifier for classes, "

@@ -17,7 +17,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, generator, levels
 from qpruntime._validation import whole as whole_number
 from qpruntime.errors import InputError
-from qpruntime.estimators.averaging import averaged, densities, drawn, is_integrated, mixed_at
+from qpruntime.estimators.averaging import averaged, densities, is_integrated, mixed_at, mixed_draws
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
@@ -255,7 +255,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         return self._centre_, self._unit_
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Mean and variance of the function without noise at `X`, each of shape (T,).
+        """Return the mean and variance of the function without noise at `X`, each of shape (T,).
 
         If `full_covariance` is True, the second is the covariance, shape (T, T).
         """
@@ -263,11 +263,13 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         mean, variance = (self._jointly if wanted else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
-    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+    def sample(
+        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> Array:
         """Draw observations at `X` jointly, shape (n, T): noise about `sample_latent`."""
         rng = generator(random_state)
         if is_integrated(self):
-            return drawn(GPRobustRegressor.sample, self, X, whole_number(n, "n", 1), rng)
+            return mixed_draws(GPRobustRegressor.sample, self, X, whole_number(n, "n", 1), rng)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * observed(self.likelihood_, f, rng)
 
@@ -276,7 +278,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Mean of the function without noise, shape (T,), which is the median of y.
+        """Predict the mean of the function without noise, shape (T,), which is the median of y.
 
         If hyper-parameters were integrated and the posterior is skew, the median differs from it:
         see `predict_quantiles`.
@@ -294,7 +296,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
 
     @averaged(densities)
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Log predictive density of observations `y`, shape (T,), one for each row of `X`."""
+        """Return log predictive densities of observations `y` at rows of `X`, shape (T,)."""
         points = self._new_data(X)
         targets = get("student-t").validate(y)
         if targets.shape != (len(points),):
@@ -302,15 +304,15 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         scaled = (targets - self._centre_) / self._unit_
         if self.correction is not None:
 
-            def by_grid(marginals: list[CorrectedMarginals], seen: Array) -> Array:
-                return marginals[0].log_probability(seen)
+            def by_grid(marginals: list[CorrectedMarginals], observed_rows: Array) -> Array:
+                return marginals[0].log_probability(observed_rows)
 
             return self._corrected(points, by_grid, scaled) - np.log(self._unit_)
         log_densities = self._predicted(points, partial(log_density, self.likelihood_), scaled)
         return log_densities - np.log(self._unit_)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Quantiles of an observation at `X`, noise and all.
+        """Return quantiles of an observation at `X`, with noise.
 
         Parameters
         ----------
@@ -332,11 +334,11 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         return quantiles.reshape(len(points), *at.shape)
 
     def _quantiles_at(self, points: Array, flat: Array, _: Any = None) -> Array:
-        """Quantiles (T, Q) at validated points, of one set of hyper-parameters."""
+        """Return quantiles (T, Q) at validated points for one set of hyper-parameters."""
         if self.correction is not None:
 
-            def by_grid(found: list[CorrectedMarginals]) -> Array:
-                inside = Predicted(self.likelihood_, None).corrected_quantiles(found, flat)
+            def by_grid(marginals: list[CorrectedMarginals]) -> Array:
+                inside = Predicted(self.likelihood_, None).corrected_quantiles(marginals, flat)
                 return self._centre_ + self._unit_ * inside
 
             return np.asarray(self._corrected(points, by_grid))

@@ -162,12 +162,12 @@ class GPSurvival(LikelihoodRegressor):
         return self._fit_observed(draft, points, known, weights, likelihood, groups=together)
 
     def predict(self, X: ArrayLike) -> Array:
-        """Median time until the event, shape (T,): that of the predictive distribution."""
+        """Predict the median time until the event, shape (T,)."""
         return self.predict_quantiles(X, 0.5)
 
     @averaged(shares)
     def predict_survival(self, X: ArrayLike, times: ArrayLike) -> Array:
-        """Probability that there is no event up to each time, shape (T, S): survival curves.
+        """Return survival curves: the probability of no event up to each time, shape (T, S).
 
         Parameters
         ----------
@@ -184,8 +184,8 @@ class GPSurvival(LikelihoodRegressor):
             later = [cdf(likelihood, mean, wide(variance), np.full(mean.size, t), True) for t in at]
             return np.column_stack(later)
 
-        def by_grid(found: list[CorrectedMarginals]) -> Array:
-            return np.column_stack([found[0].expect(partial(self._later, t)) for t in at])
+        def by_grid(marginals: list[CorrectedMarginals]) -> Array:
+            return np.column_stack([marginals[0].expect(partial(self._later, t)) for t in at])
 
         if self.correction is not None:
             return np.asarray(self._corrected(points, by_grid))
@@ -199,7 +199,7 @@ class GPSurvival(LikelihoodRegressor):
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None
     ) -> Array:
-        """Log predictive density of events, and log probability of what else is known of times.
+        """Return log densities of events, and log probabilities of censored times.
 
         Parameters
         ----------
@@ -220,7 +220,7 @@ class GPSurvival(LikelihoodRegressor):
         event: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> float:
-        """Concordance: share of the pairs in a known order that median times have in this order.
+        """Return the concordance of median times: the share of known pairs in the right order.
 
         Arguments are those of `fit`.
         """
@@ -238,7 +238,7 @@ _BLOCK = 4_000_000
 
 
 def concordance(spans: Array, predicted: Array, weights: Array | None = None) -> float:
-    """Share of pairs, of those whose order is known, that predictions put in this order.
+    """Return the share of pairs in known order that predictions put in this order.
 
     One is known to be earlier than another where its last time is before the other's first one, or
     at it if the other is censored there. Equal predictions count half.

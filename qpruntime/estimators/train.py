@@ -235,7 +235,7 @@ def train_all(
 
 
 def whole(X: Any) -> Array:
-    """All rows of inputs, also of those that could be read in parts."""
+    """Return all rows of inputs, even those that could be read in parts."""
     if not is_lazy(X):
         return np.asarray(X)
     n, width = (int(size) for size in X.shape)
@@ -270,7 +270,7 @@ def _unscaled(fit: Fit, X: Any, units: Units) -> Fit:
 
 
 def _units(X: Any, weights: Array | None, rng: np.random.Generator, levels: Sequence[int]) -> Units:
-    """Units of features; of rows that are read in parts, those of a sample."""
+    """Return the units of features, from a sample if rows are read in parts."""
     if not is_lazy(X):
         return Units.of(X, weights, levels)
     sampled = sample(int(X.shape[0]), SAMPLE, rng)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -15,6 +15,7 @@ from qpruntime.forecasting.trial import (
     MANY,
     ChosenStructure,
     ObservedSeries,
+    StructureOptions,
     fitted,
     preferred,
 )
@@ -34,7 +35,9 @@ class WeightedStructures(NamedTuple):
     weights: Array
 
 
-def averaged(options: Any, best: ChosenStructure, known: ObservedSeries) -> WeightedStructures:
+def averaged(
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries
+) -> WeightedStructures:
     """Return fits of all trends whose log evidences are close.
 
     They are more than one with ``trend="average"`` only, and for series that are not too long.

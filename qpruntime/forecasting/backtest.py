@@ -95,7 +95,7 @@ def backtest(
     size = None if exposure is None else np.broadcast_to(real(exposure, "exposure"), (n,))
 
     def part(rows: NDArray[np.intp]) -> dict[str, Any]:
-        """Arguments of these rows, of the kinds that they were given in."""
+        """Return the arguments of these rows, with their types kept."""
         columns = None
         if frame is not None:
             columns = {name: frame.column(name)[rows] for name in frame.names}

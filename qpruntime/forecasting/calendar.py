@@ -119,7 +119,7 @@ class StepClock:
         return cls(float(values[0]), step, dates, zone=zone, utc=utc)
 
     def steps(self, index: Any) -> Array:
-        """Steps since the origin, shape (N,); whole where they are nearly so.
+        """Return the steps since the origin, shape (N,); nearly whole ones are rounded.
 
         Dates of another time zone are brought to that of the clock. Dates without one are read as
         the clock of its zone shows them.
@@ -142,13 +142,13 @@ class StepClock:
         return np.where(np.abs(exact - near) <= _CLOSE * np.maximum(1.0, np.abs(near)), near, exact)
 
     def steps_after(self, last: float, count: int) -> Array:
-        """Steps of the times of `after`, shape (count,)."""
+        """Return the steps of the times of `after`, shape (count,)."""
         if self._elapses:
             return self.steps(self.after(last, count))
         return last + np.arange(1.0, count + 1.0)
 
     def after(self, last: float, count: int) -> Any:
-        """The times of `count` steps after step `last`, with a time zone an index of pandas.
+        """Return the times of `count` steps after step `last`; with a time zone an index of pandas.
 
         Steps of an hour or less elapse: where clocks are put forward or back, none is left out or
         repeated. Longer ones keep the time that the clock shows.
@@ -162,7 +162,7 @@ class StepClock:
         return (begun + pd.TimedeltaIndex(elapsed)).tz_convert(self.zone)
 
     def at(self, steps: Array) -> Any:
-        """The times of these steps, with a time zone an index of pandas."""
+        """Return the times of these steps; with a time zone an index of pandas."""
         times = self._plain(self.origin + self.step * steps)
         if self.zone is None:
             return times
@@ -194,7 +194,7 @@ class StepClock:
         return short and self.zone is not None and not self.utc
 
     def _plain(self, numbers: Array) -> NDArray[Any]:
-        """Numbers, or the dates that they stand for."""
+        """Return the numbers, or the dates that they encode."""
         if not self.dates:
             return numbers
         time = np.timedelta64(round(self.time), "us")
@@ -212,7 +212,7 @@ class StepClock:
         return _YEAR / _WORKING if self.kind == "working days" else self.step / _SECOND
 
     def calendar(self) -> tuple[float, ...]:
-        """Periods of the calendar in steps that are longer than two of them."""
+        """Return the calendar's periods that are longer than two steps."""
         if not self.dates:
             return ()
         if self.kind == "working days":
@@ -249,13 +249,13 @@ def _dates(values: Array) -> NDArray[Any]:
 
 
 def _lengths(month: NDArray[Any]) -> NDArray[np.int64]:
-    """Days of months."""
+    """Return the days of months."""
     ends = (month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")
     return ends.astype(np.int64)
 
 
 def whole_months(values: Array) -> tuple[Array, int] | None:
-    """Numbers of months since 1970 and their day, if dates, rising, are of whole months.
+    """Return months since 1970 and their day, if rising dates are of whole months.
 
     Day 31 stands for the last of each; None where dates are others, or not at one time of the day.
     """
@@ -274,7 +274,7 @@ def whole_months(values: Array) -> tuple[Array, int] | None:
 
 
 def in_months(values: Array, day: int) -> Array:
-    """Dates as months since 1970 and a share of one, whole on this day."""
+    """Return dates as months since 1970 with fractions, whole on this day."""
     month = _dates(values).astype("datetime64[M]")
     length = _lengths(month)
     begun = month.astype(MICROSECOND).astype(np.int64) + (np.minimum(day, length) - 1) * _DAY_LENGTH
@@ -282,7 +282,7 @@ def in_months(values: Array, day: int) -> Array:
 
 
 def of_months(numbers: Array, day: int) -> NDArray[Any]:
-    """Dates on this day of months since 1970."""
+    """Return the dates on this day of months since 1970."""
     month = np.round(numbers).astype(np.int64).astype("datetime64[M]")
     days = month.astype("datetime64[D]") + np.minimum(day, _lengths(month)) - 1
     return np.asarray(days.astype(MICROSECOND))
@@ -301,12 +301,12 @@ def are_working(values: Array) -> bool:
 
 
 def working_days(values: Array) -> Array:
-    """Working days from 1970 to dates; a Saturday and a Sunday are the Monday after them."""
+    """Return working days from 1970 to dates; Saturday and Sunday count as the next Monday."""
     return np.busday_count(_EPOCH, _dates(values).astype("datetime64[D]")).astype(float)
 
 
 def of_working_days(numbers: Array) -> NDArray[Any]:
-    """Dates of so many working days since 1970."""
+    """Return the dates of these numbers of working days since 1970."""
     days = np.busday_offset(_EPOCH, np.round(numbers).astype(np.int64), roll="forward")
     return np.asarray(days.astype(MICROSECOND))
 
@@ -318,7 +318,7 @@ MICROSECOND = "datetime64[us]"
 
 
 def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Array, bool]:
-    """Times as numbers (N,), of dates microseconds since 1970, and whether they are dates.
+    """Return times as numbers (N,), dates in microseconds since 1970, and whether they are dates.
 
     Dates with a time zone are those of the clock on its walls, so that days begin at midnight, or
     of UTC, where no hour is repeated in autumn.
@@ -370,7 +370,7 @@ def zone_of(index: Any) -> str | None:
 
 
 def _read(index: Any) -> Any:
-    """An array of numbers or dates, or with a time zone an index of pandas."""
+    """Return an array of numbers or dates, or an index of pandas if there is a time zone."""
     index = unmasked(index, "times")
     dtype = getattr(index, "dtype", None)
     if str(dtype).startswith("period"):  # of pandas
@@ -391,12 +391,12 @@ def _read(index: Any) -> Any:
     return times
 
 
-def _of_objects(found: NDArray[Any]) -> Any:
-    """Dates and times of Python or pandas."""
-    zones = [getattr(t, "tzinfo", None) for t in found]
+def _of_objects(times: NDArray[Any]) -> Any:
+    """Convert dates and times of Python or pandas."""
+    zones = [getattr(t, "tzinfo", None) for t in times]
     without = [zone is None for zone in zones]
     if all(without):
-        return np.array([np.datetime64(t.isoformat(), "us") for t in found])
+        return np.array([np.datetime64(t.isoformat(), "us") for t in times])
     if any(without):
         raise InputError(
             f"time number {without.index(True)} has no time zone, and others have one: give all "
@@ -406,7 +406,7 @@ def _of_objects(found: NDArray[Any]) -> Any:
 
     # Offsets that differ, as of times read from text, name no clock: these are instants of UTC.
     same = len({str(zone) for zone in zones}) == 1
-    return pd.to_datetime(found, utc=True).tz_convert(zones[0] if same else "UTC")
+    return pd.to_datetime(times, utc=True).tz_convert(zones[0] if same else "UTC")
 
 
 def index_of(y: Any, index: ArrayLike | None) -> Any:

@@ -158,7 +158,7 @@ def reals_scale(y: Array, log: bool) -> Scale:
 
 
 def values_of(y: Any, n: int) -> Array:
-    """Observations with NaN for those that are missing or masked, shape (N,).
+    """Return observations (N,) with NaN for those that are missing or masked.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -15,6 +15,7 @@ from qpruntime.forecasting.trial import (
     SURE,
     ChosenStructure,
     ObservedSeries,
+    StructureOptions,
     best_of,
     evidence,
     fitted,
@@ -53,7 +54,9 @@ def varies(residual: Array) -> bool:
     return above or float(square.max()) > _FAR**2
 
 
-def varied(options: Any, best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
+def varied(
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries
+) -> ChosenStructure:
     """Return a negative binomial fit for overdispersed counts, with excess zeros if needed.
 
     A Poisson family takes peaks of single counts for autoregressive noise, and a negative binomial
@@ -84,7 +87,7 @@ def _positive(known: ObservedSeries) -> bool:
     return known.exposure is None or bool((known.exposure > 0.0).all())
 
 
-def rounded(best: ChosenStructure, known: ObservedSeries, trends: Any) -> ChosenStructure:
+def rounded(best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]) -> ChosenStructure:
     """Return a fit with a family of real numbers if large counts do not vary as events do.
 
     Thousands of litres or of dollars are whole numbers too. The density of a real number is the
@@ -116,7 +119,7 @@ def rounded(best: ChosenStructure, known: ObservedSeries, trends: Any) -> Chosen
 
 
 def heavy(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
-    """Student's t if residuals have heavy tails and the evidence says so."""
+    """Return a fit with Student's t if residuals have heavy tails and the evidence prefers it."""
     residual = residuals(best, known)
     spread = float(np.mean(residual**2))
     if best.structure.scale.log or best.structure.noise or not spread > 0.0:

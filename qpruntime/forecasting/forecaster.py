@@ -41,39 +41,42 @@ _LEAST = 8
 class GPForecaster(Savable, BaseEstimator):
     """Forecasts of counts and of other numbers with their uncertainty.
 
-    Predictor = level + trend + seasons + regressors + noise that lasts. The trend is a random walk,
-    seasons are cyclic ones, the noise is autoregressive; linear effects are integrated with all
-    else. The predictor is the log rate of counts, and the mean of other numbers or their logs.
+    The predictor is the sum of level, trend, seasons, regressors and autoregressive noise. The
+    trend is a random walk, and seasons are cyclic random walks. Linear effects are integrated with
+    all other parts. The predictor is the log rate of counts, or the mean of other numbers or their
+    logs.
     `GPPanelForecaster` fits many series.
 
     Parameters
     ----------
     seasons : "auto" or sequence of float
-        Periods in steps. By default of dates those of the calendar, hour, day, week and year, that
-        occur twice; of numbers those that the values show, see `find_seasons`. () for none.
+        Periods in steps; () for none. By default dates have those periods of the calendar, hour,
+        day, week and year, that occur twice. Numbered times have the periods that `find_seasons`
+        finds in the values.
     trend : {"auto", "average", "level", "line", "slope", "damped", "none"}
-        Whether levels drift, do so around a straight line, slopes drift, or levels drift and slopes
-        revert to zero; by default what the evidence prefers. With "average" forecasts are mixtures
-        over the trends whose log evidences are within 4 of the best, weighted by evidence.
+        "level" drifts, "line" drifts around a straight line, "slope" has a drifting slope, and
+        "damped" has a drifting level and a slope that reverts to zero. By default the evidence
+        decides. "average" mixes the trends whose log evidences are within 4 of the best, weighted
+        by evidence.
     noise : "auto" or bool
-        Whether what is left lasts from one step to the next; by default if residuals do.
+        Autoregressive noise; by default if residuals are autocorrelated.
     family : str or Likelihood
-        "poisson", "negative-binomial", "zero-inflated" and "hurdle" of counts, "gaussian",
-        "student-t" and "log-normal" of real numbers, or a likelihood. By default of counts
-        Poisson, unless its residuals vary more than they may, with more zeros where that is not
-        enough; of other numbers what the evidence prefers.
+        "poisson", "negative-binomial", "zero-inflated" or "hurdle" for counts; "gaussian",
+        "student-t" or "log-normal" for real numbers; or a likelihood. By default counts are
+        Poisson, or negative binomial if residuals are overdispersed, with excess zeros if that is
+        not enough. For other numbers the evidence decides.
     integrate : {"auto", "grid", "ccd", "mode"}
-        Hyper-parameters, as of `qpruntime.effects.EffectsModel`. "auto" takes the mode from 2000
-        steps on, where they are well known.
+        Integration over hyper-parameters, as in `qpruntime.effects.EffectsModel`. "auto" takes the
+        mode from 2000 steps on, where it is well determined.
     cycle : "auto", bool or float
-        Whether there is a swing whose period wanders, or about how many steps it has. By default
-        what the evidence prefers, in place of seasons that were found in the values.
+        A cycle whose period wanders, or its approximate period in steps. By default the evidence
+        decides; the cycle replaces seasons that were found in the values.
     drift : "auto" or bool
-        Whether patterns of seasons change from one to the next; by default what the evidence
-        prefers, of seasons of whole steps, 60 at most, that occur four times.
+        Seasons whose pattern changes from one to the next. By default the evidence decides, for
+        seasons of at most 60 whole steps that occur four times.
     outliers : "auto" or bool
-        Whether single observations far from all around them, one in a hundred at most, may have an
-        effect of their own, which forecasts do not have; if the evidence prefers it.
+        Outlier effects for single observations far from their neighbours, at most one in a hundred,
+        if the evidence prefers them. Forecasts have no such effects.
 
     Attributes
     ----------
@@ -88,13 +91,13 @@ class GPForecaster(Savable, BaseEstimator):
         Seasons whose pattern changes.
     family_ : str or Likelihood
     outliers_ : list
-        Times of observations with an effect of their own.
+        Times of observations with an outlier effect.
     model_ : EffectsModel
-        Of columns "step", "trend", "season P" and the regressors; ``summary()`` has deviations.
-        Real numbers are in units of ``structure_.scale`` there. It is the one of `trend_`.
+        Model with columns "step", "trend", "season P" and the regressors; ``summary()`` has the
+        deviations. Real numbers are in units of ``structure_.scale``. Its trend is `trend_`.
     structure_ : Structure
     members_ : tuple of ChosenStructure
-        Structures and models of which forecasts are the mixture, the heaviest first.
+        Structures and models that forecasts mix, largest weight first.
     weights_ : ndarray
         Their weights, which sum to 1.
     regressors_ : tuple or None
@@ -250,7 +253,7 @@ class GPForecaster(Savable, BaseEstimator):
         return Ahead.mixed(parts, self.weights_)
 
     def index_ahead(self, horizon: int) -> Any:
-        """Times of the `horizon` steps after the fit, shape (horizon,).
+        """Return the times of the `horizon` steps after the fit, shape (horizon,).
 
         Numbers or dates of NumPy; with a time zone an index of pandas.
         """
@@ -267,7 +270,7 @@ class GPForecaster(Savable, BaseEstimator):
     def predict(
         self, horizon: int | None = None, X: Any = None, *, exposure: Any = None, index: Any = None
     ) -> Array:
-        """Expected observations of steps to come, or at any times, shape (T,).
+        """Predict expected observations of the next steps, or at any times, shape (T,).
 
         Parameters
         ----------
@@ -299,7 +302,7 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Quantiles of observations, shape (T, Q); arguments as of `predict`, and levels `q`."""
+        """Return quantiles of observations, (T, Q); arguments as of `predict`, and levels `q`."""
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
         return self._ahead(horizon, X, exposure, index).quantiles(at)
 
@@ -312,7 +315,7 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Central intervals of observations, shape (T, 2)."""
+        """Return the central intervals of observations, shape (T, 2)."""
         ends = central_levels(level)
         return self.predict_quantiles(horizon, X, ends, exposure=exposure, index=index)
 
@@ -326,7 +329,7 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Log densities, of counts probabilities, of what came, shape (T,); NaN where it is NaN."""
+        """Return log densities, or log probabilities of counts, shape (T,); NaN where y is."""
         ahead = self._ahead(horizon, X, exposure, index)
         observed = values_of(y, ahead.mixture.mean.shape[1])
         known = np.isfinite(observed)
@@ -344,15 +347,15 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Log probabilities of counts that came: `predict_log_density` of counts."""
+        """Return log probabilities of counts, as `predict_log_density` does."""
         return self.predict_log_density(y, horizon, X, exposure=exposure, index=index)
 
     def effects(self, name: str) -> Table:
-        """One part of the predictor: "trend", "season P", or "step", the noise that lasts."""
+        """Return one part of the predictor: "trend", "season P", or "step", the lasting noise."""
         return self.model_at().effects(name)
 
     def model_at(self) -> EffectsModel:
-        """The fitted model of effects."""
+        """Return the fitted model of effects."""
         check_is_fitted(self, "model_")
         return self.model_
 

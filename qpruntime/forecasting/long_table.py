@@ -82,7 +82,7 @@ class LongTable:
         return cls(known, rows, y, columns, index, exposure)
 
     def series(self, k: int) -> dict[str, Any]:
-        """Arguments of `GPForecaster.fit` of one series."""
+        """Return the arguments of `GPForecaster.fit` for one series."""
         rows = self.rows[k]
         columns = None
         if self.X is not None:
@@ -96,7 +96,7 @@ class LongTable:
 
 
 def part_of(column: Any, rows: Any) -> Any:
-    """Some rows of an array, a series or an index."""
+    """Return these rows of an array, a series or an index."""
     if column is None:
         return None
     if hasattr(column, "iloc"):
@@ -105,7 +105,7 @@ def part_of(column: Any, rows: Any) -> Any:
 
 
 def _column(data: Any, frame: DataColumns, name: Any) -> Any:
-    """A column as it is: one of pandas keeps its time zone."""
+    """Return a column unchanged: a pandas column keeps its time zone."""
     frame.column(name)
     try:
         return data[name]

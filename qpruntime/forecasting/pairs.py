@@ -59,7 +59,7 @@ class PairBlock(EffectBlock):
         return 1.0
 
     def _parts(self, theta: Any) -> tuple[Any, Any]:
-        """Entries as the pattern has them, and the log determinant of the covariance; sd = 1."""
+        """Return the pattern's entries and the log determinant of the covariance, for sd = 1."""
         A, Q = self.transition(self.gaps, theta)
         first = self.first_variance(theta)
         inverse, log_det = inverted(Q)
@@ -76,7 +76,7 @@ class PairBlock(EffectBlock):
         return np.concatenate(flat), log_det[self.which].sum() + 2.0 * np.log(first)
 
     def _moved(self, theta: Array) -> tuple[Array, float, list[Array], list[float]]:
-        """Entries and log determinant for sd = 1, and slopes of both by the rest of theta."""
+        """Return entries and log determinant for sd = 1, and their slopes by the rest of theta."""
         slopes, log_slopes = [], []
         for k in range(1, len(theta)):
             at = theta.astype(complex)
@@ -87,19 +87,19 @@ class PairBlock(EffectBlock):
         return self.pattern.added(flat.real), float(log_det.real), slopes, log_slopes
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
-        """Blocks of two beside each other."""
+        """Return the entries of neighbouring 2 x 2 blocks."""
         block, _, slopes, _ = self._moved(theta)
         scale = np.exp(-2.0 * theta[0])
         return scale * block, scale * np.array([-2.0 * block, *slopes])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Closed: of the covariances of what is new at each time."""
+        """Return the log determinant, a sum over the innovation covariances of the times."""
         _, value, _, slopes = self._moved(theta)
         n = float(self.size)
         return -2.0 * n * float(theta[0]) - value, np.array([-2.0 * n, *(-s for s in slopes)])
 
     def readings(self) -> tuple[Any, sparse.csr_array]:
-        """The values without their slopes."""
+        """Return the design of the values without their slopes."""
         K = len(self.times)
         shape = (K, self.size)
         rows = np.arange(K)

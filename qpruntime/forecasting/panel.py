@@ -29,7 +29,7 @@ from qpruntime.execution.resolve import executor_of
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.long_table import LongTable
-from qpruntime.forecasting.pooling import Task, common, fit_some, pieces
+from qpruntime.forecasting.pooling import Result, Task, common, fit_some, pieces
 from qpruntime.forecasting.structure import Structure
 from qpruntime.persistence.file import Savable
 
@@ -86,7 +86,7 @@ class Panels:
     def predict(
         self, horizon: int, X: Any = None, *, by: Any = None, exposure: Any = None
     ) -> Array:
-        """Expected observations, shape (S, horizon); NaN for series that could not be fitted.
+        """Predict expected observations, shape (S, horizon); NaN for series without a fit.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class Panels:
         by: Any = None,
         exposure: Any = None,
     ) -> Array:
-        """Quantiles of observations, shape (S, horizon, Q); arguments as of `predict`."""
+        """Return quantiles of observations, shape (S, horizon, Q); arguments as of `predict`."""
         ahead = whole(horizon, "horizon", 1)
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
         quantiles = np.full((len(self._labels()), ahead, at.size), np.nan)
@@ -130,12 +130,12 @@ class Panels:
         by: Any = None,
         exposure: Any = None,
     ) -> Array:
-        """Central intervals of observations, shape (S, horizon, 2)."""
+        """Return the central intervals of observations, shape (S, horizon, 2)."""
         ends = central_levels(level)
         return self.predict_quantiles(horizon, X, ends, by=by, exposure=exposure)
 
     def index_ahead(self, horizon: int) -> NDArray[Any]:
-        """Times of the forecasts, shape (S, horizon); of a series without a model those of another.
+        """Return times of forecasts, shape (S, horizon); a series without a model has another's.
 
         Dates with a time zone are those of UTC.
         """
@@ -158,7 +158,7 @@ class Panels:
         by: Any = None,
         exposure: Any = None,
     ) -> dict[str, NDArray[Any]]:
-        """Forecasts as columns of a long table, which data frames are made of.
+        """Return forecasts as columns of a long table, from which data frames can be made.
 
         Returns
         -------
@@ -379,7 +379,7 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
         return commit(self, draft)
 
     def _take(
-        self, results: list[Any], clock: StepClock | None, together: Any, errors: str
+        self, results: list[Result], clock: StepClock | None, together: str | bool, errors: str
     ) -> None:
         """Store the fitted models, and warn about series that could not be fitted."""
         self.models_ = {self.series_[k]: model for k, model, _ in results if model is not None}
@@ -404,7 +404,7 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
                 model.last_ = float(model.clock_.steps(times[k])[0])
 
     def model(self, label: Hashable) -> GPForecaster:
-        """The forecaster of one series.
+        """Return the forecaster of one series.
 
         Raises
         ------
@@ -466,19 +466,12 @@ def _common(
         return common(clone(single).set_params(integrate="mode"), sample, spread)
 
 
-def _quiet() -> Any:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Suppress warnings of single series, whose forecasters say how their fits ended."""
-    suppressed = warnings.catch_warnings()
-
-    class Quiet:
-        def __enter__(self) -> None:
-            suppressed.__enter__()
-            warnings.simplefilter("ignore")
-
-        def __exit__(self, *error: Any) -> None:
-            suppressed.__exit__(*error)
-
-    return Quiet()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _sentence(failed: dict[Hashable, str], count: int) -> str:

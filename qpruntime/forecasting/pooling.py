@@ -60,7 +60,7 @@ Result = tuple[int, GPForecaster | None, str]
 
 
 def pieces(lasting: tuple[Any, ...], tasks: Sequence[Task], far: bool) -> list[Any]:
-    """Arguments of `fit_some`."""
+    """Return the arguments of `fit_some`."""
     size = _PIECE if far else 1
     return [(*lasting, tasks[k : k + size]) for k in range(0, len(tasks), size)]
 
@@ -110,7 +110,7 @@ _SPREAD, _LEAST, _MOST, _STEP = 0.5, 0.1, 2.0, 1e-2
 _FLAT = 1e-3
 
 
-def common(options: Any, sample: Sequence[ObservedSeries], spread: bool) -> Structure:
+def common(options: GPForecaster, sample: Sequence[ObservedSeries], spread: bool) -> Structure:
     """Return the structure that most of the series have, with common hyper-parameters.
 
     Parameters
@@ -150,7 +150,7 @@ def common(options: Any, sample: Sequence[ObservedSeries], spread: bool) -> Stru
 
 
 def like(structure: Structure, known: ObservedSeries) -> Structure:
-    """The structure for one of the series, which may be too short for some seasons."""
+    """Return the structure for one of the series, which may be too short for some seasons."""
     span = float(known.steps[-1] - known.steps[0]) + 1.0
     whole = structure.scale.whole
     return replace(

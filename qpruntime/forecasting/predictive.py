@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,14 +57,14 @@ class Ahead:
         likelihoods = [likelihood for part in parts for likelihood in part.likelihoods]
         return cls(mixture, likelihoods, parts[0].scale)
 
-    def only(self, rows: Any) -> Ahead:
+    def only(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Ahead:
         """Return the distributions at these rows of times."""
         mixture = self.mixture
         selected = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
         return Ahead(selected, self.likelihoods, self.scale)
 
     def mean(self) -> Array:
-        """Expected observations, shape (T,)."""
+        """Return the expected observations, shape (T,)."""
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
         if name in ("poisson-exp", "negative-binomial"):
@@ -82,13 +81,13 @@ class Ahead:
         return np.asarray(weights @ np.array([first for first, _ in self._moments()]))
 
     def _moments(self) -> list[tuple[Array, Array]]:
-        """Means and variances of what the likelihood sees, at each node."""
+        """Return means and variances on the scale of the likelihood, at each node."""
         mean, variance, _ = self.mixture
         nodes = zip(self.likelihoods, mean, variance, strict=True)
         return [_generic(likelihood).mean_and_variance(m, v) for likelihood, m, v in nodes]
 
     def residuals(self, y: Array) -> Array:
-        """Observed less expected, in standard deviations given the linear predictor, shape (T,)."""
+        """Return observed less expected, in standard deviations given the predictor, shape (T,)."""
         z = self.scale.into(y)
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
@@ -104,7 +103,7 @@ class Ahead:
         return np.asarray((z - centre) / np.sqrt(weights @ np.array([v for _, v in pairs])))
 
     def log_density(self, y: Array) -> Array:
-        """Log densities, of counts probabilities, of observations `y`, shape (T,)."""
+        """Return log densities (T,) of observations `y`, log probabilities for counts."""
         observed = self.likelihoods[0].validate(self.scale.into(y))
         mean, variance, weights = self.mixture
         node_densities = []
@@ -115,7 +114,7 @@ class Ahead:
         return log_densities + self.scale.log_slope(y)
 
     def quantiles(self, q: Array) -> Array:
-        """Quantiles of levels (Q,), shape (T, Q); of counts the least with P(Y <= y) >= q."""
+        """Return quantiles of levels (Q,), (T, Q); of counts the least with P(Y <= y) >= q."""
         name = self.likelihoods[0].name
         if name in ("gaussian", "student-t"):
             return self.scale.back(self._normals().quantiles(q))
@@ -158,7 +157,7 @@ def _generic(likelihood: Likelihood) -> Predicted:
 
 
 def _t_parts(nu: float) -> tuple[Array, Array]:
-    """Student's t as normals of variances r with shares: 1/r is a gamma variable of mean 1."""
+    """Return Student's t as normals of variances r with shares: 1/r is gamma with mean 1."""
     u = np.arange(-90.0 / nu - 12.0 / np.sqrt(nu), 5.0 + 12.0 / np.sqrt(nu), _T_STEP)
     half = 0.5 * nu
     log_share = half * u - half * np.exp(u) + half * np.log(half) - gammaln(half)

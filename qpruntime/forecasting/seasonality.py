@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 
@@ -88,7 +88,7 @@ class _SeriesPart:
         self.left, self.follows = _level_off(self.at, np.sqrt(y)), _followers(self.at)
 
     def gain(self, p: int) -> tuple[float, Array]:
-        """Gain of a period, and its pattern."""
+        """Return the gain of a period, and its pattern."""
         return _gain(self.at % p, self.left, p, self.follows)
 
     def take_off(self, p: int) -> None:
@@ -97,20 +97,20 @@ class _SeriesPart:
             self.left = self.left - self.gain(p)[1][self.at % p]
 
 
-def _followers(at: Any) -> Any:
+def _followers(at: NDArray[np.int64]) -> NDArray[np.intp]:
     return np.flatnonzero(np.diff(at) == 1) + 1
 
 
-def _chosen(near: Any, gains: Array, found: list[int], span: float) -> int:
+def _chosen(near: NDArray[np.int64], gains: Array, earlier: list[int], span: float) -> int:
     """Choose of periods of nearly the best gain a multiple of one found, or about the shortest."""
-    multiples = [int(p) for p in near if any(p % q == 0 for q in found)]
+    multiples = [int(p) for p in near if any(p % q == 0 for q in earlier)]
     if multiples:
         return multiples[0]
     alike = near[np.abs(1.0 / near - 1.0 / near[0]) < 1.0 / span]
     return int(alike[np.argmax(gains[alike - 2])])
 
 
-def _innovations(values: Array, follows: Any) -> float:
+def _innovations(values: Array, follows: NDArray[np.intp]) -> float:
     """Return the sum of squared innovations, so that autoregressive noise has no periods."""
     if follows.size < values.size // 2:
         return float(values @ values)
@@ -120,8 +120,8 @@ def _innovations(values: Array, follows: Any) -> float:
     return float(residual @ residual)
 
 
-def _level_off(at: Any, values: Array) -> Array:
-    """Values less a straight line and waves of less than three cycles over the series."""
+def _level_off(at: NDArray[np.int64], values: Array) -> Array:
+    """Return values less a straight line and waves of fewer than three cycles over the series."""
     x = at / max(float(at[-1]), 1.0)
     columns = [np.ones(x.size), x]
     for k in (0.5, 1.0, 1.5, 2.0, 2.5):
@@ -130,17 +130,19 @@ def _level_off(at: Any, values: Array) -> Array:
     return np.asarray(values - design @ np.linalg.lstsq(design, values, rcond=None)[0])
 
 
-def _gain(phase: Any, left: Array, p: int, follows: Any) -> tuple[float, Array]:
+def _gain(
+    phase: NDArray[np.int64], values: Array, p: int, follows: NDArray[np.intp]
+) -> tuple[float, Array]:
     """Return the largest gain of a period over numbers of harmonics, and its pattern (p,).
 
     It uses sums over each phase, because waves of a period are orthogonal over many repetitions.
     """
-    n = left.size
+    n = values.size
     counts = np.bincount(phase, minlength=p)
-    mean = np.bincount(phase, left, p) / np.maximum(counts, 1)
+    mean = np.bincount(phase, values, p) / np.maximum(counts, 1)
     waves = np.fft.rfft(mean)
     waves[0] = 0.0
-    total = _innovations(left, follows)
+    total = _innovations(values, follows)
     best, pattern = -math.inf, np.zeros(p)
     # Six harmonics of a long series gain much more than their coefficients cost.
     for most in _HARMONICS if n <= _LONG else _HARMONICS[-1:]:
@@ -148,7 +150,7 @@ def _gain(phase: Any, left: Array, p: int, follows: Any) -> tuple[float, Array]:
         kept = waves.copy()
         kept[most + 1 :] = 0.0
         shape: Array = np.fft.irfft(kept, p)
-        unexplained = _innovations(left - shape[phase], follows)
+        unexplained = _innovations(values - shape[phase], follows)
         gain = 0.0
         if 0.0 < unexplained < total:
             gain = 0.5 * n * math.log(total / unexplained) - 0.5 * coefficients * math.log(n)

@@ -89,7 +89,7 @@ class GPSktimeForecaster(BaseForecaster):
         return self
 
     def _at(self, fh: Any, X: Any) -> tuple[Any, dict[str, Any]]:
-        """Index of the horizon, and arguments of `GPForecaster.predict`."""
+        """Return the index of the horizon, and arguments of `GPForecaster.predict`."""
         index = fh.to_absolute_index(self.cutoff)
         rows = X if X is None or len(X) == len(index) else X.loc[index]
         return index, {"X": rows, "index": index}
@@ -109,6 +109,6 @@ class GPSktimeForecaster(BaseForecaster):
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
-        """Parameters with which sktime tests the class."""
+        """Return parameters with which sktime tests the class."""
         quick = {"family": "gaussian", "seasons": (), "noise": False, "integrate": "mode"}
         return [{"trend": "level", **quick}, {"trend": "none", **quick}]

@@ -101,7 +101,7 @@ class Structure:
     clock: StepClock | None = None
 
     def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
-        """Columns of the model for these steps.
+        """Return the columns of the model for these steps.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Structure:
         return np.array(np.broadcast_to(size, steps.shape))
 
     def model(self, data: Any, integrate: Any, y: Array | None = None) -> EffectsModel:
-        """The model of effects, not fitted, for observations `y` if they are known."""
+        """Return the unfitted model of effects, for observations `y` if they are known."""
         steps = data[TREND]
         known = len(steps)
         if self.scale.whole and y is not None:
@@ -201,7 +201,7 @@ class Structure:
         )
 
     def _effects(self, data: Any) -> list[Any]:
-        """Terms of the regressors, with priors of their effects on a log rate if y are counts."""
+        """Return terms of the regressors, with priors of effects on a log rate if y are counts."""
         if not self.regressors:
             return []
         if not self.scale.whole:
@@ -219,12 +219,12 @@ class Structure:
 
 
 def phases(period: float) -> int:
-    """Knots of a season."""
+    """Return the knots of a season."""
     return int(min(_PHASES, max(4, round(period))))
 
 
 def _regressor(frame: DataColumns, name: str) -> Any:
-    """A column of numbers, or of labels."""
+    """Return a column of numbers, or of labels."""
     at = name if name in frame.names else int(name) if name.isdigit() else name
     if not frame.is_numeric(at) and frame.column(at).dtype.kind != "b":
         return frame.levels(at)
@@ -237,7 +237,7 @@ def _regressor(frame: DataColumns, name: str) -> Any:
 
 
 def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
-    """Distributions of observations of a fitted model at the rows of `data`."""
+    """Return the distributions of observations of a fitted model at the rows of `data`."""
     mixture, offset = model._ahead(data)
     # A rate of 0 is one of e^-700: no formula meets an infinite number.
     moved = np.maximum(mixture.mean + offset, -700.0)
@@ -270,12 +270,12 @@ class Learnt:
     stds: Array | None = None
 
     def of(self, name: str) -> tuple[float, float | None]:
-        """Centre and standard deviation of one."""
+        """Return centre and standard deviation of one parameter."""
         k = self.names.index(name)
         return float(self.centres[k]), None if self.stds is None else float(self.stds[k])
 
     def family(self, likelihood: Likelihood, bounds: dict[str, Any]) -> tuple[Likelihood, Any]:
-        """The likelihood at the centres, and bounds or "fixed" for its parameters."""
+        """Return the likelihood at the centres, and bounds or "fixed" for its parameters."""
         known = {p: self.of(f"log {p}")[0] for p in bounds if f"log {p}" in self.names}
         values = {p: float(np.exp(v)) for p, v in known.items()}
         centred = likelihood.with_parameters(**values)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from qpruntime.forecasting.trial import (
     SURE,
     ChosenStructure,
     ObservedSeries,
+    StructureOptions,
     best_of,
     evidence,
     fitted,
@@ -52,7 +52,7 @@ TRENDS = ("auto", "average", "level", "line", "slope", "damped", "none")
 # --- Trend, seasons and family -------------------------------------------------------------------
 
 
-def choose(options: Any, known: ObservedSeries) -> ChosenStructure:
+def choose(options: StructureOptions, known: ObservedSeries) -> ChosenStructure:
     """Choose what the options of a forecaster leave open, and fit.
 
     Only the chosen fit warns if it has not converged.
@@ -75,7 +75,7 @@ def choose(options: Any, known: ObservedSeries) -> ChosenStructure:
     return best
 
 
-def _chosen(options: Any, known: ObservedSeries) -> ChosenStructure:
+def _chosen(options: StructureOptions, known: ObservedSeries) -> ChosenStructure:
     """Return the best of the structures tried."""
     choice(options.trend, "trend", TRENDS)
     for name in ("cycle", "drift", "outliers"):
@@ -87,7 +87,7 @@ def _chosen(options: Any, known: ObservedSeries) -> ChosenStructure:
         else:
             flag(option, name)
     steps, y = known.steps, known.y
-    family: Any = options.family
+    family = options.family
     if not isinstance(family, str | Likelihood):
         raise InputError(f'family must be "auto", a name or a likelihood, got {family!r}')
     counts = is_whole(family, y) and not (family == "auto" and y.max() > LARGEST_COUNT)
@@ -110,15 +110,20 @@ def _chosen(options: Any, known: ObservedSeries) -> ChosenStructure:
     return best
 
 
-def _outliers(options: Any, known: ObservedSeries, best: Structure) -> NDArray[np.intp]:
-    """Rows that may have an effect of their own."""
+def _outliers(
+    options: StructureOptions, known: ObservedSeries, best: Structure
+) -> NDArray[np.intp]:
+    """Return the rows that may have an outlier effect."""
     if not options.outliers:
         return np.zeros(0, dtype=np.intp)
     return far_off(known.clock.wall_steps(known.steps), known.y, best.seasons, best.scale)
 
 
 def _searched(
-    options: Any, known: ObservedSeries, counts: bool, rows: NDArray[np.intp] | None = None
+    options: StructureOptions,
+    known: ObservedSeries,
+    counts: bool,
+    rows: NDArray[np.intp] | None = None,
 ) -> ChosenStructure:
     """Return the best structure at the mode, with outlier effects for these rows."""
     y, family = known.y, options.family
@@ -177,7 +182,7 @@ def damped(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     return more if preferred(more, known) > preferred(best, known) else best
 
 
-def _nothing(options: Any, known: ObservedSeries, integrate: Any) -> ChosenStructure:
+def _nothing(options: StructureOptions, known: ObservedSeries, integrate: str) -> ChosenStructure:
     """Fit a level only, to counts that are all 0."""
     family = "poisson" if options.family == "auto" else options.family
     structure = Structure(
@@ -205,7 +210,9 @@ def regressors_of(known: ObservedSeries) -> tuple[str, ...]:
     return tuple(used)
 
 
-def _seasons(option: Any, known: ObservedSeries, counts: bool) -> tuple[float, ...]:
+def _seasons(
+    option: str | Sequence[float], known: ObservedSeries, counts: bool
+) -> tuple[float, ...]:
     """Return periods in steps."""
     steps = known.steps
     if isinstance(option, str):
@@ -303,7 +310,7 @@ _PHASES, _TIMES = 60, 4.0
 
 
 def noisy(
-    asked: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    option: str | bool, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add noise that lasts, if it is asked for or the evidence prefers it.
 
@@ -311,10 +318,10 @@ def noisy(
     show it, and with noise another trend may be the better one. Long series are spared the fits
     where residuals of neighbours are not correlated.
     """
-    if not isinstance(asked, str):
-        wanted = flag(asked, "noise")
+    if not isinstance(option, str):
+        wanted = flag(option, "noise")
         return best_of([replace(best.structure, noise=True)], known) if wanted else best
-    choice(asked, "noise", ("auto",))
+    choice(option, "noise", ("auto",))
     y = known.y
     if (y == y[0]).all() or (y.size >= MANY and not _lasts(residuals(best, known), known.steps)):
         return best
@@ -335,7 +342,7 @@ def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LAS
 
 
 def cycling(
-    options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add a cycle whose period is not fixed, if it is asked for or the evidence prefers it.
 
@@ -373,7 +380,7 @@ def cycling(
     return max(candidates, key=lambda fit: preferred(fit, known))
 
 
-def _periods(structure: Any, known: ObservedSeries) -> list[float]:
+def _periods(structure: Structure, known: ObservedSeries) -> list[float]:
     """Return starting periods of a cycle: one from autocorrelation, and the longest season."""
     steps, y = known.steps, known.y
     z = np.log1p(y) if structure.scale.whole else structure.scale.into(y)
@@ -392,7 +399,7 @@ def _periods(structure: Any, known: ObservedSeries) -> list[float]:
 
 
 def drifting(
-    options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add seasons whose pattern changes from one to the next, as `cycling`.
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
+from qpruntime.likelihoods import Likelihood
 
 __all__ = [
     "ASTRAY",
@@ -19,6 +20,7 @@ __all__ = [
     "SURE",
     "ChosenStructure",
     "ObservedSeries",
+    "StructureOptions",
     "best_of",
     "evidence",
     "fitted",
@@ -37,6 +39,27 @@ GAIN, SURE = 1.0, 3.0
 ASTRAY = 6.0
 
 
+class StructureOptions(Protocol):
+    """Options of a forecaster that leave its structure open or fix it."""
+
+    @property
+    def seasons(self) -> str | Sequence[float]: ...
+    @property
+    def trend(self) -> str: ...
+    @property
+    def noise(self) -> str | bool: ...
+    @property
+    def family(self) -> str | Likelihood: ...
+    @property
+    def integrate(self) -> str: ...
+    @property
+    def cycle(self) -> str | bool | float: ...
+    @property
+    def drift(self) -> str | bool: ...
+    @property
+    def outliers(self) -> str | bool: ...
+
+
 @dataclass(frozen=True, eq=False)
 class ObservedSeries:
     """Observations that are not missing, in the order of time, with what belongs to them.
@@ -52,7 +75,7 @@ class ObservedSeries:
     clock: StepClock
     steps: Array
     y: Array
-    X: Any
+    X: Mapping[str, Any] | None
     exposure: Array | None
 
 
@@ -65,23 +88,23 @@ class ChosenStructure:
     model: EffectsModel
 
 
-def fitted(structure: Structure, known: ObservedSeries, integrate: Any) -> ChosenStructure:
+def fitted(structure: Structure, known: ObservedSeries, integrate: str) -> ChosenStructure:
     """Fit one structure."""
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate, known.y)
     return ChosenStructure(structure, model.fit(data, structure.scale.into(known.y)))
 
 
-def evidence(one: ChosenStructure, known: ObservedSeries) -> float:
-    """Log evidence of the observations in their own units."""
-    slopes = one.structure.scale.log_slope(known.y)
-    return float(one.model.log_evidence_) + float(slopes.sum())
+def evidence(fit: ChosenStructure, known: ObservedSeries) -> float:
+    """Return the log evidence of the observations in their own units."""
+    slopes = fit.structure.scale.log_slope(known.y)
+    return float(fit.model.log_evidence_) + float(slopes.sum())
 
 
-def preferred(one: ChosenStructure, known: ObservedSeries) -> float:
-    """Log evidence, of trends that rise less what they have to gain."""
+def preferred(fit: ChosenStructure, known: ObservedSeries) -> float:
+    """Return the log evidence, less what a rising trend must gain."""
     price = {"line": GAIN, "damped": GAIN, "slope": ASTRAY}
-    return evidence(one, known) - price.get(one.structure.trend, 0.0)
+    return evidence(fit, known) - price.get(fit.structure.trend, 0.0)
 
 
 def best_of(structures: Sequence[Structure], known: ObservedSeries) -> ChosenStructure:
@@ -90,7 +113,7 @@ def best_of(structures: Sequence[Structure], known: ObservedSeries) -> ChosenStr
     return max(fits, key=lambda fit: preferred(fit, known))
 
 
-def residuals(one: ChosenStructure, known: ObservedSeries) -> Array:
-    """Observed less expected, in standard deviations, shape (n,)."""
-    data = one.structure.columns(known.steps, known.X, known.exposure)
-    return ahead_of(one.model, data, one.structure.scale).residuals(known.y)
+def residuals(fit: ChosenStructure, known: ObservedSeries) -> Array:
+    """Return observed less expected, in standard deviations, shape (n,)."""
+    data = fit.structure.columns(known.steps, known.X, known.exposure)
+    return ahead_of(fit.model, data, fit.structure.scale).residuals(known.y)

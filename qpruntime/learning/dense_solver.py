@@ -27,7 +27,7 @@ _INFERENCE, _SLOPE = 2.0, 1.0
 
 
 def least_bytes(n: int, kernel: Kernel, learns: bool = True) -> float:
-    """Bytes that a dense fit of n rows takes at least; `qpruntime._memory.fits` says if they are.
+    """Return the least memory of a dense fit of n rows, in bytes, for `qpruntime._memory.fits`.
 
     Parameters
     ----------

@@ -170,34 +170,34 @@ def numbered(settings: Settings, count: int) -> list[Settings]:
     return [replace(settings, inducing=inducing.but(checkpoint=name)) for name in names]
 
 
-def inducing_of(given: Any) -> Inducing | None:
+def inducing_of(option: Any) -> Inducing | None:
     """Convert the argument ``inducing=`` of an estimator; None is the dense engine."""
-    return given if given is None or isinstance(given, Inducing) else Inducing(given)
+    return option if option is None or isinstance(option, Inducing) else Inducing(option)
 
 
-def left_open(given: Any) -> bool:
+def left_open(option: object) -> bool:
     """Decide whether the number of rows determines how many inducing points there are."""
-    points = given.points if isinstance(given, Inducing) else given
+    points = option.points if isinstance(option, Inducing) else option
     return isinstance(points, str) and points in OPEN_POINTS
 
 
-def search_of(given: Any) -> Search | None:
+def search_of(option: object) -> Search | None:
     """Convert the argument ``optimize=`` of an estimator; None is no search."""
-    if isinstance(given, Search):
-        return given
-    if isinstance(given, str):
-        return Search(choice(given, "optimize", tuple(OBJECTIVES)))  # type: ignore[arg-type]
-    return Search() if flag(given, "optimize", _SEARCHES) else None
+    if isinstance(option, Search):
+        return option
+    if isinstance(option, str):
+        return Search(choice(option, "optimize", tuple(OBJECTIVES)))  # type: ignore[arg-type]
+    return Search() if flag(option, "optimize", _SEARCHES) else None
 
 
-def _solver_of(given: Any) -> tuple[str, float | None]:
-    """Return which solver is asked for, and how squared exponentials may be approximated."""
-    if not isinstance(given, Series):
-        return choice(given, "solver", SOLVERS), None
-    return "markov" if given.required else "auto", given.approximate
+def _solver_of(option: object) -> tuple[str, float | None]:
+    """Return the name of the solver, and the tolerance on squared exponentials."""
+    if not isinstance(option, Series):
+        return choice(option, "solver", SOLVERS), None
+    return "markov" if option.required else "auto", option.approximate
 
 
-def _compound(kernel: Any) -> bool:
+def _compound(kernel: object) -> bool:
     """Decide whether there is a `CompoundKernel` among the kernels that this one is made of."""
     parts = [getattr(kernel, name, None) for name in ("k1", "k2", "kernel")]
     return isinstance(kernel, CompoundKernel) or any(
@@ -208,7 +208,7 @@ def _compound(kernel: Any) -> bool:
 def generator(
     random_state: int | np.random.RandomState | np.random.Generator | None,
 ) -> np.random.Generator:
-    """Return the generator that scikit-learn's ``random_state`` stands for, or one drawn of it."""
+    """Return a new generator that is seeded from scikit-learn's ``random_state``."""
     if isinstance(random_state, np.random.Generator):
         return np.random.default_rng(random_state.integers(2**31))
     return np.random.default_rng(check_random_state(random_state).randint(2**31))
@@ -273,13 +273,13 @@ class Slopes:
     times: Array
 
     def scaled(self, units: Units) -> Slopes:
-        """The same of scaled features."""
+        """Return these slopes for scaled features."""
         kept = np.cumsum(units.spread > 0.0) - 1
         times = self.times / units.spread[self.feature]
         return Slopes(units.scaled(self.where), kept[self.feature], times)
 
     def unscaled(self, units: Units, first: Slopes) -> Slopes:
-        """The same of the features themselves, of which the first are these already."""
+        """Return these slopes for the features themselves; those of `first` keep their points."""
         kept = np.flatnonzero(units.spread > 0.0)
         feature = kept[self.feature]
         where = units.unscaled(self.where)
@@ -287,15 +287,15 @@ class Slopes:
         return Slopes(where, feature, self.times * units.spread[feature])
 
     def joined(self, other: Slopes) -> Slopes:
-        """These, and then others."""
+        """Return these slopes, followed by others."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Slopes(*(np.concatenate(pair) for pair in pairs))
 
     def asked(self, X: Array) -> DerivativeRows:
-        """The function at rows X, and then these slopes."""
+        """Return rows of the function at X, followed by these slopes."""
         return DerivativeRows.both(X, self.where, self.feature)
 
     def scales(self, n: int, scale: Array | float | None = None) -> Array:
-        """Return what values at n rows, and then slopes, are multiplied by, shape (n + M,)."""
+        """Return the factors of n values, followed by those of slopes, shape (n + M,)."""
         values = np.broadcast_to(1.0 if scale is None else scale, n)
         return np.concatenate([values, self.times])

@@ -68,7 +68,7 @@ class Fit:
         return self.optima[0] if self.optima else None
 
 
-def _rows(data: Data, begin: Start, settings: Settings, *_: Any) -> int:
+def _rows(data: Data, begin: Start, settings: Settings, *_: object) -> int:
     # Passes over rows are of threads of our own.
     return len(data.X) if settings.sparse is None else 0
 

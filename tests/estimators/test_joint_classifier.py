@@ -246,7 +246,7 @@ def test_what_does_not_go_with_it(options, words):
 
 def test_ratios_are_for_few_sites(monkeypatch):
     monkeypatch.setattr(joint_classifier, "CORRECTED", 50)
-    with pytest.raises(InputError, match=r"50 sites at most, N \(C - 1\) = 60"):
+    with pytest.raises(InputError, match=r"at most 50 sites, and N \(C - 1\) = 60"):
         fitted(correction="ratio")
 
 

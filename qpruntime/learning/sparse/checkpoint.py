@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime._atomic_file import remove_parts
 from qpruntime._sealed_file import DamagedFile
@@ -137,30 +138,34 @@ class FitFile:
         return self._file.understood()
 
 
-def _standing(kept: dict[str, Any], n: int, width: int) -> FitState:
-    """Return what a file holds, or raise what `Checkpoint.understood` catches."""
-    place = Place(array_of(kept, "theta", None), array_of(kept, "Z", None, width))
+def _standing(fields: dict[str, Any], n: int, width: int) -> FitState:
+    """Return the state in a file, or raise an error that `Checkpoint.understood` catches."""
+    place = Place(array_of(fields, "theta", None), array_of(fields, "Z", None, width))
     m = len(place.Z)
     state = sites = None
-    if "root" in kept:
-        state = array_of(kept, "root", m, m), array_of(kept, "h", m), array_of(kept, "mean", m)
-    if "tau" in kept:
-        sites = Sites(array_of(kept, "tau", n), array_of(kept, "nu", n))
+    if "root" in fields:
+        state = (
+            array_of(fields, "root", m, m),
+            array_of(fields, "h", m),
+            array_of(fields, "mean", m),
+        )
+    if "tau" in fields:
+        sites = Sites(array_of(fields, "tau", n), array_of(fields, "nu", n))
     return FitState(
-        stages=_stages(kept["stages"]),
+        stages=_stages(fields["stages"]),
         place=place,
-        optima=tuple(_optimum(fields) for fields in json.loads(str(kept["optima"]))),
-        refined=array_of(kept, "refined", None) if "refined" in kept else None,
+        optima=tuple(_optimum(optimum) for optimum in json.loads(str(fields["optima"]))),
+        refined=array_of(fields, "refined", None) if "refined" in fields else None,
         state=state,
         sites=sites,
-        random=str(kept["random"]),
+        random=str(fields["random"]),
     )
 
 
-def _stages(found: Any) -> int:
-    if found.ndim or found.dtype.kind not in "iu" or found < 0:
-        raise DamagedFile(f"its number of stages is {found}")
-    return int(found)
+def _stages(number: NDArray[Any]) -> int:
+    if number.ndim or number.dtype.kind not in "iu" or number < 0:
+        raise DamagedFile(f"its number of stages is {number}")
+    return int(number)
 
 
 def problem_of(data: Data, settings: Settings, rows: ChunkedRows, points: Array) -> dict[str, str]:
@@ -205,7 +210,7 @@ def _plain(optimum: Optimum) -> dict[str, Any]:
     }
 
 
-def _optimum(kept: dict[str, Any]) -> Optimum:
-    arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, list)}
-    whole: dict[str, Any] = kept | arrays
+def _optimum(fields: dict[str, Any]) -> Optimum:
+    arrays = {name: np.array(value) for name, value in fields.items() if isinstance(value, list)}
+    whole: dict[str, Any] = fields | arrays
     return Optimum(**whole)

@@ -219,7 +219,7 @@ class _Fit:
         )
 
     def _end(self, place: Place, engine: Engine) -> Trained:
-        """The posterior of all rows, and what was learnt."""
+        """Return the posterior of all rows and what was learnt."""
         kernel, projector = self.ground.kernel_at(place), self.data.projector
         if self.data.learn:
             logs = place.theta[kernel.n_dims :]
