@@ -42,8 +42,8 @@ _LEAST = 0.05
 class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     """Levels in an order, such as grades and ratings, by EP or QP: ordered probit.
 
-    y is how many thresholds f(x) plus noise of variance 1 is above, f a Gaussian process. The
-    thresholds and the kernel's parameters maximise EP's evidence together.
+    y is the number of thresholds below f(x) plus noise of variance 1, and f is a Gaussian process.
+    The thresholds and the kernel's parameters maximise EP's evidence together.
 
     Parameters
     ----------
@@ -53,12 +53,11 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     levels : sequence, optional
         The levels from the lowest to the highest. By default the order that the column y declares:
         all categories of an ordered pandas categorical or a polars Enum, seen or not, and the seen
-        ones of an unordered pandas categorical. Otherwise the levels of y, sorted. Give them where
-        that is not their order, as of words, or where some were not seen. Within
-        ``VotingClassifier``, which hands on the numbers of the sorted labels, give these numbers in
-        the order of the levels.
+        ones of an unordered pandas categorical. Otherwise the levels of y, sorted. Give the levels
+        if this is not their order, as for words, or if some are not in y. ``VotingClassifier``
+        passes numbers of the sorted labels; for it give these numbers in the order of the levels.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None or "exact"
         See `qpruntime.infer`; there are no tables of this likelihood.
     optimize, tol, max_sweeps, correction, inducing, solver
@@ -66,10 +65,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : None
-        Others are of y = f + noise.
+        Not available, because a prior mean needs y = f + noise.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the likelihood among
-        them.
+        As for `GPClassifier`; the likelihood's parameters are integrated as well.
 
     Attributes
     ----------
@@ -80,23 +78,23 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         `predict_proba` have this order; ``numpy.argsort(numpy.argsort(levels_))`` finds the column
         of each level of ``levels_``.
     thresholds_ : ndarray, shape (K - 1,)
-        Between the levels from the lowest to the highest, in units of f.
+        Thresholds between the levels from the lowest to the highest, in units of f.
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     mean_ : float
         Prior mean of f.
     likelihood_ : Likelihood
-        With gaps of thresholds.
+        Likelihood with the gaps between thresholds as parameters.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
-        Of the latent function at the training points.
+        Posterior of the latent function at the training points.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_, optima_, log_marginal_likelihood_value_, n_iter_, table_sha256_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
 
     See Also
     --------

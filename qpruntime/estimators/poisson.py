@@ -120,7 +120,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     likelihood_ : Likelihood
         Likelihood with its dispersion, if it has one.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
         Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
         points. `Posterior.n_negative` counts observations that widen it because they see two peaks.
@@ -139,7 +139,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     inducing_points_ : ndarray, shape (M, d)
         Inducing points, if there are any.
     engine_, stages_, nearest_, warp_, prior_mean_
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
         Training points without rows of weight 0. Empty with inducing points, like `exposure_`.
     exposure_ : ndarray, shape (N,)

@@ -60,51 +60,51 @@ __all__ = ["GPPreference"]
 class GPPreference(Savable, BaseEstimator):
     """Utilities from comparisons: item i is preferred to j with probability Phi(f_i - f_j).
 
-    The utility f is a Gaussian process over features of items, or a value of each item's own.
-    Differences in units of the noise are all that comparisons tell: the noise of one comparison is
-    1, so that utilities are in its units and the variance of f, which is learnt, is relative to
-    it. Utilities are those relative to the mean of all items, for a shift of all changes nothing.
+    The utility f is a Gaussian process over features of items, or independent between items.
+    Comparisons only determine differences of utilities relative to the noise, so the noise of one
+    comparison has standard deviation 1 and the variance of f is learnt. Utilities are relative to
+    the mean of all items, because adding a constant changes no comparison.
 
     Parameters
     ----------
     kernel : scikit-learn kernel or None
-        Of the rows of X; with times in a further column. By default a variance times a Matérn 5/2
-        with a length-scale for each feature, or independent values; with times a share of it
-        drifts, as a Matérn 3/2. A kernel without a free variance is multiplied by one.
+        Kernel of the rows of X, with times as the last column. By default a variance times a Matérn
+        5/2 with ARD, or independent values without features. With times, a share of it drifts as a
+        Matérn 3/2. A kernel without a free variance is multiplied by one.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     optimize : bool, "evidence", "loo" or Search
-        Whether hyper-parameters are learnt, and what they maximise; as in `GPClassifier`.
+        Objective that hyper-parameters maximise, as in `GPClassifier`.
     tol, max_sweeps
-        Of every EP or QP run; see `qpruntime.infer`.
+        Tolerance and limit of sweeps of every EP or QP run; see `qpruntime.infer`.
     n_jobs : int, optional
         Threads for restarts.
     random_state : int, RandomState, Generator or None
-        For restarts.
+        Seed of restarts.
     verbose : int
         If not 0, print every evaluation of the objective to stderr.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`: predictions are averaged over what the kernel's parameters may be.
+        As for `GPClassifier`: "integrate" averages predictions over the kernel's parameters.
 
     Attributes
     ----------
     items_ : ndarray, shape (n,)
-        Names of the items, sorted; row numbers where they have features.
+        Sorted names of the items, or row numbers if they have features.
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     noise_ : float
         Standard deviation of the noise of one comparison, in units of the prior standard
         deviation of utilities.
     posterior_ : Posterior
-        Of the differences that were compared, and of f; see ``operator`` of `qpruntime.infer`.
+        Posterior of the compared differences and of f; see ``operator`` of `qpruntime.infer`.
     log_marginal_likelihood_value_ : float
         Log evidence of the comparisons.
     optimum_, optima_ : Optimum or None, tuple of Optimum
-        The best optimiser run, and all.
+        The best optimiser run, and all runs.
     integrated_ : Integrated or None
-        As of `GPClassifier`; `kernel_`, `noise_` and `posterior_` stay those of the mode.
+        As in `GPClassifier`; `kernel_`, `noise_` and `posterior_` stay those of the mode.
     X_train_ : ndarray, shape (m, d)
-        Where the latent values are: items, each at every time of a comparison of its own.
+        Points of the latent values: items, with times each item at all times of its comparisons.
 
     See Also
     --------

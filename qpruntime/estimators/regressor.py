@@ -33,71 +33,71 @@ __all__ = ["GPRegressor"]
 class GPRegressor(RegressorMixin, ExposedRegressor):
     """Regression by EP or QP with any likelihood, whose parameters are learnt with the kernel.
 
-    y ~ p(y | f(x)), f a Gaussian process. The kernel's parameters and those of the likelihood
-    maximise EP's evidence together; its slopes in the latter are sums of those of log Z of every
-    row. EP is exact for normal noise, the default.
+    y ~ p(y | f(x)), where f is a Gaussian process. The parameters of kernel and likelihood maximise
+    EP's evidence together. The gradient in the likelihood's parameters is a sum over rows of slopes
+    of log Z. EP is exact for normal noise, the default.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`. To a kernel that is given features are not scaled.
+        `GPClassifier`. Features are not scaled for a kernel object.
     likelihood : str or Likelihood
         A name such as "gaussian", "gamma", "beta", "student-t(nu=4)", "zero-inflated" or
-        "negative-binomial", with parameters where the fit begins; or your own,
+        "negative-binomial", with starting values of parameters; or your own by
         `Likelihood.from_log_prob`.
     parameter_bounds : dict, optional
-        By names of its parameters, between what each is learnt, a pair, or "fixed". By default all
-        that are positive are learnt, within a factor of 10000.
+        Bounds of the likelihood's parameters by name: a pair, or "fixed". By default all positive
+        parameters are learnt within a factor of 10000.
     normalize_y : bool
-        For noise about f, with a parameter "scale": subtract the median of y and divide by its
-        robust standard deviation. The kernel's parameters are then those of the result.
+        Subtract the median of y and divide by its robust standard deviation, if the likelihood is
+        noise about f with a parameter "scale". The kernel then models the result.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`.
+        Source of sigma* for QP; see `qpruntime.infer`.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
-        As for `GPClassifier`, any regressor of y; for noise about f only.
+        As for `GPClassifier`: any regressor of y, if the likelihood is noise about f.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the likelihood among
-        them. Predictions of a likelihood that is known by its density alone have no quantiles then.
+        As for `GPClassifier`; the likelihood's parameters are integrated as well. A likelihood that
+        is known by its density alone has no quantiles then.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     parameters_ : dict
-        Of the likelihood, by name; a scale in units of y.
+        Parameters of the likelihood by name; a scale is in units of y.
     likelihood_ : Likelihood
-        With them; of noise about f, of the normalised targets.
+        Likelihood with these parameters; noise about f is that of normalised targets.
     mean_ : float
-        Prior mean of f: 0 of normalised targets, else where observations alone put it.
+        Prior mean of f: 0 for normalised targets, otherwise the mean that fits observations alone.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
-        Of the latent function at the training points, of noise about f normalised.
+        Posterior of the latent function at the training points; normalised for noise about f.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
         Every optimiser run, best first.
     log_marginal_likelihood_value_ : float
-        Log evidence of the posterior, of noise about f of the normalised targets.
+        Log evidence of the posterior; for noise about f that of the normalised targets.
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
-        Hash of the data of the table given or shipped, None if there is none.
+        Hash of the table's data, None without a table.
     inducing_points_ : ndarray, shape (M, d)
-        Where there are any.
+        Inducing points, if there are any.
     engine_, stages_, nearest_, warp_, prior_mean_
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
-        Empty with inducing points.
+        Training points; empty with inducing points.
 
     See Also
     --------

@@ -64,28 +64,28 @@ class _RobustAttributes(GPEstimator):
 class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.
 
-    y = f(x) + scale t, t with nu degrees of freedom, f a Gaussian process. The kernel's parameters,
-    the scale and, if asked for, nu maximise EP's evidence together.
+    y = f(x) + scale t, where t has nu degrees of freedom and f is a Gaussian process. The kernel's
+    parameters, the scale and, if `noise_bounds` has it, nu maximise EP's evidence together.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`. To a kernel that is given features are not scaled.
+        `GPClassifier`. Features are not scaled for a kernel object.
     nu : float
-        Degrees of freedom; where they start if they are learnt.
+        Degrees of freedom, or their starting value if they are learnt.
     noise_bounds : dict, optional
-        Between what "nu" and "scale" are learnt, each a pair or "fixed". By default nu is fixed,
-        and the scale, in units of y, from 1e-5 to 100 robust standard deviations of y. "start" is
-        the scale where it begins, or where it stays if it is not learnt; by default 0.3 of these.
+        Bounds of "nu" and "scale", each a pair or "fixed". By default nu is fixed, and the scale,
+        in units of y, is between 0.002 and 100 robust standard deviations of y. "start" is the
+        starting value of the scale, or its value if it is not learnt; by default 0.3 of these.
     normalize_y : bool
         Subtract the median of y and divide by its robust standard deviation, 1.48 median absolute
-        deviations, both weighted if rows are: the kernel's parameters are then those of the result.
+        deviations, both with sample weights if there are any. The kernel then models the result.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`. A table is of one nu and one scale: where
-        either is learnt, the result is integrated instead.
+        Source of sigma* for QP; see `qpruntime.infer`. A table holds for one nu and one scale.
+        If either is learnt, QP integrates instead.
     monotone : mapping, optional
         Features along which the function rises, +1, or falls, -1: ``{"age": +1}``, or numbers of
         columns, as for `GPClassifier`.
@@ -94,25 +94,26 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
-        As for `GPClassifier`, any regressor: its predictions of rows that it was not fitted to.
+        As for `GPClassifier`: cross-fitted predictions of any regressor.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the noise that are learnt among them.
+        As for `GPClassifier`; learnt parameters of the noise are integrated as well.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     nu_, scale_ : float
-        Of the noise; the scale in units of y.
+        Parameters of the noise; the scale is in units of y.
     likelihood_ : Likelihood
-        Of the normalised targets.
+        Likelihood of the normalised targets.
     integrated_ : Integrated or None
-        As of `GPClassifier`; `nu_`, `scale_` and `likelihood_` stay those of the mode.
+        As in `GPClassifier`; `nu_`, `scale_` and `likelihood_` stay those of the mode.
     posterior_ : Posterior
-        Of the normalised latent function at the training points. Observations that look like
-        outliers have small or negative site precisions; `Posterior.n_negative` counts the latter.
+        Posterior of the normalised latent function at the training points. Observations that look
+        like outliers have small or negative site precisions; `Posterior.n_negative` counts the
+        latter.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
@@ -122,13 +123,12 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
-        Hash of the data of the table given or shipped, None if there is none. A model that was
-        given a path or a name refits with this very table: `TableError` if it is not to be found.
-        Predictions need no table.
+        Hash of the table's data, None without a table. A model with a path or a name refits with
+        this very table, and raises `TableError` if it is missing. Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
-        Where there are any.
+        Inducing points, if there are any.
     engine_, stages_, nearest_, warp_, prior_mean_
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 

@@ -41,9 +41,9 @@ TIMES = ("weibull", "log-logistic", "log-normal")
 class GPSurvival(LikelihoodRegressor):
     """Times until an event, censored or not: accelerated failure by EP or QP.
 
-    log T = f(x) + scale e, f a Gaussian process, so that e^f stretches time. A time may be known,
-    or to be later than another one, earlier, or between two. The kernel's parameters and the scale
-    maximise EP's evidence together.
+    log T = f(x) + scale e, where f is a Gaussian process, so that e^f stretches time. A time may be
+    exact, or censored on the right, on the left or in an interval. The kernel's parameters and the
+    scale maximise EP's evidence together.
 
     Parameters
     ----------
@@ -51,44 +51,44 @@ class GPSurvival(LikelihoodRegressor):
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
         `GPClassifier`.
     likelihood : {"weibull", "log-logistic", "log-normal"}
-        Distribution of T given f; also with the scale where the fit begins, "weibull(scale=1)".
-        Hazards are proportional under the first. Compare `log_marginal_likelihood_value_`.
+        Distribution of T given f, perhaps with a starting value of the scale, "weibull(scale=1)".
+        Hazards are proportional under "weibull". To choose one, compare
+        `log_marginal_likelihood_value_`.
     parameter_bounds : dict, optional
-        {"scale": (low, high)}, between what the scale is learnt, or {"scale": "fixed"}.
+        Bounds of the scale, {"scale": (low, high)}, or {"scale": "fixed"}.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None or "exact"
-        See `qpruntime.infer`; there are no tables of these.
+        See `qpruntime.infer`; these likelihoods have no tables.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : None
-        Others are of y = f + noise.
+        Not available, because a prior mean needs y = f + noise.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the likelihood among
-        them.
+        As for `GPClassifier`; the likelihood's parameters are integrated as well.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     parameters_ : dict
-        The scale, of log T.
+        The scale of log T.
     likelihood_ : Likelihood
-        With it.
+        Likelihood with the learnt scale.
     mean_ : float
         Prior mean of f, about the logarithm of a usual time.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
-        Of the latent function at the training points.
+        Posterior of the latent function at the training points.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_, optima_, log_marginal_likelihood_value_, n_iter_, table_sha256_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
 
     See Also
     --------
