@@ -1,4 +1,4 @@
-"""Backtests of forecasts: the end of a series is left out, again and again."""
+"""Backtests of forecasts, which leave out the end of a series repeatedly."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Backtest:
     nlpd : ndarray, shape (W,)
         Mean of -log p(y) of the window.
     crps : ndarray, shape (W,)
-        Mean continuous ranked probability score, in units of y: of a sure forecast the absolute
-        error.
+        Mean continuous ranked probability score, in units of y; for a point forecast it is the
+        absolute error.
     coverage : ndarray, shape (W,)
         Share of observations within central intervals of 90 %.
     """
 
-    starts: Any
+    starts: NDArray[np.intp]
     nlpd: Array
     crps: Array
     coverage: Array

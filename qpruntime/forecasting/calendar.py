@@ -69,20 +69,20 @@ class StepClock:
 
     @classmethod
     def of(cls, index: Any) -> StepClock:
-        """Return that of an index (N,) of numbers or dates, in any order.
+        """Return the clock of an index (N,) of numbers or dates, in any order.
 
-        A step is the least gap if all gaps are whole numbers of it, as of series with missing
-        stretches; if not, times are irregular and a step is their median gap. Dates on one day of
-        months, or on their last, have months as steps, or quarters, or years; days without any
-        Saturday and Sunday have working days. Both may have one time of the day.
+        A step is the least gap if all gaps are whole multiples of it, as for series with missing
+        stretches. Otherwise times are irregular and a step is their median gap. Dates on one day
+        of the month, or on its last day, have steps of months, quarters or years. Days without any
+        Saturday and Sunday have steps of working days. Both may have one time of the day.
 
-        Dates with a time zone are steps of the zone's clock. They are steps of UTC if the clock
-        shows a time twice, or if its gaps are not whole steps and those of UTC are.
+        Dates with a time zone have steps of the zone's clock. They have steps of UTC if the clock
+        shows a time twice, or if only gaps in UTC are whole steps.
 
         Raises
         ------
         InputError
-            If two times are the same, or there are less than 3.
+            If two times are the same, or there are fewer than 3.
         """
         zone, utc = zone_of(index), False
         times, dates = times_of(index)

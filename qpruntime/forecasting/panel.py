@@ -235,28 +235,27 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
     Parameters
     ----------
     forecaster : GPForecaster, optional
-        Its options are those of every series.
+        Forecaster whose options apply to every series.
     hyperparameters : {"auto", "shared", "prior", "own"}
-        "shared" ones are those of the sample; "prior" learns them for each series, with a prior
-        whose centre and spread the sample has taught; "own" fits each series as if it were alone,
-        its parts, its steps and the nodes of its hyper-parameters too. "auto" shares from 10 series
-        on.
+        "shared" uses the hyper-parameters of the sample. "prior" learns them for each series, under
+        a prior whose centre and spread come from the sample. "own" fits each series as if it were
+        alone, with its own structure, clock and nodes of hyper-parameters. "auto" shares from 10
+        series on.
     sample : int
-        Series that common parts and hyper-parameters are learnt from, at most; they are spread
-        evenly over those of at least median length.
+        Maximum number of series from which structure and hyper-parameters are learnt; they are
+        spread evenly over the series of at least median length.
     together : "auto" or bool
-        Whether forecasts begin after the last time of all series, or each after its own; by
-        default together if most of them end there.
+        True if forecasts begin after the last time of all series, False if each begins after its
+        own. By default they begin together if most series end there.
     errors : {"warn", "raise"}
-        What a series that cannot be fitted does: a warning that names it, and forecasts that are
-        NaN, or an error.
+        Treatment of a series that cannot be fitted: "warn" names it and makes its forecasts NaN.
     n_jobs : int, optional
-        Threads of this machine, by default one; fits of short series are mostly Python's work,
-        which threads do not share: a cluster of processes does.
+        Number of threads, by default one. Fits of short series are mostly Python code, which gains
+        from processes of a cluster but not from threads.
     scheduler : str, optional
-        Address of a dask scheduler whose workers fit instead, as tcp://host:8786.
+        Address of a dask scheduler whose workers fit the series, such as tcp://host:8786.
     verbose : int
-        1 says how many series are done.
+        If 1, print how many series are done.
 
     Attributes
     ----------

@@ -22,22 +22,22 @@ __all__ = ["GPSktimeForecaster"]
 
 
 class GPSktimeForecaster(BaseForecaster):
-    """`GPForecaster` with sktime's methods: series and forecasts are of pandas.
+    """`GPForecaster` with sktime's methods, for series and forecasts in pandas.
 
     Parameters
     ----------
     seasons, trend, noise, family, integrate, cycle, drift, outliers
-        As of `GPForecaster`.
+        As in `GPForecaster`.
 
     Attributes
     ----------
     forecaster_ : GPForecaster
-        Fitted.
+        Fitted forecaster.
 
     Notes
     -----
-    Panels and several variables are fitted one by one, as sktime has it; series that learn from
-    each other are those of `GPPanelForecaster`.
+    sktime fits panels and several variables one by one. `GPPanelForecaster` lets series learn from
+    each other.
 
     Examples
     --------

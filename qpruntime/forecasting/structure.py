@@ -61,7 +61,7 @@ _EXPOSED = ("poisson", "negative-binomial")
 @restorable("forecast-structure/1")
 @dataclass(frozen=True)
 class Structure:
-    """Parts of a model.
+    """Parts of a forecasting model.
 
     Attributes
     ----------
@@ -70,19 +70,19 @@ class Structure:
     regressors : tuple of str
     trend : {"level", "line", "slope", "damped", "none"}
     noise : bool
-        Whether there is noise that lasts.
+        True if there is autoregressive noise.
     family : str or Likelihood
     scale : Scale
     learnt : Learnt or None
-        What other series say of the hyper-parameters.
+        Hyper-parameters that were learnt from other series.
     empty : bool
-        Whether all counts are 0: how low their rate is nobody knows then.
+        True if all counts are 0, which gives no lower limit of their rate.
     cycle : float
-        About how many steps a cycle has whose period is not fixed; 0 if there is none.
+        Approximate period, in steps, of a cycle whose period wanders; 0 if there is none.
     drifting : tuple of float
         Seasons whose pattern changes from one to the next.
     outliers : tuple of float
-        Steps with an effect of their own, which no other step has.
+        Steps of outliers, which have an effect each.
     clock : StepClock or None
         Clock whose hours and days seasons follow; None if steps are its own.
     """

@@ -120,7 +120,7 @@ def train(
         check_powers(1.0, data.weights, projector, len(data.y))
         solver_of = solvers(data, kernel, settings)
         solver = solver_of(kernel)
-        # If N is large, no kernel is tried that takes another solver.
+        # Kernels with another solver are skipped, which may be too slow for many rows.
         others = tuple(
             alternative for alternative in others if solver_of(alternative.kernel) is solver
         )

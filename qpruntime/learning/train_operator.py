@@ -131,7 +131,7 @@ class OperatorSolver:
         return OperatorFamily(kernel, data.X, data.prior, self.functionals, self._latent(data))
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
-        """Return the posterior under a kernel as it is; warn if it has not settled."""
+        """Return the posterior under a fixed kernel, and warn if it has not converged."""
         units, settings = self.functionals.latent - len(data.X), self.settings
         K, mean = with_units(kernel(data.X), units), np.concatenate([data.prior, np.zeros(units)])
         prior = functionals_prior(self.functionals, K, mean, self._latent(data))

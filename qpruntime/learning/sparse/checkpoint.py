@@ -37,7 +37,7 @@ from qpruntime.learning.sparse.objective import Place
 
 __all__ = ["FitFile", "FitState", "problem_of", "remove_checkpoints"]
 
-# Settings that move a fit, beside those for inducing points.
+# Settings that change a fit, in addition to those of inducing points.
 _MOVING = ("optimize", "tol", "max_sweeps", "approximate")
 _SEARCHED = ("objective", "max_iter", "ftol")
 
@@ -51,15 +51,15 @@ class FitState:
     stages : int
         Number of stages that have ended.
     place : Place
-        The best one.
+        Best hyper-parameters and inducing inputs so far.
     optima : tuple of Optimum
-        Of the stages that have ended, the last first.
+        Optima of the stages that have ended, the last first.
     refined : ndarray or None
-        Parameters at which each feature was given a length-scale of its own, if it was.
+        Parameters at which the kernel became ARD, if it did.
     state : (root, h, mean) or None
-        The posterior of the rows of the stage before, until all rows have sites.
+        Posterior of the rows of the stage before, until all rows have sites.
     sites : Sites or None
-        Those of all rows.
+        Sites of all rows.
     random : str
         State of the generator.
     """

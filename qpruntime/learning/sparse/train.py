@@ -58,7 +58,7 @@ Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...], None, 
 _SAMPLE_SIZES, _SAMPLE_FACTOR = (100_000, 1_000_000), 10
 # The larger stages end where an iteration raises the evidence per row by less.
 _LATE = 1e-5
-# Their iterations at most; fewer with all rows, for each sample of so many that came before.
+# Maximum number of their iterations, and the reduction with all rows for each earlier sample.
 _ALL, _FEWER = 20, 5
 
 
@@ -70,7 +70,7 @@ def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Ge
     Raises
     ------
     InputError
-        If what is asked for cannot be had with inducing points.
+        If an option is not available with inducing points.
     NumericalError
         If double precision does not suffice.
     ExecutorError
