@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, generator, shown
@@ -17,6 +18,8 @@ from qpruntime.estimators.process import all_of, one_or_columns
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
+from qpruntime.learning.train import Fit
+from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets, log_probabilities
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
@@ -27,10 +30,10 @@ __all__ = [
     "averaged",
     "densities",
     "deviations",
-    "drawn",
     "is_integrated",
     "left_out",
     "mixed_at",
+    "mixed_draws",
     "mixed_normals",
     "mixed_probabilities",
     "moments",
@@ -45,43 +48,50 @@ __all__ = [
 
 
 def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
-    """Log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
-    own, table = model._likelihood_, model._table_if_needed()
+    """Return log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
+    likelihood, table = model._likelihood_, model._table_if_needed()
 
     def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
-        return log_probabilities(own, mean, variance, table)
+        return log_probabilities(likelihood, mean, variance, table)
 
     columns: tuple[list[Array], list[Array]] = ([], [])
     for weights, models in nodes_of(model):
-        found = [one._predicted(points, finish) for one in models]
+        log_pairs = [member._predicted(points, finish) for member in models]
         for sign in (0, 1):
-            columns[sign].append(densities(weights, [pair[sign] for pair in found]))
+            columns[sign].append(densities(weights, [pair[sign] for pair in log_pairs]))
     minus, plus = (one_or_columns(parts) for parts in columns)
     return minus, plus
 
 
 def mixed_normals(model: Any, points: Array, level: float) -> Array:
-    """Central intervals (T, 2) of the latent function of two classes, a mixture of normals."""
+    """Return central intervals (T, 2) of two classes' latent function, a mixture of normals."""
     ((weights, models),) = nodes_of(model)
-    found = [one._predicted(points, lambda mean, variance: (mean, variance)) for one in models]
-    mean, variance = (np.array([pair[k] for pair in found]) for k in (0, 1))
+    predicted = [
+        member._predicted(points, lambda mean, variance: (mean, variance)) for member in models
+    ]
+    mean, variance = (np.array([pair[k] for pair in predicted]) for k in (0, 1))
     return Mixture(mean, variance, weights).quantiles(central_levels(level))
 
 
 def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:
-    """Quantiles (T, Q) of an observation at validated points, in units of y."""
+    """Return the quantiles (T, Q) of an observation at validated points, in units of y."""
     ((weights, models),) = nodes_of(model)
     centre, unit = model._units()
-    found = [one._predicted(points, lambda m, v: (m, v)) for one in models]
+    latent = [member._predicted(points, lambda m, v: (m, v)) for member in models]
     if model.likelihood_.name == "gaussian":
         # Noise and what is not known of f add up: a mixture of normals.
-        noise = [one.likelihood_.parameters["scale"] for one in models]
-        mean = np.array([m for m, _ in found])
-        variance = np.array([v + s**2 for (_, v), s in zip(found, noise, strict=True)])
+        noise = [member.likelihood_.parameters["scale"] for member in models]
+        mean = np.array([m for m, _ in latent])
+        variance = np.array([v + s**2 for (_, v), s in zip(latent, noise, strict=True)])
         return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
     # Robust regressions know the distribution by their likelihood alone.
-    known = [getattr(one, "_predicted_", Predicted(one.likelihood_, None)) for one in models]
-    parts = [one.component(m, v, q, rows) for one, (m, v) in zip(known, found, strict=True)]
+    known = [
+        getattr(member, "_predicted_", Predicted(member.likelihood_, None)) for member in models
+    ]
+    parts = [
+        distribution.component(m, v, q, rows)
+        for distribution, (m, v) in zip(known, latent, strict=True)
+    ]
     quantiles = mixture_quantiles(parts, weights, q, *kind_of(model.likelihood_))
     return np.asarray(centre + unit * quantiles)
 
@@ -109,10 +119,10 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
     InputError
         For an option that leaves nothing to integrate, or whose predictions are of one posterior.
     """
-    asked = integrate_of(getattr(model, "hyperparameters", "mode"))
-    if asked is None:
+    integrate = integrate_of(getattr(model, "hyperparameters", "mode"))
+    if integrate is None:
         return settings
-    for given, words in (
+    for conflicts, words in (
         (
             not settings.optimize,
             "optimize=False, which takes them as they are: use optimize=True",
@@ -136,20 +146,20 @@ def to_integrate(model: Any, settings: Settings) -> Settings:
         ),
         (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
     ):
-        if given:
+        if conflicts:
             raise InputError(
                 f"hyperparameters={shown(model.hyperparameters)} cannot act with {words}, or use "
                 'hyperparameters="mode"'
             )
-    return replace(settings, integrate=asked, seeded=model.random_state is not None)
+    return replace(settings, integrate=integrate, seeded=model.random_state is not None)
 
 
-def is_integrated(model: Any) -> bool:
+def is_integrated(model: object) -> bool:
     """Decide whether the hyper-parameters of a fitted model were integrated."""
     return getattr(model, "integrated_", None) is not None
 
 
-def only_mode(model: Any, what: str) -> None:
+def only_mode(model: object, what: str) -> None:
     """Raise `InputError` for what is of one set of hyper-parameters, if many were integrated."""
     if is_integrated(model):
         raise InputError(
@@ -160,113 +170,127 @@ def only_mode(model: Any, what: str) -> None:
 
 def nodes_of(model: Any) -> tuple[Weighed, ...]:
     """Return the models at the nodes of each process of an integrated model."""
-    found = []
-    for one in all_of(model.integrated_):
-        ends = zip(one.kernels, one.likelihoods, one.posteriors, strict=True)
-        found.append(Weighed(one.weights, tuple(_at(model, *end) for end in ends)))
-    return tuple(found)
+    processes = []
+    for integrated in all_of(model.integrated_):
+        ends = zip(integrated.kernels, integrated.likelihoods, integrated.posteriors, strict=True)
+        processes.append(Weighed(integrated.weights, tuple(_at(model, *end) for end in ends)))
+    return tuple(processes)
 
 
-def _at(model: Any, kernel: Any, likelihood: Any, posterior: Any) -> Any:
-    own = object.__new__(type(model))
-    own.__dict__ = dict(vars(model))
-    own.integrated_, own.kernel_, own.posterior_ = None, kernel, posterior
-    for name, value in own._with_likelihood(likelihood).items():
-        setattr(own, name, value)
-    return own
+def _at(model: Any, kernel: Kernel, likelihood: Likelihood, posterior: Any) -> Any:
+    model_at_node = object.__new__(type(model))
+    model_at_node.__dict__ = dict(vars(model))
+    model_at_node.integrated_, model_at_node.kernel_, model_at_node.posterior_ = (
+        None,
+        kernel,
+        posterior,
+    )
+    for name, value in model_at_node._with_likelihood(likelihood).items():
+        setattr(model_at_node, name, value)
+    return model_at_node
 
 
 def averaged(mean: Mean) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
-    """Let a method of an estimator be the mean of those at the nodes, where there are any.
+    """Return a decorator that averages a method over the nodes of an integrated model.
 
-    Of several processes the first axis after the rows has one for each; of covariances the first.
+    If there are several processes, the first axis after the rows numbers them; for covariances the
+    first axis does.
     """
 
-    def taking(method: Callable[Given, Found]) -> Callable[Given, Found]:
+    def decorate(method: Callable[Given, Found]) -> Callable[Given, Found]:
+        """Replace a method by its average over the nodes."""
         plain: Callable[..., Any] = method
 
         @functools.wraps(method)
-        def call(*args: Any, **given: Any) -> Any:
-            model, *rest = args
+        def call(*args: Any, **options: Any) -> Any:
+            """Average the method over the nodes, if hyper-parameters are integrated."""
+            model, *arguments = args
             if not is_integrated(model):
-                return plain(*args, **given)
-            each = [
-                mean(weights, [plain(one, *rest, **given) for one in models])
+                return plain(*args, **options)
+            averages = [
+                mean(weights, [plain(member, *arguments, **options) for member in models])
                 for weights, models in nodes_of(model)
             ]
-            return each[0] if len(each) == 1 else tuple(map(_joined, zip(*each, strict=True)))
+            if len(averages) == 1:
+                return averages[0]
+            return tuple(map(_joined, zip(*averages, strict=True)))
 
         return call
 
-    return taking
+    return decorate
 
 
 def _joined(parts: Sequence[Array]) -> Array:
-    """Columns (T, K) of vectors, (K, T, T) of matrices."""
+    """Join vectors as columns (T, K), or matrices as (K, T, T)."""
     return np.column_stack(parts) if parts[0].ndim == 1 else np.array(parts)
 
 
-def moments(weights: Array, found: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Means, and variances or covariances, by the law of total variance."""
-    centre: Array = sum(w * m for w, (m, _) in zip(weights, found, strict=True))
-    spread: Array = np.zeros_like(found[0][1])
-    for w, (m, v) in zip(weights, found, strict=True):
+def moments(weights: Array, by_node: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return means, and variances or covariances by the law of total variance."""
+    centre: Array = sum(w * m for w, (m, _) in zip(weights, by_node, strict=True))
+    spread: Array = np.zeros_like(by_node[0][1])
+    for w, (m, v) in zip(weights, by_node, strict=True):
         gap = m - centre
         spread = spread + w * (v + (gap**2 if v.ndim == 1 else np.outer(gap, gap)))
     return centre, spread
 
 
-def deviations(weights: Array, found: Sequence[Any]) -> Any:
-    """Means, and with these standard deviations where there are any."""
-    if not isinstance(found[0], tuple):
-        return shares(weights, found)
-    mean, variance = moments(weights, [(m, s**2) for m, s in found])
+def deviations(weights: Array, by_node: Sequence[Any]) -> Any:
+    """Return means, and standard deviations if `by_node` has them."""
+    if not isinstance(by_node[0], tuple):
+        return shares(weights, by_node)
+    mean, variance = moments(weights, [(m, s**2) for m, s in by_node])
     return mean, np.sqrt(variance)
 
 
-def densities(weights: Array, found: Sequence[Array]) -> Array:
-    """Logarithms of mean densities, or of mean probabilities."""
-    logs = np.log(weights).reshape(-1, *(1 for _ in np.shape(found[0])))
+def densities(weights: Array, by_node: Sequence[Array]) -> Array:
+    """Return logarithms of mean densities, or of mean probabilities."""
+    logs = np.log(weights).reshape(-1, *(1 for _ in np.shape(by_node[0])))
     with np.errstate(divide="ignore"):
-        total: Array = logsumexp(np.array(found) + logs, axis=0)
+        total: Array = logsumexp(np.array(by_node) + logs, axis=0)
     return total
 
 
-def shares(weights: Array, found: Sequence[Array]) -> Array:
-    """Means of probabilities, or of anything that is linear in the posterior."""
-    return np.tensordot(weights, np.array(found), axes=1)
+def shares(weights: Array, by_node: Sequence[Array]) -> Array:
+    """Return means of probabilities, or of anything that is linear in the posterior."""
+    return np.tensordot(weights, np.array(by_node), axes=1)
 
 
-def left_out(weights: Array, found: Sequence[Array]) -> Array:
-    """Leave-one-out log densities: hyper-parameters are weighed again without the row.
+def left_out(weights: Array, by_node: Sequence[Array]) -> Array:
+    """Return leave-one-out log densities, with nodes re-weighted for each held-out row.
 
     1/p(y_n | others) is the mean of 1/p(y_n | others, theta).
     """
     logs = np.log(weights)[:, None]
-    return -logsumexp(logs - np.array(found), axis=0)
+    return -logsumexp(logs - np.array(by_node), axis=0)
 
 
-def drawn(
-    method: Callable[..., Any], model: Any, X: Any, n: int, random_state: Any, *rest: Any
+def mixed_draws(
+    method: Callable[..., Any],
+    model: Any,
+    X: Any,
+    n: int,
+    random_state: int | np.random.Generator | None,
+    *arguments: Any,
 ) -> Array:
-    """Draws by a method of the models at nodes, each by its weight, shape (n, ...)."""
+    """Draw (n, ...) by a method of the models at the nodes, in proportion to their weights."""
     rng = generator(random_state)
     columns = []
     for weights, models in nodes_of(model):
         which = rng.choice(len(weights), size=n, p=weights)
         out: Any = None
         for j in np.unique(which):
-            some = np.flatnonzero(which == j)
-            own = method(models[j], X, some.size, rng, *rest)
-            out = np.empty((n, *own.shape[1:]), own.dtype) if out is None else out
-            out[some] = own
+            of_node = np.flatnonzero(which == j)
+            draws = method(models[j], X, of_node.size, rng, *arguments)
+            out = np.empty((n, *draws.shape[1:]), draws.dtype) if out is None else out
+            out[of_node] = draws
         columns.append(out)
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=2)
 
 
-def remembered(fits: Sequence[Any]) -> Integrated | tuple[Integrated, ...] | None:
-    """Return what fits have integrated, as an estimator keeps it."""
-    found = tuple(fit.nodes for fit in fits)
-    if found[0] is None:
+def remembered(fits: Sequence[Fit]) -> Integrated | tuple[Integrated, ...] | None:
+    """Return the nodes of the fits as an estimator stores them; None without integration."""
+    integrated = tuple(fit.nodes for fit in fits if fit.nodes is not None)
+    if not integrated:
         return None
-    return found[0] if len(found) == 1 else found
+    return integrated[0] if len(integrated) == 1 else integrated

@@ -22,8 +22,8 @@ from qpruntime.dataframes.encoding import EncodedTable
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
     averaged,
-    drawn,
     is_integrated,
+    mixed_draws,
     moments,
     only_mode,
     remembered,
@@ -49,13 +49,14 @@ from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, Slopes, generator, settings_of
 from qpruntime.learning.train import Fit
+from qpruntime.likelihoods import Likelihood
 
 __all__ = ["GPEstimator", "settings_to_fit"]
 
 
-def _rows(model: GPEstimator, *_: Any, **__: Any) -> int:
-    """Rows that predictions of a fitted model multiply by."""
-    return max((solution_of(one).width for one in all_of(model.posterior_)), default=0)
+def _rows(model: GPEstimator, *_: object, **__: object) -> int:
+    """Return the number of rows that predictions multiply by, which sizes threads."""
+    return max((solution_of(posterior).width for posterior in all_of(model.posterior_)), default=0)
 
 
 class GPEstimator(Parameters):
@@ -113,11 +114,11 @@ class GPEstimator(Parameters):
         return points if warp is None else warp(points)
 
     def _constant(self) -> float:
-        """Prior mean of the latent functions without `prior_mean`."""
+        """Return the prior mean of the latent functions without `prior_mean`."""
         return 0.0
 
-    def _prior_at(self, points: Any) -> list[Any]:
-        """Prior means of all processes at points as they come, each a number or (T,)."""
+    def _prior_at(self, points: Array) -> Sequence[Array | float]:
+        """Return the prior means of all processes at points, each a number or (T,)."""
         count = len(all_of(self.posterior_))
         mean = getattr(self, "prior_mean_", None)
         if mean is None:
@@ -125,17 +126,17 @@ class GPEstimator(Parameters):
         return list(mean.at(whole(points)).T)
 
     def _spread_at(self, points: Array) -> Array:
-        """Variances of the prior means at points, (T,) or (T, K): 0 where they are constant."""
+        """Return variances of the prior means at points, (T,) or (T, K); 0 if they are constant."""
         mean = getattr(self, "prior_mean_", None)
         if mean is None:
             count = len(all_of(self.posterior_))
             return np.zeros(len(points) if count == 1 else (len(points), count))
-        found = mean.spread(points)
-        return found if found.shape[1] > 1 else found[:, 0]
+        variances = mean.spread(points)
+        return variances if variances.shape[1] > 1 else variances[:, 0]
 
     @averaged(moments)
     def _latent_at(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Mean and variance of the latent function at `X`, with what is not known of its mean."""
+        """Return latent mean and variance at `X`, with the variance of the prior mean."""
         points = self._new_data(X)
         mean, variance = self._predicted(
             points,
@@ -146,24 +147,27 @@ class GPEstimator(Parameters):
 
     @averaged(moments)
     def _jointly(self, X: ArrayLike) -> tuple[Array, Array]:
-        """Mean and covariance of the latent function at `X`, with what is not known of its mean.
+        """Return latent mean and covariance at `X`, with the variance of the prior mean.
 
-        Of several processes (T, K) and (K, T, T). That of a prior mean is of each row by itself.
+        Shapes are (T, K) and (K, T, T) for K processes. The variance of the prior mean is added to
+        the diagonal only.
         """
         points = self._new_data(X)
         inputs, priors = self._warped(points), self._prior_at(points)
         spread = np.atleast_2d(self._spread_at(points).T)
         pairs = zip(self._separate(), priors, strict=True)
-        found = [one.jointly(inputs, prior) for one, prior in pairs]
-        for (_, covariance), own in zip(found, spread, strict=True):
-            covariance.flat[:: len(points) + 1] += own
-        mean = one_or_columns([one[0] for one in found])
-        return mean, found[0][1] if len(found) == 1 else np.array([one[1] for one in found])
+        joint = [process.jointly(inputs, prior) for process, prior in pairs]
+        for (_, covariance), variances in zip(joint, spread, strict=True):
+            covariance.flat[:: len(points) + 1] += variances
+        mean = one_or_columns([part[0] for part in joint])
+        return mean, joint[0][1] if len(joint) == 1 else np.array([part[1] for part in joint])
 
-    def sample_latent(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+    def sample_latent(
+        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> Array:
         """Draw the latent function at `X` jointly, in the units of `latent`.
 
-        Of the normal posterior, also of a model with a correction.
+        Draws are from the normal posterior, even if the model has a correction.
 
         Parameters
         ----------
@@ -178,27 +182,30 @@ class GPEstimator(Parameters):
         Raises
         ------
         InputError
-            If the engine has no joint draws: of nearest rows, and of classes fitted jointly.
+            If the engine has no joint draws: nearest rows, or classes fitted jointly.
         """
         count, rng = whole_number(n, "n", 1), seeded(random_state)
         points = self._new_data(X)
         if is_integrated(self):
-            return drawn(GPEstimator.sample_latent, self, X, count, rng)
+            return mixed_draws(GPEstimator.sample_latent, self, X, count, rng)
         inputs, priors = self._warped(points), self._prior_at(points)
         spread = np.atleast_2d(self._spread_at(points).T)
         centre, unit = self._units()
-        found = []
-        for one, prior, own in zip(self._separate(), priors, spread, strict=True):
-            f = one.drawn(inputs, prior, count, rng)
-            if own.any():
-                f = f + np.sqrt(own) * rng.standard_normal(f.shape)
-            found.append(centre + unit * f)
-        return found[0] if len(found) == 1 else np.stack(found, axis=2)
+        draws = []
+        for process, prior, variances in zip(self._separate(), priors, spread, strict=True):
+            f = process.draws(inputs, prior, count, rng)
+            if variances.any():
+                f = f + np.sqrt(variances) * rng.standard_normal(f.shape)
+            draws.append(centre + unit * f)
+        return draws[0] if len(draws) == 1 else np.stack(draws, axis=2)
 
-    def sample_paths(self, n: int = 1, random_state: Any = None) -> LatentPaths:
+    def sample_paths(
+        self, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> LatentPaths:
         """Draw functions from the posterior of the latent function, to be evaluated anywhere.
 
-        Of the normal posterior; of a `prior_mean` that is an estimator without its uncertainty.
+        Functions are from the normal posterior, without the uncertainty of a `prior_mean` that is
+        an estimator.
 
         Parameters
         ----------
@@ -224,7 +231,7 @@ class GPEstimator(Parameters):
         return LatentPaths(self, whole_number(n, "n", 1), seeded(random_state))
 
     def _separate(self) -> list[Process]:
-        """The processes, if each has a posterior of its own."""
+        """Return the processes, if each has a posterior."""
         if not hasattr(all_of(self.posterior_)[0], "joint"):
             raise InputError(
                 'multi_class="joint" has no joint draws of several rows: use '
@@ -233,7 +240,7 @@ class GPEstimator(Parameters):
         return self._processes()
 
     def _processes(self) -> list[Process]:
-        """The fitted processes."""
+        """Return the fitted processes."""
         pairs = zip(all_of(self.posterior_), all_of(self.kernel_), strict=True)
         # Models of before, unpickled, have no slopes.
         slopes = getattr(self, "slopes_", None)
@@ -242,75 +249,82 @@ class GPEstimator(Parameters):
         ]
 
     def _restore(self) -> list[Process]:
-        """The processes for corrections; unpickled ones are given their prior covariances again."""
-        own = self._processes()
-        if not all(solution_of(one.posterior).corrects for one in own):
+        """Return the processes for corrections, with prior covariances that a pickle left out."""
+        processes = self._processes()
+        if not all(solution_of(process.posterior).corrects for process in processes):
             raise InputError(
                 "corrections need a covariance matrix, and this model was fitted as a series or "
                 'with inducing points: fit it with solver="dense" and inducing=None'
             )
-        if not all(one.posterior.knows_covariance for one in own):
+        if not all(process.posterior.knows_covariance for process in processes):
             n = len(self.X_train_)
             what = f"the prior covariance of N = {n} rows, which corrections take,"
             remedy = "use correction=None, or fit fewer rows"
-            require(squares(n, 1.0 + len(own)), what, remedy)
-            known = [one.posterior.with_covariance(one.covariance()) for one in own]
+            require(squares(n, 1.0 + len(processes)), what, remedy)
+            known = [
+                process.posterior.with_covariance(process.covariance()) for process in processes
+            ]
             self.posterior_ = one_or_all(known)
         return self._processes()
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
-        """Mean and variance of the latent function at validated points, in units of the posterior.
+        """Return latent mean and variance at validated points, in units of the posterior.
 
-        By corrected marginals, if there is a correction.
+        If there is a correction, moments are those of corrected marginals.
         """
         if self.correction is None:
-            own, inputs = self._processes(), self._warped(points)
+            processes, inputs = self._processes(), self._warped(points)
             priors = self._prior_at(points)
-            moments = [one.at(inputs, prior) for one, prior in zip(own, priors, strict=True)]
+            moments = [
+                process.at(inputs, prior) for process, prior in zip(processes, priors, strict=True)
+            ]
         else:
-            moments = [(one.mean, one.variance) for one in self._marginals(points, self.correction)]
+            moments = [
+                (marginal.mean, marginal.variance)
+                for marginal in self._marginals(points, self.correction)
+            ]
         mean, variance = (one_or_columns([m[i] for m in moments]) for i in (0, 1))
         return mean, variance
 
     @sized(_rows)
     def _marginals(self, points: Array, correction: Any) -> list[CorrectedMarginals]:
-        """Corrected marginals of every process at validated points."""
+        """Return the corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
-        own, inputs, priors = self._restore(), self._warped(points), self._prior_at(points)
-        pairs = zip(own, priors, strict=True)
-        return [one.corrected(inputs, prior, correction) for one, prior in pairs]
+        processes, inputs, priors = self._restore(), self._warped(points), self._prior_at(points)
+        pairs = zip(processes, priors, strict=True)
+        return [process.corrected(inputs, prior, correction) for process, prior in pairs]
 
     @sized(_rows)
     def _corrected(self, points: Array, finish: Callable[..., Any], *columns: Array) -> Any:
-        """Join ``finish(marginals, *rows)`` of blocks of points, marginals being a list."""
+        """Join ``finish(marginals, *rows)`` over blocks of points; `marginals` is a list."""
 
-        def one(some: slice) -> Any:
-            found = self._marginals(points[some], self.correction)
-            return finish(found, *(column[some] for column in columns))
+        def finish_block(rows: slice) -> Any:
+            marginals = self._marginals(points[rows], self.correction)
+            return finish(marginals, *(column[rows] for column in columns))
 
-        return in_blocks(one, len(points), max(len(self.X_train_), 4 * POINTS))
+        return in_blocks(finish_block, len(points), max(len(self.X_train_), 4 * POINTS))
 
     def marginals(
         self, X: ArrayLike, correction: Correction = "blend"
     ) -> CorrectedMarginals | tuple[CorrectedMarginals, ...]:
-        """Corrected marginal densities of the latent function at `X`; see `Posterior.marginals`.
+        """Return corrected marginals of the latent function at `X`; see `Posterior.marginals`.
 
-        Those of `posterior_`: in its units, and for counts of f without exposure. Where there are
-        several processes, a tuple.
+        They are in the units of `posterior_`, and for counts those of f without exposure. Several
+        processes have a tuple of them.
         """
         only_mode(self, "marginals are")
-        found = self._marginals(self._new_data(X), correction)
-        return found[0] if len(found) == 1 else tuple(found)
+        by_process = self._marginals(self._new_data(X), correction)
+        return by_process[0] if len(by_process) == 1 else tuple(by_process)
 
     @sized(_rows)
     def components(
         self, X: ArrayLike, *, centred: bool = False
     ) -> Components | tuple[Components, ...]:
-        """Parts of the latent function at `X`, one for each kernel that ``kernel_`` adds up.
+        """Return parts of the latent function at `X`, one for each kernel in the sum ``kernel_``.
 
         Each has its mean and its variance; means and `Components.offset` add up to those of
-        ``latent``. Of models that were fitted by covariance matrices, without correction. Where
-        there are several processes, a tuple.
+        ``latent``. The model must have been fitted by covariance matrices; a correction is ignored.
+        Several processes have a tuple of them.
 
         Parameters
         ----------
@@ -329,18 +343,18 @@ class GPEstimator(Parameters):
         points = self._new_data(X)
         inputs, priors = self._warped(points), self._prior_at(points)
         centre, unit = self._units()
-        found = [
-            self._of_latent(components_of(one, inputs, prior, centred), centre, unit)
-            for one, prior in zip(self._processes(), priors, strict=True)
+        by_process = [
+            self._of_latent(components_of(process, inputs, prior, centred), centre, unit)
+            for process, prior in zip(self._processes(), priors, strict=True)
         ]
-        return found[0] if len(found) == 1 else tuple(found)
+        return by_process[0] if len(by_process) == 1 else tuple(by_process)
 
     @staticmethod
-    def _of_latent(found: Components, centre: float, unit: float) -> Components:
-        names, mean, variance, offset = found
+    def _of_latent(components: Components, centre: float, unit: float) -> Components:
+        names, mean, variance, offset = components
         return Components(names, unit * mean, unit**2 * variance, centre + unit * offset)
 
-    def _with_likelihood(self, likelihood: Any) -> dict[str, Any]:
+    def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         """Return the attributes that a fit sets for a likelihood whose parameters were learnt."""
         return {}
 
@@ -352,19 +366,20 @@ class GPEstimator(Parameters):
     def _predicted(
         self, points: Array, finish: Callable[..., Any], *columns: Array, width: int = 0
     ) -> Any:
-        """Join ``finish(mean, variance, *rows)`` of blocks of points, and these rows of columns.
+        """Join ``finish(mean, variance, *rows)`` over blocks of points and of `columns`.
 
-        `width` is how many numbers `finish` makes of a row, if more than there are training points.
+        `width` is the number of values that `finish` makes for a row, if that exceeds the number of
+        training points.
         """
-        own = max(solution_of(one.posterior).width for one in self._processes())
-        # Where all points are best handed over, they are, and blocks are of what is made of them.
-        known = None if own or self.correction is not None else self._latent(points)
+        posterior_width = max(solution_of(p.posterior).width for p in self._processes())
+        # An engine without a width is fastest with all points at once; only `finish` needs blocks.
+        known = None if posterior_width or self.correction is not None else self._latent(points)
 
-        def one(some: slice) -> Any:
-            moments = self._latent(points[some]) if known is None else [v[some] for v in known]
-            return finish(*moments, *(column[some] for column in columns))
+        def finish_block(rows: slice) -> Any:
+            moments = self._latent(points[rows]) if known is None else [v[rows] for v in known]
+            return finish(*moments, *(column[rows] for column in columns))
 
-        return in_blocks(one, len(points), max(own, width))
+        return in_blocks(finish_block, len(points), max(posterior_width, width))
 
     def _train(
         self,
@@ -373,14 +388,14 @@ class GPEstimator(Parameters):
         target: Callable[[], Target],
         latent_scale: float = 1.0,
         theta: Array | None = None,
-        besides: Array | float = 0.0,
+        offset: Array | float = 0.0,
         groups: RowGroups | None = None,
     ) -> list[Fit]:
-        """Train one process after the other and store what every estimator has afterwards.
+        """Train one process after the other, and store the attributes that all estimators have.
 
         All have the same X and weights; their latent functions vary by about `latent_scale`. The
-        default kernel may begin at `theta`. What is observed is `scale` times the latent function
-        and what is `besides`, and ``target()`` is what another estimator learns of it. Rows of one
+        default kernel may begin at `theta`. Observed is `scale` times the latent function plus the
+        known `offset`, and ``target()`` is what another estimator learns of it. Rows of one
         of the `groups`, by default those with equal features, are left out together.
         """
         together = RowGroups(processes[0].X) if groups is None else groups
@@ -389,11 +404,11 @@ class GPEstimator(Parameters):
         processes, settings, slopes = monotone_data(self, processes, settings)
         X = processes[0].X
         refuse_idle(self, settings, processes)
-        drawn = generator(self.random_state)
+        rng = generator(self.random_state)
 
         train = partial(train_all, latent_scale=latent_scale, theta=theta)
         fits, choice, self.prior_mean_ = with_mean(
-            on_columns(self, self.prior_mean), processes, target, besides, settings, drawn, train
+            on_columns(self, self.prior_mean), processes, target, offset, settings, rng, train
         )
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")

@@ -83,99 +83,99 @@ class _ClassifierAttributes(GPEstimator):
 class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     """Gaussian-process classification by QP or EP.
 
-    Two classes take one Gaussian process; K > 2 take K of them, each class against the rest, or
-    with ``multi_class="joint"`` one model of all.
+    Two classes have one Gaussian process. K > 2 classes have K of them, each class against the
+    rest, or one joint model with ``multi_class="joint"``.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
-        By default a constant plus Matérn 5/2 in units of each feature's spread: features need no
-        scaling. One length-scale, or one for each feature if the evidence is more than their
-        number higher. The variances have a weak prior, which is not part of `Optimum.value`; see
-        ``docs/defaults.md``. "auto" tries a squared exponential as well and takes the better of
-        the two, unless only the first is fitted by states. A kernel that is given is taken as it
-        is.
+        By default a constant plus Matérn 5/2 in units of each feature's spread, so that features
+        need no scaling. It has one length-scale, or one for each feature (ARD) if that raises the
+        evidence by more than the number of features. The variances have a weak prior, which is not
+        part of `Optimum.value`; see ``docs/defaults.md``. "auto" tries a squared exponential as
+        well and takes the better of the two, unless only the first is fitted by states. A kernel
+        object is used unchanged.
     likelihood : str, Likelihood or None
-        ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without any
-        noise; ``"noisy-probit"`` for labels of which some are wrong, whose share is learnt of two
-        classes, or held, ``"noisy-probit(flip=0.05)"``; or one of your own that takes the labels
-        -1 and +1 and nothing else. By default that of the table, ``"probit"`` without a table.
+        ``"probit"``; ``"logistic"``; ``"heaviside"``, the sign of the latent function without
+        noise; ``"noisy-probit"`` if some labels are wrong; or your own likelihood of the labels -1
+        and +1. The share of wrong labels is learnt for two classes, or fixed by
+        ``"noisy-probit(flip=0.05)"``. By default the likelihood of the table, or ``"probit"``
+        without a table.
     method : {"qp", "ep", "wp", "vb"}
-        How the final posterior is computed; "vb" maximises its own bound of the evidence.
+        Inference of the final posterior; "vb" maximises its own bound of the evidence.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`.
+        Source of sigma* for QP; see `qpruntime.infer`.
     p : float, optional
         Order of method "wp", from 1 to 10.
     monotone : mapping, optional
-        Features along which the latent function rises, and with it the probability of the second of
-        two classes, +1, or falls, -1: ``{"age": +1}``, or numbers of columns. The sign of the slope
-        is observed at up to 40 rows far from each other; ``docs/monotone.md``.
+        Features, by name or number of the column, along which the latent function and the
+        probability of the second of two classes rise, +1, or fall, -1: ``{"age": +1}``. The sign of
+        the slope is observed at up to 40 rows far from each other; see ``docs/monotone.md``.
     optimize : bool, "evidence", "loo" or Search
-        Whether hyper-parameters are learnt, and what they maximise: "evidence", which is True, or
-        "loo", the leave-one-out density; `qpruntime.Search` has restarts, limits and a callback.
+        Objective that hyper-parameters maximise: "evidence", the same as True, or "loo", the
+        leave-one-out density. False learns nothing. `qpruntime.Search` has restarts,
+        limits and a callback.
     tol, max_sweeps
-        Of every EP or QP run; see `qpruntime.infer`.
+        Tolerance and limit of sweeps of every EP or QP run; see `qpruntime.infer`.
     correction : {None, "blend", "fact", "tilt", "sample"}
-        How predictions are corrected for what a normal per point leaves out: means, variances,
-        probabilities, quantiles and intervals, by `Posterior.marginals`. None takes the posterior
-        of `method` as it is, as published: corrected predictions score no better and cost more per
-        point, but their intervals cover what they should; see ``docs/bench-posterior.md``.
-        Classes fitted jointly have ``"ratio"`` alone, for few points: ratios of evidences with one
-        row more, see `ClassPosterior.predict_log_proba`.
+        Correction of predictions for the non-normal shape of marginals, by `Posterior.marginals`.
+        It applies to means, variances, probabilities, quantiles and intervals. None is the
+        published posterior of `method`. Corrected predictions score no better and cost more per
+        point, but their intervals have the right coverage; see ``docs/bench-posterior.md``. Classes
+        fitted jointly have only ``"ratio"``, for few points: ratios of evidences with one row more,
+        see `ClassPosterior.predict_log_proba`.
     inducing : None, int, "auto", "judged", "variance", array-like, shape (M, d), or Inducing
-        Fit by M inducing points, in time that grows with N M^2 and in memory with N M; None is the
-        dense engine, whatever it takes. "auto" is that up to 1500 rows, of whose
-        features it may take the ranks, or a few of many; for more it chooses kernel and engine by
-        rows held out, which "judged" does from 60 rows on: ``docs/defaults.md``.
-        "variance" takes as many points as the prior variance needs: ``docs/million-rows.md``.
-        `qpruntime.Inducing` has their power, budget, memory, checkpoint and what else there is.
+        Number or places of M inducing points. Time grows with N M^2 and memory with N M. None is
+        the dense engine, whatever it costs. "auto" is dense up to 1500 rows and may take ranks of
+        features, or a few of many features. Above 1500 rows it chooses kernel and engine by
+        hold-out; "judged" does so from 60 rows on: ``docs/defaults.md``. "variance" takes as many
+        points as the prior variance needs: ``docs/million-rows.md``. `qpruntime.Inducing` has
+        further options, such as power, budget, memory and checkpoint.
     solver : {"auto", "dense", "markov"} or Series
-        "markov" fits in time that grows with N what has one column and a kernel of a Markov
-        process, see `qpruntime.infer_series`; "auto" takes it where it can from 300 rows on.
-        `qpruntime.Series` lets it approximate squared exponentials, which take the dense solver
-        otherwise.
+        "markov" fits one column with a Markov kernel in time linear in N; see
+        `qpruntime.infer_series`. "auto" takes it from 300 rows on if it can. `qpruntime.Series`
+        lets it approximate squared exponentials, which have the dense solver otherwise.
     prior_mean : estimator, "auto" or None
-        Any classifier of scikit-learn's manner, which is the prior mean of the latent function: its
-        probabilities for rows that it was not fitted to, in five folds, on the latent scale and
-        times a slope that is learnt. The Gaussian process learns the rest. "auto" fits with and
-        without boosting, in twice the time, and takes the former where rows left out gain by it.
+        Any scikit-learn classifier as prior mean of the latent function. Its cross-fitted
+        probabilities, by five folds, are moved to the latent scale and multiplied by a learnt
+        slope; the Gaussian process models the remainder. "auto" fits with and without boosting, in
+        twice the time, and keeps boosting if the leave-one-out density gains by it.
     n_jobs : int, optional
         Threads for restarts, as in joblib, and for passes over rows.
     random_state : int, RandomState, Generator or None
-        For restarts, and for samples and clusters of rows with inducing points.
+        Seed of restarts, and of samples and clusters of rows with inducing points.
     verbose : int
         If not 0, print every evaluation of the objective to stderr, with parameters by their names
-        in ``kernel_.get_params()``; those of the default kernel are in units of features' spreads.
-        Where kernel and engine are chosen, from 1500 rows on, print stages and the time left.
+        in ``kernel_.get_params()``. Parameters of the default kernel are in units of features'
+        spreads. If kernel and engine are chosen, from 1500 rows on, print stages and the time left.
 
     multi_class : {"one_vs_rest", "joint"}
-        What K > 2 classes take. "joint" is the multinomial probit: the label is the class whose
-        latent value, with unit noise, is the largest; one evidence and one kernel for all classes;
-        probabilities by the whole covariance of the latent values. It has the probit, methods "qp"
-        and "ep", weights 0 and 1, and no other predictions than these; `inducing` takes a number or
-        points, and there are some from 1500 rows on: see ``docs/classes.md``.
+        Model of K > 2 classes. "joint" is the multinomial probit: the label is the class whose
+        latent value plus unit noise is the largest. It has one evidence and one kernel for all
+        classes, and probabilities use the whole covariance of the latent values. It supports the
+        probit, methods "qp" and "ep" and weights 0 and 1. `inducing` is a number or points; by
+        default there are some from 1500 rows on: see ``docs/classes.md``.
     hyperparameters : {"mode", "integrate"} or Integrate
-        "integrate" averages predictions over what hyper-parameters may be, weighted by evidence and
-        prior, in place of the most probable ones: see ``docs/uncertain-hyperparameters.md``.
-        Fits with predictions take some 10 times as long of 200 rows; `kernel_` and `posterior_`
-        stay those of the mode. `qpruntime.Integrate` says how.
+        "integrate" averages predictions over hyper-parameters, weighted by evidence and prior,
+        instead of using the mode: see ``docs/uncertain-hyperparameters.md``. A fit of 200 rows with
+        its predictions takes some 10 times as long. `kernel_` and `posterior_` stay those of the
+        mode. `qpruntime.Integrate` has the options.
 
     Attributes
     ----------
     classes_ : ndarray, shape (K,)
         The labels; of two, the second is the positive class.
     kernel_, posterior_ : scikit-learn kernel and Posterior
-        With the fitted parameters, and at the training points; K-tuples for K > 2 classes. Jointly
-        one kernel and one `ClassPosterior`.
+        Kernel with the fitted parameters, and posterior at the training points; K-tuples for K > 2
+        classes. A joint fit has one kernel and one `ClassPosterior`.
     parameters_ : dict
-        Of the likelihood, by name, with what was learnt.
+        Parameters of the likelihood by name, including those that were learnt.
     coupling_ : float
-        Of K > 2 classes, from 0 to 1: how far what the other classes' processes say counts, as
-        leave-one-out probabilities of the rows have it; see `predict_log_proba`. 0 for two classes
-        and jointly.
+        Weight from 0 to 1 of the other classes' processes in a probability of K > 2 classes, chosen
+        by leave-one-out probabilities; see `predict_log_proba`. 0 for two classes and joint fits.
     exponent_ : float
-        Jointly the power that class probabilities are raised to, as leave-one-out probabilities of
-        the rows have it: above 1 where the model is too unsure. 1 elsewhere.
+        Power to which a joint fit raises class probabilities, chosen by leave-one-out
+        probabilities: above 1 if the model is underconfident. 1 for other fits.
     optimum_ : Optimum or None
         The best optimiser run; a K-tuple for K > 2 classes, one if joint.
     optima_ : tuple of Optimum
@@ -186,30 +186,30 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     n_iter_ : int
         Optimiser iterations of the longest best run, at least 1.
     table_sha256_ : str or None
-        Hash of the data of the table given or shipped, None if there is none. A model that was
-        given a path or a name refits with this very table: `TableError` if it is not to be found.
-        Predictions need it only where the likelihood is known from it alone.
+        Hash of the table's data, None without a table. A model with a path or a name refits with
+        this very table, and raises `TableError` if it is missing. Predictions need the table only
+        if it alone defines the likelihood.
     inducing_points_ : ndarray, shape (M, d)
-        Where there are any; K-tuples for K > 2 classes.
+        Inducing points, if there are any; K-tuples for K > 2 classes.
     engine_ : {"dense", "markov", "inducing", "inducing+nearest"}
-        Which one fitted.
+        Inference engine of the fit.
     stages_ : tuple
-        With ``inducing="auto"``, what was tried: rows, candidate, mean log density of the rows held
-        out (NaN where none judged), and operations taken after it.
+        Stages of ``inducing="auto"``: rows, candidate, mean hold-out log density (NaN without
+        hold-out), and operations up to then.
     nearest_ : int
-        Rows that correct each prediction; the model holds its rows if there are any.
+        Number of nearest rows that correct each prediction; if not 0, the model keeps its rows.
     integrated_ : Integrated or None
         Nodes of the hyper-parameters, with weights, effective sample size and Pareto's k, of
         ``hyperparameters="integrate"``; a K-tuple for K > 2 classes.
     prior_mean_ : CrossFitted or None
-        The prior mean that was taken: the `estimators` of the folds, `slope` and `shift`.
+        The prior mean of the fit: the `estimators` of the folds, `slope` and `shift`.
     slopes_ : Slopes or None
-        Where the sign of the slope was observed; of `posterior_` these are rows after the others.
+        Points at which the sign of the slope was observed; they are the last rows of `posterior_`.
     warp_ : callable or None
-        Where ranks of features were chosen, the map of features to them: `kernel_`, `X_train_` and
-        `inducing_points_` are of these.
+        Map of features to ranks, if the fit chose ranks. `kernel_`, `X_train_` and
+        `inducing_points_` then are in terms of ranks.
     X_train_ : ndarray, shape (N, d)
-        Empty with inducing points.
+        Training points; empty with inducing points.
 
     See Also
     --------
@@ -266,17 +266,17 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         ConvergenceWarning
             If the optimiser or the sites have not settled, or if the kernel given cannot learn: its
             matrix is diagonal or constant to 1e-6 at its own parameters, the objective does not
-            change with them, or a bound holds one back. Without restarts one more run then starts
-            from the distances between rows; both are in ``optima_``.
+            change with them, or a bound holds one back. If there are no restarts, one more run then
+            starts from the distances between rows; both are in ``optima_``.
         """
         jointly = choice(self.multi_class, "multi_class", ("one_vs_rest", "joint")) == "joint"
         # Options that cannot act are refused before data are looked at; of joint fits, later.
         settings = settings_of(self) if jointly else settings_to_fit(self)
         projector = Projector(self.likelihood, self.method, table_to_fit(self), self.p)
         check_signs(projector.likelihood)
-        own, draft = projector.likelihood, draft_of(self)
-        # What stands in for code that is not at hand neither predicts nor can be pickled.
-        draft._likelihood_ = own if own.has_density else None
+        likelihood, draft = projector.likelihood, draft_of(self)
+        # A placeholder for missing code neither predicts nor can be pickled.
+        draft._likelihood_ = likelihood if likelihood.has_density else None
         points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
         named = group_codes(groups, len(labels))
@@ -304,10 +304,10 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         def target() -> Target:
             codes = np.searchsorted(draft.classes_, labels)
-            score = OfClasses(draft.classes_.size, own.name == "logistic")
+            score = OfClasses(draft.classes_.size, likelihood.name == "logistic")
             return Target(codes, weights, score, True, boosted_classes)
 
-        learn = learnt_by_name(self, own) if len(signs) == 1 else {}
+        learn = learnt_by_name(self, likelihood) if len(signs) == 1 else {}
         fits = draft._train(
             [Data(points, y, projector, prior, weights, learn=learn) for y in signs],
             settings,
@@ -379,10 +379,10 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         return dict(self._likelihood_.parameters) if self._likelihood_ else {}
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Mean and variance of the latent function at `X`.
+        """Return the mean and variance of the latent function at `X`.
 
-        Each of shape (T,) for two classes, (T, K) for K > 2. With `full_covariance` covariances of
-        the rows in place of variances, shape (T, T), of K > 2 classes (K, T, T).
+        Each has shape (T,) for two classes and (T, K) for K > 2. If `full_covariance` is True, the
+        second is the covariance of the rows, shape (T, T), or (K, T, T) for K > 2 classes.
         """
         if flag(full_covariance, "full_covariance"):
             return self._jointly(X)
@@ -394,19 +394,19 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     def decision_function(self, X: ArrayLike) -> Array:
         """Score whose normal CDF is p(second class), shape (T,); for K > 2 classes (T, K).
 
-        For the probit mean / sqrt(1 + variance), for the heaviside mean / sqrt(variance). It keeps
-        sign and order where probabilities round to 1/2, or to 0 and 1.
+        It is mean / sqrt(1 + variance) for the probit and mean / sqrt(variance) for the heaviside.
+        It keeps sign and order where probabilities round to 1/2, or to 0 and 1.
         """
         points = self._new_data(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
         if self._by_numbers():
             return quantile(*self._log_probabilities(points))
-        own, table = self._likelihood_, self._table_if_needed()
-        return self._predicted(points, lambda mean, var: scores(own, mean, var, table))
+        likelihood, table = self._likelihood_, self._table_if_needed()
+        return self._predicted(points, lambda mean, var: scores(likelihood, mean, var, table))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Most probable label at each point, shape (T,), by `decision_function`.
+        """Predict the most probable label at each point, shape (T,), by `decision_function`.
 
         The first of several where nothing tells them apart.
         """
@@ -415,11 +415,11 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         return self.classes_[best]
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Class probabilities in the order of ``classes_``, shape (T, K)."""
+        """Return the class probabilities in the order of ``classes_``, shape (T, K)."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Log class probabilities, exact where the probabilities underflow, shape (T, K).
+        """Return log class probabilities, exact where the probabilities underflow, shape (T, K).
 
         The normaliser of the likelihood under the latent predictive density; for K > 2 classes
         p_c/(1 - p_c)^b, scaled to sum to 1, of the probability p_c of each class against the rest
@@ -437,19 +437,20 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         if self._by_numbers():
             return joined(*self._log_probabilities(points))
-        own, table = self._likelihood_, self._table_if_needed()
+        likelihood, table = self._likelihood_, self._table_if_needed()
 
         def finish(mean: Array, variance: Array) -> Array:
-            return joined(*log_probabilities(own, mean, variance, table))
+            return joined(*log_probabilities(likelihood, mean, variance, table))
 
         return self._predicted(points, finish)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
-        """Credible interval of p(second class), shape (T, 2); of all classes, (T, K, 2), if joint.
+        """Return credible intervals of p(second class), (T, 2), or of all classes, (T, K, 2).
 
-        For likelihoods with a `Likelihood.link`, the probit and the logistic: p(y|f) is monotone in
-        f, so its quantiles are at those of the latent function. No sampling. Of classes fitted
-        jointly they are those of 2000 draws of the latent normal, always the same ones.
+        The likelihood needs a `Likelihood.link`, as the probit and the logistic have. There p(y|f)
+        is monotone in f, so its quantiles follow from those of the latent function without
+        sampling. Intervals of classes fitted jointly come from 2000 fixed draws of the latent
+        normal.
 
         Parameters
         ----------
@@ -470,13 +471,13 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
-        points, own = self._new_data(X), self._likelihood_
+        points, likelihood = self._new_data(X), self._likelihood_
         if is_joint(self):
-            found = JointClasses(self)
-            p = np.exp(found.log_probabilities(points, self.correction))
-            return found.intervals(points, level, p)
-        link = own.link if own else None
-        if self.classes_.size > 2 or own is None or link is None:
+            joint = JointClasses(self)
+            p = np.exp(joint.log_probabilities(points, self.correction))
+            return joint.intervals(points, level, p)
+        link = likelihood.link if likelihood else None
+        if self.classes_.size > 2 or likelihood is None or link is None:
             known = [name for name in likelihoods.names() if likelihoods.get(name).link]
             raise InputError(
                 f"predict_interval needs two classes and one of the likelihoods {tuple(known)}"
@@ -491,17 +492,17 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         spread = self._spread_at(points)
         if self.correction is not None:
 
-            def by_grid(found: list[CorrectedMarginals], spread: Array) -> Array:
-                ends, middle = found[0].interval(level), found[0].mean[:, None]
-                wider = np.sqrt(1.0 + spread / found[0].variance)[:, None]
-                return around(middle + wider * (ends - middle), signs_by_grid(found)[1])
+            def by_grid(marginals: list[CorrectedMarginals], spread: Array) -> Array:
+                ends, middle = marginals[0].interval(level), marginals[0].mean[:, None]
+                wider = np.sqrt(1.0 + spread / marginals[0].variance)[:, None]
+                return around(middle + wider * (ends - middle), signs_by_grid(marginals)[1])
 
             return self._corrected(points, by_grid, spread)
 
         def finish(mean: Array, variance: Array, spread: Array) -> Array:
             reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance + spread)
             ends = np.column_stack([mean - reach, mean + reach])
-            return around(ends, log_probabilities(own, mean, variance)[1])
+            return around(ends, log_probabilities(likelihood, mean, variance)[1])
 
         return self._predicted(points, finish, spread)
 
@@ -511,7 +512,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
-        """Log p(-1) and log p(+1) by corrected marginals or nodes, each (T,) or (T, K)."""
+        """Return log p(-1) and log p(+1) by corrected marginals or nodes, each (T,) or (T, K)."""
         if is_integrated(self):
             return mixed_probabilities(self, points)
         minus, plus = self._corrected(points, signs_by_grid)
@@ -537,22 +538,23 @@ _LEAST, _MOST = 1e-15, 700.0
 
 
 def coupled(minus: Array, plus: Array, b: float) -> Array:
-    """Log probabilities of classes (T, K) from log(1 - p) and log p of each against the rest."""
+    """Return log probabilities of classes (T, K) from those of each class against the rest."""
     score = plus - b * minus
     return score - logsumexp(score, axis=1, keepdims=True)
 
 
-def statements(said: Sequence[Array], own: NDArray[np.intp]) -> tuple[Array, Array]:
-    """log(1 - p) and log p of each class against the rest, (T, K), by the class of each row (T,).
+def statements(label_log_p: Sequence[Array], codes: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Return log(1 - p) and log p of each class against the rest, both of shape (T, K).
 
-    From the log probability ``said[c]`` (T,) that process c has of whether the row is of class c.
+    ``label_log_p[c]`` (T,) is the log probability under process c that a row is, or is not, of
+    class c, whichever is true by its class in `codes`.
     """
-    minus, plus = np.empty((2, len(own), len(said)))
-    for c, one in enumerate(said):
-        known = np.clip(one, -_MOST, -_LEAST)
-        other = np.log(-np.expm1(known))
-        true = own == c
-        plus[:, c], minus[:, c] = np.where(true, known, other), np.where(true, other, known)
+    minus, plus = np.empty((2, len(codes), len(label_log_p)))
+    for c, log_p in enumerate(label_log_p):
+        known = np.clip(log_p, -_MOST, -_LEAST)
+        log_q = np.log(-np.expm1(known))
+        true = codes == c
+        plus[:, c], minus[:, c] = np.where(true, known, log_q), np.where(true, log_q, known)
     return minus, plus
 
 
@@ -566,7 +568,7 @@ def coupling_of(
 
     Their sum has to gain by two nats for each unit of b, and b is the least that is within one
     standard error of the best: few rows say little, and hyper-parameters were learnt from the same.
-    Where the engine cannot leave groups out, nothing is known, and b is 0.
+    If the engine cannot leave groups out, b is 0.
 
     Parameters
     ----------
@@ -579,25 +581,25 @@ def coupling_of(
         Rows that are left out together.
     """
     n = len(codes)
-    some = np.arange(n)
+    sampled = np.arange(n)
     if n > _ROWS:
-        some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
-    own = codes[some]
-    chosen = None if len(some) == n else some
+        sampled = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+    sampled_codes = codes[sampled]
+    chosen = None if len(sampled) == n else sampled
     try:
-        said = [
+        label_log_p = [
             posterior.loo(chosen) if groups is None else groups.left_out(posterior, chosen)
             for posterior in posteriors
         ]
     except (InputError, NumericalError):
         return 0.0
-    minus, plus = statements(said, own)
-    mass = np.ones(len(some)) if weights is None else weights[some]
-    rows = np.arange(len(some))
-    lost = np.array([-mass * coupled(minus, plus, b)[rows, own] for b in _GRID])
+    minus, plus = statements(label_log_p, sampled_codes)
+    mass = np.ones(len(sampled)) if weights is None else weights[sampled]
+    rows = np.arange(len(sampled))
+    lost = np.array([-mass * coupled(minus, plus, b)[rows, sampled_codes] for b in _GRID])
     total = lost.sum(axis=1) + _RATE * _GRID
     best = int(np.argmin(total))
     gain = lost - lost[best]
-    gain = gain if groups is None else groups.pooled(gain, some)
-    error = len(some) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
+    gain = gain if groups is None else groups.pooled(gain, sampled)
+    error = len(sampled) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
     return float(_GRID[np.argmax(total <= total[best] + error)])

@@ -18,8 +18,8 @@ from qpruntime.estimators.averaging import (
     averaged,
     densities,
     deviations,
-    drawn,
     is_integrated,
+    mixed_draws,
     nodes_of,
     only_mode,
 )
@@ -64,9 +64,9 @@ class CountPredictions(GPEstimator):
     _largest_rate_: float
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Mean and variance of the latent function f at `X`, each of shape (T,).
+        """Return the mean and variance of the latent function f at `X`, each of shape (T,).
 
-        With `full_covariance` covariances, shape (T, T), in place of variances.
+        If `full_covariance` is True, the second is the covariance, shape (T, T).
         """
         whole = flag(full_covariance, "full_covariance")
         return self._jointly(X) if whole else self._latent_at(X)
@@ -84,7 +84,7 @@ class CountPredictions(GPEstimator):
     def predict(
         self, X: ArrayLike, return_std: bool = False, exposure: ArrayLike | None = None
     ) -> Array | tuple[Array, Array]:
-        """Mean count, shape (T,), and how well it is known.
+        """Predict the mean count, shape (T,), and its standard deviation.
 
         The mean of exposure times the rate: for mean and variance of the latent function
         exposure (mean^2 + variance), or exposure exp(mean + variance/2).
@@ -113,10 +113,10 @@ class CountPredictions(GPEstimator):
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
         self._link()
-        found = self._expected(X, wanted, exposure)
+        expected = self._expected(X, wanted, exposure)
         # Once, and of the average over hyper-parameters.
-        warn_of_tails(found[0] if wanted else found, exposure, self._largest_rate_)
-        return found
+        warn_of_tails(expected[0] if wanted else expected, exposure, self._largest_rate_)
+        return expected
 
     @averaged(deviations)
     def _expected(self, X: ArrayLike, wanted: bool, exposure: ArrayLike | None) -> Any:
@@ -129,8 +129,8 @@ class CountPredictions(GPEstimator):
             rate = LINKS[link].mean_rate(mean, variance)
             return rate, distribution.rate_std(mean, variance + spread, link)
 
-        def by_grid(found: CorrectedMarginals, spread: Array) -> tuple[Array, Array]:
-            return rates_by_grid(found, link=link)
+        def by_grid(marginals: CorrectedMarginals, spread: Array) -> tuple[Array, Array]:
+            return rates_by_grid(marginals, link=link)
 
         points = self._new_data(X)
         slope, _ = LINKS[link].exposed(exposures(exposure, len(points)))
@@ -142,7 +142,7 @@ class CountPredictions(GPEstimator):
         self,
         X: ArrayLike,
         n: int = 1,
-        random_state: Any = None,
+        random_state: int | np.random.Generator | None = None,
         exposure: ArrayLike | None = None,
     ) -> Counts:
         """Draw counts at `X` jointly, shape (n, T): of the rates that `sample_latent` draws.
@@ -156,18 +156,19 @@ class CountPredictions(GPEstimator):
         """
         rng = generator(random_state)
         if is_integrated(self):
-            return drawn(CountPredictions.sample, self, X, whole(n, "n", 1), rng, exposure).astype(
-                np.int64
-            )
+            return mixed_draws(
+                CountPredictions.sample, self, X, whole(n, "n", 1), rng, exposure
+            ).astype(np.int64)
         f = self.sample_latent(X, n, rng)
         slope, shift = LINKS[self._link()].exposed(exposures(exposure, f.shape[1]))
         return observed(self.likelihood_, slope * f + shift, rng).astype(np.int64)
 
     def predict_count(self, X: ArrayLike, exposure: ArrayLike | None = None) -> Counts:
-        """Most probable count, shape (T,).
+        """Return the most probable count, shape (T,).
 
-        For the square link under the negative binomial predictive, the paper's point prediction:
-        floor(c (k - 1)) for k > 1, else 0 (Appendix H). For the link "exp" under the exact one.
+        The square link has the paper's point prediction under the negative binomial predictive:
+        floor(c (k - 1)) for k > 1, else 0 (Appendix H). The link "exp" has the mode of the exact
+        predictive.
         """
         only_mode(self, "the most probable count is")
         return self._counted(X, exposure, partial(distribution.mode, **self._noise()))
@@ -180,7 +181,7 @@ class CountPredictions(GPEstimator):
         *,
         predictive: Literal["exact", "gamma"] = "exact",
     ) -> Counts:
-        """Quantiles of the count, the smallest y with P(Y <= y) >= q.
+        """Return the quantiles of the count, the smallest y with P(Y <= y) >= q.
 
         Parameters
         ----------
@@ -209,8 +210,8 @@ class CountPredictions(GPEstimator):
             return mixed.reshape(len(mixed), *at.shape)
         finish = partial(distribution.quantiles, q=flat, predictive=predictive, **noise)
         by_grid = partial(counts_by_grid, q=flat, **noise) if exact else None
-        found = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
-        return found.reshape(len(found), *at.shape)
+        quantiles = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
+        return quantiles.reshape(len(quantiles), *at.shape)
 
     @averaged(densities)
     def predict_log_pmf(
@@ -221,7 +222,7 @@ class CountPredictions(GPEstimator):
         *,
         predictive: Literal["exact", "gamma"] = "exact",
     ) -> Array:
-        """Log probability of the counts `y`.
+        """Return the log probability of the counts `y`.
 
         Parameters
         ----------
@@ -248,10 +249,10 @@ class CountPredictions(GPEstimator):
 
         noise = self._noise()
 
-        def finish(mean: Array, variance: Array, seen: Array) -> Array:
-            if seen.ndim == 2:
+        def finish(mean: Array, variance: Array, rows: Array) -> Array:
+            if rows.ndim == 2:
                 mean, variance = mean[:, None], variance[:, None]
-            return distribution.log_pmf(mean, variance, seen, predictive, **noise)
+            return distribution.log_pmf(mean, variance, rows, predictive, **noise)
 
         by_grid = CorrectedMarginals.log_probability if exact else None
         return self._counted_at(
@@ -261,12 +262,12 @@ class CountPredictions(GPEstimator):
     def _mixed_quantiles(
         self, X: ArrayLike, q: Array, exposure: ArrayLike | None, predictive: str
     ) -> Counts:
-        """Quantiles (T, Q) of the count, averaged over hyper-parameters."""
+        """Return the quantiles (T, Q) of the count, averaged over hyper-parameters."""
         ((weights, models),) = nodes_of(self)
-        moments = [one._counted(X, exposure, lambda m, v: (m, v)) for one in models]
+        moments = [member._counted(X, exposure, lambda m, v: (m, v)) for member in models]
         parts = [
-            distribution.count_distribution(m, v, q, predictive, **one._noise())
-            for one, (m, v) in zip(models, moments, strict=True)
+            distribution.count_distribution(m, v, q, predictive, **member._noise())
+            for member, (m, v) in zip(models, moments, strict=True)
         ]
         return distribution.whole_counts(mixture_quantiles(parts, weights, q, True), *moments[0])
 
@@ -276,11 +277,11 @@ class CountPredictions(GPEstimator):
         return self.link_
 
     def _noise(self) -> dict[str, Any]:
-        """Link and dispersion of the fit, as distributions take them."""
+        """Return link and dispersion of the fit as arguments of distributions."""
         return {"link": self._link(), "dispersion": self.dispersion_}
 
     def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
-        """`_counted_at` of points that are not validated yet."""
+        """Call `_counted_at` at points that are not validated yet."""
         return self._counted_at(self._new_data(X), *arguments, **options)
 
     def _counted_at(
@@ -292,9 +293,9 @@ class CountPredictions(GPEstimator):
         by_grid: Callable[..., Any] | None = None,
         width: int = 0,
     ) -> Any:
-        """Join ``finish(mean, variance, *rows)`` of latent values that have taken in the exposure.
+        """Join ``finish(mean, variance, *rows)`` of latent values that include the exposure.
 
-        With a correction ``by_grid(marginals, *rows)`` of their marginals, if there is such.
+        If the model has a correction, ``by_grid(marginals, *rows)`` is used if it is given.
         """
         slope, shift = LINKS[self.link_].exposed(exposures(exposure, len(points)))
 
@@ -304,10 +305,10 @@ class CountPredictions(GPEstimator):
             return finish(slope * mean + shift, slope**2 * variance, *rows)
 
         def of_marginals(
-            found: list[CorrectedMarginals], slope: Array, shift: Array, *rows: Array
+            marginals: list[CorrectedMarginals], slope: Array, shift: Array, *rows: Array
         ) -> Any:
             assert by_grid is not None
-            return by_grid(found[0].scaled(slope, shift), *rows)
+            return by_grid(marginals[0].scaled(slope, shift), *rows)
 
         if by_grid is not None and self.correction is not None:
             return self._corrected(points, of_marginals, slope, shift, *columns)

@@ -140,12 +140,12 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     arrays = tuple(array if is_lazy(array) else unmasked(array, "the data") for array in arrays)
     try:
         with np.errstate(all="ignore"):
-            found = validate(*arrays, **options)
+            validated = validate(*arrays, **options)
     except (TypeError, ValueError):
         raise
     except Exception as error:
         raise InputError(f"the data cannot be converted to numbers: {error}") from error
-    for array in found if isinstance(found, tuple) else (found,):
+    for array in validated if isinstance(validated, tuple) else (validated,):
         if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size:
             reach = float(np.abs(array).max())
             if reach > _LARGEST:
@@ -153,15 +153,16 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
                     f"the data reach {reach:.3g}, and squared distances overflow beyond "
                     f"{_LARGEST:g}: use other units, or a StandardScaler"
                 )
-    return found
+    return validated
 
 
 def fit_data(
     model: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any
 ) -> tuple[Any, Any]:
-    """Validate training data; rows to be read in parts stay where they are with inducing points.
+    """Validate training data; with inducing points, rows that are read in parts stay in place.
 
-    Those are zarr arrays, memory maps, dask arrays and data frames: `qpruntime.infer_sparse`.
+    Zarr arrays, memory maps, dask arrays and data frames are read in parts, as by
+    `qpruntime.infer_sparse`.
     Levels and medians of columns are learnt from rows whose `sample_weight` is not 0; `weighed`
     validates weights and drops the other rows.
     """
@@ -172,8 +173,8 @@ def fit_data(
         X = unmasked(X, "X", missing=True)
     table = matrix_of(model, X, options.get("reset", True), sample_weight)
     if table is not None:
-        given = {name: value for name, value in options.items() if name != "reset"}
-        points, targets = checked(check_X_y, table, y, dtype=np.float64, estimator=model, **given)
+        checks = {name: value for name, value in options.items() if name != "reset"}
+        points, targets = checked(check_X_y, table, y, dtype=np.float64, estimator=model, **checks)
         return points, targets
     if not is_lazy(X) or _whole(model, X):
         no_text(X, "X")
@@ -205,9 +206,11 @@ def _targets(y: Any) -> Any:
         y = array_of(y, "y")
     y = unmasked(y, "y")
     if isinstance(y, np.ndarray) and y.dtype.kind in "fO" and y.ndim == 1:
-        missing = np.isnan(y) if y.dtype.kind == "f" else np.array([is_missing(one) for one in y])
+        missing = (
+            np.isnan(y) if y.dtype.kind == "f" else np.array([is_missing(target) for target in y])
+        )
         if missing.any():
-            kind = "label" if any(isinstance(one, (str, bool)) for one in y) else "value"
+            kind = "label" if any(isinstance(target, (str, bool)) for target in y) else "value"
             raise InputError(
                 f"y has no {kind} in row {np.argmax(missing)}, NaN: leave the {missing.sum()} rows "
                 "without one out"
@@ -215,7 +218,7 @@ def _targets(y: Any) -> Any:
     return y
 
 
-def no_text(value: Any, name: str) -> None:
+def no_text(value: object, name: str) -> None:
     """Raise `InputError` for text where numbers belong, also for text that looks like numbers.
 
     scikit-learn converts what it can: a column that was read as text would be taken for numbers.
@@ -227,7 +230,9 @@ def no_text(value: Any, name: str) -> None:
     except Exception:  # what is no array is for validators to complain of
         return
     kind = array.dtype.kind
-    if kind in "SUT" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in array.flat)):
+    if kind in "SUT" or (
+        kind == "O" and any(isinstance(entry, (str, bytes)) for entry in array.flat)
+    ):
         raise InputError(
             f"{name} must be numbers, and there is text in it: convert what are numbers, "
             f"np.asarray({name}, dtype=float)"
@@ -267,11 +272,13 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
         return None, points, *others
     sample_weight = unmasked(sample_weight, "sample_weight")
     no_text(sample_weight, "sample_weight")
-    given: Array = checked(_check_sample_weight, sample_weight, points, ensure_non_negative=True)
-    kept = given > 0.0
+    weights_of_all: Array = checked(
+        _check_sample_weight, sample_weight, points, ensure_non_negative=True
+    )
+    kept = weights_of_all > 0.0
     if not kept.any():
         raise InputError("every sample weight is zero: nothing is left to fit")
-    weights = None if (given[kept] == 1.0).all() else given[kept]
+    weights = None if (weights_of_all[kept] == 1.0).all() else weights_of_all[kept]
     if is_lazy(points):
         if not kept.all():
             raise InputError(
@@ -314,16 +321,16 @@ def _whole(model: Any, X: Any) -> bool:
 
 # --- Data frames ---------------------------------------------------------------------------------
 
-# Of more rows so many, evenly spaced, say what the middle of a column is.
+# The median of a column is taken over at most this many evenly spaced rows.
 _ROWS = 20_000
 
 
 def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Array | None:
     """Return a table as a matrix of numbers; None for one that scikit-learn reads as it is.
 
-    With `reset` the rows of a weight above 0 are looked at, and what is seen is stored in
-    ``model.columns_``; without it the table is read as the one before was. There is none if rows
-    were read in parts.
+    If `reset` is True, the encoding of columns is learnt from rows of a weight above 0 and stored
+    as ``model.columns_``. Otherwise the table is read by the stored encoding. A fit to rows that
+    are read in parts stores none.
 
     Raises
     ------
@@ -341,12 +348,12 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
         if reset:
             model.columns_ = _middle(X, _counted(sample_weight, X))
         return None
-    seen = columns
+    weighted = columns
     if reset:
         counted = _counted(sample_weight, X)
         if counted is not None:
-            seen = [column.take(counted) for column in columns]
-        table = EncodedTable.of(seen)
+            weighted = [column.take(counted) for column in columns]
+        table = EncodedTable.of(weighted)
         if not (table.plain or getattr(model, "takes_levels", False)):
             raise _numbers_only(model, table)
         model.columns_ = table
@@ -357,7 +364,11 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
         )
     else:
         table = known
-    if len(seen) == 1 and seen[0].numbers is not None and np.isnan(seen[0].numbers).any():
+    if (
+        len(weighted) == 1
+        and weighted[0].numbers is not None
+        and np.isnan(weighted[0].numbers).any()
+    ):
         raise InputError(
             f"column {columns[0].name} is the only one, so it has the times of a series, and "
             "it has missing values (NaN): leave these rows out"
@@ -371,8 +382,8 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     return table.matrix(columns, silent=reset)
 
 
-def levels_of(model: Any) -> tuple[int, ...]:
-    """Columns of the matrix of a fitted table that are codes of levels."""
+def levels_of(model: object) -> tuple[int, ...]:
+    """Return the columns of a fitted table's matrix that are codes of levels."""
     table: EncodedTable | None = getattr(model, "columns_", None)
     return () if table is None else table.categorical
 
@@ -389,15 +400,15 @@ def on_columns(model: Any, estimator: Any) -> Any:
         return estimator
     if table is None or len(table.names) != len(named):
         return estimator
-    own = FunctionTransformer(partial(table.frame, tuple(named)))
-    return Pipeline([("columns", own), ("estimator", estimator)])
+    frames = FunctionTransformer(partial(table.frame, tuple(named)))
+    return Pipeline([("columns", frames), ("estimator", estimator)])
 
 
 def with_table(model: Any, processes: Any, settings: Settings) -> tuple[list[Data], Settings]:
     """Return processes that know which columns are levels, and the kernel that is given for them.
 
-    Names of columns in it become numbers. Where numbers are missing the kernel is multiplied by one
-    of what is missing.
+    Names of columns in it become numbers. If numbers are missing, the kernel is multiplied by a
+    kernel of the indicators of missing values.
 
     Raises
     ------
@@ -429,12 +440,14 @@ def kernel_of_table(model: Any, settings: Settings) -> Settings:
 
 def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
     table: EncodedTable | None = getattr(model, "columns_", None)
-    kernel = _numbered(kernel, [str(one) for one in getattr(model, "feature_names_in_", ())])
+    kernel = _numbered(
+        kernel, [str(feature) for feature in getattr(model, "feature_names_in_", ())]
+    )
     if table is None or table.plain:
         return kernel
     count = len(table.names)
-    own = frozenset(k for k in table.categorical if k < count)
-    for k in sorted(own & _measured(read(kernel), frozenset(range(count)))):
+    categorical = frozenset(k for k in table.categorical if k < count)
+    for k in sorted(categorical & _measured(read(kernel), frozenset(range(count)))):
         name = table.names[k]
         raise InputError(
             f"the kernel measures distances in column {name}, whose values are levels: use "
@@ -448,7 +461,7 @@ def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
 
 
 def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
-    """Columns of X, if it is a table that scikit-learn does not read, or not as this one."""
+    """Return the columns of X, unless scikit-learn reads X just as well."""
     mixed = known is not None and not known.plain
     if is_frame(X):
         return None if not mixed and _numeric(X) else columns_of(X)
@@ -473,17 +486,19 @@ def _numeric(X: Any) -> bool:
     """Decide whether a data frame has numbers of numpy alone, all of them finite."""
     dtypes = getattr(X, "dtypes", None)
     kinds = [d.kind if isinstance(d, np.dtype) else "" for d in getattr(dtypes, "values", [""])]
-    numbers = all(one and one in "biuf" for one in kinds)
+    numbers = all(kind and kind in "biuf" for kind in kinds)
     return numbers and bool(np.isfinite(X.to_numpy(dtype=float)).all())
 
 
 def _has_gaps(array: Any) -> bool:
     """Decide whether a matrix of objects has missing entries, and no text."""
-    if any(isinstance(one, (str, bytes)) for one in array.flat):
+    if any(isinstance(entry, (str, bytes)) for entry in array.flat):
         return False
     return any(
-        one is None or type(one).__name__ == "NAType" or (isinstance(one, float) and one != one)
-        for one in array.flat
+        entry is None
+        or type(entry).__name__ == "NAType"
+        or (isinstance(entry, float) and entry != entry)
+        for entry in array.flat
     )
 
 
@@ -502,19 +517,19 @@ def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
 
 
 def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
-    """Return what stands for numbers that are missing in rows to come."""
+    """Return the medians that replace missing numbers in later rows."""
     try:
-        some = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
+        numbers = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
         if counted is not None:
-            some = some[counted]
-        some = np.asarray(some[:: len(some) // _ROWS + 1], dtype=float)
-        return EncodedTable.of(of_array(some, [str(k) for k in range(some.shape[1])]))
+            numbers = numbers[counted]
+        numbers = np.asarray(numbers[:: len(numbers) // _ROWS + 1], dtype=float)
+        return EncodedTable.of(of_array(numbers, [str(k) for k in range(numbers.shape[1])]))
     except Exception:  # no matrix of numbers, of which validators complain
         return None
 
 
 def _names_first(X: Any) -> Any:
-    """X itself where it has names; rows of as many columns where it has none."""
+    """Return X if it has names, otherwise rows of as many columns."""
     return X if is_frame(X) else np.empty(np.shape(X))
 
 
@@ -534,15 +549,15 @@ def _which(table: EncodedTable) -> str:
 
 def _numbered(kernel: Kernel, names: list[str]) -> Kernel:
     """Return a kernel with numbers of columns in place of their names."""
-    own = kernel.get_params(deep=False)
-    changed = {k: _numbered(v, names) for k, v in own.items() if isinstance(v, Kernel)}
+    parameters = kernel.get_params(deep=False)
+    changed = {k: _numbered(v, names) for k, v in parameters.items() if isinstance(v, Kernel)}
     if isinstance(kernel, (On, Categories)) and any(isinstance(k, str) for k in kernel.columns):
         changed["columns"] = [
             _number(k, names) if isinstance(k, str) else k for k in kernel.columns
         ]
-    if all(changed[name] is own[name] for name in changed):
+    if all(changed[name] is parameters[name] for name in changed):
         return kernel
-    return type(kernel)(**(own | changed))
+    return type(kernel)(**(parameters | changed))
 
 
 def _number(name: str, names: list[str]) -> int:
@@ -553,13 +568,13 @@ def _number(name: str, names: list[str]) -> int:
 
 
 def _measured(node: Node, columns: frozenset[int]) -> frozenset[int]:
-    """Columns, of those given, in which a kernel measures distances or slopes."""
+    """Return those of the given columns in which a kernel measures distances or slopes."""
     if isinstance(node, (Added, Multiplied)):
         return _measured(node.one, columns) | _measured(node.two, columns)
     if isinstance(node, Seen):
-        own = [int(k) for k in node.kernel.columns]
-        inner = _measured(node.inner, frozenset(range(len(own))))
-        return frozenset(own[k] for k in inner) & columns
+        of_inner = [int(k) for k in node.kernel.columns]
+        inner = _measured(node.inner, frozenset(range(len(of_inner))))
+        return frozenset(of_inner[k] for k in inner) & columns
     parts = node.parts
     apart = parts.levels or parts.constant or parts.noise or isinstance(node.kernel, Same)
     known = parts.shape is not None or parts.state_space is not None

@@ -18,6 +18,7 @@ from qpruntime.estimators.input_data import kernel_of_table
 from qpruntime.estimators.input_data import levels_of as levels_of_inputs
 from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import (
@@ -45,10 +46,10 @@ __all__ = [
     "exponent_of",
     "exponents",
     "fit_joint",
+    "inducing_points_of",
     "is_joint",
     "joint_settings",
     "no_parts",
-    "points_asked",
     "rows_to_learn",
     "same_columns",
     "tempered",
@@ -63,37 +64,36 @@ _GRID, _RATE = np.exp(np.linspace(np.log(0.5), np.log(5.0), 61)), 2.0
 
 
 def tempered(log_p: Array, a: float) -> Array:
-    """Log probabilities (T, C) to this power, scaled."""
+    """Return log probabilities (T, C) of the power `a` of probabilities, normalised."""
     if a == 1.0:
         return log_p
-    found: Array = a * log_p - logsumexp(a * log_p, axis=1, keepdims=True)
-    return found
+    return np.asarray(a * log_p - logsumexp(a * log_p, axis=1, keepdims=True))
 
 
 def exponents(
-    log_p: Array, own: NDArray[np.intp], groups: NDArray[np.intp] | None = None
+    log_p: Array, codes: NDArray[np.intp], groups: NDArray[np.intp] | None = None
 ) -> tuple[float, float]:
-    """Return the best a, and the nearest to 1 of all that are within one standard error of it.
+    """Return the best exponent, and the one nearest to 1 within one standard error of it.
 
     Parameters
     ----------
     log_p : ndarray, shape (n, C)
         Log probabilities of rows left out.
-    own : ndarray of int, shape (n,)
-        Their classes.
+    codes : ndarray of int, shape (n,)
+        Class of each row.
     groups : ndarray of int, shape (n,), optional
-        Rows of one group tell the same, which the standard error allows for.
+        Rows of one group carry the same information, which the standard error allows for.
     """
-    rows = np.arange(len(own))
+    rows = np.arange(len(codes))
     # 1 itself is among them.
     grid = np.sort(np.append(_GRID, 1.0))
-    lost = np.array([-tempered(log_p, a)[rows, own] for a in grid])
+    lost = np.array([-tempered(log_p, a)[rows, codes] for a in grid])
     away = np.abs(np.log(grid))
     total = lost.sum(axis=1) + _RATE * away
     best = int(np.argmin(total))
     gain = lost - lost[best]
     gain = gain if groups is None else RowGroups(None, groups).pooled(gain)
-    error = len(own) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
+    error = len(codes) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
     near = np.argmin(np.where(total <= total[best] + error, away, np.inf))
     return float(grid[best]), float(grid[near])
 
@@ -101,11 +101,11 @@ def exponents(
 def exponent_of(
     posterior: ClassPosterior, codes: NDArray[np.intp], groups: RowGroups | None = None
 ) -> float:
-    """Return a, by leave-one-out log probabilities of the labels: 1 where they say too little.
+    """Return the exponent a by leave-one-out log probabilities of the labels.
 
-    That nearest to 1 within one standard error: few rows say little, and hyper-parameters were
-    learnt from the same. Groups of rows with equal features are left out as a whole; of others it
-    is not known what is left, and a is 1.
+    It is the value nearest to 1 within one standard error of the best, because hyper-parameters
+    were learnt from the same rows. Groups of rows with equal features are left out as a whole. The
+    posterior cannot leave out other groups, and a is 1.
 
     Parameters
     ----------
@@ -115,19 +115,19 @@ def exponent_of(
     groups : RowGroups, optional
     """
     n = len(codes)
-    some = np.arange(n)
+    sampled = np.arange(n)
     if groups is not None and not groups.coincide:
         return 1.0
     if n > _ROWS:
-        some = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+        sampled = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
     together = groups is not None and groups.repeat
     labels = groups.codes if groups is not None and together else None
-    log_p = left_out_log_proba(posterior, some, labels)
+    log_p = left_out_log_proba(posterior, sampled, labels)
     sound = np.isfinite(log_p).all(axis=1)
     if not sound.any():
         return 1.0
-    some = some[sound]
-    return exponents(log_p[sound], codes[some], None if labels is None else labels[some])[1]
+    sampled = sampled[sound]
+    return exponents(log_p[sound], codes[sampled], None if labels is None else labels[sampled])[1]
 
 
 # --- Joint model of all classes ------------------------------------------------------------------
@@ -138,7 +138,7 @@ _DRAWS, _SEED = 2000, 0
 _STEP, _REACH = 0.7, 7.0
 
 
-def is_joint(model: Any) -> bool:
+def is_joint(model: object) -> bool:
     """Decide whether a fitted model is one of all classes."""
     return isinstance(getattr(model, "posterior_", None), ClassPosterior)
 
@@ -152,7 +152,7 @@ def joint_settings(model: Any) -> Settings:
         For an option that a joint fit does not have; the message names what does.
     """
     settings, apart = settings_of(model), 'or leave multi_class out, which is "one_vs_rest"'
-    for given, words in (
+    for conflicts, words in (
         (
             integrate_of(model.hyperparameters) is not None,
             f'hyperparameters={shown(model.hyperparameters)}: use hyperparameters="mode"',
@@ -174,12 +174,12 @@ def joint_settings(model: Any) -> Settings:
             'correction="ratio" for few points, and `marginals` for latent values',
         ),
     ):
-        if given:
+        if conflicts:
             raise InputError(f'multi_class="joint" does not have {words}; {apart}')
     return replace(settings, solver="dense")
 
 
-def _is_auto(inducing: Any) -> bool:
+def _is_auto(inducing: object) -> bool:
     points = inducing.points if isinstance(inducing, Inducing) else inducing
     return isinstance(points, str) and points == "auto"
 
@@ -212,28 +212,28 @@ def fit_joint(
             f"N (C - 1) = {layout.sites} here: use correction=None, or fit fewer rows"
         )
     settings = kernel_of_table(draft, settings)
-    wanted = points_asked(draft, settings, layout.n, layout.classes)
+    wanted = inducing_points_of(draft, settings, layout.n, layout.classes)
     settings = replace(settings, inducing=None)
     rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
     if isinstance(settings.kernel, Kernel):
-        begin, own = given_start(settings.kernel, settings.search.priors, {}), X
+        begin, inputs = given_start(settings.kernel, settings.search.priors, {}), X
     else:
         units = Units.of(X, levels=levels_of_inputs(draft))
-        own = units.scaled(X)
+        inputs = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout
-    some: Any = slice(None)
+    learning_rows: Any = slice(None)
     if wanted is not None:
-        some = rows_to_learn(layout.n, layout.classes, rng)
-        few = Layout(layout.own[some], layout.classes)
-    data = Data(own[some], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
+        learning_rows = rows_to_learn(layout.n, layout.classes, rng)
+        few = Layout(layout.own[learning_rows], layout.classes)
+    data = Data(inputs[learning_rows], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
     fit = train(data, begin, settings, rng)
     kernel, posterior, optima = fit.kernel, fit.posterior, fit.optima
     if wanted is not None:
-        asked = wanted
+        scaled_points = wanted
         if isinstance(wanted, np.ndarray) and units is not None:
-            asked = units.scaled(same_columns(wanted, X))
-        posterior = by_points(own, layout, kernel, asked, projector, settings, rng)
+            scaled_points = units.scaled(same_columns(wanted, X))
+        posterior = by_points(inputs, layout, kernel, scaled_points, projector, settings, rng)
     if units is not None:
         kernel = units.kernel_of_features(kernel)
         if wanted is not None:
@@ -251,14 +251,14 @@ def fit_joint(
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)
 
 
-def _rows(asked: JointClasses, *_: Any) -> int:
-    if isinstance(asked.posterior, SparseClassPosterior):
-        return len(asked.posterior.Z)
-    return asked.posterior.n
+def _rows(joint: JointClasses, *_: object) -> int:
+    if isinstance(joint.posterior, SparseClassPosterior):
+        return len(joint.posterior.Z)
+    return joint.posterior.n
 
 
 class JointClasses:
-    """A fitted joint model, asked at points.
+    """Predictions of a fitted joint model at points.
 
     Parameters
     ----------
@@ -275,26 +275,24 @@ class JointClasses:
 
     @sized(_rows)
     def latent(self, points: Array) -> tuple[Array, Array]:
-        """Latent means (T, C) and covariances (T, C, C)."""
+        """Return the latent means (T, C) and covariances (T, C, C)."""
         if isinstance(self.posterior, SparseClassPosterior):
             return self.posterior.predict(points)
 
-        def one(some: slice) -> tuple[Array, Array]:
-            found: tuple[Array, Array] = self.posterior.predict(*self.crossed(points[some]))
-            return found
+        def predict_block(block: slice) -> tuple[Array, Array]:
+            return self.posterior.predict(*self.crossed(points[block]))
 
-        mean, covariance = in_blocks(one, len(points), self.posterior.n)
+        mean, covariance = in_blocks(predict_block, len(points), self.posterior.n)
         return mean, covariance
 
     def log_probabilities(self, points: Array, correction: Any) -> Array:
-        """Log class probabilities, shape (T, C)."""
+        """Return the log class probabilities, shape (T, C)."""
         if correction is None:
             return tempered(log_probabilities(*self.latent(points)), self.model.exponent_)
-        found: Array = self._whole().predict_log_proba(*self.crossed(points), correction=correction)
-        return found
+        return self._whole().predict_log_proba(*self.crossed(points), correction=correction)
 
-    def marginals(self, points: Array, correction: Any) -> Any:
-        """Corrected marginals of the latent values of each class."""
+    def marginals(self, points: Array, correction: Any) -> tuple[CorrectedMarginals, ...]:
+        """Return the corrected marginals of the latent values of each class."""
         if isinstance(self.posterior, SparseClassPosterior):
             raise InputError(
                 "corrections need a covariance matrix, and this model was fitted with inducing "
@@ -303,7 +301,7 @@ class JointClasses:
         return self._whole().marginals(*self.crossed(points), correction=correction)
 
     def intervals(self, points: Array, level: float, p: Array) -> Array:
-        """Central intervals of class probabilities, (T, C, 2), which have `p` (T, C) in them."""
+        """Return central intervals of class probabilities, (T, C, 2), extended to `p` (T, C)."""
         mean, covariance = self.latent(points)
         rng = np.random.default_rng(_SEED)
         normal = rng.standard_normal((_DRAWS, mean.shape[1]))
@@ -317,16 +315,15 @@ class JointClasses:
         return out
 
     def _whole(self) -> ClassPosterior:
-        """The posterior with its prior covariances, which a pickle leaves out."""
+        """Return the posterior with its prior covariances, which a pickle leaves out."""
         if not self.posterior.knows_covariance:
             self.posterior = self.posterior.with_covariance(self.kernel(self.X))
             self.model.posterior_ = self.posterior
-        found: ClassPosterior = self.posterior
-        return found
+        return self.posterior
 
 
 def given_latent(f: Array) -> Array:
-    """Class probabilities given latent values, both of shape (n, C): unit noise is integrated."""
+    """Return class probabilities given latent values, both (n, C), with unit noise integrated."""
     C = f.shape[1]
     count = int(np.ceil(2.0 * _REACH * np.sqrt(C) / _STEP)) + 1
     at = f.max(axis=1, keepdims=True) + np.linspace(-_REACH, _REACH, count)
@@ -335,9 +332,9 @@ def given_latent(f: Array) -> Array:
     density = np.exp(-0.5 * gaps**2)
     # The others are below: all are, but the one itself, which is not below 1e-12 there.
     share = below.prod(axis=2)[:, :, None] / np.maximum(below, 1e-300) * density
-    found: Array = share.sum(axis=1)
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    probabilities: Array = share.sum(axis=1)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 # --- Joint model with inducing points ------------------------------------------------------------
@@ -348,18 +345,20 @@ _TOGETHER, _FEWEST, _MOST = 1000, 50, 200
 _WORK = 1.25e9
 
 
-def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | Array | None:
+def inducing_points_of(model: Any, settings: Settings, n: int, classes: int) -> int | Array | None:
     """Return how many inducing points a joint fit is to have, or which; None for none.
 
     Raises
     ------
     InputError
-        If they are asked for in a way that a joint fit does not have.
+        If a joint fit does not have the options that are given.
     """
-    given = model.inducing
-    if isinstance(given, Inducing) and (more := [k for k in given.changed() if k != "points"]):
+    inducing = model.inducing
+    if isinstance(inducing, Inducing) and (
+        more := [k for k in inducing.changed() if k != "points"]
+    ):
         raise InputError(
-            f'{more[0]} of inducing={shown(given)} cannot act with multi_class="joint", which '
+            f'{more[0]} of inducing={shown(inducing)} cannot act with multi_class="joint", which '
             "takes a number of points or points: use inducing=200"
         )
     if settings.sparse is None:
@@ -368,7 +367,7 @@ def points_asked(model: Any, settings: Settings, n: int, classes: int) -> int | 
     wanted: Any = settings.sparse.points
     if isinstance(wanted, str):
         raise InputError(
-            f'inducing={shown(given)} cannot be used with multi_class="joint": give a number, '
+            f'inducing={shown(inducing)} cannot be used with multi_class="joint": give a number, '
             "inducing=100, or points"
         )
     if model.correction is not None:

@@ -70,7 +70,7 @@ class Components(NamedTuple):
 
 
 def parts_of_sum(kernel: Kernel) -> list[Kernel]:
-    """Kernels that are added, from left to right; a constant before a sum goes to each part."""
+    """Return the summands of a kernel from left to right, each with the constant before its sum."""
     if isinstance(kernel, Sum):
         return parts_of_sum(kernel.k1) + parts_of_sum(kernel.k2)
     if isinstance(kernel, Product) and isinstance(kernel.k1, ConstantKernel):
@@ -97,15 +97,17 @@ def components_of(
             'with inducing points: fit it with solver="dense" and inducing=None'
         )
     parts = parts_of_sum(process.kernel)
-    own = [replace(process, kernel=part) for part in parts]
-    middles = [_Middle.of(one) if centred else None for one in own]
+    processes = [replace(process, kernel=part) for part in parts]
+    middles = [_Middle.of(part_process) if centred else None for part_process in processes]
 
-    def moments(some: slice) -> tuple[Array, Array]:
-        found = [
-            one.at(points[some], 0.0) if middle is None else middle.away(one, points[some])
-            for one, middle in zip(own, middles, strict=True)
+    def moments(block: slice) -> tuple[Array, Array]:
+        parts_at = [
+            part_process.at(points[block], 0.0)
+            if middle is None
+            else middle.away(part_process, points[block])
+            for part_process, middle in zip(processes, middles, strict=True)
         ]
-        return np.column_stack([m for m, _ in found]), np.column_stack([v for _, v in found])
+        return np.column_stack([m for m, _ in parts_at]), np.column_stack([v for _, v in parts_at])
 
     mean, variance = in_blocks(moments, len(points), len(process.X_train))
     offset = np.array(np.broadcast_to(np.asarray(prior, dtype=float), len(points)))
@@ -131,7 +133,7 @@ class _Middle:
 
     @classmethod
     def of(cls, part: Process) -> _Middle:
-        """The mean of the part of a process."""
+        """Return the mean of the part of a process."""
         X = part.X_train
         crossed = part.crossed(X)[0].mean(axis=0)
         variance = float(part.kernel(X, X).mean())
@@ -139,7 +141,7 @@ class _Middle:
         return cls(crossed, variance, float(mean[0]))
 
     def away(self, part: Process, points: Array) -> tuple[Array, Array]:
-        """Mean and variance of the part at points, less this mean."""
+        """Return the mean and variance of the part at points, less this mean."""
         crossed, variance = part.crossed(points)
         variance = variance - 2.0 * part.kernel(points, part.X_train).mean(axis=1) + self.variance
         return part.posterior.predict(crossed - self.crossed, np.maximum(variance, 0.0), mean=0.0)
@@ -155,11 +157,11 @@ _WHITE = 1e-9
 class LatentPaths:
     """Functions drawn from the posterior of the latent function: call it with points.
 
-    What `sample_paths` of estimators returns. A function is the same whenever and in whatever
-    pieces it is evaluated. Near the data its distribution is that of the posterior; far from it
-    that of 2000 random cosines and sines in place of the prior, whose covariances are right to
-    some hundredths of the variance. They have few fast waves: between rows of nearly no noise the
-    functions of a rough kernel agree more than they should, by 1e-5 of its standard deviation.
+    `sample_paths` of estimators returns it. A function is the same whenever and in whatever
+    pieces it is evaluated. Near the data its distribution is the posterior. Far from them, 2000
+    random cosines and sines replace the prior; their covariances are right to some hundredths of
+    the variance. They have few fast waves: between rows of nearly no noise the functions of a rough
+    kernel agree more than they should, by 1e-5 of its standard deviation.
     If hyper-parameters were integrated, each function has those of one node, drawn by its weight.
 
     See Also
@@ -181,7 +183,7 @@ class LatentPaths:
         # The model is kept as it is now: a later fit sets other attributes.
         self._model = copy.copy(model)
         self._count = n
-        #: For each process models, which of the functions they have, and these.
+        #: Each process has a list of models, the numbers of their functions, and the draws.
         self._parts: list[list[tuple[Any, NDArray[np.intp], _Draw]]] = []
         if not is_integrated(model):
             every = np.arange(n)
@@ -191,9 +193,9 @@ class LatentPaths:
             node = rng.choice(len(weights), size=n, p=weights)
             part = []
             for j in np.unique(node):
-                some = np.flatnonzero(node == j)
+                functions = np.flatnonzero(node == j)
                 (process,) = models[j]._separate()
-                part.append((models[j], some, _Draw(process, some.size, rng)))
+                part.append((models[j], functions, _Draw(process, functions.size, rng)))
             self._parts.append(part)
 
     def __len__(self) -> int:
@@ -203,19 +205,19 @@ class LatentPaths:
     def __call__(self, X: ArrayLike) -> Array:
         """All functions at `X` (T, d), shape (n, T), or (n, T, K) of K processes.
 
-        In the units of ``latent``.
+        Values are in the units of ``latent``.
         """
         model = self._model
         points = model._new_data(X)
         inputs, priors = model._warped(points), model._prior_at(points)
         centre, unit = model._units()
-        found = []
+        paths = []
         for part, prior in zip(self._parts, priors, strict=True):
             f = np.empty((self._count, len(points)))
-            for _, some, draw in part:
-                f[some] = draw(inputs).T
-            found.append(centre + unit * (f + prior))
-        return found[0] if len(found) == 1 else np.stack(found, axis=2)
+            for _, functions, draw in part:
+                f[functions] = draw(inputs).T
+            paths.append(centre + unit * (f + prior))
+        return paths[0] if len(paths) == 1 else np.stack(paths, axis=2)
 
 
 class _Draw:
@@ -249,8 +251,8 @@ class _Draw:
     def __call__(self, inputs: Array) -> Array:
         """All functions at inputs (T, d), shape (T, n)."""
 
-        def of(some: slice) -> Array:
-            points = inputs[some]
+        def of(block: slice) -> Array:
+            points = inputs[block]
             if self.inducing is None:
                 known, _ = self.process.crossed(points)
             else:
@@ -282,17 +284,17 @@ def dense_weights(process: Process, p: Array, z: Array) -> Array:
     # The weights of the posterior mean, which sites of noise-free rows do not give: the mean is
     # known to rounding, and their precision times that is anything.
     weights = solution_of(post).kept.weights
-    found: Array = weights[:, None] - root * cho_solve(B, root * p + z)
+    path_weights: Array = weights[:, None] - root * cho_solve(B, root * p + z)
     below = np.flatnonzero(tau < 0.0)
     if below.size:
         # (C^-1 - |T|)^-1 = C + C (|T|^-1 - C)^-1 C, of the covariance C that the others leave.
         known = cho_solve(B, root * K[:, below])
-        left = K[np.ix_(below, below)] - (root * K[:, below]).T @ known
-        factor = np.linalg.cholesky(np.diag(-1.0 / tau[below]) - left)
+        reduced = K[np.ix_(below, below)] - (root * K[:, below]).T @ known
+        factor = np.linalg.cholesky(np.diag(-1.0 / tau[below]) - reduced)
         more = solve_triangular(factor, z[below], lower=True, trans=1)
-        found[below] += more
-        found -= root * (known @ more)
-    return found
+        path_weights[below] += more
+        path_weights -= root * (known @ more)
+    return path_weights
 
 
 def inducing_weights(solution: Any, p: Array, z: Array) -> Array:
@@ -311,7 +313,9 @@ def inducing_weights(solution: Any, p: Array, z: Array) -> Array:
         Unit normal draws.
     """
     b, U = np.linalg.eigh(solution.root @ solution.root.T)
-    taken = np.maximum(1.0 - 1.0 / b, 0.0)
-    left = np.where(b >= 1.0, taken / b, 1.0 / b - 1.0)
-    own = U.T @ solve_triangular(solution.inducing.L, p, lower=True)
-    return solution.weights[:, None] + U @ (np.sqrt(left)[:, None] * z - taken[:, None] * own)
+    removed = np.maximum(1.0 - 1.0 / b, 0.0)
+    remaining = np.where(b >= 1.0, removed / b, 1.0 / b - 1.0)
+    projected = U.T @ solve_triangular(solution.inducing.L, p, lower=True)
+    return solution.weights[:, None] + U @ (
+        np.sqrt(remaining)[:, None] * z - removed[:, None] * projected
+    )

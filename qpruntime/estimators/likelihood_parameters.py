@@ -33,9 +33,9 @@ __all__ = [
 
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826022185056018
-#: Where the scale of noise starts, and how far it may go, in robust standard deviations of y. Sites
-#: of Gaussian noise are exact. Others are differences, of which double precision leaves nothing
-#: where noise is narrower: noise-free y then have no fixed point.
+#: Start and bounds of the scale of noise, in robust standard deviations of y. Sites of Gaussian
+#: noise are exact. Other sites are differences that cancel in double precision for narrower noise,
+#: so that noise-free y have no fixed point.
 NOISE_START, _NARROWEST, _NARROWEST_GAUSSIAN, _WIDEST = 0.3, 2e-3, 1e-5, 1e2
 
 
@@ -52,15 +52,15 @@ def noise_of(
 
     Both in `unit`; `spread` is the robust standard deviation of the targets.
     """
-    given = bounds_of(model.noise_bounds)
-    start = given.get("start")
+    bounds_by_name = bounds_of(model.noise_bounds)
+    start = bounds_by_name.get("start")
     scale = NOISE_START * spread if start is None else start
-    scale_bounds = given.get("scale")
+    scale_bounds = bounds_by_name.get("scale")
     if scale_bounds is None:
         scale_bounds = noise_bounds("student-t", spread)
-    learn = _bounds("nu", model.nu, given.get("nu", "fixed"), 1.0)
+    learn = _bounds("nu", model.nu, bounds_by_name.get("nu", "fixed"), 1.0)
     learn |= _bounds("scale", scale, scale_bounds, unit)
-    for name, bounds in given.items():
+    for name, bounds in bounds_by_name.items():
         if name in learn and bounds is not None and search_of(model.optimize) is None:
             raise InputError(
                 f"noise_bounds of {name} cannot act with optimize=False: leave one of the two out"
@@ -68,19 +68,23 @@ def noise_of(
     return get("student-t", nu=model.nu, scale=_positive(scale, "scale") / unit), learn
 
 
-def bounds_of(given: Any) -> Mapping[str, Any]:
-    """Return what was given as ``noise_bounds=``: of nu, of the scale, and where that begins."""
-    if given is None:
+def bounds_of(option: object) -> Mapping[str, Any]:
+    """Return the argument ``noise_bounds=``, checked: bounds of nu and scale, and its start."""
+    if option is None:
         return {}
-    if not isinstance(given, Mapping) or set(given) - {"nu", "scale", "start"}:
+    if not isinstance(option, Mapping) or set(option) - {
+        "nu",
+        "scale",
+        "start",
+    }:
         raise InputError(
             'noise_bounds must be None or a dict of "nu" and "scale", such as {"nu": (1.0, 50.0)}, '
-            f'and of "start", a scale, got {shown(given)}'
+            f'and of "start", a scale, got {shown(option)}'
         )
-    return given
+    return option
 
 
-def _positive(value: Any, name: str) -> float:
+def _positive(value: object, name: str) -> float:
     return number(value, name, above=0.0)
 
 
@@ -103,7 +107,7 @@ def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[
 
 
 def median(y: Array, weights: Array | None) -> float:
-    """Median, in which whole weights count as repeated targets do."""
+    """Return the median, in which whole weights count as repeated targets do."""
     if weights is None:
         return float(np.median(y))
     order = np.argsort(y)
@@ -115,12 +119,12 @@ def median(y: Array, weights: Array | None) -> float:
 
 
 def _scaled(weights: Array) -> Array:
-    """Weights whose sums do not overflow, without rounding: they times a power of 2."""
+    """Scale weights by a power of 2, without rounding, so that their sums do not overflow."""
     return np.ldexp(weights, -int(np.frexp(weights.max())[1]))
 
 
 def robust_std(y: Array, weights: Array | None) -> float:
-    """1.48 median absolute deviations; the standard deviation, or 1, where that is 0."""
+    """Return 1.48 median absolute deviations; the standard deviation, or 1, if that is 0."""
     spread = _MAD * median(np.abs(y - median(y, weights)), weights)
     if not spread > 0.0:
         share = None if weights is None else _scaled(weights)
@@ -139,7 +143,7 @@ _FAILED = 1e100
 def mean_and_spread(
     projector: Projector, y: Array, weights: Array | None, shift: Array | float = 0.0
 ) -> tuple[float, float]:
-    """Mean and standard deviation of latent values, which observations alone make likely.
+    """Return the most likely mean and standard deviation of latent values without a kernel.
 
     Parameters
     ----------
@@ -149,32 +153,33 @@ def mean_and_spread(
         As kernels take them.
     weights : ndarray, shape (N,), or None
     shift : float or ndarray, shape (N,)
-        What is added to latent values, logarithms of exposures.
+        Added to latent values, as logarithms of exposures.
     """
-    some = np.random.default_rng(0).permutation(len(y))[:_ROWS]
-    besides = np.broadcast_to(shift, y.shape)[some]
-    seen, shares = y[some], np.ones(len(some)) if weights is None else weights[some]
+    sampled = np.random.default_rng(0).permutation(len(y))[:_ROWS]
+    offsets = np.broadcast_to(shift, y.shape)[sampled]
+    sampled_y, shares = y[sampled], np.ones(len(sampled)) if weights is None else weights[sampled]
 
     def loss(place: Array) -> float:
+        """Return minus the log likelihood of a normal f with this mean and log deviation."""
         mu, log_spread = place
         if not (abs(mu) < 1e100 and abs(log_spread) < 200.0):
             return _FAILED
-        sigma = np.full(len(seen), math.exp(log_spread))
-        args = projector.likelihood, projector.source, mu + besides, sigma, seen
+        sigma = np.full(len(sampled_y), math.exp(log_spread))
+        args = projector.likelihood, projector.source, mu + offsets, sigma, sampled_y
         try:
             log_z = project_many(*args).log_z
         except NumericalError as error:
             if error.__cause__ is not None:  # a user's own exception
                 raise
             return _FAILED
-        found = -float(shares @ log_z)
-        return found if math.isfinite(found) else _FAILED
+        negative_log_z = -float(shares @ log_z)
+        return negative_log_z if math.isfinite(negative_log_z) else _FAILED
 
-    places = _places(projector, seen if np.ndim(shift) == 0 else seen / np.exp(besides))
+    places = _places(projector, sampled_y if np.ndim(shift) == 0 else sampled_y / np.exp(offsets))
     tried = [np.array([mu, math.log(s)]) for mu in places for s in _SPREADS]
-    spread = _spread(projector, seen)
+    spread = _spread(projector, sampled_y)
     if spread > 0.0 and not projector.likelihood.scale_family:
-        tried += [np.array([float(np.median(seen)), math.log(spread)])]
+        tried += [np.array([float(np.median(sampled_y)), math.log(spread)])]
     begin = min(tried, key=loss)
     simplex = begin + np.array([[0.0, 0.0], [0.5 * math.exp(begin[1]), 0.0], [0.0, 0.5]])
     options = {"maxfev": _EVALUATIONS, "initial_simplex": simplex, "fatol": 1e-3, "xatol": 1e-3}
@@ -184,7 +189,7 @@ def mean_and_spread(
 
 
 def _places(projector: Projector, y: Array) -> list[float]:
-    """Means that links in use make of observations: f, e^f and shares."""
+    """Return means of f that observations suggest under the usual links."""
     rows = projector.likelihood.rows
     values = y if rows is None else rows[y.astype(int)][:, 0]
     values = values[np.isfinite(values)]
@@ -192,12 +197,12 @@ def _places(projector: Projector, y: Array) -> list[float]:
     if projector.likelihood.scale_family and middle > 0.0:
         # Alone of all it moves with the unit of y as f does.
         return [math.log(middle)]
-    found = [0.0, middle]
+    places = [0.0, middle]
     if middle > 0.0:
-        found += [math.log(middle), math.sqrt(middle)]
+        places += [math.log(middle), math.sqrt(middle)]
     if 0.0 < middle < 1.0:
-        found.append(math.log(middle / (1.0 - middle)))
-    return found
+        places.append(math.log(middle / (1.0 - middle)))
+    return places
 
 
 def _spread(projector: Projector, y: Array) -> float:
@@ -232,39 +237,39 @@ def learnt_between(
     InputError
         If bounds are of no use.
     """
-    given = model.parameter_bounds
+    parameter_bounds = model.parameter_bounds
     known = tuple(likelihood.parameters)
-    if given is None:
-        given = {}
-    if not isinstance(given, Mapping) or set(given) - set(known):
+    if parameter_bounds is None:
+        parameter_bounds = {}
+    if not isinstance(parameter_bounds, Mapping) or set(parameter_bounds) - set(known):
         names = ", ".join(known) or "it has none"
         raise InputError(
             f"parameter_bounds must be None or a dict by parameters of {likelihood.name!r}, which "
-            f"are: {names}; got {shown(given)}"
+            f"are: {names}; got {shown(parameter_bounds)}"
         )
-    found = {}
+    bounds_by_name = {}
     for name, value in likelihood.parameters.items():
-        asked = given.get(name)
-        if isinstance(asked, str) and asked == "fixed":
+        bounds = parameter_bounds.get(name)
+        if isinstance(bounds, str) and bounds == "fixed":
             continue
         if not value > 0.0:
-            if asked is not None:
+            if bounds is not None:
                 raise InputError(
                     f"{name} of likelihood {likelihood.name!r} is {value:g} and must be positive, "
                     "because its logarithm is learnt: write log_prob in its exponential"
                 )
             continue
-        if asked is not None and search_of(model.optimize) is None:
+        if bounds is not None and search_of(model.optimize) is None:
             raise InputError(
                 f"parameter_bounds of {name} cannot act with optimize=False: leave one of the two "
                 "out"
             )
-        found[name] = _between(likelihood, name, value, asked, units.get(name, 1.0))
-    return found
+        bounds_by_name[name] = _between(likelihood, name, value, bounds, units.get(name, 1.0))
+    return bounds_by_name
 
 
 def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float, float]]:
-    """Bounds of parameters that are learnt because the model names the likelihood without numbers.
+    """Return bounds of the parameters learnt because the likelihood is named without numbers.
 
     None are if its ``optimize`` is False, or if numbers stand beside the name.
     """
@@ -276,19 +281,19 @@ def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float,
 
 
 def _between(
-    likelihood: Likelihood, name: str, value: float, asked: Any, unit: float
+    likelihood: Likelihood, name: str, value: float, bounds: Any, unit: float
 ) -> tuple[float, float]:
     least, most = likelihood.limits.get(name, (0.0, np.inf))
-    if asked is None:
+    if bounds is None:
         low, high = _USUAL.get(name, (value / _FACTOR, value * _FACTOR))
         low, high = min(low, value), max(high, value)
     else:
         try:
-            low, high = (number(v, "a bound", above=0.0) / unit for v in asked)
+            low, high = (number(v, "a bound", above=0.0) / unit for v in bounds)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"parameter_bounds of {name} must be two positive numbers or 'fixed', got "
-                f"{shown(asked)}"
+                f"{shown(bounds)}"
             ) from error
         if not low <= value <= high:
             raise InputError(

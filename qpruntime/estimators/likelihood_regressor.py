@@ -25,10 +25,10 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
     averaged,
     densities,
-    drawn,
     is_integrated,
     left_out,
     mixed_at,
+    mixed_draws,
 )
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.likelihood_parameters import (
@@ -43,6 +43,7 @@ from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit
 from qpruntime.estimators.train import table_to_fit
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.row_groups import RowGroups
@@ -91,7 +92,7 @@ class LikelihoodRegressor(GPEstimator):
         points: Any,
         targets: Array,
         weights: Array | None,
-        own: Likelihood,
+        likelihood: Likelihood,
         begin: tuple[float, float] | None = None,
         shift: Array | float = 0.0,
         groups: NDArray[np.intp] | None = None,
@@ -104,50 +105,55 @@ class LikelihoodRegressor(GPEstimator):
         settings = settings_to_fit(self)
         choice(self.method, "method", ("qp", "ep"))
         centre, unit, prior = 0.0, 1.0, None
-        scaled = own.location and "scale" in own.parameters and own.recipe is None
+        scaled = (
+            likelihood.location and "scale" in likelihood.parameters and likelihood.recipe is None
+        )
         units: dict[str, float] = {}
         spread = 1.0
         if scaled:
             spread = robust_std(targets, weights)
             if getattr(self, "normalize_y", True):
                 centre, unit, spread = median(targets, weights), spread, 1.0
-            default = own.parameters["scale"] == get(own.name).parameters["scale"]
-            first = NOISE_START * spread if default else own.parameters["scale"] / unit
-            own, units, prior = own.with_parameters(scale=first), {"scale": unit}, 0.0
+            default = likelihood.parameters["scale"] == get(likelihood.name).parameters["scale"]
+            first = NOISE_START * spread if default else likelihood.parameters["scale"] / unit
+            likelihood, units, prior = likelihood.with_parameters(scale=first), {"scale": unit}, 0.0
         elif given_mean(self.prior_mean) is not None:
             raise InputError(
                 f"prior_mean={shown(self.prior_mean)} needs a likelihood of y = f + noise, got "
-                f"{own.name!r}: leave it out"
+                f"{likelihood.name!r}: leave it out"
             )
-        learn = draft._learnt(own, units)
+        learn = draft._learnt(likelihood, units)
         bounded = "scale" not in learn or "scale" in (self.parameter_bounds or {})
         if scaled and not bounded:
-            (low, high), (narrow, wide) = own.limits["scale"], noise_bounds(own.name, spread)
+            (low, high), (narrow, wide) = (
+                likelihood.limits["scale"],
+                noise_bounds(likelihood.name, spread),
+            )
             learn["scale"] = max(narrow, low), min(wide, high)
         table = table_to_fit(self)
-        projector = Projector(own, self.method, table)
-        holding, seen = projector.observing((targets - centre) / unit if scaled else targets)
+        projector = Projector(likelihood, self.method, table)
+        holding, observed = projector.observing((targets - centre) / unit if scaled else targets)
         if begin is not None:
             prior, spread = begin
         elif prior is None:
             judge, again = projector.for_evidence().observing(targets)
             prior, spread = mean_and_spread(judge, again, weights, shift)
-        if own.scale_family and not bounded:
+        if likelihood.scale_family and not bounded:
             times = np.where(targets[:, 0] > 0.0, targets[:, 0], targets[:, 1])
             known = np.isfinite(times)
             logs = robust_std(np.log(times[known]), None if weights is None else weights[known])
-            narrow, (low, high) = noise_bounds(own.name, logs)[0], learn["scale"]
-            learn["scale"] = min(max(narrow, low), own.parameters["scale"]), high
+            narrow, (low, high) = noise_bounds(likelihood.name, logs)[0], learn["scale"]
+            learn["scale"] = min(max(narrow, low), likelihood.parameters["scale"]), high
         if scaled and unit == 1.0:
             spread = max(spread, abs(median(targets, weights)))
         data = Data(
             points,
-            seen,
+            observed,
             holding,
-            prior=np.full(len(seen), prior) + shift,
+            prior=np.full(len(observed), prior) + shift,
             weights=weights,
             learn=learn,
-            discrete=Predicted.discrete(own),
+            discrete=Predicted.discrete(likelihood),
         )
 
         def target() -> Target:
@@ -157,7 +163,7 @@ class LikelihoodRegressor(GPEstimator):
         together = RowGroups(points, groups)
         fit = draft._train([data], settings, target, spread, None, shift, together)[0]
         draft._centre_, draft._unit_ = centre, unit
-        # That which holds no rows, and can be saved.
+        # This likelihood holds no rows, so that the model can be saved.
         draft._predicted_ = Predicted.of(fit.likelihood, targets)
         for name, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, name, value)
@@ -166,18 +172,18 @@ class LikelihoodRegressor(GPEstimator):
         return commit(self, draft)
 
     def _learnt(
-        self, own: Likelihood, units: Mapping[str, float]
+        self, likelihood: Likelihood, units: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
-        """Bounds of the parameters of the likelihood that are learnt."""
-        return learnt_between(self, own, units)
+        """Return the bounds of the likelihood's learnt parameters."""
+        return learnt_between(self, likelihood, units)
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         learnt, units = likelihood, self._likelihood_units_
-        own = learnt if learnt.rows is None else get(learnt.name, **learnt.parameters)
+        plain = learnt if learnt.rows is None else get(learnt.name, **learnt.parameters)
         return {
-            "likelihood_": own,
-            "parameters_": {name: v * units.get(name, 1.0) for name, v in own.parameters.items()},
-            "_predicted_": replace(self._predicted_, likelihood=own),
+            "likelihood_": plain,
+            "parameters_": {name: v * units.get(name, 1.0) for name, v in plain.parameters.items()},
+            "_predicted_": replace(self._predicted_, likelihood=plain),
         }
 
     def _constant(self) -> float:
@@ -187,17 +193,17 @@ class LikelihoodRegressor(GPEstimator):
         return self._centre_, self._unit_
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Mean and variance of the latent function at `X`, each of shape (T,).
+        """Return the mean and variance of the latent function at `X`, each of shape (T,).
 
-        Of noise about f in units of y, otherwise of the f that the likelihood takes. With
-        `full_covariance` covariances, shape (T, T), in place of variances.
+        A likelihood of noise about f has f in units of y; another has f on its own scale. If
+        `full_covariance` is True, the second is the covariance, shape (T, T).
         """
         whole = flag(full_covariance, "full_covariance")
         mean, variance = (self._jointly if whole else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Quantiles of an observation at `X`, noise and all; of counts the least that suffices.
+        """Return quantiles of an observation at `X`; of counts the least that suffices.
 
         Parameters
         ----------
@@ -216,14 +222,14 @@ class LikelihoodRegressor(GPEstimator):
         if is_integrated(self):
             mixed = mixed_at(self, points, at.reshape(-1), rows)
             return mixed.reshape(len(points), *at.shape)
-        flat, found = at.reshape(-1), self._predicted_
+        flat, predicted = at.reshape(-1), self._predicted_
         columns = rows.columns(len(points))
 
-        def finish(mean: Array, variance: Array, *own: Array) -> Array:
-            return found.quantiles(mean, variance, flat, RowOffsets.of(*own))
+        def finish(mean: Array, variance: Array, *offsets: Array) -> Array:
+            return predicted.quantiles(mean, variance, flat, RowOffsets.of(*offsets))
 
-        def by_grid(marginals: Any, *own: Array) -> Array:
-            return found.corrected_quantiles(marginals, flat, RowOffsets.of(*own))
+        def by_grid(marginals: list[CorrectedMarginals], *offsets: Array) -> Array:
+            return predicted.corrected_quantiles(marginals, flat, RowOffsets.of(*offsets))
 
         if self.correction is None:
             inside = self._predicted(points, finish, *columns, width=NODES)
@@ -232,11 +238,11 @@ class LikelihoodRegressor(GPEstimator):
         return (self._centre_ + self._unit_ * inside).reshape(len(points), *at.shape)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
-        """Central interval of an observation at `X`, shape (T, 2), with this probability."""
+        """Return central intervals of an observation at `X`, shape (T, 2), of this probability."""
         return self.predict_quantiles(X, central_levels(level))
 
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Log predictive density, or probability, of observations `y` (T, ...), one a row of `X`.
+        """Return the log density, or log probability, of observations `y` (T, ...) at rows of `X`.
 
         Returns
         -------
@@ -253,7 +259,7 @@ class LikelihoodRegressor(GPEstimator):
         if targets.shape[:1] != (len(points),):
             raise InputError(f"y must have {len(points)} rows like X, got shape {targets.shape}")
         inside = (targets - self._centre_) / self._unit_
-        own, numbers = self.likelihood_.observing(inside)
+        observing, numbers = self.likelihood_.observing(inside)
         if self.correction is not None:
             if np.any(shift):
                 raise InputError(
@@ -264,22 +270,24 @@ class LikelihoodRegressor(GPEstimator):
             return np.asarray(free) - np.log(self._unit_)
 
         def finish(mean: Array, variance: Array, y: Array, more: Array) -> Array:
-            return log_density(own, mean + more, variance, y)
+            return log_density(observing, mean + more, variance, y)
 
-        besides = np.broadcast_to(shift, (len(points),))
-        found: Array = self._predicted(points, finish, numbers, besides)
-        return found - np.log(self._unit_)
+        offsets = np.broadcast_to(shift, (len(points),))
+        log_densities: Array = self._predicted(points, finish, numbers, offsets)
+        return log_densities - np.log(self._unit_)
 
     @averaged(left_out)
     def loo(self) -> Array:
-        """Log predictive density of every training row, left out, shape (N,); in units of y.
+        """Return the leave-one-out log density of each training row, shape (N,), in units of y.
 
         Rows of weight 0 have none.
         """
         self._new_data(np.zeros((1, self.n_features_in_)))
         return self.posterior_.loo() - np.log(self._unit_)
 
-    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+    def sample(
+        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> Array:
         """Draw observations at `X` jointly, shape (n, T): noise about draws of the latent function.
 
         Parameters
@@ -294,10 +302,12 @@ class LikelihoodRegressor(GPEstimator):
         """
         return self._sample_at(X, n, random_state, PLAIN)
 
-    def _sample_at(self, X: ArrayLike, n: int, random_state: Any, rows: RowOffsets) -> Array:
+    def _sample_at(
+        self, X: ArrayLike, n: int, random_state: int | np.random.Generator | None, rows: RowOffsets
+    ) -> Array:
         rng = generator(random_state)
         if is_integrated(self):
-            return drawn(LikelihoodRegressor._sample_at, self, X, whole(n, "n", 1), rng, rows)
+            return mixed_draws(LikelihoodRegressor._sample_at, self, X, whole(n, "n", 1), rng, rows)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * self._predicted_.draw(f, rng, rows)
 
@@ -314,7 +324,7 @@ class ExposedRegressor(LikelihoodRegressor):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array:
-        """Quantiles of an observation at `X`, noise and all; of counts the least that suffices.
+        """Return quantiles of an observation at `X`; of counts the least that suffices.
 
         Parameters
         ----------
@@ -340,7 +350,7 @@ class ExposedRegressor(LikelihoodRegressor):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array:
-        """Central interval of an observation at `X`, shape (T, 2), with this probability.
+        """Return central intervals of an observation at `X`, shape (T, 2), of this probability.
 
         `exposure` and `trials` as for `predict_quantiles`.
         """
@@ -349,7 +359,7 @@ class ExposedRegressor(LikelihoodRegressor):
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None
     ) -> Array:
-        """Log predictive density, or probability, of observations `y` (T, ...), one a row of `X`.
+        """Return the log density, or log probability, of observations `y` (T, ...) at rows of `X`.
 
         Parameters
         ----------
@@ -372,7 +382,7 @@ class ExposedRegressor(LikelihoodRegressor):
         self,
         X: ArrayLike,
         n: int = 1,
-        random_state: Any = None,
+        random_state: int | np.random.Generator | None = None,
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array:
@@ -394,8 +404,10 @@ class ExposedRegressor(LikelihoodRegressor):
         return self._sample_at(X, n, random_state, rows)
 
     def _rows(self, count: int, exposure: ArrayLike | None, trials: ArrayLike | None) -> RowOffsets:
-        own = self.likelihood_
-        return RowOffsets(log_exposures(own, exposure, count), _trials(own, trials, count))
+        likelihood = self.likelihood_
+        return RowOffsets(
+            log_exposures(likelihood, exposure, count), _trials(likelihood, trials, count)
+        )
 
     def _named(self, exposure: ArrayLike | None) -> None:
         """Raise if observations are to be judged whose exposures are not said."""
@@ -435,14 +447,14 @@ def _trials(likelihood: Likelihood, trials: ArrayLike | None, count: int) -> Arr
         raise InputError(
             f"trials are for the binomial likelihood, not for {likelihood.name!r}: leave them out"
         )
-    given = real(trials, "trials")
-    if given.shape not in ((), (count,)):
+    numbers = real(trials, "trials")
+    if numbers.shape not in ((), (count,)):
         raise InputError(
-            f"trials must be a number or have shape ({count},), one per point; got {given.shape}"
+            f"trials must be a number or have shape ({count},), one per point; got {numbers.shape}"
         )
-    wrong = ~((given >= 1.0) & (given <= MOST_TRIALS) & (given == np.floor(given)))
+    wrong = ~((numbers >= 1.0) & (numbers <= MOST_TRIALS) & (numbers == np.floor(numbers)))
     if wrong.any():
         raise InputError(
-            f"trials must be whole numbers from 1 to {MOST_TRIALS}, got {given[wrong].flat[0]:g}"
+            f"trials must be whole numbers from 1 to {MOST_TRIALS}, got {numbers[wrong].flat[0]:g}"
         )
-    return np.full(count, given) if given.ndim == 0 else given
+    return np.full(count, numbers) if numbers.ndim == 0 else numbers

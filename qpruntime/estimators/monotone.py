@@ -36,19 +36,20 @@ _SHARP = 1e-3
 def monotone_data(
     model: Any, processes: Sequence[Data], settings: Settings
 ) -> tuple[list[Data], Settings, Slopes | None]:
-    """Return data and settings of an estimator with the slopes that it asks for.
+    """Return data and settings of an estimator, with the slopes of its `monotone` option.
 
     Raises
     ------
     InputError
-        If ``model.monotone`` is not usable, or something is asked for that has no slopes.
+        If ``model.monotone`` is not usable, or another option does not support slopes.
     """
-    asked = getattr(model, "monotone", None)
-    if asked is None or (isinstance(asked, Mapping) and not asked):
+    directions = getattr(model, "monotone", None)
+    if directions is None or (isinstance(directions, Mapping) and not directions):
         return list(processes), settings, None
-    if not isinstance(asked, Mapping):
+    if not isinstance(directions, Mapping):
         raise InputError(
-            f'monotone must be a mapping of features to +1 or -1, {{"age": +1}}; got {shown(asked)}'
+            'monotone must be a mapping of features to +1 or -1, {"age": +1}; '
+            f"got {shown(directions)}"
         )
     if settings.sparse is not None:
         raise InputError("monotone needs the dense engine: use inducing=None")
@@ -69,7 +70,7 @@ def monotone_data(
         require_slopes(settings.kernel)
     X = np.asarray(data.X, dtype=float)
     units = Units.of(X, data.weights)
-    slopes, signs = _slopes(X, units, _directions(model, asked, units))
+    slopes, signs = _slopes(X, units, _directions(model, directions, units))
     settings = replace(settings, inducing=None, solver="dense")
     return [with_slopes(replace(data, X=X, own_signs=labels), slopes, signs)], settings, slopes
 
@@ -103,12 +104,12 @@ def train_monotone(
 ) -> list[Fit]:
     """Return fits with slopes; by default in units of each feature's spread.
 
-    Where the mean still falls after a fit, slopes are seen as well, and the fit is done again.
+    If the mean has a wrong slope somewhere after a fit, slopes there are added and the fit repeats.
     """
     if isinstance(settings.kernel, Kernel):
         begin = given_start(settings.kernel, settings.search.priors, processes[0].learn)
         return [_settled(data, begin, settings, rng) for data in processes]
-    found = []
+    fits = []
     for data in processes:
         assert data.slopes is not None
         weights = None if data.weights is None else data.weights[: len(data.X)]
@@ -123,18 +124,18 @@ def train_monotone(
         fit = _settled(scaled, begin, settings, rng)
         assert fit.slopes is not None
         more = fit.slopes.unscaled(units, data.slopes)
-        found.append(replace(fit, kernel=units.kernel_of_features(fit.kernel), slopes=more))
-    return found
+        fits.append(replace(fit, kernel=units.kernel_of_features(fit.kernel), slopes=more))
+    return fits
 
 
 def _settled(data: Data, begin: Start, settings: Settings, rng: np.random.Generator) -> Fit:
-    """Fit, and fit again with slopes where the mean is on the wrong side."""
+    """Fit, and fit again with more slopes where the mean has the wrong slope."""
     fit, places = train(data, begin, settings, rng), _places(data.X)
-    for left in range(_ROUNDS, -1, -1):
+    for attempts_left in range(_ROUNDS, -1, -1):
         wrong = _wrong(fit, data, places)
         if not any(len(rows) for rows in wrong.values()):
             break
-        if not left:
+        if not attempts_left:
             warn(
                 "the function still has slopes of the wrong sign at "
                 f"{max(map(len, wrong.values()))} of {len(places)} places, so the rows contradict "
@@ -143,31 +144,33 @@ def _settled(data: Data, begin: Start, settings: Settings, rng: np.random.Genera
             )
             break
         for (k, sign, times), rows in wrong.items():
-            some = rows[spread_rows(rows, _FURTHER)] if len(rows) else rows
-            ones = np.ones(len(some))
-            data = and_slopes(data, Slopes(some, np.full(len(some), k), times * ones), sign * ones)
+            chosen = rows[spread_rows(rows, _FURTHER)] if len(rows) else rows
+            unit = np.ones(len(chosen))
+            data = and_slopes(
+                data, Slopes(chosen, np.full(len(chosen), k), times * unit), sign * unit
+            )
         start = () if fit.optimum is None else (fit.optimum.theta,)
         fit = train(data, Start(fit.kernel, _prior(begin, fit), start), settings, rng)
     return replace(fit, slopes=data.slopes)
 
 
 def _wrong(fit: Fit, data: Data, places: Array) -> dict[tuple[int, float, float], Array]:
-    """Places at which the mean is on the wrong side, by features, their signs and scales."""
+    """Return points at which the mean has a wrong slope, by feature, sign and scale."""
     assert data.slopes is not None
     assert data.scale is not None
-    slopes, signs, found = data.slopes, data.y[len(data.X) :], {}
+    slopes, signs, places_by_key = data.slopes, data.y[len(data.X) :], {}
     weights = data.scale * solution_of(fit.posterior).kept.weights
     for k in np.unique(slopes.feature):
         first = int(np.argmax(slopes.feature == k))
         at = DerivativeRows(places, np.full(len(places), k))
         mean = covariance(fit.kernel, at, slopes.asked(data.X)) @ weights
         key = int(k), float(signs[first]), float(slopes.times[first])
-        found[key] = places[signs[first] * mean < 0.0]
-    return found
+        places_by_key[key] = places[signs[first] * mean < 0.0]
+    return places_by_key
 
 
 def _prior(begin: Start, fit: Fit) -> Any:
-    """Prior of the parameters of a fitted kernel, which may have got a length-scale a feature."""
+    """Return the prior of a fitted kernel's parameters, which may have become ARD."""
     prior = begin.log_prior
     if prior is None or begin.kernel.n_dims == fit.kernel.n_dims:
         return prior
@@ -175,18 +178,18 @@ def _prior(begin: Start, fit: Fit) -> Any:
 
 
 def _places(X: Array) -> Array:
-    """Rows, and as many points again in the box that they span, where slopes are looked at."""
-    drawn = qmc.Sobol(X.shape[1], seed=0).random_base2(8)
+    """Return the rows and 256 points of the box that they span, where slopes are checked."""
+    unit_points = qmc.Sobol(X.shape[1], seed=0).random_base2(8)
     low, high = X.min(axis=0), X.max(axis=0)
-    return np.vstack([X, low + drawn * (high - low)])
+    return np.vstack([X, low + unit_points * (high - low)])
 
 
-def _directions(model: Any, asked: Mapping[Any, Any], units: Units) -> dict[int, float]:
-    """Directions by numbers of features."""
+def _directions(model: Any, monotone: Mapping[Any, Any], units: Units) -> dict[int, float]:
+    """Return directions by the number of the feature."""
     names = list(getattr(model, "feature_names_in_", ()))
     count = units.spread.size
-    found: dict[int, float] = {}
-    for key, value in asked.items():
+    directions: dict[int, float] = {}
+    for key, value in monotone.items():
         number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         if not number or float(value) not in (1.0, -1.0):
             raise InputError(
@@ -212,13 +215,13 @@ def _directions(model: Any, asked: Mapping[Any, Any], units: Units) -> dict[int,
                 f"monotone names the feature {shown(key)}, which is the same in every row: "
                 "leave it out"
             )
-        if found.setdefault(k, float(value)) != float(value):
+        if directions.setdefault(k, float(value)) != float(value):
             raise InputError(f"monotone has two directions for feature {k}: leave one out")
-    return found
+    return directions
 
 
 def _slopes(X: Array, units: Units, directions: dict[int, float]) -> tuple[Slopes, Array]:
-    """Slopes along features at rows far from each other, and their signs."""
+    """Return slopes along features at rows far from each other, and their signs."""
     rows = spread_rows(units.scaled(X), _ROWS)
     feature = np.repeat(list(directions), len(rows)).astype(np.intp)
     signs = np.repeat([*directions.values()], len(rows))
@@ -227,7 +230,7 @@ def _slopes(X: Array, units: Units, directions: dict[int, float]) -> tuple[Slope
 
 
 def spread_rows(X: Array, count: int) -> NDArray[np.intp]:
-    """Return so many distinct rows, each the farthest from those before it, from the middle on."""
+    """Return `count` distinct rows, each the farthest from the earlier ones, from the middle on."""
     distance = ((X - X.mean(axis=0)) ** 2).sum(axis=1)
     rows = [int(np.argmin(distance))]
     distance = ((X - X[rows[0]]) ** 2).sum(axis=1)

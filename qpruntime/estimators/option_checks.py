@@ -1,7 +1,7 @@
-"""Options that were given and cannot act in a fit are refused, with what to do instead.
+"""Refusal of options that cannot act in a fit, with a message that says what to do instead.
 
-Options as by default ask for nothing. Those that act from some number of rows on are no mistake
-where there are fewer, and numbers of threads, seeds and `verbose` are none anywhere.
+Default options are never refused. Neither are options that act from some number of rows on, nor
+numbers of threads, seeds and `verbose`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def refuse_idle(model: Any, settings: Settings, processes: Sequence[Data]) -> No
     _table(model, settings, data)
 
 
-def _refuse(parameter: str, value: Any, why: str, remedy: str) -> None:
+def _refuse(parameter: str, value: object, why: str, remedy: str) -> None:
     what = shown(value)
     if isinstance(value, Options):
         what = ", ".join(f"{name}={shown(v)}" for name, v in value.changed().items()) or what
@@ -50,20 +50,20 @@ def _refuse(parameter: str, value: Any, why: str, remedy: str) -> None:
     raise InputError(f"{what} cannot act: {why}; {remedy}")
 
 
-def _search(given: Any, settings: Settings, data: Data) -> None:
-    asked = given == "loo" or (isinstance(given, Search) and given.changed())
+def _search(option: object, settings: Settings, data: Data) -> None:
+    changed = option == "loo" or (isinstance(option, Search) and option.changed())
     kernel = settings.kernel
     fixed = isinstance(kernel, Kernel) and not kernel.n_dims and not data.learn
-    if asked and fixed:
+    if changed and fixed:
         why = "nothing is learnt, for the kernel's parameters are all fixed"
-        _refuse("optimize", given, why, "use optimize=False, or give them bounds")
+        _refuse("optimize", option, why, "use optimize=False, or give them bounds")
 
 
-def _inducing(given: Any, settings: Settings, data: Data) -> None:
-    asked = given == "judged" if isinstance(given, str) else isinstance(given, Inducing)
-    if isinstance(given, Inducing) and given.open and given.points == "auto":
-        asked = bool(given.changed())
-    if not asked:
+def _inducing(option: object, settings: Settings, data: Data) -> None:
+    changed = option == "judged" if isinstance(option, str) else isinstance(option, Inducing)
+    if isinstance(option, Inducing) and option.open and option.points == "auto":
+        changed = bool(option.changed())
+    if not changed:
         return
     if settings.auto is None and settings.sparse is None:
         why, remedy = "corrections take the dense engine", "use correction=None"
@@ -71,17 +71,17 @@ def _inducing(given: Any, settings: Settings, data: Data) -> None:
         remedy = "give their number, inducing=200, or leave it out"
     else:
         return
-    _refuse("inducing", given, why, remedy)
+    _refuse("inducing", option, why, remedy)
 
 
 def _solver(model: Any, settings: Settings, data: Data) -> None:
-    given = model.solver
+    solver = model.solver
     if settings.sparse is not None:
-        if isinstance(given, Series) or given == "dense":
+        if isinstance(solver, Series) or solver == "dense":
             why = f"inducing={shown(settings.sparse.points)} is an engine of its own"
-            _refuse("solver", given, why, "leave one of the two out")
+            _refuse("solver", solver, why, "leave one of the two out")
         return
-    if not isinstance(given, Series) or given.approximate is None:
+    if not isinstance(solver, Series) or solver.approximate is None:
         return
     kernel, width = settings.kernel, int(data.X.shape[1])
     for why, holds in (
@@ -95,22 +95,22 @@ def _solver(model: Any, settings: Settings, data: Data) -> None:
         ),
     ):
         if holds:
-            _refuse("solver", given, why, 'leave it out, solver="auto"')
+            _refuse("solver", solver, why, 'leave it out, solver="auto"')
 
 
 def _table(model: Any, settings: Settings, data: Data) -> None:
-    given, projector = model.table, data.projector
-    if given is None or (isinstance(given, str) and given == "exact"):
+    table, projector = model.table, data.projector
+    if table is None or (isinstance(table, str) and table == "exact"):
         return
     if settings.optimize and data.learn:
         learnt = " and ".join(data.learn)
         why = f"it is of fixed noise, and {learnt} is learnt"
-        _refuse("table", _path(given), why, 'fix the noise, or use table=None or "exact"')
+        _refuse("table", _path(table), why, 'fix the noise, or use table=None or "exact"')
     surfaces = projector.table is not None and projector.table.metadata.kind == "surfaces"
     named = getattr(model, "likelihood", "") is not None
     if named and projector.method in ("ep", "vb") and not surfaces:
         why = f'method "{projector.method}" looks nothing up in it, QP does'
-        _refuse("table", _path(given), why, 'use table=None, or method="qp"')
+        _refuse("table", _path(table), why, 'use table=None, or method="qp"')
 
 
 def _path(table: Any) -> Any:

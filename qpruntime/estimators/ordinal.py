@@ -42,8 +42,8 @@ _LEAST = 0.05
 class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     """Levels in an order, such as grades and ratings, by EP or QP: ordered probit.
 
-    y is how many thresholds f(x) plus noise of variance 1 is above, f a Gaussian process. The
-    thresholds and the kernel's parameters maximise EP's evidence together.
+    y is the number of thresholds below f(x) plus noise of variance 1, and f is a Gaussian process.
+    The thresholds and the kernel's parameters maximise EP's evidence together.
 
     Parameters
     ----------
@@ -53,12 +53,11 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     levels : sequence, optional
         The levels from the lowest to the highest. By default the order that the column y declares:
         all categories of an ordered pandas categorical or a polars Enum, seen or not, and the seen
-        ones of an unordered pandas categorical. Otherwise the levels of y, sorted. Give them where
-        that is not their order, as of words, or where some were not seen. Within
-        ``VotingClassifier``, which hands on the numbers of the sorted labels, give these numbers in
-        the order of the levels.
+        ones of an unordered pandas categorical. Otherwise the levels of y, sorted. Give the levels
+        if this is not their order, as for words, or if some are not in y. ``VotingClassifier``
+        passes numbers of the sorted labels; for it give these numbers in the order of the levels.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None or "exact"
         See `qpruntime.infer`; there are no tables of this likelihood.
     optimize, tol, max_sweeps, correction, inducing, solver
@@ -66,10 +65,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : None
-        Others are of y = f + noise.
+        Not available, because a prior mean needs y = f + noise.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the likelihood among
-        them.
+        As for `GPClassifier`; the likelihood's parameters are integrated as well.
 
     Attributes
     ----------
@@ -80,23 +78,23 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         `predict_proba` have this order; ``numpy.argsort(numpy.argsort(levels_))`` finds the column
         of each level of ``levels_``.
     thresholds_ : ndarray, shape (K - 1,)
-        Between the levels from the lowest to the highest, in units of f.
+        Thresholds between the levels from the lowest to the highest, in units of f.
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     mean_ : float
         Prior mean of f.
     likelihood_ : Likelihood
-        With gaps of thresholds.
+        Likelihood with the gaps between thresholds as parameters.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
-        Of the latent function at the training points.
+        Posterior of the latent function at the training points.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_, optima_, log_marginal_likelihood_value_, n_iter_, table_sha256_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
 
     See Also
     --------
@@ -156,12 +154,12 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         draft.levels_ = _ordered(self.levels, labels, categories_of(y))
         draft.classes_ = draft.levels_[_by_value(draft.levels_)]
         codes = _codes(draft.levels_, labels)
-        own, mean = _begun(codes, weights, len(draft.levels_))
-        observed = points, codes, weights, own
+        likelihood, mean = _begun(codes, weights, len(draft.levels_))
+        observed = points, codes, weights, likelihood
         return self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
 
     def _learnt(
-        self, own: Likelihood, units: Mapping[str, float]
+        self, likelihood: Likelihood, units: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
         names = gap_names(len(self.levels_))
         return dict.fromkeys(names, _GAPS)
@@ -177,24 +175,26 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
         A closed form, but for corrected marginals.
         """
-        points, count, own = self._new_data(X), len(self.levels_), self.likelihood_
+        points, count, likelihood = self._new_data(X), len(self.levels_), self.likelihood_
         order = _by_value(self.levels_)
 
         def finish(mean: Array, variance: Array) -> Array:
             # Noise and what is not known of f add up.
             root = np.sqrt(1.0 + variance)
-            edges = thresholds(own, count) - mean[:, None]
+            edges = thresholds(likelihood, count) - mean[:, None]
             return _between(edges / root[:, None])
 
-        def by_grid(found: list[CorrectedMarginals]) -> Array:
-            shares = [found[0].expect(partial(_share, own, count, k)) for k in range(count)]
+        def by_grid(marginals: list[CorrectedMarginals]) -> Array:
+            shares = [
+                marginals[0].expect(partial(_share, likelihood, count, k)) for k in range(count)
+            ]
             return np.column_stack(shares)
 
         if self.correction is not None:
             shares = np.asarray(self._corrected(points, by_grid))
             return np.asarray(shares / shares.sum(axis=1, keepdims=True))[:, order]
-        found: Array = self._predicted(points, finish, width=count)
-        return found[:, order]
+        shares_of_levels: Array = self._predicted(points, finish, width=count)
+        return shares_of_levels[:, order]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable level, shape (T,)."""
@@ -202,7 +202,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return self.classes_[shares.argmax(axis=1)]
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> NDArray[Any]:
-        """Lowest level such that y is not above it with probability q.
+        """Return the lowest level such that y is not above it with probability q.
 
         Returns
         -------
@@ -215,19 +215,21 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return np.asarray(self.levels_[place].reshape(len(place), *at.shape))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[Any]:
-        """Lowest and highest level of a central interval, shape (T, 2)."""
+        """Return the lowest and highest level of a central interval, shape (T, 2)."""
         return self.predict_quantiles(X, central_levels(level))
 
-    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> NDArray[Any]:
+    def sample(
+        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
-        drawn = super().sample(X, n, random_state).astype(int)
-        return self.levels_[drawn]
+        codes = super().sample(X, n, random_state).astype(int)
+        return self.levels_[codes]
 
     def _observations(self, y: ArrayLike) -> Array:
         return _codes(self.levels_, checked(column_or_1d, y))
 
 
-def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDArray[Any]:
+def _ordered(option: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDArray[Any]:
     """Return the levels in their order.
 
     Raises
@@ -236,32 +238,32 @@ def _ordered(given: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDAr
         If there are too few or too many, or y has others than those given.
     """
     values = level_values(labels, "y")
-    if given is None and declared.declared is not None:
+    if option is None and declared.declared is not None:
         order = level_values(declared.declared, "the categories of y")
-        found = order if declared.ordered else sorted_levels(values, order)
-    elif given is None:
-        found = sorted_levels(values)
+        ordered = order if declared.ordered else sorted_levels(values, order)
+    elif option is None:
+        ordered = sorted_levels(values)
     else:
-        found = level_values(checked(np.asarray, given), "levels")
-        if found.ndim != 1 or len(set(level_keys(found))) < found.size:
-            raise InputError(f"levels must be different ones in their order, got {shown(given)}")
-        other = numbers_of(values, found) < 0
-        if other.any() and values.dtype.kind in "iu" and found.dtype.kind == "U":
-            encoded = np.argsort(_by_value(found)).tolist()
+        ordered = level_values(checked(np.asarray, option), "levels")
+        if ordered.ndim != 1 or len(set(level_keys(ordered))) < ordered.size:
+            raise InputError(f"levels must be different ones in their order, got {shown(option)}")
+        unknown = numbers_of(values, ordered) < 0
+        if unknown.any() and values.dtype.kind in "iu" and ordered.dtype.kind == "U":
+            encoded = np.argsort(_by_value(ordered)).tolist()
             raise InputError(
-                f"y has {shown(labels[other][0])}, which is none of "
-                f"levels={shown(found.tolist())}: give the labels as they are. VotingClassifier "
+                f"y has {shown(labels[unknown][0])}, which is none of "
+                f"levels={shown(ordered.tolist())}: give the labels as they are. VotingClassifier "
                 "of scikit-learn passes positions of the sorted labels: give "
                 f"levels={shown(encoded)} inside it"
             )
-        if other.any():
-            raise InputError(f"y has {shown(labels[other][0])}, which is none of levels=")
-    if not 2 <= found.size <= MOST_LEVELS:
+        if unknown.any():
+            raise InputError(f"y has {shown(labels[unknown][0])}, which is none of levels=")
+    if not 2 <= ordered.size <= MOST_LEVELS:
         raise InputError(
-            f"GPOrdinal takes 2 to {MOST_LEVELS} levels, got {found.size}: add rows of another "
+            f"GPOrdinal takes 2 to {MOST_LEVELS} levels, got {ordered.size}: add rows of another "
             "class, or use GPRegressor for more levels"
         )
-    return found
+    return ordered
 
 
 def _by_value(levels: NDArray[Any]) -> NDArray[np.intp]:
@@ -274,13 +276,13 @@ def _by_value(levels: NDArray[Any]) -> NDArray[np.intp]:
 
 def _codes(levels: NDArray[Any], labels: NDArray[Any]) -> Array:
     """Return the number of the level of each label."""
-    found = numbers_of(level_values(labels, "y"), levels, "y")
-    if (found < 0).any():
+    codes = numbers_of(level_values(labels, "y"), levels, "y")
+    if (codes < 0).any():
         raise InputError(
-            f"y has {shown(labels[found < 0][0])}, which is no level of the fit: leave these "
+            f"y has {shown(labels[codes < 0][0])}, which is no level of the fit: leave these "
             "rows out"
         )
-    return found.astype(float)
+    return codes.astype(float)
 
 
 def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood, float]:
@@ -289,9 +291,9 @@ def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood,
     The middle of the thresholds stays where it is while gaps are learnt, so that the fit does not
     depend on which end of the levels is called the lowest.
     """
-    seen = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
-    lower = np.cumsum(seen)[:-1] / seen.sum()
-    upper = np.cumsum(seen[::-1])[-2::-1] / seen.sum()
+    masses = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
+    lower = np.cumsum(masses)[:-1] / masses.sum()
+    upper = np.cumsum(masses[::-1])[-2::-1] / masses.sum()
     # The smaller tail is taken, so that levels in the opposite order have opposite edges.
     edges = np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper))
     gaps = np.maximum(np.diff(edges), _LEAST)
@@ -303,12 +305,12 @@ def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood,
 
 
 def _between(edges: Array) -> Array:
-    """Probabilities of a standard normal variable between edges (T, K - 1), shape (T, K)."""
+    """Return probabilities (T, K) of a standard normal variable between edges (T, K - 1)."""
     ends = np.full((len(edges), 1), np.inf)
     gap = np.hstack([-ends, edges, ends])
     # Differences of whichever tails are small.
     return np.where(gap[:, :-1] > 0.0, -np.diff(ndtr(-gap)), np.diff(ndtr(gap)))
 
 
-def _share(own: Likelihood, count: int, k: int, f: Array) -> Array:
-    return probabilities(own, count, f)[..., k]
+def _share(likelihood: Likelihood, count: int, k: int, f: Array) -> Array:
+    return probabilities(likelihood, count, f)[..., k]

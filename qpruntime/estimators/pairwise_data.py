@@ -35,10 +35,10 @@ __all__ = [
     "differences",
     "distinct",
     "items_of",
+    "observed_choices",
     "pairs_of",
     "probabilities_of",
     "rows_of",
-    "seen",
     "times_of",
     "won",
 ]
@@ -64,24 +64,26 @@ class Utilities:
     rows: Array
 
     def compared(self, points: Array, which: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Means and variances of the differences of points `which` (Q, 2), each (Q,)."""
-        crossed, own = self.kernel(points, self.X_train), self.kernel(points)
+        """Return the means and variances of the differences of points `which` (Q, 2), each (Q,)."""
+        crossed, covariance = self.kernel(points, self.X_train), self.kernel(points)
         first, second = which.T
-        diagonal = own.diagonal()
-        variance = np.maximum(diagonal[first] + diagonal[second] - 2.0 * own[first, second], 0.0)
+        diagonal = covariance.diagonal()
+        variance = np.maximum(
+            diagonal[first] + diagonal[second] - 2.0 * covariance[first, second], 0.0
+        )
 
-        def moments(some: slice) -> tuple[Array, Array]:
-            rows = crossed[first[some]] - crossed[second[some]]
-            return self.posterior.predict(self._all(rows), variance[some])
+        def moments(block: slice) -> tuple[Array, Array]:
+            rows = crossed[first[block]] - crossed[second[block]]
+            return self.posterior.predict(self._all(rows), variance[block])
 
         return in_blocks(moments, len(which), len(self.X_train))
 
     def relative(self, points: Array) -> tuple[Array, Array]:
-        """Means and variances of utilities less the mean of all items, at the same time."""
+        """Return means and variances of utilities less the mean of all items at the same time."""
         mean, variance = np.empty((2, len(points)))
-        for some, own in self._by_time(points):
-            crossed, covariance = self._centred(points[some], own)
-            mean[some], variance[some] = self.posterior.predict(
+        for indices, items in self._by_time(points):
+            crossed, covariance = self._centred(points[indices], items)
+            mean[indices], variance[indices] = self.posterior.predict(
                 self._all(crossed), covariance.diagonal()
             )
         return mean, variance
@@ -89,32 +91,32 @@ class Utilities:
     def draws(
         self, points: Array, count: int, random_state: int | np.random.Generator | None
     ) -> Array:
-        """Joint draws of utilities, relative to the mean of all items, (count, T), at one time."""
-        own = self._items_at(points[0])
-        crossed, covariance = self._centred(points, own)
+        """Draw utilities (count, T) jointly at one time, relative to the mean of all items."""
+        items = self._items_at(points[0])
+        crossed, covariance = self._centred(points, items)
         return self.posterior.sample(
             self._all(crossed), covariance, n_samples=count, random_state=random_state
         )
 
     def joint(self, points: Array) -> tuple[Array, Array]:
-        """Means (T,) and covariance (T, T) of utilities at points."""
-        crossed, own = self._all(self.kernel(points, self.X_train)), self.kernel(points)
-        mean, _ = self.posterior.predict(crossed, own.diagonal())
-        return mean, own - solution_of(self.posterior).kept.reduced(crossed)
+        """Return the means (T,) and covariance (T, T) of utilities at points."""
+        crossed, covariance = self._all(self.kernel(points, self.X_train)), self.kernel(points)
+        mean, _ = self.posterior.predict(crossed, covariance.diagonal())
+        return mean, covariance - solution_of(self.posterior).kept.reduced(crossed)
 
     def _all(self, crossed: Array) -> Array:
-        """Prior covariances with all latent values: none with the noise that choices share."""
+        """Return prior covariances with all latent values, 0 with the shared noise of choices."""
         more = solution_of(self.posterior).functionals.latent - len(self.X_train)
         return np.pad(crossed, ((0, 0), (0, more))) if more else crossed
 
     def prior_spread(self) -> float:
-        """Mean prior variance of the utilities of all items, about their mean."""
-        return float(self._centred(own := self._items_at(self.X_train[0]), own)[1].trace()) / len(
-            own
-        )
+        """Return the mean prior variance of the utilities of all items, about their mean."""
+        return float(
+            self._centred(items := self._items_at(self.X_train[0]), items)[1].trace()
+        ) / len(items)
 
     def _centred(self, points: Array, items: Array) -> tuple[Array, Array]:
-        """Prior covariances of f(points) - mean f(items) with f(X_train), and among themselves."""
+        """Return covariances of f(points) - mean f(items) with f(X_train), and among themselves."""
         crossed = self.kernel(points, self.X_train)
         crossed -= self.kernel(items, self.X_train).mean(axis=0)
         across = self.kernel(points, items).mean(axis=1)
@@ -123,18 +125,18 @@ class Utilities:
         return crossed, covariance
 
     def _items_at(self, point: Array) -> Array:
-        """All items, at the time of a point if there are times."""
+        """Return all items, at the time of a point if there are times."""
         if self.rows.shape[1] == point.size:
             return self.rows
         return np.column_stack([self.rows, np.full(len(self.rows), point[-1])])
 
     def _by_time(self, points: Array) -> list[tuple[NDArray[np.intp], Array]]:
-        """Rows of points of one time, and all items at that time."""
+        """Return the rows of points of one time, and all items at that time."""
         if self.rows.shape[1] == points.shape[1]:
             return [(np.arange(len(points)), self.rows)]
         _, which = np.unique(points[:, -1], return_inverse=True)
         rows = [np.flatnonzero(which == k) for k in range(which.max(initial=-1) + 1)]
-        return [(some, self._items_at(points[some[0]])) for some in rows]
+        return [(indices, self._items_at(points[indices[0]])) for indices in rows]
 
 
 # --- Choices of one among several ----------------------------------------------------------------
@@ -142,7 +144,7 @@ class Utilities:
 _SCALE = math.sqrt(2.0)
 
 
-def rows_of(given: Any, name: str = "pairs") -> list[NDArray[Any]]:
+def rows_of(choices: Any, name: str = "pairs") -> list[NDArray[Any]]:
     """Return rows of two items or more, which may differ in length.
 
     Raises
@@ -150,10 +152,10 @@ def rows_of(given: Any, name: str = "pairs") -> list[NDArray[Any]]:
     InputError
         If that is not what was given.
     """
-    whole: Any = unmasked(given, name)
-    given = whole
-    if not (isinstance(given, Sequence) and not isinstance(given, str)):
-        whole = np.asarray(given)
+    whole: Any = unmasked(choices, name)
+    choices = whole
+    if not (isinstance(choices, Sequence) and not isinstance(choices, str)):
+        whole = np.asarray(choices)
         if whole.ndim != 2:
             raise InputError(f"{name} must have shape (P, 2), two items a row; got {whole.shape}")
     rows = [np.asarray(row) for row in whole]
@@ -168,7 +170,7 @@ def rows_of(given: Any, name: str = "pairs") -> list[NDArray[Any]]:
     return rows
 
 
-def seen(
+def observed_choices(
     items: Items,
     shown: Sequence[NDArray[Any]],
     sample_weight: ArrayLike | None,
@@ -191,8 +193,8 @@ def seen(
                 "them: repeat a choice for a whole weight"
             )
     kept = np.flatnonzero(weights)
-    own = [row for row, weight in zip(shown, weights, strict=True) if weight]
-    flat, sizes = np.concatenate(own), np.array([len(row) for row in own])
+    kept_rows = [row for row, weight in zip(shown, weights, strict=True) if weight]
+    flat, sizes = np.concatenate(kept_rows), np.array([len(row) for row in kept_rows])
     of = np.repeat(kept, sizes)
     numbers = items.numbers(flat, "pairs")
     when = None if times is None else times[of]
@@ -210,7 +212,7 @@ def seen(
 
 
 def _columns(places: Sequence[NDArray[np.intp]], n: int) -> int:
-    return n + sum(len(own) > 2 for own in places)
+    return n + sum(len(row) > 2 for row in places)
 
 
 def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_array:
@@ -220,11 +222,11 @@ def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_ar
     """
     entries: list[tuple[int, int, float]] = []
     row, unit = 0, n
-    for own in places:
-        several = len(own) > 2
+    for row_places in places:
+        several = len(row_places) > 2
         scale = _SCALE if several else 1.0
-        for other in own[1:]:
-            entries += [(row, int(own[0]), scale), (row, int(other), -scale)]
+        for loser in row_places[1:]:
+            entries += [(row, int(row_places[0]), scale), (row, int(loser), -scale)]
             if several:
                 entries.append((row, unit, 1.0))
             row += 1
@@ -234,7 +236,7 @@ def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_ar
 
 
 def probabilities_of(mean: Array, covariance: Array) -> Array:
-    """Probability of each of k items to be chosen, shape (k,), of utilities N(mean, covariance)."""
+    """Return the probability of each of k items to be chosen, for utilities N(mean, covariance)."""
     return np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
 
 
@@ -256,28 +258,28 @@ class Items:
     names: NDArray[Any] | None
     rows: Array
 
-    def numbers(self, given: ArrayLike, name: str) -> NDArray[np.intp]:
-        """Row numbers of items, of the shape that was given.
+    def numbers(self, labels: ArrayLike, name: str) -> NDArray[np.intp]:
+        """Return the row numbers of items, in the shape of `labels`.
 
         Raises
         ------
         InputError
             If there is an item that is not known.
         """
-        found = np.asarray(unmasked(given, name))
+        items = np.asarray(unmasked(labels, name))
         if self.names is None:
-            if found.dtype.kind not in "iu" or (
-                found.size and not 0 <= found.min() <= found.max() < len(self.rows)
+            if items.dtype.kind not in "iu" or (
+                items.size and not 0 <= items.min() <= items.max() < len(self.rows)
             ):
                 raise InputError(
                     f"{name} must be whole numbers from 0 to {len(self.rows) - 1}, rows of X, got "
-                    f"{shown(given)}"
+                    f"{shown(labels)}"
                 )
-            return found.astype(np.intp)
-        at = numbers_of(_names(found, name), self.names, name).reshape(found.shape)
+            return items.astype(np.intp)
+        at = numbers_of(_names(items, name), self.names, name).reshape(items.shape)
         if (at < 0).any():
             raise InputError(
-                f"{name} have the item {shown(found[at < 0][0])}, which was not in the fit: fit "
+                f"{name} have the item {shown(items[at < 0][0])}, which was not in the fit: fit "
                 "with features of items to compare new ones"
             )
         return at.astype(np.intp)
@@ -285,13 +287,15 @@ class Items:
 
 def items_of(X: ArrayLike | None, pairs: NDArray[Any]) -> Items:
     """Return the items of X: features (n, d), names (n,), or, for None, the names in pairs."""
-    given = pairs.ravel() if X is None else np.asarray(unmasked(X, "X"))
-    if given.ndim == 1:
-        names = sorted_levels(_names(given, "pairs" if X is None else "X"))
+    features = pairs.ravel() if X is None else np.asarray(unmasked(X, "X"))
+    if features.ndim == 1:
+        names = sorted_levels(_names(features, "pairs" if X is None else "X"))
         if len(names) < 2:
             raise InputError(f"there must be two items or more, got {names.tolist()}")
         return Items(names, np.arange(len(names), dtype=float)[:, None])
-    rows = finite(given, "X") if given.dtype.kind in "fiub" else finite(_numbers(given), "X")
+    rows = (
+        finite(features, "X") if features.dtype.kind in "fiub" else finite(_numbers(features), "X")
+    )
     if rows.ndim != 2 or len(rows) < 2 or rows.shape[1] == 0:
         raise InputError(
             f"X must have shape (n, d), the features of two items or more, or (n,), their names; "
@@ -303,29 +307,29 @@ def items_of(X: ArrayLike | None, pairs: NDArray[Any]) -> Items:
 def pairs_of(pairs: ArrayLike) -> NDArray[Any]:
     """Return pairs as an array of shape (P, 2), P > 0, or raise `InputError`."""
     try:
-        found = np.asarray(unmasked(pairs, "pairs"))
+        array = np.asarray(unmasked(pairs, "pairs"))
     except ValueError as error:
         raise InputError(f"pairs must have shape (P, 2): {error}") from error
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
-        raise InputError(f"pairs must have shape (P, 2), two items a row; got {found.shape}")
-    return found
+    if array.ndim != 2 or array.shape[1] != 2 or not len(array):
+        raise InputError(f"pairs must have shape (P, 2), two items a row; got {array.shape}")
+    return array
 
 
 def times_of(times: ArrayLike | None, count: int) -> Array | None:
     """Return one time for each row, in days for dates."""
     if times is None:
         return None
-    found = np.asarray(unmasked(times, "times"))
-    if found.dtype.kind == "O" and found.ndim == 1:
-        found = level_values(found, "times")
-    if found.dtype.kind == "M":
-        missing = np.isnat(found)
-        found = found.astype("datetime64[s]").astype(float) / 86400.0
-        found[missing] = np.nan
-    found = finite(found, "times")
-    if found.shape not in ((), (count,)):
-        raise InputError(f"times must be one or have shape {(count,)}, got {found.shape}")
-    return np.array(np.broadcast_to(found, (count,)))
+    values = np.asarray(unmasked(times, "times"))
+    if values.dtype.kind == "O" and values.ndim == 1:
+        values = level_values(values, "times")
+    if values.dtype.kind == "M":
+        missing = np.isnat(values)
+        values = values.astype("datetime64[s]").astype(float) / 86400.0
+        values[missing] = np.nan
+    values = finite(values, "times")
+    if values.shape not in ((), (count,)):
+        raise InputError(f"times must be one or have shape {(count,)}, got {values.shape}")
+    return np.array(np.broadcast_to(values, (count,)))
 
 
 @dataclass(frozen=True)
@@ -382,8 +386,8 @@ def differences(first: NDArray[np.intp], second: NDArray[np.intp], n: int) -> sp
     count = len(first)
     rows = np.tile(np.arange(count), 2)
     values = np.repeat([1.0, -1.0], count)
-    found = sparse.csr_array((values, (rows, np.concatenate([first, second]))), shape=(count, n))
-    return found
+    columns = np.concatenate([first, second])
+    return sparse.csr_array((values, (rows, columns)), shape=(count, n))
 
 
 def distinct(rows: Array, numbers: NDArray[np.intp], times: Array | None) -> tuple[Array, Any]:
@@ -392,15 +396,15 @@ def distinct(rows: Array, numbers: NDArray[np.intp], times: Array | None) -> tup
     Points have the item's row, and its time in a further column where there are times.
     """
     if times is None:
-        some, which = np.unique(numbers, return_inverse=True)
-        return rows[some], which.reshape(numbers.shape)
-    both = np.column_stack([numbers.ravel().astype(float), times.ravel()])
-    some, which = np.unique(both, axis=0, return_inverse=True)
-    points = np.column_stack([rows[some[:, 0].astype(int)], some[:, 1]])
+        first, which = np.unique(numbers, return_inverse=True)
+        return rows[first], which.reshape(numbers.shape)
+    item_times = np.column_stack([numbers.ravel().astype(float), times.ravel()])
+    first, which = np.unique(item_times, axis=0, return_inverse=True)
+    points = np.column_stack([rows[first[:, 0].astype(int)], first[:, 1]])
     return points, which.reshape(numbers.shape)
 
 
-def _names(given: NDArray[Any], name: str) -> NDArray[Any]:
+def _names(items: NDArray[Any], name: str) -> NDArray[Any]:
     """Return names of items as levels, flat.
 
     Raises
@@ -408,7 +412,7 @@ def _names(given: NDArray[Any], name: str) -> NDArray[Any]:
     InputError
         If names are missing, not finite or of several kinds.
     """
-    values = level_values(given.ravel(), name)
+    values = level_values(items.ravel(), name)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InputError(f"{name} have names that are not finite: leave them out")
     if values.dtype.kind in "mM" and np.isnat(values).any():
@@ -422,8 +426,8 @@ def _names(given: NDArray[Any], name: str) -> NDArray[Any]:
     return values
 
 
-def _numbers(given: NDArray[Any]) -> Array:
+def _numbers(values: NDArray[Any]) -> Array:
     try:
-        return given.astype(float)
+        return values.astype(float)
     except (TypeError, ValueError) as error:
         raise InputError(f"X of shape (n, d) must be numbers: {error}") from error

@@ -32,10 +32,10 @@ from qpruntime.projection.table import Table
 __all__ = ["Parameters"]
 
 
-def _series_of(given: Any) -> Series | None:
-    if isinstance(given, Series):
-        return given
-    solver = choice(given, "solver", SOLVERS)
+def _series_of(value: object) -> Series | None:
+    if isinstance(value, Series):
+        return value
+    solver = choice(value, "solver", SOLVERS)
     return None if solver == "dense" else Series(required=solver == "markov")
 
 
@@ -69,12 +69,12 @@ class Parameters(Savable, BaseEstimator):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name; with `deep` also fields of values, as ``inducing__power``."""
-        found: dict[str, Any] = super().get_params(deep)
+        parameters: dict[str, Any] = super().get_params(deep)
         for name in _OPTIONS_FROM if deep else ():
-            if isinstance(found.get(name), Options):
-                own = vars(found[name]).items()
-                found |= {f"{name}__{field}": value for field, value in own}
-        return found
+            if isinstance(parameters.get(name), Options):
+                fields = vars(parameters[name]).items()
+                parameters |= {f"{name}__{field}": value for field, value in fields}
+        return parameters
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, or fields of values: ``inducing__power=1.0`` keeps what else there is.

@@ -61,71 +61,70 @@ Counts = NDArray[np.int64]
 @restorable("gp-poisson-regressor/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPPoissonRegressor(RegressorMixin, CountPredictions):
-    """Regression of counts by QP or EP: Poisson, or negative binomial where they vary more.
+    """Regression of counts by QP or EP, with a Poisson or a negative binomial likelihood.
 
     y ~ Poisson(exposure f(x)^2), or Poisson(exposure e^f(x)); the latent function f has a
-    Gaussian-process prior. The rate f^2 does not know the sign of f: a prior mean away from zero
-    settles it. The rate e^f makes effects multiply; its predictions grow fast where f is uncertain.
-    Counts that vary more than Poisson ones are negative binomial of mean m = exposure e^f and
-    variance m + m^2/dispersion: told to be Poisson, the model would take noise for a rough rate.
+    Gaussian-process prior. The rate f^2 leaves the sign of f open, so the prior mean is away from
+    zero. The rate e^f makes effects multiply; its predictions grow fast if f is uncertain.
+    Overdispersed counts are negative binomial with mean m = exposure e^f and variance
+    m + m^2/dispersion. A Poisson model of such counts would take noise for a rough rate.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`. To a kernel that is given features are not scaled: where its length-scale
-        starts decides which maximum of the evidence is found.
+        `GPClassifier`. Features are not scaled for a kernel object, so the start of its
+        length-scale decides which maximum of the evidence is found.
     link : {"auto", "square", "exp"}
-        Whether the rate is f^2 or e^f. "auto" is "exp" for counts that are negative binomial, and
-        "square" otherwise; "square" also where `kernel` or `mean` are given, in units of such an f.
+        The rate is f^2 or e^f. "auto" is "exp" for negative binomial counts and "square" otherwise.
+        It is also "square" if `kernel` or `mean` is given, which are in units of such an f.
     dispersion : float or "auto"
-        Of negative binomial counts, from 1e-3 to 1e9; ``numpy.inf`` for Poisson ones. "auto" finds
-        out, where the link is "exp" or can be: if counts differ from those of the nearest rows by
-        more than Poisson counts do, of few rows by a little more, both are fitted to 500 rows at
-        most, and where the evidence of the negative binomial is higher by 3, its dispersion is
-        learnt. Counts are Poisson in the
-        square link, with a `table`, and where nothing is learnt.
+        Dispersion of negative binomial counts, from 1e-3 to 1e9; ``numpy.inf`` for Poisson counts.
+        "auto" needs the link "exp" or "auto". It compares counts with those of their nearest rows.
+        If they differ by more than Poisson counts do, both likelihoods are fitted to at most 500
+        rows, and a dispersion is learnt if the log evidence of the negative binomial is higher by
+        3. Counts are Poisson in the square link, with a `table`, and if nothing is learnt.
     method : {"qp", "ep", "vb"}
-        How the final posterior is computed. Hyper-parameters come from EP's evidence; those of
-        "vb" from its own bound.
+        Inference of the final posterior. Hyper-parameters maximise EP's evidence; those of "vb"
+        maximise its own bound.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`.
+        Source of sigma* for QP; see `qpruntime.infer`.
     mean : float, optional
-        Prior mean of f. By default the f of the mean rate, sum(y) / sum(exposure), weighted if
-        rows are, with half an event added if there is none. 0 leaves the sign of f open in the
-        square link, and warns; predictions with a correction are then those of ``|f|``.
+        Prior mean of f. By default f of the mean rate, sum(y) / sum(exposure), with sample weights
+        if there are any and half an event if there is none. 0 leaves the sign of f open in the
+        square link, and warns; corrected predictions then are those of ``|f|``.
     monotone : mapping, optional
-        Features along which the rate rises, +1, or falls, -1: ``{"age": +1}``, or numbers of
-        columns, as for `GPClassifier`. In the link "exp", which "auto" is then.
+        Features along which the rate rises, +1, or falls, -1, as for `GPClassifier`. It needs the
+        link "exp", which "auto" then is.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with a dispersion that is learnt among them; `predict_count` is of
-        one set alone, and refused.
+        As for `GPClassifier`; a learnt dispersion is integrated as well. `predict_count` is then
+        refused, because it needs one set of hyper-parameters.
     prior_mean : estimator, "auto" or None
-        As for `GPClassifier`, any regressor of rates, counts over exposures, with exposures as
-        weights; not beside `mean`.
+        As for `GPClassifier`: any regressor of rates, counts over exposures, with exposures as
+        weights. It excludes `mean`.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     mean_ : float
         The prior mean used.
     link_ : str
         The link used.
     dispersion_ : float
-        Of the counts; infinite if they are Poisson.
+        Dispersion of the counts; infinite if they are Poisson.
     likelihood_ : Likelihood
-        With its dispersion, if it has one.
+        Likelihood with its dispersion, if it has one.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
         Posterior of sqrt(exposure) f, or of f + log(exposure) for the link "exp", at the training
         points. `Posterior.n_negative` counts observations that widen it because they see two peaks.
-        With inducing points a `SparsePosterior`, in the square link of f itself.
+        With inducing points it is a `SparsePosterior`, which has f itself in the square link.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
@@ -135,16 +134,14 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
-        Hash of the data of the table given or shipped, None if there is none. A model that was
-        given a path or a name refits with this very table: `TableError` if it is not to be found.
-        Predictions need no table.
+        Hash of the table's data, None without a table. A model with a path or a name refits with
+        this very table, and raises `TableError` if it is missing. Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
-        Where there are any.
+        Inducing points, if there are any.
     engine_, stages_, nearest_, warp_, prior_mean_
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
-        Without rows of weight 0, like all that is at the training points. Empty with inducing
-        points, like `exposure_`.
+        Training points without rows of weight 0. Empty with inducing points, like `exposure_`.
     exposure_ : ndarray, shape (N,)
 
     See Also
@@ -161,7 +158,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     >>> model.predict_quantiles([[4.0]], [0.05, 0.95]).tolist()
     [[2, 10]]
 
-    Counts that vary more than Poisson ones:
+    Overdispersed counts:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -229,8 +226,8 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         if self.monotone and name == "auto":
             name = "exp"
         noise = asked(name, self.dispersion, settled, settings.given or self.mean is not None)
-        points, given = fit_data(draft, X, y, sample_weight, y_numeric=True)
-        events = counts(column_or_1d(given, warn=True))
+        points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True)
+        events = counts(column_or_1d(targets, warn=True))
         exposed = exposures(exposure, len(events))
         named = group_codes(groups, len(events))
         weights, points, events, draft.exposure_, named = weighed(
@@ -238,16 +235,16 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         )
         if noise is None:
             about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
-            seen = points, events, draft.exposure_, weights
+            judged_data = points, events, draft.exposure_, weights
             plain = replace(kernel_of_table(draft, settings), integrate=None)
-            noise = judged(name, about, *seen, plain, self.method, levels_of(draft))
+            noise = judged(name, about, *judged_data, plain, self.method, levels_of(draft))
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
         if self.mean is not None and given_mean(self.prior_mean) is not None:
             raise InputError("mean= and prior_mean= exclude each other: give one of the two")
         draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
-        # With an exposure f is another Gaussian process under no other model.
+        # The likelihood takes slope * f + shift if there are exposures: a Gaussian process again.
         slope, shift = link.exposed(draft.exposure_)
         scale = None if (slope == 1.0).all() else slope
         learn = {"dispersion": BOUNDS} if noise.learnt else {}
@@ -281,21 +278,21 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     ) -> GPPoissonRegressor:
         """Fit to the first part of the rows; add later parts to the posterior, with `inducing`.
 
-        As of `GPClassifier.partial_fit`: kernel, prior mean and inducing points are learnt from the
-        rows of the first call. Arguments are those of `fit`.
+        The first call learns kernel, prior mean and inducing points, as in
+        `GPClassifier.partial_fit`. Arguments are those of `fit`.
         """
         if not begun(self):
             return self.fit(X, y, exposure, sample_weight)
-        points, given = fit_data(self, X, y, y_numeric=True, reset=False)
-        events = counts(column_or_1d(given, warn=True))
+        points, targets = fit_data(self, X, y, y_numeric=True, reset=False)
+        events = counts(column_or_1d(targets, warn=True))
         exposed = exposures(exposure, len(events))
         weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
         slope, shift = LINKS[self.link_].exposed(exposed)
         means = [prior + shift for prior in self._prior_at(points)]
         changed = extended(self, points, [events], weights, means, slope)
-        some = self._exposed_ or bool((exposed != 1.0).any())
+        any_exposed = self._exposed_ or bool((exposed != 1.0).any())
         most = max(self._largest_rate_, largest_rate(events, exposed))
-        return renewed(self, changed | {"_exposed_": some, "_largest_rate_": most})
+        return renewed(self, changed | {"_exposed_": any_exposed, "_largest_rate_": most})
 
     def score(
         self,
@@ -304,7 +301,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         sample_weight: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
     ) -> float:
-        """Coefficient of determination R^2 of the mean counts of `predict`.
+        """Return the coefficient of determination R^2 of the mean counts of `predict`.
 
         Parameters
         ----------
@@ -333,16 +330,16 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
                 "sklearn.set_config(enable_metadata_routing=True) and "
                 "model.set_fit_request(exposure=True).set_score_request(exposure=True)"
             )
-        found = self.predict(X, exposure=exposure)
-        return float(r2_score(y, found, sample_weight=sample_weight))
+        predicted = self.predict(X, exposure=exposure)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
-        found = likelihood.parameters.get("dispersion", math.inf)
-        return {"likelihood_": likelihood, "dispersion_": found}
+        dispersion = likelihood.parameters.get("dispersion", math.inf)
+        return {"likelihood_": likelihood, "dispersion_": dispersion}
 
     def _processes(self) -> list[Process]:
         slope, _ = LINKS[self.link_].exposed(self.exposure_)
-        return [replace(one, slope=slope) for one in super()._processes()]
+        return [replace(process, slope=slope) for process in super()._processes()]
 
     def _constant(self) -> float:
         return self.mean_
@@ -360,13 +357,13 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
 #: Between what a dispersion is learnt. The lower end has counts with a million of zeros for every
 #: other; at the upper one a count of 1000 is Poisson but for .05 % of its variance.
 BOUNDS = (1e-2, 1e6)
-# Rows that are fitted to, and among how many their neighbours are.
+# Number of rows that are fitted to, and number of rows among which neighbours are sought.
 _ROWS, _POOL = 500, 5000
 # Standard deviations that 500 neighbours differ by beyond Poisson counts. Fewer rows tell less, and
 # fits to them cost less, so that they are judged for a share of it: with 50 counts of dispersion 5
 # neighbours differ by 2.5 to 18 at a mean of 8, and by less than 1 in a fifth of sets of mean 3.
 _ODD = 3.0
-# By what the log evidence has to be higher: strong evidence, and the price of a parameter.
+# The log evidence has to rise by this much, which is strong evidence and pays for a parameter.
 _BETTER = 3.0
 # The judges' fits end early.
 _EARLY, _STEPS = 1e-5, 50
@@ -395,17 +392,17 @@ class Noise:
 
 
 def asked(link: str, dispersion: Any, settled: bool, units: bool) -> Noise | None:
-    """Return what parameters of an estimator say; None if the data are to say it.
+    """Return the noise that an estimator's parameters fix; None if the data decide.
 
     Parameters
     ----------
     link : str
-        Of `LINKS`, or "auto".
+        A name of `LINKS`, or "auto".
     dispersion : float or "auto"
     settled : bool
-        Whether nothing is learnt, or a table is given: then counts are Poisson.
+        True if nothing is learnt or a table is given. Counts are Poisson then.
     units : bool
-        Whether the kernel or the prior mean are given, in units of a certain f.
+        True if the kernel or the prior mean is given, in units of one link's f.
 
     Raises
     ------
@@ -472,18 +469,18 @@ def judged(
     excess = _excess(units.scaled(points), counts, exposed, rng)
     if excess is None:
         return poisson
-    some = sample(len(pool), _ROWS, rng)
-    shares = None if weights is None else weights[pool][some]
-    begin = _begin(points[some], units, settings)
-    inputs = points[some] if settings.given else units.scaled(points[some])
+    sampled = sample(len(pool), _ROWS, rng)
+    shares = None if weights is None else weights[pool][sampled]
+    begin = _begin(points[sampled], units, settings)
+    inputs = points[sampled] if settings.given else units.scaled(points[sampled])
     data = Data(
         inputs,
-        counts[some],
+        counts[sampled],
         Projector("poisson-exp", method if method == "vb" else "ep"),
-        mean + np.log(exposed[some]),
+        mean + np.log(exposed[sampled]),
         shares,
     )
-    own = replace(
+    judge_settings = replace(
         settings,
         solver="dense",
         search=settings.search.but(
@@ -502,9 +499,9 @@ def judged(
         data, projector=Projector(noisy, data.projector.method), learn={"dispersion": BOUNDS}
     )
     try:
-        first = _best(wide, begin, own)
+        first = _best(wide, begin, judge_settings)
         kernel = first.theta[:-1]
-        narrow = _best(data, replace(begin, thetas=(kernel, *begin.thetas)), own)
+        narrow = _best(data, replace(begin, thetas=(kernel, *begin.thetas)), judge_settings)
     except NumericalError as error:
         if error.__cause__ is not None:  # a user's own exception
             raise
@@ -527,10 +524,10 @@ def _best(data: Data, begin: Start, settings: Settings) -> Optimum:
 
 
 def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> float | None:
-    """Compare some counts with those of their nearest rows; None if they differ as Poisson ones do.
+    """Estimate the dispersion from counts of nearest rows; None if they vary as Poisson counts do.
 
-    Given their sum two Poisson counts of one rate are binomial. Where they differ by more than that
-    allows, return the dispersion that it would take: an estimate from below, for rates differ too.
+    Given their sum, two Poisson counts of one rate are binomial. If pairs differ by more than that,
+    return the dispersion that explains it. It is biased downwards, because rates differ as well.
     """
     n = len(y)
     if n < 2:
@@ -542,17 +539,17 @@ def _excess(X: Array, y: Array, exposure: Array, rng: np.random.Generator) -> fl
     distance[np.arange(len(rows)), rows] = np.inf
     near = distance.argmin(axis=1)
     pairs = np.unique(np.sort(np.column_stack([rows, near]), axis=1), axis=0)
-    (one, other), (a, b) = y[pairs].T, exposure[pairs].T
-    share, both = a / (a + b), one + other
+    (first, second), (a, b) = y[pairs].T, exposure[pairs].T
+    share, total = a / (a + b), first + second
     mass = share * (1.0 - share)
-    expected = both * mass
-    square = (one - share * both) ** 2
+    expected = total * mass
+    square = (first - share * total) ** 2
     # The fourth moment of a binomial variable less the square of the second.
-    spread = math.sqrt(float((expected * (1.0 + (2.0 * both - 6.0) * mass)).sum()))
+    spread = math.sqrt(float((expected * (1.0 + (2.0 * total - 6.0) * mass)).sum()))
     beyond = float((square - expected).sum())
     if not beyond > _ODD * len(rows) / _ROWS * spread:
         return None
-    # In excess of Poisson counts the squares have the variances of two rates m/sqrt(r).
-    rate = (both / (a + b))[:, None] * np.column_stack([a, b])
+    # The excess over Poisson counts has the variances of two rates m/sqrt(r).
+    rate = (total / (a + b))[:, None] * np.column_stack([a, b])
     more = float((rate[:, 0] ** 2 * (1.0 - share) ** 2 + rate[:, 1] ** 2 * share**2).sum())
     return more / beyond

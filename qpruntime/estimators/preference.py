@@ -31,10 +31,10 @@ from qpruntime.estimators.pairwise_data import (
     differences,
     distinct,
     items_of,
+    observed_choices,
     pairs_of,
     probabilities_of,
     rows_of,
-    seen,
     times_of,
     won,
 )
@@ -47,6 +47,7 @@ from qpruntime.learning.hyperpriors import priors_of
 from qpruntime.learning.options import Integrate, Search, integrate_of
 from qpruntime.learning.settings import Data, Settings, generator, search_of
 from qpruntime.learning.train_operator import train_operator
+from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import Inference, Projector
@@ -59,51 +60,51 @@ __all__ = ["GPPreference"]
 class GPPreference(Savable, BaseEstimator):
     """Utilities from comparisons: item i is preferred to j with probability Phi(f_i - f_j).
 
-    The utility f is a Gaussian process over features of items, or a value of each item's own.
-    Differences in units of the noise are all that comparisons tell: the noise of one comparison is
-    1, so that utilities are in its units and the variance of f, which is learnt, is relative to
-    it. Utilities are those relative to the mean of all items, for a shift of all changes nothing.
+    The utility f is a Gaussian process over features of items, or independent between items.
+    Comparisons only determine differences of utilities relative to the noise, so the noise of one
+    comparison has standard deviation 1 and the variance of f is learnt. Utilities are relative to
+    the mean of all items, because adding a constant changes no comparison.
 
     Parameters
     ----------
     kernel : scikit-learn kernel or None
-        Of the rows of X; with times in a further column. By default a variance times a Matérn 5/2
-        with a length-scale for each feature, or independent values; with times a share of it
-        drifts, as a Matérn 3/2. A kernel without a free variance is multiplied by one.
+        Kernel of the rows of X, with times as the last column. By default a variance times a Matérn
+        5/2 with ARD, or independent values without features. With times, a share of it drifts as a
+        Matérn 3/2. A kernel without a free variance is multiplied by one.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     optimize : bool, "evidence", "loo" or Search
-        Whether hyper-parameters are learnt, and what they maximise; as in `GPClassifier`.
+        Objective that hyper-parameters maximise, as in `GPClassifier`.
     tol, max_sweeps
-        Of every EP or QP run; see `qpruntime.infer`.
+        Tolerance and limit of sweeps of every EP or QP run; see `qpruntime.infer`.
     n_jobs : int, optional
         Threads for restarts.
     random_state : int, RandomState, Generator or None
-        For restarts.
+        Seed of restarts.
     verbose : int
         If not 0, print every evaluation of the objective to stderr.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`: predictions are averaged over what the kernel's parameters may be.
+        As for `GPClassifier`: "integrate" averages predictions over the kernel's parameters.
 
     Attributes
     ----------
     items_ : ndarray, shape (n,)
-        Names of the items, sorted; row numbers where they have features.
+        Sorted names of the items, or row numbers if they have features.
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     noise_ : float
         Standard deviation of the noise of one comparison, in units of the prior standard
         deviation of utilities.
     posterior_ : Posterior
-        Of the differences that were compared, and of f; see ``operator`` of `qpruntime.infer`.
+        Posterior of the compared differences and of f; see ``operator`` of `qpruntime.infer`.
     log_marginal_likelihood_value_ : float
         Log evidence of the comparisons.
     optimum_, optima_ : Optimum or None, tuple of Optimum
-        The best optimiser run, and all.
+        The best optimiser run, and all runs.
     integrated_ : Integrated or None
-        As of `GPClassifier`; `kernel_`, `noise_` and `posterior_` stay those of the mode.
+        As in `GPClassifier`; `kernel_`, `noise_` and `posterior_` stay those of the mode.
     X_train_ : ndarray, shape (m, d)
-        Where the latent values are: items, each at every time of a comparison of its own.
+        Points of the latent values: items, with times each item at all times of its comparisons.
 
     See Also
     --------
@@ -178,7 +179,7 @@ class GPPreference(Savable, BaseEstimator):
                 )
             items = items_of(X, np.concatenate(shown))
             when = times_of(times, len(shown))
-            points, functionals = seen(items, shown, sample_weight, when)
+            points, functionals = observed_choices(items, shown, sample_weight, when)
             return self._fitted(items, points, functionals, None, when, projector, settings)
         compared = pairs_of(pairs)
         items = items_of(X, compared)
@@ -187,9 +188,9 @@ class GPPreference(Savable, BaseEstimator):
         numbers = items.numbers(compared, "pairs")
         if (alike := np.flatnonzero(numbers[:, 0] == numbers[:, 1])).size:
             raise InputError(f"comparison {alike[0]} is of an item with itself: leave it out")
-        own = np.where(wins.swapped[:, None], numbers[wins.of][:, ::-1], numbers[wins.of])
+        ordered = np.where(wins.swapped[:, None], numbers[wins.of][:, ::-1], numbers[wins.of])
         # Every item has a latent value, or with times one for each time at which it was compared.
-        points, places = _points(items, own, None if when is None else when[wins.of])
+        points, places = _points(items, ordered, None if when is None else when[wins.of])
         same = (points[places[:, 0]] == points[places[:, 1]]).all(axis=1)
         if (alike := np.flatnonzero(same)).size:
             raise InputError(
@@ -240,7 +241,7 @@ class GPPreference(Savable, BaseEstimator):
     def predict_proba(
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> Array:
-        """Probability of each item of a row to be the one preferred, shape (Q, k).
+        """Return the probability that each item of a row is preferred, shape (Q, k).
 
         Parameters
         ----------
@@ -252,7 +253,7 @@ class GPPreference(Savable, BaseEstimator):
             When; by default at the last comparison of the fit.
         """
         if len(np.shape(pairs)) == 2 and np.shape(pairs)[1] > 2:
-            points, which = self._asked(np.asarray(pairs), X, times)
+            points, which = self._distinct_points(np.asarray(pairs), X, times)
             mean, covariance = self._utilities().joint(points)
             return np.stack([probabilities_of(mean[k], covariance[np.ix_(k, k)]) for k in which])
         mean, variance = self._compared(pairs, X, times)
@@ -262,7 +263,7 @@ class GPPreference(Savable, BaseEstimator):
     def predict(
         self, pairs: ArrayLike, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> NDArray[Any]:
-        """The item that is preferred, shape (Q,); arguments as of `predict_proba`."""
+        """Return the preferred item of each row, shape (Q,); arguments as of `predict_proba`."""
         items = np.asarray(pairs)
         if is_integrated(self) or (items.ndim == 2 and items.shape[1] > 2):
             best = np.argmax(self.predict_proba(pairs, X, times=times), axis=1)
@@ -279,12 +280,12 @@ class GPPreference(Savable, BaseEstimator):
         times: ArrayLike | None = None,
         level: float = 0.9,
     ) -> Array:
-        """Central interval of the probability that the first item is preferred, shape (Q, 2)."""
+        """Return central intervals of the probability that the first item is preferred, (Q, 2)."""
         tails = central_levels(level)
         if is_integrated(self):
             ((weights, models),) = nodes_of(self)
-            each = [one._compared(pairs, X, times) for one in models]
-            means, variances = (np.array(part) for part in zip(*each, strict=True))
+            moments = [member._compared(pairs, X, times) for member in models]
+            means, variances = (np.array(part) for part in zip(*moments, strict=True))
             return np.asarray(ndtr(Mixture(means, variances, weights).quantiles(tails)))
         mean, variance = self._compared(pairs, X, times)
         reach = ndtri(tails[1]) * np.sqrt(variance)
@@ -294,9 +295,9 @@ class GPPreference(Savable, BaseEstimator):
     def utility(
         self, X: ArrayLike | None = None, *, times: ArrayLike | None = None
     ) -> tuple[Array, Array]:
-        """Mean and standard deviation of utilities, relative to the mean of all items of the fit.
+        """Return mean and standard deviation of utilities, relative to the mean of all items.
 
-        In units of the noise of one comparison.
+        The unit is the noise of one comparison.
 
         Parameters
         ----------
@@ -330,9 +331,10 @@ class GPPreference(Savable, BaseEstimator):
         n_samples: int = 10_000,
         random_state: int | np.random.Generator | None = 0,
     ) -> Array:
-        """Probability of each item of the fit to have each rank, shape (n, n); rank 0 is the best.
+        """Return the probability of each item for each rank, shape (n, n); rank 0 is the best.
 
-        By joint draws of all utilities: off by 0.5 / sqrt(n_samples) at most, one standard error.
+        It averages joint draws of all utilities; the standard error is at most
+        0.5 / sqrt(n_samples).
 
         Parameters
         ----------
@@ -347,9 +349,13 @@ class GPPreference(Savable, BaseEstimator):
         rows = self._placed(self._items().rows, self._when(times, n))
         draws = self._utilities().draws(rows, count, random_state)
         best_first = np.argsort(-draws, axis=1, kind="stable")
-        found = np.zeros((n, n))
-        np.add.at(found, (best_first, np.broadcast_to(np.arange(n), best_first.shape)), 1.0 / count)
-        return found
+        probabilities = np.zeros((n, n))
+        np.add.at(
+            probabilities,
+            (best_first, np.broadcast_to(np.arange(n), best_first.shape)),
+            1.0 / count,
+        )
+        return probabilities
 
     def _settings(self) -> Settings:
         kernel = self.kernel
@@ -357,8 +363,8 @@ class GPPreference(Savable, BaseEstimator):
             raise no_kernel(kernel, "None or ")
         if self.method not in ("qp", "ep"):
             raise InputError(f'method must be "qp" or "ep", got {self.method!r}')
-        search, asked = search_of(self.optimize), integrate_of(self.hyperparameters)
-        if asked is not None and (search is None or search.objective != "evidence"):
+        search, integrate = search_of(self.optimize), integrate_of(self.hyperparameters)
+        if integrate is not None and (search is None or search.objective != "evidence"):
             raise InputError(
                 f"hyperparameters={show(self.hyperparameters)} cannot act with "
                 f"optimize={show(self.optimize)}, which has no evidence to weigh by: use "
@@ -372,11 +378,11 @@ class GPPreference(Savable, BaseEstimator):
             max_sweeps=whole(self.max_sweeps, "max_sweeps", 1),
             n_jobs=self.n_jobs,
             verbose=whole(int(self.verbose), "verbose", 0),
-            integrate=asked,
+            integrate=integrate,
             seeded=self.random_state is not None,
         )
 
-    def _with_likelihood(self, _: Any) -> dict[str, Any]:
+    def _with_likelihood(self, _: Likelihood) -> dict[str, Any]:
         return {}
 
     def _items(self) -> Items:
@@ -390,8 +396,7 @@ class GPPreference(Savable, BaseEstimator):
             if times is not None:
                 raise InputError("the model was fitted without times: leave them out, or fit with")
             return None
-        found = times_of(self._last_ if times is None else times, count)
-        return found
+        return times_of(self._last_ if times is None else times, count)
 
     def _placed(self, rows: Array, when: Array | None) -> Array:
         return rows if when is None else np.column_stack([rows, when])
@@ -400,34 +405,34 @@ class GPPreference(Savable, BaseEstimator):
         width, shape = self._items().rows.shape[1], np.shape(X)
         if len(shape) != 2 or shape[1] != width:
             raise InputError(f"X must have {width} columns as in the fit, got shape {shape}")
-        found = np.array(X, dtype=float)
-        if not np.isfinite(found).all():
+        features = np.array(X, dtype=float)
+        if not np.isfinite(features).all():
             raise InputError("X must be finite")
-        return Items(None, found)
+        return Items(None, features)
 
     def _compared(
         self, pairs: ArrayLike, X: ArrayLike | None, times: ArrayLike | None
     ) -> tuple[Array, Array]:
-        """Mean and variance of the differences of utilities, (Q,)."""
-        return self._utilities().compared(*self._asked(pairs_of(pairs), X, times))
+        """Return the mean and variance of the differences of utilities, (Q,)."""
+        return self._utilities().compared(*self._distinct_points(pairs_of(pairs), X, times))
 
-    def _asked(
-        self, asked: NDArray[Any], X: ArrayLike | None, times: ArrayLike | None
+    def _distinct_points(
+        self, chosen_items: NDArray[Any], X: ArrayLike | None, times: ArrayLike | None
     ) -> tuple[Array, Any]:
-        """Distinct points of the items asked for (Q, k), and which of them each is."""
+        """Return the distinct points of items (Q, k), and the number of the point of each item."""
         check_is_fitted(self)
         if X is not None and self._items().names is not None:
             raise InputError("items of this fit have no features: leave X out")
         items = self._items() if X is None else self._others(X)
-        numbers = items.numbers(asked, "pairs")
-        when = self._when(times, len(asked))
-        both = None if when is None else np.repeat(when[:, None], asked.shape[1], axis=1)
-        points, which = distinct(items.rows, numbers, both)
-        return points, which
+        numbers = items.numbers(chosen_items, "pairs")
+        when = self._when(times, len(chosen_items))
+        if when is not None:
+            when = np.repeat(when[:, None], chosen_items.shape[1], axis=1)
+        return distinct(items.rows, numbers, when)
 
 
 def _points(items: Items, numbers: NDArray[np.intp], when: Array | None) -> tuple[Array, Any]:
-    """Points of the latent values, and which of them comparisons (W, 2) are of."""
+    """Return the points of the latent values, and the numbers of points compared (W, 2)."""
     if when is None:
         return items.rows, numbers
     return distinct(items.rows, numbers, np.repeat(when[:, None], 2, axis=1))

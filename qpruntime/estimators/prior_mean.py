@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,15 +60,15 @@ def prior_mean(
 
 
 def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | None) -> float:
-    """The f of the mean rate, with half an event added if there is none."""
-    seen, looked = events, exposure
+    """Return f of the mean rate, with half an event added if there is none."""
+    total, looked = events, exposure
     if weights is not None:
         # Weights of mean 1: their sums do not overflow, and half an event is one of as many as
         # there are.
         share = weights / weights.max()
         share /= share.mean()
-        seen, looked = share * seen, share * looked
-    rate = max(float(seen.sum()), 0.5) / float(looked.sum())
+        total, looked = share * total, share * looked
+    rate = max(float(total.sum()), 0.5) / float(looked.sum())
     return link.latent(rate)
 
 
@@ -107,17 +107,17 @@ class OfClasses:
     def __call__(self, model: Any, X: Array) -> Array:
         columns = range(self.count) if self.count > 2 else (1,)
         if hasattr(model, "predict_proba"):
-            found, fill = np.asarray(model.predict_proba(X), float), 0.0
+            outputs, fill = np.asarray(model.predict_proba(X), float), 0.0
         elif hasattr(model, "decision_function"):
-            found, fill = np.asarray(model.decision_function(X), float), -1.0
-            if found.ndim == 1:
-                found = np.column_stack([-found, found])
+            outputs, fill = np.asarray(model.decision_function(X), float), -1.0
+            if outputs.ndim == 1:
+                outputs = np.column_stack([-outputs, outputs])
         else:
             raise InputError(
                 f"prior_mean={type(model).__name__} must have predict_proba or decision_function"
             )
         every = np.full((len(X), self.count), fill)
-        every[:, np.asarray(model.classes_, dtype=np.intp)] = found
+        every[:, np.asarray(model.classes_, dtype=np.intp)] = outputs
         scores = every[:, list(columns)]
         if not hasattr(model, "predict_proba"):
             return scores
@@ -150,13 +150,13 @@ class OfNumbers:
 
 
 def _predicted(model: Any, X: Array) -> Array:
-    found = np.asarray(model.predict(X), float)
-    if found.shape != (len(X),):
+    predictions = np.asarray(model.predict(X), float)
+    if predictions.shape != (len(X),):
         raise InputError(
-            f"prior_mean={type(model).__name__} predicts an array of shape {found.shape} for "
+            f"prior_mean={type(model).__name__} predicts an array of shape {predictions.shape} for "
             f"{len(X)} rows, not one number a row"
         )
-    return found
+    return predictions
 
 
 # --- Cross-fitting -------------------------------------------------------------------------------
@@ -235,20 +235,20 @@ class CrossFitted:
     latent: Callable[[Any, Array], Array]
 
     def at(self, X: Array) -> Array:
-        """Prior means at points (T, d), shape (T, K)."""
+        """Return the prior means at points (T, d), shape (T, K)."""
         if not len(X):
             return np.empty((0, self.slope.size))
         return self.of(self._scores(X).mean(axis=0))
 
     def _scores(self, X: Array) -> Array:
-        """Scores by each of the estimators, shape (J, T, K)."""
+        """Return scores by each of the estimators, shape (J, T, K)."""
         with _quiet_cores(len(X)):
-            return np.stack([self.latent(one, X) for one in self.estimators])
+            return np.stack([self.latent(estimator, X) for estimator in self.estimators])
 
     def spread(self, X: Array) -> Array:
-        """Variances of the prior means at points (T, d), shape (T, K), by the jackknife over folds.
+        """Return jackknife variances over folds of the prior means at points (T, d), shape (T, K).
 
-        That is (J - 1)/J times the sum of squares of the J folds about their mean.
+        It is (J - 1)/J times the sum of squares of the J folds about their mean.
         """
         if not len(X):
             return np.empty((0, self.slope.size))
@@ -256,15 +256,15 @@ class CrossFitted:
         return self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
 
     def of(self, scores: Array) -> Array:
-        """Prior means of these scores, both (T, K)."""
+        """Return the prior means of these scores, both (T, K)."""
         return self.shift + self.slope * scores
 
 
-def _quiet_cores(rows: int) -> Any:
-    """One thread of OpenMP for few rows: where cores are busy, threads spin while they wait.
+def _quiet_cores(rows: int) -> AbstractContextManager[Any]:
+    """Limit OpenMP to one thread for few rows, because waiting threads spin if cores are busy.
 
-    On such a machine boosting takes many times as long with two; it gains little on an idle one.
-    In a forked process they would wait without end for threads that the parent had.
+    Boosting with two threads takes many times as long on a busy machine and gains little on an idle
+    one. Threads of a forked process would wait forever for threads of its parent.
     """
     alone = rows < _MANY or os.getpid() != _PROCESS
     return threadpool_limits(1, "openmp") if alone else nullcontext()
@@ -337,12 +337,12 @@ def cross_fitted(
         )
     scores = np.empty((n, len(observed)))
     models = []
-    for train, left in _folds(target, groups, seed):
-        own = clone(estimator)
+    for train, held_out in _folds(target, groups, seed):
+        fold_estimator = clone(estimator)
         with _quiet_cores(n):
-            _fit(own, X, target, groups, train, seed)
-            scores[left] = target.latent(own, X[left])
-        models.append(own)
+            _fit(fold_estimator, X, target, groups, train, seed)
+            scores[held_out] = target.latent(fold_estimator, X[held_out])
+        models.append(fold_estimator)
     if not np.isfinite(scores).all():
         raise InputError("prior_mean predicts values that are not finite")
     lines = [
@@ -379,12 +379,14 @@ def _fit(
 ) -> None:
     """Fit to some rows; where boosting ends is judged by groups that it does not learn from."""
     judged: dict[str, Any] = {}
-    some = groups.some(rows)
-    if some.repeat and getattr(model, "early_stopping", False) is True:
-        own = replace(target, y=target.y[rows])
+    fold_groups = groups.subset(rows)
+    if fold_groups.repeat and getattr(model, "early_stopping", False) is True:
+        fold_target = replace(target, y=target.y[rows])
         learn = judges = rows
-        if rarest_groups(own, some) > 1 and has_fit_parameter(model, "X_val"):
-            learn, judges = (rows[part] for part in _folds(own, some, seed, _JUDGED)[0])
+        if rarest_groups(fold_target, fold_groups) > 1 and has_fit_parameter(model, "X_val"):
+            learn, judges = (
+                rows[part] for part in _folds(fold_target, fold_groups, seed, _JUDGED)[0]
+            )
         if learn.size < rows.size and np.isin(target.y[judges], target.y[learn]).all():
             rows, judged = learn, {"X_val": X[judges], "y_val": target.y[judges]}
             if target.weights is not None:
@@ -419,32 +421,33 @@ def _line(
     offset: Array | float,
     seed: int,
 ) -> tuple[float, float]:
-    """Slope and shift of the score that make the observations most probable.
+    """Return the slope and the shift of the score that make the observations most probable.
 
-    For what is observed without a Gaussian process besides: that of a generalised linear model.
+    They are those of a generalised linear model, without a Gaussian process.
     """
-    some = np.arange(len(y))
+    sampled = np.arange(len(y))
     if len(y) > _ROWS:
-        some = np.sort(np.random.default_rng(seed).choice(len(y), _ROWS, replace=False))
-    seen, at = y[some], score[some]
+        sampled = np.sort(np.random.default_rng(seed).choice(len(y), _ROWS, replace=False))
+    sampled_y, at = y[sampled], score[sampled]
     centre = float(at.mean())
-    share = np.ones(len(some)) if weights is None else weights[some] / weights[some].mean()
-    times = np.ones(len(some)) if scale is None else scale[some]
-    besides = np.broadcast_to(offset, y.shape)[some]
+    share = np.ones(len(sampled)) if weights is None else weights[sampled] / weights[sampled].mean()
+    times = np.ones(len(sampled)) if scale is None else scale[sampled]
+    offsets = np.broadcast_to(offset, y.shape)[sampled]
     deviation = _DEVIATION * times
 
     def loss(line: Array) -> tuple[float, Array]:
-        mean = times * (centre + line[1] + line[0] * (at - centre) + besides)
-        told = project_arrays(likelihood, mean, deviation, seen, "ep")
+        """Return minus the mean log likelihood of a slope and a shift, and its gradient."""
+        mean = times * (centre + line[1] + line[0] * (at - centre) + offsets)
+        projected = project_arrays(likelihood, mean, deviation, sampled_y, "ep")
         # The slope of log Z in the cavity mean is the step of the mean by the cavity variance.
-        steps = share * times * (told.mean - mean) / deviation**2
-        value = -float(np.mean(share * told.log_z))
+        steps = share * times * (projected.mean - mean) / deviation**2
+        value = -float(np.mean(share * projected.log_z))
         slopes = -np.array([np.mean(steps * (at - centre)), np.mean(steps)])
         if not (np.isfinite(value) and np.isfinite(slopes).all()):
             return 1e300, np.zeros(2)
         return value, slopes
 
-    found = minimize(
+    optimum = minimize(
         loss,
         np.array([1.0, 0.0]),
         jac=True,
@@ -452,6 +455,6 @@ def _line(
         bounds=[_SLOPES, (None, None)],
         options={"maxiter": 100, "ftol": 1e-12, "gtol": 1e-7},
     )
-    slope, shift = found.x
+    slope, shift = optimum.x
     # The line through the middle of the scores.
     return float(slope), float(centre + shift - slope * centre)

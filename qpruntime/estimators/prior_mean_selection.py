@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from qpruntime._typing import Array
@@ -53,66 +54,66 @@ _LOG = logging.getLogger("qpruntime")
 _FEWEST, _JUDGES = 200, 8000
 
 
-def boosted_classes(seed: int) -> Any:
-    """Boosting of classes that ends where rows held out say."""
+def boosted_classes(seed: int) -> BaseEstimator:
+    """Return boosting of classes with early stopping."""
     return HistGradientBoostingClassifier(early_stopping=True, random_state=seed)
 
 
-def boosted_rates(seed: int) -> Any:
-    """Boosting of rates under Poisson's deviance."""
+def boosted_rates(seed: int) -> BaseEstimator:
+    """Return boosting of rates under Poisson's deviance."""
     return HistGradientBoostingRegressor(loss="poisson", early_stopping=True, random_state=seed)
 
 
-def boosted_numbers(seed: int) -> Any:
-    """Boosting of medians, which outliers leave alone."""
+def boosted_numbers(seed: int) -> BaseEstimator:
+    """Return boosting of medians, which outliers do not move."""
     return HistGradientBoostingRegressor(
         loss="absolute_error", early_stopping=True, random_state=seed
     )
 
 
 def with_mean(
-    asked: Any,
+    option: Any,
     processes: Sequence[Data],
     target_of: Callable[[], Target],
-    besides: Array | float,
+    offset: Array | float,
     settings: Settings,
-    drawn: np.random.Generator,
+    rng: np.random.Generator,
     train: Train,
 ) -> tuple[list[Fit], Choice | None, CrossFitted | None]:
-    """Train processes with the prior mean that is asked for.
+    """Train processes with the prior mean that `option` names.
 
     Parameters
     ----------
-    asked : estimator, "auto" or None
-        "auto" trains with boosting and without, and takes it where the densities of at most 8000
-        rows, each without its group, gain by it, by more than their standard error.
+    option : estimator, "auto" or None
+        "auto" trains with boosting and without. It takes boosting if the log densities of at most
+        8000 rows, each left out with its group, gain by more than their standard error.
     processes : sequence of Data
-        With the prior mean that they have without.
+        Their prior mean is the one without an estimator.
     target_of : function
-        Returns what an estimator learns; not called without one.
-    besides : float or ndarray, shape (N,)
-        That part of `Data.prior` which is known, as log exposures are.
+        Returns what an estimator learns; called only if there is an estimator.
+    offset : float or ndarray, shape (N,)
+        Known part of `Data.prior`, such as log exposures.
     settings : Settings
-    drawn : Generator
+    rng : Generator
     train : function
-        Of processes, settings and a generator.
+        Fits processes, given settings and a generator.
 
     Returns
     -------
     fits, choice, mean
-        Of these the last is None where there is none.
+        The mean is None if no estimator is used.
     """
-    estimator = given_mean(asked)
+    estimator = given_mean(option)
     automatic = isinstance(estimator, str)
     n, groups = len(processes[0].y), processes[0].groups
     if estimator is None or (automatic and _different(n, groups) < _FEWEST):
-        return *train(processes, settings, drawn), None
+        return *train(processes, settings, rng), None
     target = target_of()
     groups = RowGroups(processes[0].X) if groups is None else groups
     if automatic and rarest_groups(target, groups) < 2:
-        return *train(processes, settings, drawn), None
-    own = copy.deepcopy(drawn)
-    seed = int(own.integers(2**31))
+        return *train(processes, settings, rng), None
+    rng_copy = copy.deepcopy(rng)
+    seed = int(rng_copy.integers(2**31))
     X = whole(processes[0].X)
     mean, scores = cross_fitted(
         target.default(seed) if automatic else estimator,
@@ -121,36 +122,36 @@ def with_mean(
         [(_graded(data.projector.likelihood), data.y) for data in processes],
         processes[0].weights,
         processes[0].scale,
-        besides,
+        offset,
         seed,
     )
     with _all_may_be_in_the_mean():
-        mean = beside_a_process(mean, scores, X, processes, besides, settings, own, train)
+        mean = beside_a_process(mean, scores, X, processes, offset, settings, rng_copy, train)
         values = mean.of(scores)
-        moved = [replace(data, prior=values[:, k] + besides) for k, data in enumerate(processes)]
+        moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
         if not automatic:
-            return *train(moved, settings, own), mean
-    plain = train(processes, settings, drawn)
+            return *train(moved, settings, rng_copy), mean
+    plain = train(processes, settings, rng)
     with _all_may_be_in_the_mean(), warnings.catch_warnings(record=True) as warned:
-        other = train(moved, settings, own)
-    judges = sample(n, _JUDGES, own)
+        with_prior_mean = train(moved, settings, rng_copy)
+    judges = sample(n, _JUDGES, rng_copy)
     weights = processes[0].weights
-    gain = _left_out(other[0], judges, groups) - _left_out(plain[0], judges, groups)
+    gain = _left_out(with_prior_mean[0], judges, groups) - _left_out(plain[0], judges, groups)
     if weights is not None:
         gain = gain * (weights[judges] / weights[judges].mean())
     gain = groups.pooled(gain, judges)
-    taken = gains_significantly(gain)
+    accepted = gains_significantly(gain)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d",
-        "" if taken else " not taken",
+        "" if accepted else " not taken",
         float(np.mean(gain)),
         gain.size,
     )
-    if not taken:
+    if not accepted:
         return *plain, None
-    for one in warned:
-        warn(str(one.message), one.category)
-    return *other, mean
+    for warning in warned:
+        warn(str(warning.message), warning.category)
+    return *with_prior_mean, mean
 
 
 @contextlib.contextmanager
@@ -162,7 +163,7 @@ def _all_may_be_in_the_mean() -> Iterator[None]:
 
 
 def _graded(likelihood: Likelihood) -> Likelihood:
-    """The likelihood that says what a score is worth alone: signs without noise do not."""
+    """Return a likelihood that grades scores: signs without noise do not."""
     return get("probit") if likelihood.name == "heaviside" else likelihood
 
 
@@ -172,22 +173,22 @@ def _different(n: int, groups: RowGroups | None) -> int:
 
 
 def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp], groups: RowGroups) -> Array:
-    """Log predictive densities of some rows without their groups, summed over processes."""
-    found = np.zeros(len(rows))
+    """Return leave-group-out log densities of these rows, summed over processes."""
+    log_densities = np.zeros(len(rows))
     for fit in fits:
         post = fit.posterior
         try:
-            found += groups.left_out(post, rows)
+            log_densities += groups.left_out(post, rows)
         except (NumericalError, InputError):
             return np.full(len(rows), -np.inf)
-    return found
+    return log_densities
 
 
 # --- Coefficient of the prior mean, by the evidence ----------------------------------------------
 
 Train = Callable[[Sequence[Data], Settings, np.random.Generator], tuple[list[Fit], Choice | None]]
 
-# Rows, rounds, and slopes by that of the score alone.
+# Number of rows and of rounds, and the largest slope relative to that of the score alone.
 _ROWS, _ROUNDS, _WIDEST = 500, 2, 2.0
 
 
@@ -196,27 +197,27 @@ def beside_a_process(
     scores: Array,
     X: Array,
     processes: Sequence[Data],
-    besides: Array | float,
+    offset: Array | float,
     settings: Settings,
     rng: np.random.Generator,
     train: Train,
 ) -> CrossFitted:
-    """Return the prior mean with slopes that are learnt beside the processes.
+    """Return the prior mean with slopes that are learnt together with the processes.
 
     Parameters
     ----------
     mean : CrossFitted
-        With slopes of the scores alone.
+        Its slopes are those of the scores alone.
     scores : ndarray, shape (N, K)
     X : ndarray, shape (N, d)
-    processes, besides, settings, rng, train
-        As of `qpruntime.estimators.prior_mean_selection.with_mean`.
+    processes, offset, settings, rng, train
+        As in `with_mean`.
     """
     n = len(X)
     rows = np.sort(rng.permutation(n)[:_ROWS])
     search = settings.search.but(restarts=0, callback=None)
     few = replace(settings, inducing=None, search=search, verbose=0)
-    known = np.broadcast_to(besides, n)[rows]
+    known = np.broadcast_to(offset, n)[rows]
     slope, shift = mean.slope.copy(), mean.shift.copy()
     for k, process in enumerate(processes):
         data, score = subset_data(process, X[rows], rows), scores[rows, k]
@@ -231,9 +232,9 @@ def beside_a_process(
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                own = replace(data, prior=prior(slope[k]))
+                shifted = replace(data, prior=prior(slope[k]))
                 try:
-                    (fit,), _ = train([own], few, rng)
+                    (fit,), _ = train([shifted], few, rng)
                     slope[k] = _highest(fit, data, prior, most, few)
                 except NumericalError as error:
                     if error.__cause__ is not None:  # a user's own exception
@@ -246,18 +247,18 @@ def beside_a_process(
 def _highest(
     fit: Fit, data: Data, prior: Callable[[float], Array], most: float, settings: Settings
 ) -> float:
-    """The slope of the highest evidence under the kernel of a fit."""
+    """Return the slope that maximises the evidence under the kernel of a fit."""
     projector = Projector(fit.likelihood, "ep") if data.learn else data.projector.for_evidence()
     dense = Dense(settings)
 
     def loss(b: float) -> float:
         try:
-            own = replace(data, projector=projector, prior=prior(b))
-            return -dense.infer(fit.kernel, own, None).log_evidence
+            shifted = replace(data, projector=projector, prior=prior(b))
+            return -dense.infer(fit.kernel, shifted, None).log_evidence
         except NumericalError:
             return 1e300
 
-    found: Any = minimize_scalar(
+    optimum: Any = minimize_scalar(
         loss, bounds=(0.0, most), method="bounded", options={"xatol": 1e-2 * most}
     )
-    return float(found.x)
+    return float(optimum.x)

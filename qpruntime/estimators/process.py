@@ -34,8 +34,8 @@ __all__ = [
 class Process:
     """A posterior with the kernel and the inputs (N, d) of its prior.
 
-    What was observed are `slope` times the latent values, and then `slopes` of the latent function.
-    Prior means are of these values.
+    Observed values are `slope` times the latent values, then `slopes` of the latent function. Prior
+    means belong to these values.
     """
 
     posterior: Any
@@ -45,46 +45,46 @@ class Process:
     slopes: Slopes | None = None
 
     def at(self, points: Array, prior: ArrayLike) -> tuple[Array, Array]:
-        """Latent mean and variance at points (T, d), of these prior means (T,)."""
-        mean, variance = self.posterior.predict(*self._asked(points), mean=prior)
+        """Return latent mean and variance at points (T, d), for these prior means (T,)."""
+        mean, variance = self.posterior.predict(*self._prediction_arguments(points), mean=prior)
         return mean, variance
 
     def corrected(
         self, points: Array, prior: ArrayLike, correction: Correction
     ) -> CorrectedMarginals:
-        """Corrected marginals at points (T, d), of these prior means (T,)."""
+        """Return corrected marginals at points (T, d), for these prior means (T,)."""
         # A fixed seed gives all blocks of points the same chains.
         return self.posterior.marginals(
-            *self._asked(points), mean=prior, correction=correction, random_state=0
+            *self._prediction_arguments(points), mean=prior, correction=correction, random_state=0
         )
 
     def jointly(self, points: Array, prior: ArrayLike) -> tuple[Array, Array]:
-        """Latent means (T,) and covariances (T, T) at points (T, d), of these prior means (T,)."""
+        """Return latent means (T,) and covariances (T, T) at points, for these prior means."""
         return self.posterior.joint(*self._several(points), mean=prior)
 
-    def drawn(self, points: Array, prior: ArrayLike, count: int, rng: np.random.Generator) -> Array:
-        """Joint draws of the latent function at points (T, d), shape (count, T)."""
+    def draws(self, points: Array, prior: ArrayLike, count: int, rng: np.random.Generator) -> Array:
+        """Draw the latent function jointly at points (T, d), shape (count, T)."""
         return self.posterior.sample(
             *self._several(points), n_samples=count, random_state=rng, mean=prior
         )
 
     def _several(self, points: Array) -> tuple[Any, ...]:
-        """Return the arguments by which the posterior takes points (T, d) jointly."""
+        """Return the posterior's arguments for joint predictions at points (T, d)."""
 
         def crossed() -> tuple[Array, Array]:
             return self.crossed(points)[0], self.kernel(points)
 
         return solution_of(self.posterior).inputs(points, crossed)
 
-    def _asked(self, points: Array) -> tuple[Any, ...]:
-        """Return the arguments by which the posterior takes points (T, d)."""
+    def _prediction_arguments(self, points: Array) -> tuple[Any, ...]:
+        """Return the posterior's arguments for predictions at points (T, d)."""
         return solution_of(self.posterior).inputs(points, partial(self.crossed, points))
 
     def crossed(self, points: Array) -> tuple[Array, Array]:
-        """Prior covariances with what was observed (T, N), and prior variances (T,)."""
+        """Return prior covariances with observed values (T, N), and prior variances (T,)."""
         if self.slopes is not None:
-            asked = self.slopes.asked(self.X_train)
-            K_star = covariance(self.kernel, DerivativeRows.values(points), asked)
+            rows = self.slopes.asked(self.X_train)
+            K_star = covariance(self.kernel, DerivativeRows.values(points), rows)
             K_star *= self.slopes.scales(len(self.X_train), self.slope)
             return K_star, self.kernel.diag(points)
         K_star = self.kernel(points, self.X_train)
@@ -93,7 +93,7 @@ class Process:
         return K_star, self.kernel.diag(points)
 
     def covariance(self) -> Array:
-        """Prior covariance (N, N) of what was observed."""
+        """Return the prior covariance (N, N) of observed values."""
         if self.slopes is not None:
             scale = self.slopes.scales(len(self.X_train), self.slope)
             return joint_covariance(self.kernel, self.slopes.asked(self.X_train), scale)
@@ -145,5 +145,5 @@ def renewed(model: Model, changed: dict[str, Any]) -> Model:
 
 
 def _by_kind(model: Any, fitted: bool) -> dict[str, Any]:
-    """Attributes that a fit sets, whose names end in an underscore, or all the others."""
+    """Return the attributes that a fit sets, whose names end in an underscore, or all others."""
     return {name: value for name, value in vars(model).items() if name.endswith("_") == fitted}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from qpruntime.estimators.averaging import averaged, deviations
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_regressor import NODES, Bounds, ExposedRegressor, log_exposures
 from qpruntime.estimators.process import draft_of
+from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.responses import spans
@@ -32,71 +33,71 @@ __all__ = ["GPRegressor"]
 class GPRegressor(RegressorMixin, ExposedRegressor):
     """Regression by EP or QP with any likelihood, whose parameters are learnt with the kernel.
 
-    y ~ p(y | f(x)), f a Gaussian process. The kernel's parameters and those of the likelihood
-    maximise EP's evidence together; its slopes in the latter are sums of those of log Z of every
-    row. Under normal noise, the default, EP is exact.
+    y ~ p(y | f(x)), where f is a Gaussian process. The parameters of kernel and likelihood maximise
+    EP's evidence together. The gradient in the likelihood's parameters is a sum over rows of slopes
+    of log Z. EP is exact for normal noise, the default.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`. To a kernel that is given features are not scaled.
+        `GPClassifier`. Features are not scaled for a kernel object.
     likelihood : str or Likelihood
         A name such as "gaussian", "gamma", "beta", "student-t(nu=4)", "zero-inflated" or
-        "negative-binomial", with parameters where the fit begins; or your own,
+        "negative-binomial", with starting values of parameters; or your own by
         `Likelihood.from_log_prob`.
     parameter_bounds : dict, optional
-        By names of its parameters, between what each is learnt, a pair, or "fixed". By default all
-        that are positive are learnt, within a factor of 10000.
+        Bounds of the likelihood's parameters by name: a pair, or "fixed". By default all positive
+        parameters are learnt within a factor of 10000.
     normalize_y : bool
-        For noise about f, with a parameter "scale": subtract the median of y and divide by its
-        robust standard deviation. The kernel's parameters are then those of the result.
+        Subtract the median of y and divide by its robust standard deviation, if the likelihood is
+        noise about f with a parameter "scale". The kernel then models the result.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`.
+        Source of sigma* for QP; see `qpruntime.infer`.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
-        As for `GPClassifier`, any regressor of y; for noise about f only.
+        As for `GPClassifier`: any regressor of y, if the likelihood is noise about f.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the likelihood among
-        them. Predictions of a likelihood that is known by its density alone have no quantiles then.
+        As for `GPClassifier`; the likelihood's parameters are integrated as well. A likelihood that
+        is known by its density alone has no quantiles then.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     parameters_ : dict
-        Of the likelihood, by name; a scale in units of y.
+        Parameters of the likelihood by name; a scale is in units of y.
     likelihood_ : Likelihood
-        With them; of noise about f, of the normalised targets.
+        Likelihood with these parameters; noise about f is that of normalised targets.
     mean_ : float
-        Prior mean of f: 0 of normalised targets, else where observations alone put it.
+        Prior mean of f: 0 for normalised targets, otherwise the mean that fits observations alone.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
-        Of the latent function at the training points, of noise about f normalised.
+        Posterior of the latent function at the training points; normalised for noise about f.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
         Every optimiser run, best first.
     log_marginal_likelihood_value_ : float
-        Log evidence of the posterior, of noise about f of the normalised targets.
+        Log evidence of the posterior; for noise about f that of the normalised targets.
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
-        Hash of the data of the table given or shipped, None if there is none.
+        Hash of the table's data, None without a table.
     inducing_points_ : ndarray, shape (M, d)
-        Where there are any.
+        Inducing points, if there are any.
     engine_, stages_, nearest_, warp_, prior_mean_
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
-        Empty with inducing points.
+        Training points; empty with inducing points.
 
     See Also
     --------
@@ -157,21 +158,21 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         ConvergenceWarning
             If the optimiser or the sites have not settled.
         """
-        own = _likelihood_of(self.likelihood)
-        if own.validate is spans:
-            raise InputError(f"likelihood {own.name!r} is for times: use GPSurvival")
+        likelihood = _likelihood_of(self.likelihood)
+        if likelihood.validate is spans:
+            raise InputError(f"likelihood {likelihood.name!r} is for times: use GPSurvival")
         draft = draft_of(self)
-        several = {"multi_output": True} if own.columns > 1 else {}
+        several = {"multi_output": True} if likelihood.columns > 1 else {}
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True, **several)
-        targets = own.validate(targets.astype(float))
-        shift = np.broadcast_to(log_exposures(own, exposure, len(targets)), (len(targets),))
+        targets = likelihood.validate(targets.astype(float))
+        shift = np.broadcast_to(log_exposures(likelihood, exposure, len(targets)), (len(targets),))
         named = group_codes(groups, len(targets))
         weights, points, targets, shift, named = weighed(
             sample_weight, points, targets, shift, named
         )
         draft._exposed_ = bool(shift.any())
         besides = shift if draft._exposed_ else 0.0
-        observed = points, targets, weights, own
+        observed = points, targets, weights, likelihood
         return self._fit_observed(draft, *observed, shift=besides, groups=named)
 
     @overload
@@ -198,7 +199,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> Array | tuple[Array, Array]:
-        """Mean of an observation at `X`, shape (T,): of one unit, and of one trial, by default.
+        """Predict the mean of an observation at `X`, shape (T,), for unit exposure and one trial.
 
         Parameters
         ----------
@@ -210,21 +211,23 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
             As for `predict_quantiles`.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
-        points, found = self._new_data(X), self._predicted_
+        points, predicted = self._new_data(X), self._predicted_
         columns = self._rows(len(points), exposure, trials).columns(len(points))
 
         def finish(mean: Array, variance: Array, *rows: Array) -> Array:
-            return np.column_stack(found.mean_and_variance(mean, variance, RowOffsets.of(*rows)))
+            return np.column_stack(
+                predicted.mean_and_variance(mean, variance, RowOffsets.of(*rows))
+            )
 
-        def by_grid(marginals: Any, *rows: Array) -> Array:
-            return found.corrected_moments(marginals, RowOffsets.of(*rows))
+        def by_grid(marginals: list[CorrectedMarginals], *rows: Array) -> Array:
+            return predicted.corrected_moments(marginals, RowOffsets.of(*rows))
 
         if self.correction is None:
-            both = self._predicted(points, finish, *columns, width=NODES)
+            moments = self._predicted(points, finish, *columns, width=NODES)
         else:
-            both = self._corrected(points, by_grid, *columns)
-        mean = self._centre_ + self._unit_ * both[:, 0]
-        return (mean, self._unit_ * np.sqrt(both[:, 1])) if wanted else mean
+            moments = self._corrected(points, by_grid, *columns)
+        mean = self._centre_ + self._unit_ * moments[:, 0]
+        return (mean, self._unit_ * np.sqrt(moments[:, 1])) if wanted else mean
 
     def score(
         self,
@@ -233,9 +236,9 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         sample_weight: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
     ) -> float:
-        """Coefficient of determination R^2 of `predict`; of shares of trials, if y has these.
+        """Return the R^2 of `predict`; for shares of trials if y has trials.
 
-        With `exposure`, which is needed if the model was fitted with exposures, of `y` times these.
+        If the model was fitted with exposures, `exposure` is needed and predictions scale with it.
         """
         self._named(exposure)
         if exposure is not None:
@@ -251,7 +254,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         return float(super().score(X, pairs[:, 0] / pairs[:, 1], weights))
 
 
-def _likelihood_of(given: Any) -> Likelihood:
+def _likelihood_of(option: object) -> Likelihood:
     """Return the likelihood of a regression.
 
     Raises
@@ -259,15 +262,15 @@ def _likelihood_of(given: Any) -> Likelihood:
     InputError
         If it is none, or one of labels.
     """
-    if not isinstance(given, (str, Likelihood)):
+    if not isinstance(option, (str, Likelihood)):
         raise InputError(
             "likelihood must be a name or a Likelihood; make one of a log density by "
-            f"Likelihood.from_log_prob, got {shown(given)}"
+            f"Likelihood.from_log_prob, got {shown(option)}"
         )
-    own = get(given)
-    if own.recipe is None and own.given is None:
+    likelihood = get(option)
+    if likelihood.recipe is None and likelihood.given is None:
         raise InputError(
-            f"likelihood {own.name!r} has no numbers y: use GPClassifier for classes, "
+            f"likelihood {likelihood.name!r} has no numbers y: use GPClassifier for classes, "
             "GPOrdinal for ordered levels, GPSurvival for times"
         )
-    return replace(own, rows=None) if own.rows is not None else own
+    return replace(likelihood, rows=None) if likelihood.rows is not None else likelihood

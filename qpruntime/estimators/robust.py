@@ -17,7 +17,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, generator, levels
 from qpruntime._validation import whole as whole_number
 from qpruntime.errors import InputError
-from qpruntime.estimators.averaging import averaged, densities, drawn, is_integrated, mixed_at
+from qpruntime.estimators.averaging import averaged, densities, is_integrated, mixed_at, mixed_draws
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.input_data import fit_data, group_codes, weighed
 from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
@@ -64,28 +64,28 @@ class _RobustAttributes(GPEstimator):
 class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     """Regression with Student-t noise by EP or QP: outliers lose their pull.
 
-    y = f(x) + scale t, t with nu degrees of freedom, f a Gaussian process. The kernel's parameters,
-    the scale and, if asked for, nu maximise EP's evidence together.
+    y = f(x) + scale t, where t has nu degrees of freedom and f is a Gaussian process. The kernel's
+    parameters, the scale and, if `noise_bounds` has it, nu maximise EP's evidence together.
 
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`. To a kernel that is given features are not scaled.
+        `GPClassifier`. Features are not scaled for a kernel object.
     nu : float
-        Degrees of freedom; where they start if they are learnt.
+        Degrees of freedom, or their starting value if they are learnt.
     noise_bounds : dict, optional
-        Between what "nu" and "scale" are learnt, each a pair or "fixed". By default nu is fixed,
-        and the scale, in units of y, from 1e-5 to 100 robust standard deviations of y. "start" is
-        the scale where it begins, or where it stays if it is not learnt; by default 0.3 of these.
+        Bounds of "nu" and "scale", each a pair or "fixed". By default nu is fixed, and the scale,
+        in units of y, is between 0.002 and 100 robust standard deviations of y. "start" is the
+        starting value of the scale, or its value if it is not learnt; by default 0.3 of these.
     normalize_y : bool
         Subtract the median of y and divide by its robust standard deviation, 1.48 median absolute
-        deviations, both weighted if rows are: the kernel's parameters are then those of the result.
+        deviations, both with sample weights if there are any. The kernel then models the result.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None, "exact", path, name or Table
-        Where QP finds sigma*; see `qpruntime.infer`. A table is of one nu and one scale: where
-        either is learnt, the result is integrated instead.
+        Source of sigma* for QP; see `qpruntime.infer`. A table holds for one nu and one scale.
+        If either is learnt, QP integrates instead.
     monotone : mapping, optional
         Features along which the function rises, +1, or falls, -1: ``{"age": +1}``, or numbers of
         columns, as for `GPClassifier`.
@@ -94,25 +94,26 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : estimator, "auto" or None
-        As for `GPClassifier`, any regressor: its predictions of rows that it was not fitted to.
+        As for `GPClassifier`: cross-fitted predictions of any regressor.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the noise that are learnt among them.
+        As for `GPClassifier`; learnt parameters of the noise are integrated as well.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     nu_, scale_ : float
-        Of the noise; the scale in units of y.
+        Parameters of the noise; the scale is in units of y.
     likelihood_ : Likelihood
-        Of the normalised targets.
+        Likelihood of the normalised targets.
     integrated_ : Integrated or None
-        As of `GPClassifier`; `nu_`, `scale_` and `likelihood_` stay those of the mode.
+        As in `GPClassifier`; `nu_`, `scale_` and `likelihood_` stay those of the mode.
     posterior_ : Posterior
-        Of the normalised latent function at the training points. Observations that look like
-        outliers have small or negative site precisions; `Posterior.n_negative` counts the latter.
+        Posterior of the normalised latent function at the training points. Observations that look
+        like outliers have small or negative site precisions; `Posterior.n_negative` counts the
+        latter.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_ : Optimum or None
         The best optimiser run.
     optima_ : tuple of Optimum
@@ -122,13 +123,12 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     n_iter_ : int
         Optimiser iterations, at least 1.
     table_sha256_ : str or None
-        Hash of the data of the table given or shipped, None if there is none. A model that was
-        given a path or a name refits with this very table: `TableError` if it is not to be found.
-        Predictions need no table.
+        Hash of the table's data, None without a table. A model with a path or a name refits with
+        this very table, and raises `TableError` if it is missing. Predictions need no table.
     inducing_points_ : ndarray, shape (M, d)
-        Where there are any.
+        Inducing points, if there are any.
     engine_, stages_, nearest_, warp_, prior_mean_
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     X_train_ : ndarray, shape (N, d)
         Empty with inducing points.
 
@@ -230,8 +230,8 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     ) -> GPRobustRegressor:
         """Fit to the first part of the rows; add later parts to the posterior, with `inducing`.
 
-        As of `GPClassifier.partial_fit`: kernel, noise, inducing points and the units of y are
-        learnt from the rows of the first call.
+        The first call learns kernel, noise, inducing points and the units of y, as in
+        `GPClassifier.partial_fit`.
         """
         if not begun(self):
             return self.fit(X, y, sample_weight)
@@ -244,30 +244,32 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         return renewed(self, changed | {"converged_": settled})
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
-        own = likelihood.parameters
+        parameters = likelihood.parameters
         return {
             "likelihood_": likelihood,
-            "nu_": own["nu"],
-            "scale_": own["scale"] * self._unit_,
+            "nu_": parameters["nu"],
+            "scale_": parameters["scale"] * self._unit_,
         }
 
     def _units(self) -> tuple[float, float]:
         return self._centre_, self._unit_
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Mean and variance of the function without noise at `X`, each of shape (T,).
+        """Return the mean and variance of the function without noise at `X`, each of shape (T,).
 
-        With `full_covariance` covariances, shape (T, T), in place of variances.
+        If `full_covariance` is True, the second is the covariance, shape (T, T).
         """
         wanted = flag(full_covariance, "full_covariance")
         mean, variance = (self._jointly if wanted else self._latent_at)(X)
         return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
-    def sample(self, X: ArrayLike, n: int = 1, random_state: Any = None) -> Array:
+    def sample(
+        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
+    ) -> Array:
         """Draw observations at `X` jointly, shape (n, T): noise about `sample_latent`."""
         rng = generator(random_state)
         if is_integrated(self):
-            return drawn(GPRobustRegressor.sample, self, X, whole_number(n, "n", 1), rng)
+            return mixed_draws(GPRobustRegressor.sample, self, X, whole_number(n, "n", 1), rng)
         f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
         return self._centre_ + self._unit_ * observed(self.likelihood_, f, rng)
 
@@ -276,10 +278,10 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Mean of the function without noise, shape (T,), which is the median of y.
+        """Predict the mean of the function without noise, shape (T,), which is the median of y.
 
-        Where hyper-parameters were integrated the median differs from it, if the posterior is
-        skew: see `predict_quantiles`.
+        If hyper-parameters were integrated and the posterior is skew, the median differs from it:
+        see `predict_quantiles`.
 
         Parameters
         ----------
@@ -294,7 +296,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
 
     @averaged(densities)
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Log predictive density of observations `y`, shape (T,), one for each row of `X`."""
+        """Return log predictive densities of observations `y` at rows of `X`, shape (T,)."""
         points = self._new_data(X)
         targets = get("student-t").validate(y)
         if targets.shape != (len(points),):
@@ -302,15 +304,15 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         scaled = (targets - self._centre_) / self._unit_
         if self.correction is not None:
 
-            def by_grid(found: list[CorrectedMarginals], seen: Array) -> Array:
-                return found[0].log_probability(seen)
+            def by_grid(marginals: list[CorrectedMarginals], observed_rows: Array) -> Array:
+                return marginals[0].log_probability(observed_rows)
 
             return self._corrected(points, by_grid, scaled) - np.log(self._unit_)
-        found = self._predicted(points, partial(log_density, self.likelihood_), scaled)
-        return found - np.log(self._unit_)
+        log_densities = self._predicted(points, partial(log_density, self.likelihood_), scaled)
+        return log_densities - np.log(self._unit_)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Quantiles of an observation at `X`, noise and all.
+        """Return quantiles of an observation at `X`, with noise.
 
         Parameters
         ----------
@@ -324,28 +326,28 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         """
         at = levels(q, "q")
         points, flat = self._new_data(X), at.reshape(-1)
-        found = (
+        quantiles = (
             mixed_at(self, points, flat)
             if is_integrated(self)
             else self._quantiles_at(points, flat)
         )
-        return found.reshape(len(points), *at.shape)
+        return quantiles.reshape(len(points), *at.shape)
 
     def _quantiles_at(self, points: Array, flat: Array, _: Any = None) -> Array:
-        """Quantiles (T, Q) at validated points, of one set of hyper-parameters."""
+        """Return quantiles (T, Q) at validated points for one set of hyper-parameters."""
         if self.correction is not None:
 
-            def by_grid(found: list[CorrectedMarginals]) -> Array:
-                inside = Predicted(self.likelihood_, None).corrected_quantiles(found, flat)
+            def by_grid(marginals: list[CorrectedMarginals]) -> Array:
+                inside = Predicted(self.likelihood_, None).corrected_quantiles(marginals, flat)
                 return self._centre_ + self._unit_ * inside
 
             return np.asarray(self._corrected(points, by_grid))
         tail, side = np.minimum(flat, 1.0 - flat), np.sign(flat - 0.5)
 
         def finish(mean: Array, variance: Array) -> Array:
-            own = self.likelihood_
-            assert own.reach is not None
-            reach = own.reach(variance, tail, own.theta)
+            likelihood = self.likelihood_
+            assert likelihood.reach is not None
+            reach = likelihood.reach(variance, tail, likelihood.theta)
             return self._centre_ + self._unit_ * (mean[:, None] + side * reach)
 
         return np.asarray(self._predicted(points, finish, width=_NODES))

@@ -41,9 +41,9 @@ TIMES = ("weibull", "log-logistic", "log-normal")
 class GPSurvival(LikelihoodRegressor):
     """Times until an event, censored or not: accelerated failure by EP or QP.
 
-    log T = f(x) + scale e, f a Gaussian process, so that e^f stretches time. A time may be known,
-    or to be later than another one, earlier, or between two. The kernel's parameters and the scale
-    maximise EP's evidence together.
+    log T = f(x) + scale e, where f is a Gaussian process, so that e^f stretches time. A time may be
+    exact, or censored on the right, on the left or in an interval. The kernel's parameters and the
+    scale maximise EP's evidence together.
 
     Parameters
     ----------
@@ -51,44 +51,44 @@ class GPSurvival(LikelihoodRegressor):
         By default a constant plus Matérn 5/2, in units of each feature's spread, as for
         `GPClassifier`.
     likelihood : {"weibull", "log-logistic", "log-normal"}
-        Distribution of T given f; also with the scale where the fit begins, "weibull(scale=1)".
-        Hazards are proportional under the first. Compare `log_marginal_likelihood_value_`.
+        Distribution of T given f, perhaps with a starting value of the scale, "weibull(scale=1)".
+        Hazards are proportional under "weibull". To choose one, compare
+        `log_marginal_likelihood_value_`.
     parameter_bounds : dict, optional
-        {"scale": (low, high)}, between what the scale is learnt, or {"scale": "fixed"}.
+        Bounds of the scale, {"scale": (low, high)}, or {"scale": "fixed"}.
     method : {"qp", "ep"}
-        How the final posterior is computed.
+        Inference of the final posterior.
     table : None or "exact"
-        See `qpruntime.infer`; there are no tables of these.
+        See `qpruntime.infer`; these likelihoods have no tables.
     optimize, tol, max_sweeps, correction, inducing, solver
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
     prior_mean : None
-        Others are of y = f + noise.
+        Not available, because a prior mean needs y = f + noise.
     hyperparameters : {"mode", "integrate"} or Integrate
-        As for `GPClassifier`, with those of the likelihood among
-        them.
+        As for `GPClassifier`; the likelihood's parameters are integrated as well.
 
     Attributes
     ----------
     kernel_ : scikit-learn kernel
-        With the fitted parameters.
+        Kernel with the fitted parameters.
     parameters_ : dict
-        The scale, of log T.
+        The scale of log T.
     likelihood_ : Likelihood
-        With it.
+        Likelihood with the learnt scale.
     mean_ : float
         Prior mean of f, about the logarithm of a usual time.
     integrated_ : Integrated or None
-        As of `GPClassifier`.
+        As in `GPClassifier`.
     posterior_ : Posterior
-        Of the latent function at the training points.
+        Posterior of the latent function at the training points.
     converged_ : bool
-        Whether the sites and the optimiser have settled.
+        True if the sites and the optimiser have converged.
     optimum_, optima_, log_marginal_likelihood_value_, n_iter_, table_sha256_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
     engine_, inducing_points_, stages_, nearest_, warp_, X_train_
-        As of `GPRegressor`.
+        As in `GPRegressor`.
 
     See Also
     --------
@@ -152,22 +152,22 @@ class GPSurvival(LikelihoodRegressor):
         """
         named = read(self.likelihood)[0] if isinstance(self.likelihood, str) else self.likelihood
         choice(named, "likelihood", TIMES)
-        own = get(self.likelihood)
+        likelihood = get(self.likelihood)
         draft = draft_of(self)
         known = spans_of(y, event)
         # Numbers of rows stand for what scikit-learn does not take for targets.
         points, rows = fit_data(draft, X, np.arange(len(known), dtype=float), sample_weight)
         together, known = group_codes(groups, len(rows)), known[rows.astype(int)]
         weights, points, known, together = weighed(sample_weight, points, known, together)
-        return self._fit_observed(draft, points, known, weights, own, groups=together)
+        return self._fit_observed(draft, points, known, weights, likelihood, groups=together)
 
     def predict(self, X: ArrayLike) -> Array:
-        """Median time until the event, shape (T,): that of the predictive distribution."""
+        """Predict the median time until the event, shape (T,)."""
         return self.predict_quantiles(X, 0.5)
 
     @averaged(shares)
     def predict_survival(self, X: ArrayLike, times: ArrayLike) -> Array:
-        """Probability that there is no event up to each time, shape (T, S): survival curves.
+        """Return survival curves: the probability of no event up to each time, shape (T, S).
 
         Parameters
         ----------
@@ -178,28 +178,28 @@ class GPSurvival(LikelihoodRegressor):
         at = finite(times, "times")
         if at.ndim != 1 or at.size == 0 or (at < 0.0).any():
             raise InputError(f"times must have shape (S,) and not be negative, got {at.shape}")
-        points, own = self._new_data(X), self.likelihood_
+        points, likelihood = self._new_data(X), self.likelihood_
 
         def finish(mean: Array, variance: Array) -> Array:
-            later = [cdf(own, mean, wide(variance), np.full(mean.size, t), True) for t in at]
+            later = [cdf(likelihood, mean, wide(variance), np.full(mean.size, t), True) for t in at]
             return np.column_stack(later)
 
-        def by_grid(found: list[CorrectedMarginals]) -> Array:
-            return np.column_stack([found[0].expect(partial(self._later, t)) for t in at])
+        def by_grid(marginals: list[CorrectedMarginals]) -> Array:
+            return np.column_stack([marginals[0].expect(partial(self._later, t)) for t in at])
 
         if self.correction is not None:
             return np.asarray(self._corrected(points, by_grid))
         return self._predicted(points, finish, width=64 * at.size)
 
     def _later(self, time: float, f: Array) -> Array:
-        own = self.likelihood_
-        assert own.given is not None
-        return own.given(f, own.theta).sf(time)
+        likelihood = self.likelihood_
+        assert likelihood.given is not None
+        return likelihood.given(f, likelihood.theta).sf(time)
 
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None
     ) -> Array:
-        """Log predictive density of events, and log probability of what else is known of times.
+        """Return log densities of events, and log probabilities of censored times.
 
         Parameters
         ----------
@@ -220,17 +220,17 @@ class GPSurvival(LikelihoodRegressor):
         event: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> float:
-        """Concordance: share of the pairs in a known order that median times have in this order.
+        """Return the concordance of median times: the share of known pairs in the right order.
 
         Arguments are those of `fit`.
         """
-        known, found = spans_of(y, event), self.predict(X)
-        if len(found) != len(known):
-            raise InputError(f"y must have {len(found)} rows like X, got {len(known)}")
+        known, predicted = spans_of(y, event), self.predict(X)
+        if len(predicted) != len(known):
+            raise InputError(f"y must have {len(predicted)} rows like X, got {len(known)}")
         weights = None
         if sample_weight is not None:
             weights = finite(sample_weight, "sample_weight", (len(known),))
-        return concordance(known, found, weights)
+        return concordance(known, predicted, weights)
 
 
 # Pairs at a time.
@@ -238,7 +238,7 @@ _BLOCK = 4_000_000
 
 
 def concordance(spans: Array, predicted: Array, weights: Array | None = None) -> float:
-    """Share of pairs, of those whose order is known, that predictions put in this order.
+    """Return the share of pairs in known order that predictions put in this order.
 
     One is known to be earlier than another where its last time is before the other's first one, or
     at it if the other is censored there. Equal predictions count half.
@@ -258,17 +258,17 @@ def concordance(spans: Array, predicted: Array, weights: Array | None = None) ->
         If no order of any pair is known.
     """
     first, last = spans.T
-    own = np.ones(len(first)) if weights is None else weights
+    weight = np.ones(len(first)) if weights is None else weights
     right, total = 0.0, 0.0
     size = max(1, _BLOCK // max(1, len(first)))
     for start in range(0, len(first), size):
-        some = slice(start, start + size)
-        earlier = last[some, None] < first
-        earlier |= (last[some, None] == first) & (last > first)
-        pairs = earlier * (own[some, None] * own)
-        agree = predicted[some, None] < predicted
+        block = slice(start, start + size)
+        earlier = last[block, None] < first
+        earlier |= (last[block, None] == first) & (last > first)
+        pairs = earlier * (weight[block, None] * weight)
+        agree = predicted[block, None] < predicted
         right += float((pairs * agree).sum())
-        right += 0.5 * float((pairs * (predicted[some, None] == predicted)).sum())
+        right += 0.5 * float((pairs * (predicted[block, None] == predicted)).sum())
         total += float(pairs.sum())
     if total == 0.0:
         raise InputError(
@@ -319,9 +319,9 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
         return spans(times)
     if times.ndim != 1:
         raise InputError(f"y must have shape (N,) or (N, 2), got {times.shape}")
-    seen = np.ones(times.size, dtype=bool) if event is None else _booleans(event, times.size)
+    happened = np.ones(times.size, dtype=bool) if event is None else _booleans(event, times.size)
     # A time of 0 at which there was no event says nothing, and spans refuse it by its row.
-    return spans(np.column_stack([times, np.where(seen, times, np.inf)]))
+    return spans(np.column_stack([times, np.where(happened, times, np.inf)]))
 
 
 def _booleans(event: ArrayLike, n: int) -> Array:

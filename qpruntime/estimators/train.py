@@ -53,9 +53,9 @@ class NoParts(InputError, AttributeError):
 
 
 class with_inducing:
-    """A method that is there if there are inducing points.
+    """Descriptor of a method that exists only if there are inducing points.
 
-    As `sklearn.utils.metaestimators.available_if`, which would say no more than that it is not.
+    It acts as `sklearn.utils.metaestimators.available_if`, but its error says what to do.
     """
 
     def __init__(self, method: Callable[..., Any]) -> None:
@@ -64,8 +64,8 @@ class with_inducing:
     def __get__(self, model: Any, owner: Any = None) -> Any:
         if model is None:
             return self._method
-        given = model.inducing
-        if given is None or left_open(given):
+        inducing = model.inducing
+        if inducing is None or left_open(inducing):
             name = type(model).__name__
             raise NoParts(
                 f"partial_fit needs inducing points: use {name}(inducing=200), or fit all rows at "
@@ -139,8 +139,8 @@ def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
     TableError
         If the table of the fit before is missing, or there is another one in its place.
     """
-    given, known = getattr(model, "_table_reference_", (None, None))
-    if known is None or given is None or given != _path_or_none(model.table):
+    reference, known = getattr(model, "_table_reference_", (None, None))
+    if known is None or reference is None or reference != _path_or_none(model.table):
         return model.table
     try:
         return fitted_table(model)
@@ -194,7 +194,7 @@ def train_all(
         return fit_with_selection(processes, settings, rng, latent_scale)
     if settings.sparse is None and is_lazy(X):
         X = whole(X)
-        # As they are where X is held: kernels would compile once more for small integers.
+        # Convert targets as for other inputs, because kernels would compile again for integers.
         processes = [replace(data, X=X, y=np.asarray(data.y, dtype=float)) for data in processes]
     if isinstance(settings.kernel, Kernel):
         begin = given_start(settings.kernel, settings.search.priors, processes[0].learn)
@@ -204,36 +204,38 @@ def train_all(
     if looked is not None and looked.warp is not None:
         X = looked.warp(X)
     units = _units(X, processes[0].weights, rng, processes[0].levels)
-    some = screen_features(processes, X, units, settings, latent_scale) if few else None
-    if some is not None:
-        units = some[0]
+    screened = screen_features(processes, X, units, settings, latent_scale) if few else None
+    if screened is not None:
+        units = screened[0]
     scaled = mapped(X, units.scaled, units.width)
-    own = settings.in_units(units)
-    if own.solver == "auto" and (int(X.shape[1]) > 1 or units.levels):
+    scaled_settings = settings.in_units(units)
+    if scaled_settings.solver == "auto" and (int(X.shape[1]) > 1 or units.levels):
         # Constant columns are left out of the units, and one that is left is no series.
-        own = replace(own, solver="dense")
-    elif own.solver == "markov" and int(X.shape[1]) != int(scaled.shape[1]):
+        scaled_settings = replace(scaled_settings, solver="dense")
+    elif scaled_settings.solver == "markov" and int(X.shape[1]) != int(scaled.shape[1]):
         raise InputError(
             f'solver="markov" takes X of one column, got {X.shape[1]}: leave out constant columns'
         )
     start = default_start if settings.kernel is None else automatic_start
     begin = start(units, latent_scale)
-    thetas = looked.thetas if looked is not None and some is None else ()
+    thetas = looked.thetas if looked is not None and screened is None else ()
     begins = [replace(begin, thetas=(end,)) for end in thetas]
     if theta is not None:
         begin = replace(begin, thetas=(theta,))
     begins += [begin] * (len(processes) - len(begins))
-    fits = _trained([replace(data, X=scaled) for data in processes], begins, own, rng)
+    fits = _trained([replace(data, X=scaled) for data in processes], begins, scaled_settings, rng)
     fits = [_unscaled(fit, X, units) for fit in fits]
-    if looked is None and some is None:
+    if looked is None and screened is None:
         return fits, None
     warp = looked.warp if looked is not None else None
-    stages = (looked.stages if looked is not None else ()) + (some[1] if some is not None else ())
+    stages = (looked.stages if looked is not None else ()) + (
+        screened[1] if screened is not None else ()
+    )
     return fits, screened_choice(len(X), len(fits), warp, units.count, stages)
 
 
 def whole(X: Any) -> Array:
-    """All rows of inputs, also of those that could be read in parts."""
+    """Return all rows of inputs, even those that could be read in parts."""
     if not is_lazy(X):
         return np.asarray(X)
     n, width = (int(size) for size in X.shape)
@@ -252,24 +254,24 @@ def _trained(
     settings: Settings,
     rng: np.random.Generator,
 ) -> list[Fit]:
-    each = numbered(settings, len(processes))
-    cases = zip(processes, begins, each, strict=True)
-    fits = [train(data, begin, own, rng) for data, begin, own in cases]
-    remove_checkpoints(each)
+    by_process = numbered(settings, len(processes))
+    cases = zip(processes, begins, by_process, strict=True)
+    fits = [train(data, begin, process_settings, rng) for data, begin, process_settings in cases]
+    remove_checkpoints(by_process)
     return fits
 
 
 def _unscaled(fit: Fit, X: Any, units: Units) -> Fit:
     def change(kernel: Kernel, posterior: Any) -> tuple[Kernel, Any]:
-        own = units.kernel_of_features(kernel)
-        return own, moved_to(posterior, own, X, units.unscaled)
+        unscaled_kernel = units.kernel_of_features(kernel)
+        return unscaled_kernel, moved_to(posterior, unscaled_kernel, X, units.unscaled)
 
     return fit.moved(change)
 
 
 def _units(X: Any, weights: Array | None, rng: np.random.Generator, levels: Sequence[int]) -> Units:
-    """Units of features; of rows that are read in parts, those of a sample."""
+    """Return the units of features, from a sample if rows are read in parts."""
     if not is_lazy(X):
         return Units.of(X, weights, levels)
-    some = sample(int(X.shape[0]), SAMPLE, rng)
-    return Units.of(rows_at(X, some), None if weights is None else weights[some], levels)
+    sampled = sample(int(X.shape[0]), SAMPLE, rng)
+    return Units.of(rows_at(X, sampled), None if weights is None else weights[sampled], levels)

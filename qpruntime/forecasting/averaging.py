@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -15,6 +15,7 @@ from qpruntime.forecasting.trial import (
     MANY,
     ChosenStructure,
     ObservedSeries,
+    StructureOptions,
     fitted,
     preferred,
 )
@@ -34,7 +35,9 @@ class WeightedStructures(NamedTuple):
     weights: Array
 
 
-def averaged(options: Any, best: ChosenStructure, known: ObservedSeries) -> WeightedStructures:
+def averaged(
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries
+) -> WeightedStructures:
     """Return fits of all trends whose log evidences are close.
 
     They are more than one with ``trend="average"`` only, and for series that are not too long.
@@ -52,14 +55,14 @@ def averaged(options: Any, best: ChosenStructure, known: ObservedSeries) -> Weig
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         others = [
-            fitted(replace(best.structure, trend=one), known, "mode")
-            for one in _TRENDS
-            if one != best.structure.trend
+            fitted(replace(best.structure, trend=trend), known, "mode")
+            for trend in _TRENDS
+            if trend != best.structure.trend
         ]
-        least = max(preferred(one, known) for one in [best, *others]) - _CLOSE
-        for one in others:
-            if one.model.converged_ and preferred(one, known) > least:
-                members.append(fitted(one.structure, known, options.integrate))
-    weights = softmax([preferred(one, known) for one in members])
+        least = max(preferred(fit, known) for fit in [best, *others]) - _CLOSE
+        for fit in others:
+            if fit.model.converged_ and preferred(fit, known) > least:
+                members.append(fitted(fit.structure, known, options.integrate))
+    weights = softmax([preferred(fit, known) for fit in members])
     order = np.argsort(-weights, kind="stable")
     return WeightedStructures(tuple(members[k] for k in order), weights[order])

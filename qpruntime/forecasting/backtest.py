@@ -1,4 +1,4 @@
-"""Backtests of forecasts: the end of a series is left out, again and again."""
+"""Backtests of forecasts, which leave out the end of a series repeatedly."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Backtest:
     nlpd : ndarray, shape (W,)
         Mean of -log p(y) of the window.
     crps : ndarray, shape (W,)
-        Mean continuous ranked probability score, in units of y: of a sure forecast the absolute
-        error.
+        Mean continuous ranked probability score, in units of y; for a point forecast it is the
+        absolute error.
     coverage : ndarray, shape (W,)
         Share of observations within central intervals of 90 %.
 
@@ -57,14 +57,14 @@ class Backtest:
     ([72, 84], [0.92, 0.92])
     """
 
-    starts: Any
+    starts: NDArray[np.intp]
     nlpd: Array
     crps: Array
     coverage: Array
 
     def __repr__(self) -> str:
-        each = {"nlpd": self.nlpd, "crps": self.crps, "90 % hold": self.coverage}
-        said = ", ".join(f"{name} {values.mean():.3f}" for name, values in each.items())
+        scores = {"nlpd": self.nlpd, "crps": self.crps, "90 % hold": self.coverage}
+        said = ", ".join(f"{name} {values.mean():.3f}" for name, values in scores.items())
         return f"<Backtest of {len(self.starts)} windows: {said}>"
 
 
@@ -116,42 +116,42 @@ def backtest(
     <Backtest of 2 windows: nlpd 2.080, crps 1.225, 90 % hold 0.917>
     """
     ahead, count = whole(horizon, "horizon", 1), whole(windows, "windows", 1)
-    given = index_of(y, index)
-    n = len(given)
+    times = index_of(y, index)
+    n = len(times)
     values = values_of(y, n)
     if n < 2 * ahead * count:
         raise InputError(
             f"{count} windows of {ahead} rows take {2 * ahead * count} rows, got {n}: ask for fewer"
         )
-    order = np.argsort(StepClock.of(given).steps(given), kind="stable")
+    order = np.argsort(StepClock.of(times).steps(times), kind="stable")
     frame = None if X is None else DataColumns(X)
     if frame is not None and frame.rows != n:
         raise InputError(f"X must have {n} rows, one a time, got {frame.rows}")
     size = None if exposure is None else np.broadcast_to(real(exposure, "exposure"), (n,))
 
     def part(rows: NDArray[np.intp]) -> dict[str, Any]:
-        """Arguments of these rows, of the kinds that they were given in."""
+        """Return the arguments of these rows, with their types kept."""
         columns = None
         if frame is not None:
             columns = {name: frame.column(name)[rows] for name in frame.names}
-        own = None if size is None else size[rows]
-        return {"X": columns, "index": part_of(given, rows), "exposure": own}
+        exposures = None if size is None else size[rows]
+        return {"X": columns, "index": part_of(times, rows), "exposure": exposures}
 
     scores = []
     starts = n - ahead * np.arange(count, 0, -1)
     for start in starts:
         before, after = order[:start], order[start : start + ahead]
-        own = clone(model).fit(values[before], **part(before))
+        forecaster = clone(model).fit(values[before], **part(before))
         where = part(after)
         known = np.isfinite(values[after])
         if not known.any():
             raise InputError(f"rows {start} to {start + ahead - 1} have no observations to score")
-        seen = values[after][known]
-        log_p = own.predict_log_density(values[after], **where)[known]
-        at = own.predict_quantiles(q=_LEVELS, **where)[known]
-        gap = seen[:, None] - at
+        observed = values[after][known]
+        log_p = forecaster.predict_log_density(values[after], **where)[known]
+        at = forecaster.predict_quantiles(q=_LEVELS, **where)[known]
+        gap = observed[:, None] - at
         pinball = np.where(gap > 0.0, _LEVELS * gap, (_LEVELS - 1.0) * gap)
-        ends = own.predict_interval(**where)[known]
-        inside = (seen >= ends[:, 0]) & (seen <= ends[:, 1])
+        ends = forecaster.predict_interval(**where)[known]
+        inside = (observed >= ends[:, 0]) & (observed <= ends[:, 1])
         scores.append((-log_p.mean(), 2.0 * pinball.mean(), inside.mean()))
     return Backtest(starts, *np.array(scores, dtype=float).T)

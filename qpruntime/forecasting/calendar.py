@@ -69,29 +69,29 @@ class StepClock:
 
     @classmethod
     def of(cls, index: Any) -> StepClock:
-        """Return that of an index (N,) of numbers or dates, in any order.
+        """Return the clock of an index (N,) of numbers or dates, in any order.
 
-        A step is the least gap if all gaps are whole numbers of it, as of series with missing
-        stretches; if not, times are irregular and a step is their median gap. Dates on one day of
-        months, or on their last, have months as steps, or quarters, or years; days without any
-        Saturday and Sunday have working days. Both may have one time of the day.
+        A step is the least gap if all gaps are whole multiples of it, as for series with missing
+        stretches. Otherwise times are irregular and a step is their median gap. Dates on one day
+        of the month, or on its last day, have steps of months, quarters or years. Days without any
+        Saturday and Sunday have steps of working days. Both may have one time of the day.
 
-        Dates with a time zone are steps of the zone's clock. They are steps of UTC if the clock
-        shows a time twice, or if its gaps are not whole steps and those of UTC are.
+        Dates with a time zone have steps of the zone's clock. They have steps of UTC if the clock
+        shows a time twice, or if only gaps in UTC are whole steps.
 
         Raises
         ------
         InputError
-            If two times are the same, or there are less than 3.
+            If two times are the same, or there are fewer than 3.
         """
         zone, utc = zone_of(index), False
-        given, dates = times_of(index)
-        if zone is not None and np.unique(given).size < given.size:
-            given, utc = times_of(index, utc=True)[0], True
-        if given.size < 3:
-            raise InputError(f"a series needs at least 3 times, got {given.size}")
-        order = np.argsort(given, kind="stable")
-        values = given[order]
+        times, dates = times_of(index)
+        if zone is not None and np.unique(times).size < times.size:
+            times, utc = times_of(index, utc=True)[0], True
+        if times.size < 3:
+            raise InputError(f"a series needs at least 3 times, got {times.size}")
+        order = np.argsort(times, kind="stable")
+        values = times[order]
         same = np.flatnonzero(np.diff(values) == 0.0)
         if same.size:
             i, j = sorted(order[same[0] : same[0] + 2].tolist())
@@ -119,7 +119,7 @@ class StepClock:
         return cls(float(values[0]), step, dates, zone=zone, utc=utc)
 
     def steps(self, index: Any) -> Array:
-        """Steps since the origin, shape (N,); whole where they are nearly so.
+        """Return the steps since the origin, shape (N,); nearly whole ones are rounded.
 
         Dates of another time zone are brought to that of the clock. Dates without one are read as
         the clock of its zone shows them.
@@ -137,18 +137,18 @@ class StepClock:
             values = in_months(values - self.time, self.day)
         elif self.kind == "working days":
             values = working_days(values)
-        found = (values - self.origin) / self.step
-        near = np.round(found)
-        return np.where(np.abs(found - near) <= _CLOSE * np.maximum(1.0, np.abs(near)), near, found)
+        exact = (values - self.origin) / self.step
+        near = np.round(exact)
+        return np.where(np.abs(exact - near) <= _CLOSE * np.maximum(1.0, np.abs(near)), near, exact)
 
     def steps_after(self, last: float, count: int) -> Array:
-        """Steps of the times of `after`, shape (count,)."""
+        """Return the steps of the times of `after`, shape (count,)."""
         if self._elapses:
             return self.steps(self.after(last, count))
         return last + np.arange(1.0, count + 1.0)
 
     def after(self, last: float, count: int) -> Any:
-        """The times of `count` steps after step `last`, with a time zone an index of pandas.
+        """Return the times of `count` steps after step `last`; with a time zone an index of pandas.
 
         Steps of an hour or less elapse: where clocks are put forward or back, none is left out or
         repeated. Longer ones keep the time that the clock shows.
@@ -162,17 +162,17 @@ class StepClock:
         return (begun + pd.TimedeltaIndex(elapsed)).tz_convert(self.zone)
 
     def at(self, steps: Array) -> Any:
-        """The times of these steps, with a time zone an index of pandas."""
-        found = self._plain(self.origin + self.step * steps)
+        """Return the times of these steps; with a time zone an index of pandas."""
+        times = self._plain(self.origin + self.step * steps)
         if self.zone is None:
-            return found
+            return times
         import pandas as pd
 
-        own = pd.DatetimeIndex(found)
+        dates = pd.DatetimeIndex(times)
         if self.utc:
-            return own.tz_localize("UTC").tz_convert(self.zone)
+            return dates.tz_localize("UTC").tz_convert(self.zone)
         # If an hour comes twice in autumn, this is the first one, in summer time.
-        return own.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
+        return dates.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
 
     def wall_steps(self, steps: Array) -> Array:
         """Return steps as the clock on the wall counts them, shape (N,).
@@ -194,7 +194,7 @@ class StepClock:
         return short and self.zone is not None and not self.utc
 
     def _plain(self, numbers: Array) -> NDArray[Any]:
-        """Numbers, or the dates that they stand for."""
+        """Return the numbers, or the dates that they encode."""
         if not self.dates:
             return numbers
         time = np.timedelta64(round(self.time), "us")
@@ -212,15 +212,15 @@ class StepClock:
         return _YEAR / _WORKING if self.kind == "working days" else self.step / _SECOND
 
     def calendar(self) -> tuple[float, ...]:
-        """Periods of the calendar in steps that are longer than two of them."""
+        """Return the calendar's periods that are longer than two steps."""
         if not self.dates:
             return ()
         if self.kind == "working days":
             return 5.0, _WORKING
         # Months and quarters differ in length; what repeats in them does so by the year.
         lengths = (_YEAR,) if self.kind == "months" else (_HOUR, _DAY, _WEEK, _YEAR)
-        found = [length / self.seconds for length in lengths]
-        return tuple(p for p in found if p > 2.5)
+        periods = [length / self.seconds for length in lengths]
+        return tuple(p for p in periods if p > 2.5)
 
 
 def _whole_step(values: Array) -> float | None:
@@ -249,13 +249,13 @@ def _dates(values: Array) -> NDArray[Any]:
 
 
 def _lengths(month: NDArray[Any]) -> NDArray[np.int64]:
-    """Days of months."""
+    """Return the days of months."""
     ends = (month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")
     return ends.astype(np.int64)
 
 
 def whole_months(values: Array) -> tuple[Array, int] | None:
-    """Numbers of months since 1970 and their day, if dates, rising, are of whole months.
+    """Return months since 1970 and their day, if rising dates are of whole months.
 
     Day 31 stands for the last of each; None where dates are others, or not at one time of the day.
     """
@@ -265,16 +265,16 @@ def whole_months(values: Array) -> tuple[Array, int] | None:
     days = _dates(values).astype("datetime64[D]")
     month = days.astype("datetime64[M]")
     number = (days - month.astype("datetime64[D]")).astype(np.int64) + 1
-    length, found = _lengths(month), month.astype(np.int64).astype(float)
+    length, months = _lengths(month), month.astype(np.int64).astype(float)
     if (number == length).all():
-        return found, 31
+        return months, 31
     day = int(number.max())
     # The 30th of each month is the last of February.
-    return (found, day) if (number == np.minimum(day, length)).all() else None
+    return (months, day) if (number == np.minimum(day, length)).all() else None
 
 
 def in_months(values: Array, day: int) -> Array:
-    """Dates as months since 1970 and a share of one, whole on this day."""
+    """Return dates as months since 1970 with fractions, whole on this day."""
     month = _dates(values).astype("datetime64[M]")
     length = _lengths(month)
     begun = month.astype(MICROSECOND).astype(np.int64) + (np.minimum(day, length) - 1) * _DAY_LENGTH
@@ -282,7 +282,7 @@ def in_months(values: Array, day: int) -> Array:
 
 
 def of_months(numbers: Array, day: int) -> NDArray[Any]:
-    """Dates on this day of months since 1970."""
+    """Return the dates on this day of months since 1970."""
     month = np.round(numbers).astype(np.int64).astype("datetime64[M]")
     days = month.astype("datetime64[D]") + np.minimum(day, _lengths(month)) - 1
     return np.asarray(days.astype(MICROSECOND))
@@ -301,12 +301,12 @@ def are_working(values: Array) -> bool:
 
 
 def working_days(values: Array) -> Array:
-    """Working days from 1970 to dates; a Saturday and a Sunday are the Monday after them."""
+    """Return working days from 1970 to dates; Saturday and Sunday count as the next Monday."""
     return np.busday_count(_EPOCH, _dates(values).astype("datetime64[D]")).astype(float)
 
 
 def of_working_days(numbers: Array) -> NDArray[Any]:
-    """Dates of so many working days since 1970."""
+    """Return the dates of these numbers of working days since 1970."""
     days = np.busday_offset(_EPOCH, np.round(numbers).astype(np.int64), roll="forward")
     return np.asarray(days.astype(MICROSECOND))
 
@@ -318,7 +318,7 @@ MICROSECOND = "datetime64[us]"
 
 
 def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Array, bool]:
-    """Times as numbers (N,), of dates microseconds since 1970, and whether they are dates.
+    """Return times as numbers (N,), dates in microseconds since 1970, and whether they are dates.
 
     Dates with a time zone are those of the clock on its walls, so that days begin at midnight, or
     of UTC, where no hour is repeated in autumn.
@@ -337,29 +337,29 @@ def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Ar
     InputError
         If they are neither, or some are missing.
     """
-    found = _read(index)
-    own = getattr(found, "tz", None)
-    if zone is not None and own is not None:
-        found = found.tz_convert(zone)
-    elif zone is not None and utc and found.dtype.kind == "M":
+    times = _read(index)
+    index_zone = getattr(times, "tz", None)
+    if zone is not None and index_zone is not None:
+        times = times.tz_convert(zone)
+    elif zone is not None and utc and times.dtype.kind == "M":
         import pandas as pd
 
-        found = pd.DatetimeIndex(found)
-        found = found.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
-    if getattr(found, "tz", None) is not None:
-        found = (found.tz_convert(None) if utc else found.tz_localize(None)).to_numpy()
-    if found.ndim != 1:
-        raise InputError(f"times must have shape (N,), got {found.shape}")
-    if found.dtype.kind == "M":
-        if np.isnat(found).any():
-            raise InputError(f"time number {int(np.argmax(np.isnat(found)))} is missing")
-        return found.astype(MICROSECOND).astype(np.int64).astype(float), True
-    if found.dtype.kind not in "iuf":
+        times = pd.DatetimeIndex(times)
+        times = times.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+    if getattr(times, "tz", None) is not None:
+        times = (times.tz_convert(None) if utc else times.tz_localize(None)).to_numpy()
+    if times.ndim != 1:
+        raise InputError(f"times must have shape (N,), got {times.shape}")
+    if times.dtype.kind == "M":
+        if np.isnat(times).any():
+            raise InputError(f"time number {int(np.argmax(np.isnat(times)))} is missing")
+        return times.astype(MICROSECOND).astype(np.int64).astype(float), True
+    if times.dtype.kind not in "iuf":
         raise InputError(
             f"times must be numbers or dates, got {shown(index)}: of text make dates, as by "
             "pandas.to_datetime"
         )
-    numbers: Array = finite(np.asarray(found, dtype=float), "times")
+    numbers: Array = finite(np.asarray(times, dtype=float), "times")
     return numbers, False
 
 
@@ -370,33 +370,33 @@ def zone_of(index: Any) -> str | None:
 
 
 def _read(index: Any) -> Any:
-    """An array of numbers or dates, or with a time zone an index of pandas."""
+    """Return an array of numbers or dates, or an index of pandas if there is a time zone."""
     index = unmasked(index, "times")
     dtype = getattr(index, "dtype", None)
     if str(dtype).startswith("period"):  # of pandas
         index = getattr(index, "dt", index).to_timestamp()
     elif getattr(dtype, "time_zone", None) is not None:  # of polars
         index = index.to_list()
-    own = getattr(index, "dt", index)
-    if getattr(own, "tz", None) is not None and hasattr(own, "tz_localize"):
+    accessor = getattr(index, "dt", index)
+    if getattr(accessor, "tz", None) is not None and hasattr(accessor, "tz_localize"):
         import pandas as pd
 
         return pd.DatetimeIndex(index)
-    found = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
-    if found.dtype.kind == "O" and found.ndim == 1 and found.size:
-        if all(hasattr(t, "isoformat") for t in found):
-            return _of_objects(found)
-        if all(hasattr(t, "to_timestamp") for t in found):  # periods of pandas
-            return np.array([t.to_timestamp().to_datetime64() for t in found])
-    return found
+    times = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
+    if times.dtype.kind == "O" and times.ndim == 1 and times.size:
+        if all(hasattr(t, "isoformat") for t in times):
+            return _of_objects(times)
+        if all(hasattr(t, "to_timestamp") for t in times):  # periods of pandas
+            return np.array([t.to_timestamp().to_datetime64() for t in times])
+    return times
 
 
-def _of_objects(found: NDArray[Any]) -> Any:
-    """Dates and times of Python or pandas."""
-    zones = [getattr(t, "tzinfo", None) for t in found]
+def _of_objects(times: NDArray[Any]) -> Any:
+    """Convert dates and times of Python or pandas."""
+    zones = [getattr(t, "tzinfo", None) for t in times]
     without = [zone is None for zone in zones]
     if all(without):
-        return np.array([np.datetime64(t.isoformat(), "us") for t in found])
+        return np.array([np.datetime64(t.isoformat(), "us") for t in times])
     if any(without):
         raise InputError(
             f"time number {without.index(True)} has no time zone, and others have one: give all "
@@ -406,14 +406,14 @@ def _of_objects(found: NDArray[Any]) -> Any:
 
     # Offsets that differ, as of times read from text, name no clock: these are instants of UTC.
     same = len({str(zone) for zone in zones}) == 1
-    return pd.to_datetime(found, utc=True).tz_convert(zones[0] if same else "UTC")
+    return pd.to_datetime(times, utc=True).tz_convert(zones[0] if same else "UTC")
 
 
 def index_of(y: Any, index: ArrayLike | None) -> Any:
     """Return the index that was given, that of a pandas series, or 0, 1, 2, ..."""
     if index is not None:
         return index
-    own = getattr(y, "index", None)
-    if own is not None and not callable(own):
-        return own
+    labels = getattr(y, "index", None)
+    if labels is not None and not callable(labels):
+        return labels
     return np.arange(len(np.asarray(unmasked(y, "y", missing=True))))

@@ -83,26 +83,26 @@ class CycleBlock(PairBlock):
         self.bounds = np.array([LOG_DEVIATION, period, _LOG_TURNS])
 
     def columns(self, data: DataColumns) -> sparse.csr_array:
-        """Ones at the values of the times of the rows."""
+        """Return a design with ones at the times of the rows."""
         place = np.searchsorted(self.times, data.numbers(self.column))
         rows = np.arange(data.rows)
         shape = (data.rows, self.size)
         return sparse.csr_array((np.ones(data.rows), (rows, 2 * place)), shape=shape)
 
     def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
-        """Both numbers have variance 1 at all times."""
+        """Return the transition over gaps; both numbers have variance 1 at all times."""
         A = transitions(gaps, theta[1], theta[2])
         return A, np.eye(2) - A @ A.swapaxes(-1, -2)
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential deviation; normal logarithms of period and turns."""
-        first, one = self.prior(float(theta[0]))
-        second, two = self.priors[0](float(theta[1]) - self.centre)
-        third, three = self.priors[1](float(theta[2]))
-        return first + second + third, np.array([one, two, three])
+        """Return the log prior: exponential deviation, normal logarithms of period and turns."""
+        first, slope = self.prior(float(theta[0]))
+        second, slope_of_period = self.priors[0](float(theta[1]) - self.centre)
+        third, slope_of_turns = self.priors[1](float(theta[2]))
+        return first + second + third, np.array([slope, slope_of_period, slope_of_turns])
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """New times from their neighbours; the swing goes on and dies down beyond the ends."""
+        """Predict new times from their neighbours; beyond the ends the swing dies down."""
         times = data.numbers(self.column)
         K, T = len(self.times), data.rows
         right = np.searchsorted(self.times, times)
@@ -133,13 +133,13 @@ class CycleBlock(PairBlock):
         return sparse.csr_array(design), variance * np.exp(2.0 * theta[0])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, period in units of the column, and turns."""
+        """Return standard deviation, period in units of the column, and turns."""
         sd, period, turns = (float(v) for v in np.exp(theta))
         return {"sd": sd, "period": period, "turns": turns}
 
 
 def transitions(gaps: Any, log_period: Any, log_turns: Any) -> NDArray[Any]:
-    """exp(F gap) for value and slope over sqrt(a^2 + w^2), both of variance 1: (..., 2, 2)."""
+    """Return exp(F gap) for value and slope over sqrt(a^2 + w^2), with variance 1: (..., 2, 2)."""
     period = np.exp(log_period)
     w, a = 2.0 * np.pi / period, 1.0 / (period * np.exp(log_turns))
     whole = np.sqrt(w * w + a * a)

@@ -109,7 +109,7 @@ class DampedBlock(PairBlock):
         return 0.5 * u**4 / span**2 / (u**3 / 6.0 - u**2 / 2.0 + u - 1.0 + np.exp(-u))
 
     def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
-        """Gaps and slopes are those of knots."""
+        """Return the transition over gaps between knots."""
         length = np.exp(theta[1]) / self.spacing
         e = np.exp(-gaps / length)
         cross = length * (1.0 - e) ** 2
@@ -119,7 +119,7 @@ class DampedBlock(PairBlock):
         return np.moveaxis(np.array(A), (0, 1), (-2, -1)), np.moveaxis(Q, (0, 1), (-2, -1))
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """Interpolation between knots; beyond them the slope dies down."""
+        """Interpolate between knots; beyond them the slope dies down."""
         K = len(self.times)
         position = (data.numbers(self.column) - self.times[0]) / self.spacing
         low = np.clip(np.floor(position), 0, K - 2).astype(np.intp)
@@ -135,15 +135,15 @@ class DampedBlock(PairBlock):
         return sparse.csr_array(design), variance
 
     def columns(self, data: DataColumns) -> sparse.csr_array:
-        """Interpolation between knots."""
+        """Return the design that interpolates between knots."""
         return self.ahead(data, self.start)[0]
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential deviation; a normal logarithm of the length."""
-        first, one = self.prior(float(theta[0]))
-        second, two = self.prior_of_length(float(theta[1]))
-        return first + second, np.array([one, two])
+        """Return the log prior: exponential deviation, normal logarithm of the length."""
+        first, slope = self.prior(float(theta[0]))
+        second, slope_of_length = self.prior_of_length(float(theta[1]))
+        return first + second, np.array([slope, slope_of_length])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, and the length in units of the column."""
+        """Return the standard deviation, and the length in units of the column."""
         return {"sd": float(np.exp(theta[0])), "length": float(np.exp(theta[1]))}

@@ -33,7 +33,7 @@ COUNTS = ("poisson", "negative-binomial", "zero-inflated", "hurdle")
 #: Families of real numbers; the last is "gaussian" for logarithms.
 REALS = ("gaussian", "student-t", "log-normal")
 _NAMES = {"poisson": "poisson-exp", "log-normal": "gaussian"}
-# What is learnt, from where, and between what: scales in units of the spread of all observations.
+# Start and bounds of each learnt parameter. Scales are in units of the spread of all observations.
 _LEARNT = {
     "scale": (0.3, (1e-4, 1e2)),
     "dispersion": (1.0, (1e-2, 1e6)),
@@ -74,14 +74,14 @@ def likelihood_of(family: str | Likelihood) -> Likelihood:
         return family
     name = _NAMES.get(family, family)
     try:
-        found = likelihoods.get(name)
+        likelihood = likelihoods.get(name)
     except InputError as error:
         known = ", ".join((*COUNTS, *REALS))
         raise InputError(
             f'family must be "auto", one of {known}, or a likelihood, got {shown(family)}'
         ) from error
-    starts = {p: _LEARNT[p][0] for p in found.parameters if p in _LEARNT}
-    return found.with_parameters(**starts) if starts else found
+    starts = {p: _LEARNT[p][0] for p in likelihood.parameters if p in _LEARNT}
+    return likelihood.with_parameters(**starts) if starts else likelihood
 
 
 def bounds_of(likelihood: Likelihood) -> dict[str, Any]:
@@ -125,8 +125,8 @@ class Scale:
         if self.whole:
             return z
         with np.errstate(over="ignore"):
-            own = self.centre + self.unit * z
-            return np.asarray(np.exp(own) if self.log else own)
+            values = self.centre + self.unit * z
+            return np.asarray(np.exp(values) if self.log else values)
 
     def log_slope(self, y: Array) -> Array:
         """Return log dz/dy, which a density of y has beside that of z."""
@@ -150,15 +150,15 @@ def reals_scale(y: Array, log: bool) -> Scale:
             f'y is {y[i]:g} at number {i}, and family "log-normal" is of numbers above 0: '
             'ask for "gaussian"'
         )
-    own = np.log(y) if log else y
-    centre = float(np.median(own))
-    spread = _MAD * float(np.median(np.abs(own - centre)))
-    spread = spread or float(own.std()) or abs(centre) or 1.0
+    values = np.log(y) if log else y
+    centre = float(np.median(values))
+    spread = _MAD * float(np.median(np.abs(values - centre)))
+    spread = spread or float(values.std()) or abs(centre) or 1.0
     return Scale(centre, spread, log, False)
 
 
 def values_of(y: Any, n: int) -> Array:
-    """Observations with NaN for those that are missing or masked, shape (N,).
+    """Return observations (N,) with NaN for those that are missing or masked.
 
     Raises
     ------
@@ -168,14 +168,14 @@ def values_of(y: Any, n: int) -> Array:
     y = unmasked(y, "y", missing=True)
     try:
         if hasattr(y, "isna"):  # of pandas, whose missing values are no floats
-            found = np.array(y.to_numpy(dtype=float, na_value=np.nan))
+            values = np.array(y.to_numpy(dtype=float, na_value=np.nan))
         else:
-            found = np.array(y, dtype=float)
+            values = np.array(y, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"y must be counts or other numbers, got {shown(y)}") from error
-    if found.shape != (n,):
-        raise InputError(f"y must have shape ({n},), one number a time, got {found.shape}")
-    if np.isinf(found).any():
-        i = int(np.argmax(np.isinf(found)))
-        raise InputError(f"y is {found[i]:g} at number {i}: make what is missing NaN")
-    return found
+    if values.shape != (n,):
+        raise InputError(f"y must have shape ({n},), one number a time, got {values.shape}")
+    if np.isinf(values).any():
+        i = int(np.argmax(np.isinf(values)))
+        raise InputError(f"y is {values[i]:g} at number {i}: make what is missing NaN")
+    return values

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -15,6 +15,7 @@ from qpruntime.forecasting.trial import (
     SURE,
     ChosenStructure,
     ObservedSeries,
+    StructureOptions,
     best_of,
     evidence,
     fitted,
@@ -53,11 +54,13 @@ def varies(residual: Array) -> bool:
     return above or float(square.max()) > _FAR**2
 
 
-def varied(options: Any, best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
-    """Negative binomial if counts vary more than Poisson's; with more zeros if there are more.
+def varied(
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries
+) -> ChosenStructure:
+    """Return a negative binomial fit for overdispersed counts, with excess zeros if needed.
 
-    Peaks of single counts look like noise that lasts under a Poisson family, and zeros like a
-    small dispersion under a negative binomial one: the evidence decides.
+    A Poisson family takes peaks of single counts for autoregressive noise, and a negative binomial
+    one takes zeros for a small dispersion. The evidence decides between them.
     """
     structure, tried = best.structure, [best]
     lasting = [structure.noise]
@@ -65,27 +68,27 @@ def varied(options: Any, best: ChosenStructure, known: ObservedSeries) -> Chosen
         lasting.append(False)
     elif not varies(residuals(best, known)):
         return best
-    for one in lasting:
-        wide = replace(structure, family="negative-binomial", noise=one)
+    for noise in lasting:
+        wide = replace(structure, family="negative-binomial", noise=noise)
         tried.append(fitted(wide, known, "mode"))
-    found = max(tried, key=lambda one: evidence(one, known))
+    widest = max(tried, key=lambda fit: evidence(fit, known))
     y = known.y[~np.isin(known.steps, structure.outliers)]
     if y.all() or not y.any() or not _positive(known) or zeros_gain(y) < _ZEROS:
-        return found
+        return widest
     wider = [
-        fitted(replace(found.structure, family=name), known, "mode")
+        fitted(replace(widest.structure, family=name), known, "mode")
         for name in ("zero-inflated", "hurdle")
     ]
-    more = max(wider, key=lambda one: evidence(one, known))
-    return more if evidence(more, known) > evidence(found, known) + SURE else found
+    more = max(wider, key=lambda fit: evidence(fit, known))
+    return more if evidence(more, known) > evidence(widest, known) + SURE else widest
 
 
 def _positive(known: ObservedSeries) -> bool:
     return known.exposure is None or bool((known.exposure > 0.0).all())
 
 
-def rounded(best: ChosenStructure, known: ObservedSeries, trends: Any) -> ChosenStructure:
-    """Families of real numbers, if large counts vary otherwise than counts of events do.
+def rounded(best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]) -> ChosenStructure:
+    """Return a fit with a family of real numbers if large counts do not vary as events do.
 
     Thousands of litres or of dollars are whole numbers too. The density of a real number is the
     probability of the whole number next to it. Counts of a thousand and more hardly ever vary as
@@ -101,9 +104,9 @@ def rounded(best: ChosenStructure, known: ObservedSeries, trends: Any) -> Chosen
     def best_family(*names: str) -> ChosenStructure:
         return best_of(
             [
-                replace(best.structure, family=name, scale=scale_of(name, y), trend=one)
+                replace(best.structure, family=name, scale=scale_of(name, y), trend=trend)
                 for name in names
-                for one in trends
+                for trend in trends
             ],
             known,
         )
@@ -116,7 +119,7 @@ def rounded(best: ChosenStructure, known: ObservedSeries, trends: Any) -> Chosen
 
 
 def heavy(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
-    """Student's t if residuals have heavy tails and the evidence says so."""
+    """Return a fit with Student's t if residuals have heavy tails and the evidence prefers it."""
     residual = residuals(best, known)
     spread = float(np.mean(residual**2))
     if best.structure.scale.log or best.structure.noise or not spread > 0.0:
@@ -133,10 +136,10 @@ _DISPERSION, _MEAN = (-5.0, 8.0), (-5.0, 1.0)
 
 
 def zeros_gain(y: Array) -> float:
-    """Return what a probability of its own for 0 adds to the log likelihood.
+    """Return how much a separate probability of 0 adds to the log likelihood.
 
-    Of equal negative binomial rates at all times, both maximised: a hurdle before counts that are
-    not 0, less no hurdle.
+    Both likelihoods are maximised with one negative binomial rate for all times. The gain is the
+    log likelihood with a hurdle at 0 less the one without.
 
     Parameters
     ----------
@@ -144,8 +147,8 @@ def zeros_gain(y: Array) -> float:
         Counts, some of them 0 and some not.
     """
     values, times = np.unique(y, return_counts=True)
-    positive, seen = values[1:], times[1:]
-    n, m = float(times.sum()), float(seen.sum())
+    positive, counts = values[1:], times[1:]
+    n, m = float(times.sum()), float(counts.sum())
 
     def log_mass(log_r: float, log_mean: float, at: Array) -> Array:
         r, log_top = np.exp(log_r), np.logaddexp(log_r, log_mean)
@@ -157,14 +160,18 @@ def zeros_gain(y: Array) -> float:
 
     def lost_beyond(at: Array) -> float:
         none = log_mass(at[0], at[1], np.zeros(1))[0]
-        rest = np.log(max(-np.expm1(none), 1e-300))
-        return -float(seen @ log_mass(at[0], at[1], positive)) + m * rest
+        log_positive = np.log(max(-np.expm1(none), 1e-300))
+        return -float(counts @ log_mass(at[0], at[1], positive)) + m * log_positive
 
-    one = minimize_scalar(lost, bounds=_DISPERSION, method="bounded").fun
-    top = np.log(seen @ positive / m)
+    loss_without_hurdle = minimize_scalar(lost, bounds=_DISPERSION, method="bounded").fun
+    top = np.log(counts @ positive / m)
     ends = [_DISPERSION, (top + _MEAN[0], top + _MEAN[1])]
-    two = min(
+    loss_with_hurdle = min(
         minimize(lost_beyond, [start, top - 0.1], method="L-BFGS-B", bounds=ends).fun
         for start in (0.0, 4.0)
     )
-    return one - two + float(m * np.log(m / n) + (n - m) * np.log1p(-m / n))
+    return (
+        loss_without_hurdle
+        - loss_with_hurdle
+        + float(m * np.log(m / n) + (n - m) * np.log1p(-m / n))
+    )

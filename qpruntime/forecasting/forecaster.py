@@ -32,7 +32,7 @@ from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
 
 __all__ = ["GPForecaster"]
 
-#: Observations of a series at least.
+#: Minimum number of observations of a series.
 _LEAST = 8
 
 
@@ -41,39 +41,42 @@ _LEAST = 8
 class GPForecaster(Savable, BaseEstimator):
     """Forecasts of counts and of other numbers with their uncertainty.
 
-    Predictor = level + trend + seasons + regressors + noise that lasts. The trend is a random walk,
-    seasons are cyclic ones, the noise is autoregressive; linear effects are integrated with all
-    else. The predictor is the log rate of counts, and the mean of other numbers or their logs.
-    Of many series see `GPPanelForecaster`.
+    The predictor is the sum of level, trend, seasons, regressors and autoregressive noise. The
+    trend is a random walk, and seasons are cyclic random walks. Linear effects are integrated with
+    all other parts. The predictor is the log rate of counts, or the mean of other numbers or their
+    logs.
+    `GPPanelForecaster` fits many series.
 
     Parameters
     ----------
     seasons : "auto" or sequence of float
-        Periods in steps. By default of dates those of the calendar, hour, day, week and year, that
-        occur twice; of numbers those that the values show, see `find_seasons`. () for none.
+        Periods in steps; () for none. By default dates have those periods of the calendar, hour,
+        day, week and year, that occur twice. Numbered times have the periods that `find_seasons`
+        finds in the values.
     trend : {"auto", "average", "level", "line", "slope", "damped", "none"}
-        Whether levels drift, do so around a straight line, slopes drift, or levels drift and slopes
-        revert to zero; by default what the evidence prefers. With "average" forecasts are mixtures
-        over the trends whose log evidences are within 4 of the best, weighted by evidence.
+        "level" drifts, "line" drifts around a straight line, "slope" has a drifting slope, and
+        "damped" has a drifting level and a slope that reverts to zero. By default the evidence
+        decides. "average" mixes the trends whose log evidences are within 4 of the best, weighted
+        by evidence.
     noise : "auto" or bool
-        Whether what is left lasts from one step to the next; by default if residuals do.
+        Autoregressive noise; by default if residuals are autocorrelated.
     family : str or Likelihood
-        "poisson", "negative-binomial", "zero-inflated" and "hurdle" of counts, "gaussian",
-        "student-t" and "log-normal" of real numbers, or a likelihood. By default of counts
-        Poisson, unless its residuals vary more than they may, with more zeros where that is not
-        enough; of other numbers what the evidence prefers.
+        "poisson", "negative-binomial", "zero-inflated" or "hurdle" for counts; "gaussian",
+        "student-t" or "log-normal" for real numbers; or a likelihood. By default counts are
+        Poisson, or negative binomial if residuals are overdispersed, with excess zeros if that is
+        not enough. For other numbers the evidence decides.
     integrate : {"auto", "grid", "ccd", "mode"}
-        Hyper-parameters, as of `qpruntime.effects.EffectsModel`. "auto" takes the mode from 2000
-        steps on, where they are well known.
+        Integration over hyper-parameters, as in `qpruntime.effects.EffectsModel`. "auto" takes the
+        mode from 2000 steps on, where it is well determined.
     cycle : "auto", bool or float
-        Whether there is a swing whose period wanders, or about how many steps it has. By default
-        what the evidence prefers, in place of seasons that were found in the values.
+        A cycle whose period wanders, or its approximate period in steps. By default the evidence
+        decides; the cycle replaces seasons that were found in the values.
     drift : "auto" or bool
-        Whether patterns of seasons change from one to the next; by default what the evidence
-        prefers, of seasons of whole steps, 60 at most, that occur four times.
+        Seasons whose pattern changes from one to the next. By default the evidence decides, for
+        seasons of at most 60 whole steps that occur four times.
     outliers : "auto" or bool
-        Whether single observations far from all around them, one in a hundred at most, may have an
-        effect of their own, which forecasts do not have; if the evidence prefers it.
+        Outlier effects for single observations far from their neighbours, at most one in a hundred,
+        if the evidence prefers them. Forecasts have no such effects.
 
     Attributes
     ----------
@@ -88,13 +91,13 @@ class GPForecaster(Savable, BaseEstimator):
         Seasons whose pattern changes.
     family_ : str or Likelihood
     outliers_ : list
-        Times of observations with an effect of their own.
+        Times of observations with an outlier effect.
     model_ : EffectsModel
-        Of columns "step", "trend", "season P" and the regressors; ``summary()`` has deviations.
-        Real numbers are in units of ``structure_.scale`` there. It is the one of `trend_`.
+        Model with columns "step", "trend", "season P" and the regressors; ``summary()`` has the
+        deviations. Real numbers are in units of ``structure_.scale``. Its trend is `trend_`.
     structure_ : Structure
     members_ : tuple of ChosenStructure
-        Structures and models of which forecasts are the mixture, the heaviest first.
+        Structures and models that forecasts mix, largest weight first.
     weights_ : ndarray
         Their weights, which sum to 1.
     regressors_ : tuple or None
@@ -175,13 +178,13 @@ class GPForecaster(Savable, BaseEstimator):
     def _read(
         self, y: Any, X: Any, index: Any, exposure: Any, clock: StepClock | None = None
     ) -> ObservedSeries:
-        """Rows that are not missing, in the order of time; the clock and the end stay here."""
-        given = index_of(y, index)
+        """Return the observed rows in the order of time; store the clock and the last time."""
+        times = index_of(y, index)
         if clock is None:
-            clock = StepClock.of(given)
-        steps = clock.steps(given)
+            clock = StepClock.of(times)
+        steps = clock.steps(times)
         if np.unique(steps).size < len(steps):
-            StepClock.of(given)  # says which are the same
+            StepClock.of(times)  # says which are the same
         n = len(steps)
         values = values_of(y, n)
         size = None if exposure is None else real(exposure, "exposure")
@@ -210,31 +213,31 @@ class GPForecaster(Savable, BaseEstimator):
         )
 
     def _taken(self, chosen: WeightedStructures) -> Self:
-        """Take over what was chosen."""
+        """Store the chosen structures and their fitted models."""
         self.members_, self.weights_ = chosen
-        found = self.members_[0]
-        self.structure_, self.model_ = found.structure, found.model
-        self.seasons_, self.trend_ = found.structure.seasons, found.structure.trend
-        self.noise_, self.family_ = found.structure.noise, found.structure.family
-        self.cycle_, self.drift_ = found.structure.cycle > 0.0, found.structure.drifting
+        best = self.members_[0]
+        self.structure_, self.model_ = best.structure, best.model
+        self.seasons_, self.trend_ = best.structure.seasons, best.structure.trend
+        self.noise_, self.family_ = best.structure.noise, best.structure.family
+        self.cycle_, self.drift_ = best.structure.cycle > 0.0, best.structure.drifting
         return self
 
     @property
     def trends_(self) -> dict[str, float]:
-        """Trends and their weights, the largest first."""
+        """Trends and their weights, largest weight first."""
         check_is_fitted(self, "members_")
-        names = [one.structure.trend for one in self.members_]
+        names = [member.structure.trend for member in self.members_]
         return dict(zip(names, self.weights_.tolist(), strict=True))
 
     @property
     def outliers_(self) -> list[Any]:
-        """Times of observations with an effect of their own."""
+        """Times of observations that have an outlier effect."""
         check_is_fitted(self, "structure_")
-        found = list(self.clock_.at(np.array(self.structure_.outliers, dtype=float)))
-        return [float(one) if isinstance(one, np.floating) else one for one in found]
+        times = list(self.clock_.at(np.array(self.structure_.outliers, dtype=float)))
+        return [float(time) if isinstance(time, np.floating) else time for time in times]
 
     def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
-        """Distributions at steps to come, or at the times asked for."""
+        """Return distributions at the next steps, or at the times of `index`."""
         check_is_fitted(self, "model_")
         if (horizon is None) == (index is None):
             raise InputError("say either how many steps, horizon, or at which times, index=")
@@ -250,13 +253,13 @@ class GPForecaster(Savable, BaseEstimator):
                 f"and a forecast needs their values at its {len(steps)} times"
             )
         parts = []
-        for one in self.members_:
-            data = one.structure.columns(steps, X, exposure)
-            parts.append(ahead_of(one.model, data, one.structure.scale))
+        for member in self.members_:
+            data = member.structure.columns(steps, X, exposure)
+            parts.append(ahead_of(member.model, data, member.structure.scale))
         return Ahead.mixed(parts, self.weights_)
 
     def index_ahead(self, horizon: int) -> Any:
-        """Times of the `horizon` steps after the fit, shape (horizon,).
+        """Return the times of the `horizon` steps after the fit, shape (horizon,).
 
         Numbers or dates of NumPy; with a time zone an index of pandas.
         """
@@ -273,7 +276,7 @@ class GPForecaster(Savable, BaseEstimator):
     def predict(
         self, horizon: int | None = None, X: Any = None, *, exposure: Any = None, index: Any = None
     ) -> Array:
-        """Expected observations of steps to come, or at any times, shape (T,).
+        """Predict expected observations of the next steps, or at any times, shape (T,).
 
         Parameters
         ----------
@@ -305,7 +308,7 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Quantiles of observations, shape (T, Q); arguments as of `predict`, and levels `q`."""
+        """Return quantiles of observations, (T, Q); arguments as of `predict`, and levels `q`."""
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
         return self._ahead(horizon, X, exposure, index).quantiles(at)
 
@@ -318,7 +321,7 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Central intervals of observations, shape (T, 2)."""
+        """Return the central intervals of observations, shape (T, 2)."""
         ends = central_levels(level)
         return self.predict_quantiles(horizon, X, ends, exposure=exposure, index=index)
 
@@ -332,14 +335,14 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Log densities, of counts probabilities, of what came, shape (T,); NaN where it is NaN."""
+        """Return log densities, or log probabilities of counts, shape (T,); NaN where y is."""
         ahead = self._ahead(horizon, X, exposure, index)
-        seen = values_of(y, ahead.mixture.mean.shape[1])
-        known = np.isfinite(seen)
-        found = np.full(seen.shape, np.nan)
+        observed = values_of(y, ahead.mixture.mean.shape[1])
+        known = np.isfinite(observed)
+        log_densities = np.full(observed.shape, np.nan)
         if known.any():
-            found[known] = ahead.only(known).log_density(seen[known])
-        return found
+            log_densities[known] = ahead.only(known).log_density(observed[known])
+        return log_densities
 
     def predict_log_pmf(
         self,
@@ -350,15 +353,15 @@ class GPForecaster(Savable, BaseEstimator):
         exposure: Any = None,
         index: Any = None,
     ) -> Array:
-        """Log probabilities of counts that came: `predict_log_density` of counts."""
+        """Return log probabilities of counts, as `predict_log_density` does."""
         return self.predict_log_density(y, horizon, X, exposure=exposure, index=index)
 
     def effects(self, name: str) -> Table:
-        """One part of the predictor: "trend", "season P", or "step", the noise that lasts."""
+        """Return one part of the predictor: "trend", "season P", or "step", the lasting noise."""
         return self.model_at().effects(name)
 
     def model_at(self) -> EffectsModel:
-        """The fitted model of effects."""
+        """Return the fitted model of effects."""
         check_is_fitted(self, "model_")
         return self.model_
 

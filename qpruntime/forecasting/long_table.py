@@ -53,7 +53,7 @@ class LongTable:
             by, index = (y.index.get_level_values(k) for k in (0, 1))
         if by is None:
             raise InputError("by= says which series a row is of: give labels, or a column of data=")
-        several = isinstance(by, list | tuple) and all(isinstance(one, str) for one in by)
+        several = isinstance(by, list | tuple) and all(isinstance(label, str) for label in by)
         if frame is not None and several and set(by) <= set(frame.names):
             by = object_array(zip(*(_labels(frame.levels(name)) for name in by), strict=True))
         elif frame is not None and isinstance(by, str):
@@ -62,8 +62,8 @@ class LongTable:
             names = [X] if isinstance(X, str) else X
             X = {name: _column(data, frame, name) for name in names}
         y, index, exposure = (
-            one if frame is None or not isinstance(one, str) else _column(data, frame, one)
-            for one in (y, index, exposure)
+            column if frame is None or not isinstance(column, str) else _column(data, frame, column)
+            for column in (y, index, exposure)
         )
         series = DataColumns({"by": by})
         levels, distinct = series.levels("by"), series.distinct_levels("by")
@@ -71,9 +71,9 @@ class LongTable:
         columns = None if X is None else DataColumns(X)
         if columns is not None and columns.rows != n:
             raise InputError(f"X must have {n} rows, as by has, got {columns.rows}")
-        for name, one in (("y", y), ("index", index)):
-            if one is not None and len(one) != n:
-                raise InputError(f"{name} must have {n} rows, as by has, got {len(one)}")
+        for name, values in (("y", y), ("index", index)):
+            if values is not None and len(values) != n:
+                raise InputError(f"{name} must have {n} rows, as by has, got {len(values)}")
         if exposure is not None:
             exposure = np.broadcast_to(real(exposure, "exposure"), (n,))
         known, place = tuple(_labels(distinct)), numbers_of(levels, distinct)
@@ -82,7 +82,7 @@ class LongTable:
         return cls(known, rows, y, columns, index, exposure)
 
     def series(self, k: int) -> dict[str, Any]:
-        """Arguments of `GPForecaster.fit` of one series."""
+        """Return the arguments of `GPForecaster.fit` for one series."""
         rows = self.rows[k]
         columns = None
         if self.X is not None:
@@ -96,7 +96,7 @@ class LongTable:
 
 
 def part_of(column: Any, rows: Any) -> Any:
-    """Some rows of an array, a series or an index."""
+    """Return these rows of an array, a series or an index."""
     if column is None:
         return None
     if hasattr(column, "iloc"):
@@ -105,7 +105,7 @@ def part_of(column: Any, rows: Any) -> Any:
 
 
 def _column(data: Any, frame: DataColumns, name: Any) -> Any:
-    """A column as it is: one of pandas keeps its time zone."""
+    """Return a column unchanged: a pandas column keeps its time zone."""
     frame.column(name)
     try:
         return data[name]

@@ -38,13 +38,13 @@ class PairBlock(EffectBlock):
         self.labels = np.repeat(times, 2)
         self.gaps, self.which = np.unique(np.diff(times), return_inverse=True)
         K = len(times)
-        own = 2 * np.arange(K)
-        rows = [own, own, own + 1, own + 1]
-        columns = [own, own + 1, own, own + 1]
+        first = 2 * np.arange(K)
+        rows = [first, first, first + 1, first + 1]
+        columns = [first, first + 1, first, first + 1]
         for i in (0, 1):
             for j in (0, 1):
-                rows += [own[:-1] + i, own[1:] + j]
-                columns += [own[1:] + j, own[:-1] + i]
+                rows += [first[:-1] + i, first[1:] + j]
+                columns += [first[1:] + j, first[:-1] + i]
         self.pattern = BlockPattern(np.concatenate(rows), np.concatenate(columns), 2 * K)
 
     @abstractmethod
@@ -59,7 +59,7 @@ class PairBlock(EffectBlock):
         return 1.0
 
     def _parts(self, theta: Any) -> tuple[Any, Any]:
-        """Entries as the pattern has them, and the log determinant of the covariance; sd = 1."""
+        """Return the pattern's entries and the log determinant of the covariance, for sd = 1."""
         A, Q = self.transition(self.gaps, theta)
         first = self.first_variance(theta)
         inverse, log_det = inverted(Q)
@@ -76,7 +76,7 @@ class PairBlock(EffectBlock):
         return np.concatenate(flat), log_det[self.which].sum() + 2.0 * np.log(first)
 
     def _moved(self, theta: Array) -> tuple[Array, float, list[Array], list[float]]:
-        """Entries and log determinant for sd = 1, and slopes of both by the rest of theta."""
+        """Return entries and log determinant for sd = 1, and their slopes by the rest of theta."""
         slopes, log_slopes = [], []
         for k in range(1, len(theta)):
             at = theta.astype(complex)
@@ -87,19 +87,19 @@ class PairBlock(EffectBlock):
         return self.pattern.added(flat.real), float(log_det.real), slopes, log_slopes
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
-        """Blocks of two beside each other."""
-        own, _, slopes, _ = self._moved(theta)
+        """Return the entries of neighbouring 2 x 2 blocks."""
+        block, _, slopes, _ = self._moved(theta)
         scale = np.exp(-2.0 * theta[0])
-        return scale * own, scale * np.array([-2.0 * own, *slopes])
+        return scale * block, scale * np.array([-2.0 * block, *slopes])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Closed: of the covariances of what is new at each time."""
+        """Return the log determinant, a sum over the innovation covariances of the times."""
         _, value, _, slopes = self._moved(theta)
         n = float(self.size)
         return -2.0 * n * float(theta[0]) - value, np.array([-2.0 * n, *(-s for s in slopes)])
 
     def readings(self) -> tuple[Any, sparse.csr_array]:
-        """The values without their slopes."""
+        """Return the design of the values without their slopes."""
         K = len(self.times)
         shape = (K, self.size)
         rows = np.arange(K)

@@ -29,7 +29,7 @@ from qpruntime.execution.resolve import executor_of
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.long_table import LongTable
-from qpruntime.forecasting.pooling import Task, common, fit_some, pieces
+from qpruntime.forecasting.pooling import Result, Task, common, fit_some, pieces
 from qpruntime.forecasting.structure import Structure
 from qpruntime.persistence.file import Savable
 
@@ -40,29 +40,31 @@ __all__ = [
 ]
 
 
-#: Seconds between two lines.
+#: Seconds between two lines of progress.
 _EVERY = 2.0
-#: Series whose models a file is tried by when it is loaded.
+#: Number of series whose models predict once to check a loaded file.
 _TRIED = 20
 
 
 @contextmanager
 def counted(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int], None] | None]:
-    """Give what an executor tells (done, total), or None if nothing is to be said."""
+    """Yield a callback (done, total) that prints progress, or None if `verbose` is 0."""
     if not whole(int(verbose), "verbose", 0):
         yield None
         return
     begun = said = time.monotonic()
 
     def report(done: int, of: int) -> None:
+        """Print how many are done and the seconds that remain, at most every two seconds."""
         nonlocal said
         now = time.monotonic()
         if now - said < _EVERY and done < of:
             return
         said = now
-        left = (now - begun) * (of - done) / max(done, 1)
+        remaining = (now - begun) * (of - done) / max(done, 1)
         print(
-            f"{what}: {done * total // max(of, 1)} of {total}, {left:.0f} s left", file=sys.stderr
+            f"{what}: {done * total // max(of, 1)} of {total}, {remaining:.0f} s left",
+            file=sys.stderr,
         )
 
     yield report
@@ -84,7 +86,7 @@ class Panels:
     def predict(
         self, horizon: int, X: Any = None, *, by: Any = None, exposure: Any = None
     ) -> Array:
-        """Expected observations, shape (S, horizon); NaN for series that could not be fitted.
+        """Predict expected observations, shape (S, horizon); NaN for series without a fit.
 
         Parameters
         ----------
@@ -97,10 +99,10 @@ class Panels:
         exposure : array-like, shape (S * horizon,), optional
         """
         ahead = whole(horizon, "horizon", 1)
-        found = np.full((len(self._labels()), ahead), np.nan)
-        for k, model, own in self._each(ahead, X, by, exposure):
-            found[k] = model.predict(ahead, **own)
-        return found
+        means = np.full((len(self._labels()), ahead), np.nan)
+        for k, model, regressors in self._each(ahead, X, by, exposure):
+            means[k] = model.predict(ahead, **regressors)
+        return means
 
     def predict_quantiles(
         self,
@@ -111,13 +113,13 @@ class Panels:
         by: Any = None,
         exposure: Any = None,
     ) -> Array:
-        """Quantiles of observations, shape (S, horizon, Q); arguments as of `predict`."""
+        """Return quantiles of observations, shape (S, horizon, Q); arguments as of `predict`."""
         ahead = whole(horizon, "horizon", 1)
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
-        found = np.full((len(self._labels()), ahead, at.size), np.nan)
-        for k, model, own in self._each(ahead, X, by, exposure):
-            found[k] = model.predict_quantiles(ahead, q=at, **own)
-        return found
+        quantiles = np.full((len(self._labels()), ahead, at.size), np.nan)
+        for k, model, regressors in self._each(ahead, X, by, exposure):
+            quantiles[k] = model.predict_quantiles(ahead, q=at, **regressors)
+        return quantiles
 
     def predict_interval(
         self,
@@ -128,24 +130,24 @@ class Panels:
         by: Any = None,
         exposure: Any = None,
     ) -> Array:
-        """Central intervals of observations, shape (S, horizon, 2)."""
+        """Return the central intervals of observations, shape (S, horizon, 2)."""
         ends = central_levels(level)
         return self.predict_quantiles(horizon, X, ends, by=by, exposure=exposure)
 
     def index_ahead(self, horizon: int) -> NDArray[Any]:
-        """Times of the forecasts, shape (S, horizon); of a series without a model those of another.
+        """Return times of forecasts, shape (S, horizon); a series without a model has another's.
 
         Dates with a time zone are those of UTC.
         """
         ahead = whole(horizon, "horizon", 1)
         labels = self._labels()
-        each = {name: one.index_ahead(ahead) for name, one in self.models_.items()}
+        times = {name: model.index_ahead(ahead) for name, model in self.models_.items()}
         plain = {
-            name: (one.tz_convert(None) if hasattr(one, "tz_convert") else one)
-            for name, one in each.items()
+            name: (index.tz_convert(None) if hasattr(index, "tz_convert") else index)
+            for name, index in times.items()
         }
-        other = next(iter(plain.values()))
-        return np.array([np.asarray(plain.get(name, other)) for name in labels])
+        default = next(iter(plain.values()))
+        return np.array([np.asarray(plain.get(name, default)) for name in labels])
 
     def table(
         self,
@@ -156,7 +158,7 @@ class Panels:
         by: Any = None,
         exposure: Any = None,
     ) -> dict[str, NDArray[Any]]:
-        """Forecasts as columns of a long table, which data frames are made of.
+        """Return forecasts as columns of a long table, from which data frames can be made.
 
         Returns
         -------
@@ -167,7 +169,7 @@ class Panels:
         labels = self._labels()
         names = np.empty(len(labels), dtype=object)
         names[:] = labels
-        if all(isinstance(one, str | int | float) for one in labels):
+        if all(isinstance(label, str | int | float) for label in labels):
             names = np.array(labels)
         times = self.index_ahead(horizon)
         columns = {
@@ -175,9 +177,9 @@ class Panels:
             "time": times.ravel(),
             "mean": self.predict(horizon, X, by=by, exposure=exposure).ravel(),
         }
-        each = self.predict_quantiles(horizon, X, at, by=by, exposure=exposure)
+        quantiles = self.predict_quantiles(horizon, X, at, by=by, exposure=exposure)
         for k, level in enumerate(at):
-            columns[f"{100.0 * level:g}%"] = each[:, :, k].ravel()
+            columns[f"{100.0 * level:g}%"] = quantiles[:, :, k].ravel()
         return columns
 
     def _labels(self) -> tuple[Hashable, ...]:
@@ -187,7 +189,7 @@ class Panels:
     def _each(
         self, horizon: int, X: Any, by: Any, exposure: Any
     ) -> Iterator[tuple[int, GPForecaster, dict[str, Any]]]:
-        """Number and model of each series, with its own rows of regressors and exposures."""
+        """Yield number and model of each fitted series, with its regressors and exposures."""
         parts: dict[Hashable, dict[str, Any]] = {}
         if X is not None or np.ndim(exposure):
             if by is None:
@@ -203,7 +205,7 @@ class Panels:
         for k, name in enumerate(self.series_):
             if name not in self.models_:
                 continue
-            own: dict[str, Any] = {"X": None, "exposure": exposure}
+            regressors: dict[str, Any] = {"X": None, "exposure": exposure}
             if parts:
                 key = level_key(name)
                 if key not in parts or len(parts[key]["y"]) != horizon:
@@ -212,8 +214,8 @@ class Panels:
                         f"series {shown(name)} has {rows} rows of X or exposure, and the "
                         f"horizon is {horizon}: give one row a step"
                     )
-                own = {"X": parts[key]["X"], "exposure": parts[key]["exposure"]}
-            yield k, self.models_[name], own
+                regressors = {"X": parts[key]["X"], "exposure": parts[key]["exposure"]}
+            yield k, self.models_[name], regressors
 
 
 #: Hyper-parameters are common from so many series on.
@@ -227,45 +229,44 @@ _BASE, _EACH = 40_000.0, 350.0
 class GPPanelForecaster(Panels, Savable, BaseEstimator):
     """Forecasts of many series, each by a `GPForecaster`, from a long table or labels of rows.
 
-    What most of a sample of the series ask for, seasons, a trend, noise that lasts and a family,
-    all are given; hyper-parameters are learnt from the sum of the evidences of the sample.
+    The structure (seasons, trend, noise and family) is selected by majority vote on a sample of the
+    series and used for all. Hyper-parameters maximise the sample's summed log evidence.
 
     Parameters
     ----------
     forecaster : GPForecaster, optional
-        Its options are those of every series.
+        Forecaster whose options apply to every series.
     hyperparameters : {"auto", "shared", "prior", "own"}
-        "shared" ones are those of the sample; "prior" learns them for each series, with a prior
-        whose centre and spread the sample has taught; "own" fits each series as if it were alone,
-        its parts, its steps and the nodes of its hyper-parameters too. "auto" shares from 10 series
-        on.
+        "shared" uses the hyper-parameters of the sample. "prior" learns them for each series, under
+        a prior whose centre and spread come from the sample. "own" fits each series as if it were
+        alone, with its own structure, clock and nodes of hyper-parameters. "auto" shares from 10
+        series on.
     sample : int
-        Series that common parts and hyper-parameters are learnt from, at most; they are spread
-        evenly over those of at least median length.
+        Maximum number of series from which structure and hyper-parameters are learnt; they are
+        spread evenly over the series of at least median length.
     together : "auto" or bool
-        Whether forecasts begin after the last time of all series, or each after its own; by
-        default together if most of them end there.
+        True if forecasts begin after the last time of all series, False if each begins after its
+        own. By default they begin together if most series end there.
     errors : {"warn", "raise"}
-        What a series that cannot be fitted does: a warning that names it, and forecasts that are
-        NaN, or an error.
+        Treatment of a series that cannot be fitted: "warn" names it and makes its forecasts NaN.
     n_jobs : int, optional
-        Threads of this machine, by default one; fits of short series are mostly Python's work,
-        which threads do not share: a cluster of processes does.
+        Number of threads, by default one. Fits of short series are mostly Python code, which gains
+        from processes of a cluster but not from threads.
     scheduler : str, optional
-        Address of a dask scheduler whose workers fit instead, as tcp://host:8786.
+        Address of a dask scheduler whose workers fit the series, such as tcp://host:8786.
     verbose : int
-        1 says how many series are done.
+        If 1, print how many series are done.
 
     Attributes
     ----------
     series_ : tuple
-        Labels of the series, S of them.
+        Labels of the S series.
     models_ : dict
         Fitted forecasters by label.
     failed_ : dict
-        What was wrong with series that have none, by label.
+        Error message of each series that could not be fitted, by label.
     structure_ : Structure or None
-        What all series have in common.
+        Structure that all series share.
 
     See Also
     --------
@@ -359,9 +360,9 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
         draft.structure_ = structure
         # A few series say how long all will take: the fastest has nothing compiled.
         first, seconds = [], math.inf
-        for one in tasks[: max(1, min(5, count // 20))]:
+        for task in tasks[: max(1, min(5, count // 20))]:
             begun = time.process_time()
-            first += fit_some((single, structure, clock, [one]))
+            first += fit_some((single, structure, clock, [task]))
             seconds = min(seconds, time.process_time() - begun)
         ahead = len(first)
         with executor_of(threads_of(self.n_jobs) or _alone(self.scheduler), self.scheduler) as run:
@@ -373,17 +374,19 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
             )
             calls = pieces((single, structure, clock), tasks[ahead:], bool(self.scheduler))
             with counted(self.verbose, "series", count - ahead) as report, _quiet():
-                rest = run.run(fit_some, calls, report)
-        found = [*first, *(one for part in rest for one in part)]
-        draft._take(found, clock, self.together, self.errors)
+                parts = run.run(fit_some, calls, report)
+        results = [*first, *(result for part in parts for result in part)]
+        draft._take(results, clock, self.together, self.errors)
         if draft.failed_:
             warn(_sentence(draft.failed_, count), UserWarning)
         return commit(self, draft)
 
-    def _take(self, found: list[Any], clock: StepClock | None, together: Any, errors: str) -> None:
-        """Keep what was fitted, and name what was not."""
-        self.models_ = {self.series_[k]: one for k, one, _ in found if one is not None}
-        self.failed_ = {self.series_[k]: said for k, one, said in found if one is None}
+    def _take(
+        self, results: list[Result], clock: StepClock | None, together: str | bool, errors: str
+    ) -> None:
+        """Store the fitted models, and warn about series that could not be fitted."""
+        self.models_ = {self.series_[k]: model for k, model, _ in results if model is not None}
+        self.failed_ = {self.series_[k]: said for k, model, said in results if model is None}
         if self.failed_ and (errors == "raise" or not self.models_):
             raise InputError(_sentence(self.failed_, len(self.series_)))
         if clock is None:
@@ -394,17 +397,17 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
                 )
             return
         models = list(self.models_.values())
-        each = [one.clock_.at(np.array([one.last_])) for one in models]
-        ends = np.array([clock.steps(time)[0] for time in each])
+        times = [model.clock_.at(np.array([model.last_])) for model in models]
+        ends = np.array([clock.steps(time)[0] for time in times])
         k = int(np.argmax(ends))
         alike = float(np.mean(ends == ends[k])) > 0.5
         if alike if isinstance(together, str) else bool(together):
             # Series that were fitted as if they were alone have clocks of their own.
-            for one in models:
-                one.last_ = float(one.clock_.steps(each[k])[0])
+            for model in models:
+                model.last_ = float(model.clock_.steps(times[k])[0])
 
     def model(self, label: Hashable) -> GPForecaster:
-        """The forecaster of one series.
+        """Return the forecaster of one series.
 
         Raises
         ------
@@ -413,7 +416,7 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
         """
         check_is_fitted(self, "models_")
         key = level_key(label)
-        label = next((one for one in self.series_ if level_key(one) == key), label)
+        label = next((name for name in self.series_ if level_key(name) == key), label)
         if label in self.failed_:
             raise InputError(f"series {shown(label)} was not fitted: {self.failed_[label]}")
         if label not in self.models_:
@@ -431,54 +434,47 @@ def _alone(scheduler: str | None) -> int | None:
 
 
 def _clock(table: LongTable) -> StepClock | None:
-    """One clock for all series, if their times are whole steps of it."""
+    """Return one clock for all series, if their times are whole steps of it."""
     if table.index is None:
         longest = max(len(rows) for rows in table.rows)
         return StepClock.of(np.arange(max(longest, 3)))
-    own = table.index
+    index = table.index
     # Dates with a time zone are of pandas.
-    values = own.drop_duplicates() if hasattr(own, "drop_duplicates") else np.unique(own)
+    values = index.drop_duplicates() if hasattr(index, "drop_duplicates") else np.unique(index)
     try:
-        found = StepClock.of(values)
-        steps = found.steps(values)
+        clock = StepClock.of(values)
+        steps = clock.steps(values)
     except InputError:
         return None
-    return found if bool((steps == np.round(steps)).all()) else None
+    return clock if bool((steps == np.round(steps)).all()) else None
 
 
 def _common(
     single: GPForecaster, table: LongTable, clock: StepClock | None, most: int, spread: bool
 ) -> Structure:
-    """Parts and hyper-parameters of a sample of the longer series."""
+    """Return structure and hyper-parameters learnt from a sample of the longer series."""
     length = np.array([len(rows) for rows in table.rows])
     long = np.flatnonzero(length >= np.median(length))
     chosen = long[np.unique(np.linspace(0, long.size - 1, most).round().astype(int))]
-    some = []
+    sample = []
     said = ""
     for k in chosen:
         try:
-            some.append(clone(single)._read(**table.series(int(k)), clock=clock))
+            sample.append(clone(single)._read(**table.series(int(k)), clock=clock))
         except InputError as error:
             said = f"series {shown(table.labels[k])}: {error}"
-    if not some:
+    if not sample:
         raise InputError(f"none of {len(chosen)} series can be read; {said}")
     with _quiet():
-        return common(clone(single).set_params(integrate="mode"), some, spread)
+        return common(clone(single).set_params(integrate="mode"), sample, spread)
 
 
-def _quiet() -> Any:
-    """Warnings of single series: how they ended stands in their forecasters."""
-    held = warnings.catch_warnings()
-
-    class Quiet:
-        def __enter__(self) -> None:
-            held.__enter__()
-            warnings.simplefilter("ignore")
-
-        def __exit__(self, *error: Any) -> None:
-            held.__exit__(*error)
-
-    return Quiet()
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress warnings of single series, whose forecasters say how their fits ended."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _sentence(failed: dict[Hashable, str], count: int) -> str:

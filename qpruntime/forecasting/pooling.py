@@ -35,7 +35,7 @@ __all__ = [
 
 # --- Fits of single series, by an executor -------------------------------------------------------
 
-#: Series of one call: on a cluster what it costs to hand one out is shared.
+#: Number of series in one call, which share the cost of sending it to a cluster.
 _PIECE = 20
 
 
@@ -53,30 +53,30 @@ class Task(NamedTuple):
     series: dict[str, Any]
 
 
-#: Options, what all have in common, their clock, and series.
+#: Options, common structure, common clock, and the series to fit.
 Item = tuple[GPForecaster, Structure | None, StepClock | None, Sequence[Task]]
-#: Number, forecaster or None, what was wrong.
+#: Number of the series, its forecaster or None, and the error message.
 Result = tuple[int, GPForecaster | None, str]
 
 
 def pieces(lasting: tuple[Any, ...], tasks: Sequence[Task], far: bool) -> list[Any]:
-    """Arguments of `fit_some`."""
+    """Return the arguments of `fit_some`."""
     size = _PIECE if far else 1
     return [(*lasting, tasks[k : k + size]) for k in range(0, len(tasks), size)]
 
 
 def fit_some(item: Item) -> list[Result]:
-    """Fit series; what is wrong with one is said in its place."""
+    """Fit series; a series that fails has its error message in place of a forecaster."""
     options, structure, clock, tasks = item
-    found: list[Result] = []
+    results: list[Result] = []
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore")
         for number, series in tasks:
             try:
-                found.append((number, _fitted(options, structure, clock, series), ""))
+                results.append((number, _fitted(options, structure, clock, series), ""))
             except (QPError, np.linalg.LinAlgError, FloatingPointError) as error:
-                found.append((number, None, str(error)))
-    return found
+                results.append((number, None, str(error)))
+    return results
 
 
 def _fitted(
@@ -85,16 +85,16 @@ def _fitted(
     clock: StepClock | None,
     series: dict[str, Any],
 ) -> GPForecaster:
-    own: GPForecaster = clone(options)
+    forecaster: GPForecaster = clone(options)
     if structure is None:
-        return own.fit(**series)  # as if it were alone: its clock and its nodes too
-    if own.integrate == "auto":
-        own.integrate = "mode"  # of thousands of series, nodes would take hours
-    known = own._read(**series, clock=clock)
-    found = fitted(like(structure, known), known, own.integrate)
+        return forecaster.fit(**series)  # as if it were alone: its clock and its nodes too
+    if forecaster.integrate == "auto":
+        forecaster.integrate = "mode"  # of thousands of series, nodes would take hours
+    known = forecaster._read(**series, clock=clock)
+    chosen = fitted(like(structure, known), known, forecaster.integrate)
     # The parameters learnt from the other series stay with the panel.
-    found = replace(found, structure=replace(found.structure, learnt=None))
-    return own._taken(WeightedStructures((found,), np.ones(1)))
+    chosen = replace(chosen, structure=replace(chosen.structure, learnt=None))
+    return forecaster._taken(WeightedStructures((chosen,), np.ones(1)))
 
 
 # --- Structure and hyper-parameters shared by all series -----------------------------------------
@@ -110,39 +110,38 @@ _SPREAD, _LEAST, _MOST, _STEP = 0.5, 0.1, 2.0, 1e-2
 _FLAT = 1e-3
 
 
-def common(options: Any, some: Sequence[ObservedSeries], spread: bool) -> Structure:
-    """Return the parts that most of the series ask for, with common hyper-parameters.
+def common(options: GPForecaster, sample: Sequence[ObservedSeries], spread: bool) -> Structure:
+    """Return the structure that most of the series have, with common hyper-parameters.
 
     Parameters
     ----------
     options : GPForecaster
-    some : sequence of Known
-        Series that are looked at.
+    sample : sequence of ObservedSeries
     spread : bool
-        Whether series may differ from the common hyper-parameters: how far is learnt too.
+        True if series may differ from the common hyper-parameters. Their spread is learnt then.
 
     Raises
     ------
     InputError
         If none of the series can be fitted.
     """
-    if isinstance(options.seasons, str) and not some[0].clock.calendar():
-        pairs = [(one.steps, seasonal(one.y)) for one in some]
+    if isinstance(options.seasons, str) and not sample[0].clock.calendar():
+        pairs = [(series.steps, seasonal(series.y)) for series in sample]
         options = clone(options).set_params(seasons=common_seasons(pairs))
-    # What few series have to teach, one wandering period or pattern, is for series alone.
+    # Periods and patterns that change are learnt for single series only: few series show them.
     drift = options.drift is True
     options = clone(options).set_params(cycle=False, drift=drift, outliers=False)
-    found, errors = [], []
-    for one in some:
+    fits, errors = [], []
+    for series in sample:
         try:
-            found.append((one, choose(options, one)))
+            fits.append((series, choose(options, series)))
         except QPError as error:
             errors.append(error)
-    if not found:
-        raise InputError(f"none of {len(some)} series can be fitted: {errors[0]}") from errors[0]
-    structure = _voted([one.structure for _, one in found])
+    if not fits:
+        raise InputError(f"none of {len(sample)} series can be fitted: {errors[0]}") from errors[0]
+    structure = _voted([best.structure for _, best in fits])
     parts = []
-    for known, _ in found:
+    for known, _ in fits:
         try:
             parts.append(fitted(like(structure, known), known, "mode"))
         except QPError:
@@ -151,7 +150,7 @@ def common(options: Any, some: Sequence[ObservedSeries], spread: bool) -> Struct
 
 
 def like(structure: Structure, known: ObservedSeries) -> Structure:
-    """The structure for one of the series, which may be too short for some seasons."""
+    """Return the structure for one of the series, which may be too short for some seasons."""
     span = float(known.steps[-1] - known.steps[0]) + 1.0
     whole = structure.scale.whole
     return replace(
@@ -165,13 +164,13 @@ def like(structure: Structure, known: ObservedSeries) -> Structure:
     )
 
 
-def _voted(each: list[Structure]) -> Structure:
-    """Return what most of the structures have."""
-    n = len(each)
-    seasons = Counter(p for one in each for p in one.seasons)
-    noise = sum(one.noise for one in each)
-    trend = Counter(one.trend for one in each).most_common(1)[0][0]
-    families = Counter(one.family for one in each)
+def _voted(structures: list[Structure]) -> Structure:
+    """Return the structure with the parts that most of these structures have."""
+    n = len(structures)
+    seasons = Counter(p for structure in structures for p in structure.seasons)
+    noise = sum(structure.noise for structure in structures)
+    trend = Counter(structure.trend for structure in structures).most_common(1)[0][0]
+    families = Counter(structure.family for structure in structures)
     family = families.most_common(1)[0][0]
     if isinstance(family, str) and family in COUNTS:
         reals = [name for name in families if name not in COUNTS]
@@ -180,11 +179,13 @@ def _voted(each: list[Structure]) -> Structure:
         else:
             wide = [name for name in _WIDER if families[name] >= _SHARE * n]
             family = wide[0] if wide else family
-    scale = next(one.scale for one in each if one.family == family)
+    scale = next(structure.scale for structure in structures if structure.family == family)
     common = tuple(sorted(p for p, count in seasons.items() if 2 * count >= n))
     return Structure(
         seasons=common,
-        drifting=tuple(p for p in common if any(p in one.drifting for one in each)),
+        drifting=tuple(
+            p for p in common if any(p in structure.drifting for structure in structures)
+        ),
         regressors=(),
         trend=trend,
         noise=2 * noise >= n,
@@ -194,26 +195,26 @@ def _voted(each: list[Structure]) -> Structure:
 
 
 def _learnt(parts: list[ChosenStructure], spread: bool) -> Learnt:
-    """Hyper-parameters of the sum of evidences, and how far single series are from them."""
-    names = max((one.model.names_ for one in parts), key=len)
-    alike = [one.model for one in parts if one.model.names_ == names]
-    objectives = [one.state_.objective() for one in alike]
-    centres = _pooled(objectives, np.median([one.theta_ for one in alike], axis=0))
+    """Return hyper-parameters that maximise the summed evidence, and their spread over series."""
+    names = max((part.model.names_ for part in parts), key=len)
+    alike = [part.model for part in parts if part.model.names_ == names]
+    objectives = [model.state_.objective() for model in alike]
+    centres = _pooled(objectives, np.median([model.theta_ for model in alike], axis=0))
     if not spread:
         return Learnt(tuple(names), centres)
     return Learnt(tuple(names), *_spread(objectives, centres))
 
 
 def _pooled(objectives: list[EffectsObjective], start: Array) -> Array:
-    """Mode of the sum of log evidences and one log prior."""
+    """Return the mode of the sum of log evidences and one log prior."""
     if not start.size:
         return start
     bounds = objectives[0].bounds
 
     def lost(theta: Array) -> tuple[float, Array]:
         value, slope = 0.0, np.zeros(theta.size)
-        for k, one in enumerate(objectives):
-            at = one(theta)
+        for k, objective in enumerate(objectives):
+            at = objective(theta)
             value, slope = value + at.evidence, slope + at.evidence_slope
             if not k:
                 value, slope = value + at.log_prior, slope + at.prior_slope
@@ -221,7 +222,7 @@ def _pooled(objectives: list[EffectsObjective], start: Array) -> Array:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = minimize(
+        optimum = minimize(
             lost,
             np.clip(start, *bounds.T),
             jac=True,
@@ -229,21 +230,21 @@ def _pooled(objectives: list[EffectsObjective], start: Array) -> Array:
             bounds=bounds,
             options={"maxiter": _STEPS, "ftol": 1e-7, "gtol": 1e-4},
         )
-    return np.asarray(found.x)
+    return np.asarray(optimum.x)
 
 
 def _spread(objectives: list[EffectsObjective], start: Array) -> tuple[Array, Array]:
-    """Centres and spreads of normal hyper-parameters, by EM with Laplace's approximation."""
+    """Return centres and spreads of normal hyper-parameters, by EM with Laplace's approximation."""
     centres, spread = start, np.full(start.size, _SPREAD)
     if not start.size:
         return centres, spread
-    each = np.tile(start, (len(objectives), 1))
+    modes = np.tile(start, (len(objectives), 1))
     for _ in range(_ROUNDS):
-        variances = np.empty(each.shape)
-        for k, one in enumerate(objectives):
-            each[k], variances[k] = _mode(one, each[k], centres, spread)
-        centres = each.mean(axis=0)
-        spread = np.sqrt((variances + (each - centres) ** 2).mean(axis=0))
+        variances = np.empty(modes.shape)
+        for k, objective in enumerate(objectives):
+            modes[k], variances[k] = _mode(objective, modes[k], centres, spread)
+        centres = modes.mean(axis=0)
+        spread = np.sqrt((variances + (modes - centres) ** 2).mean(axis=0))
         spread = np.clip(spread, _LEAST, _MOST)
     return centres, spread
 
@@ -251,7 +252,7 @@ def _spread(objectives: list[EffectsObjective], start: Array) -> tuple[Array, Ar
 def _mode(
     objective: EffectsObjective, start: Array, centres: Array, spread: Array
 ) -> tuple[Array, Array]:
-    """Mode of one series under a normal prior, and the variances there."""
+    """Return the mode of one series under a normal prior, and the variances there."""
     bounds = objective.bounds
 
     def lost(theta: Array) -> tuple[float, Array]:
@@ -261,7 +262,7 @@ def _mode(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
-            found = minimize(
+            mode = minimize(
                 lost,
                 np.clip(start, *bounds.T),
                 jac=True,
@@ -269,14 +270,14 @@ def _mode(
                 bounds=bounds,
                 options={"maxiter": 20, "ftol": 1e-6},
             ).x
-            curvature = np.empty(found.size)
-            for k in range(found.size):
+            curvature = np.empty(mode.size)
+            for k in range(mode.size):
                 ends = []
                 for sign in (-1.0, 1.0):
-                    theta = found.copy()
+                    theta = mode.copy()
                     theta[k] = np.clip(theta[k] + sign * _STEP, *bounds[k])
                     ends.append((theta[k], objective(theta).evidence_slope[k]))
                 curvature[k] = -(ends[1][1] - ends[0][1]) / (ends[1][0] - ends[0][0])
         except NumericalError:
             return centres.copy(), spread**2
-    return found, 1.0 / (spread**-2.0 + np.maximum(curvature, _FLAT))
+    return mode, 1.0 / (spread**-2.0 + np.maximum(curvature, _FLAT))

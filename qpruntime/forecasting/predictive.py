@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,10 @@ from qpruntime.predictive.mixtures import Mixture
 
 __all__ = ["Ahead"]
 
-# Of log(g) for the gamma variable g that makes a normal Student's t: reach and step of its rule.
+# Step of the quadrature rule in log(g), where g is the gamma variable that mixes normals to a
+# Student's t.
 _T_STEP = 0.25
-# Weight of a part of it that is left out.
+# The rule leaves out nodes below this weight.
 _LIGHT = 1e-14
 
 
@@ -49,22 +49,22 @@ class Ahead:
     @classmethod
     def mixed(cls, parts: Sequence[Ahead], weights: Array) -> Ahead:
         """Return the mixture of distributions that have one family and one scale."""
-        means, variances, shares = zip(*(one.mixture for one in parts), strict=True)
-        weighted = [w * own for w, own in zip(weights, shares, strict=True)]
+        means, variances, shares = zip(*(ahead.mixture for ahead in parts), strict=True)
+        weighted = [w * node_weights for w, node_weights in zip(weights, shares, strict=True)]
         mixture = Mixture(
             np.concatenate(means), np.concatenate(variances), np.concatenate(weighted)
         )
-        likelihoods = [one for part in parts for one in part.likelihoods]
+        likelihoods = [likelihood for part in parts for likelihood in part.likelihoods]
         return cls(mixture, likelihoods, parts[0].scale)
 
-    def only(self, rows: Any) -> Ahead:
-        """Return those of some of the times."""
-        own = self.mixture
-        some = own._replace(mean=own.mean[:, rows], variance=own.variance[:, rows])
-        return Ahead(some, self.likelihoods, self.scale)
+    def only(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Ahead:
+        """Return the distributions at these rows of times."""
+        mixture = self.mixture
+        selected = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
+        return Ahead(selected, self.likelihoods, self.scale)
 
     def mean(self) -> Array:
-        """Expected observations, shape (T,)."""
+        """Return the expected observations, shape (T,)."""
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
         if name in ("poisson-exp", "negative-binomial"):
@@ -73,21 +73,21 @@ class Ahead:
         if name in ("gaussian", "student-t"):
             if not self.scale.log:
                 return self.scale.back(weights @ mean)
-            unit, each = self.scale.unit, []
-            for one, m, v in zip(self.likelihoods, mean, variance, strict=True):
-                total = v + one.parameters["scale"] ** 2
-                each.append(np.exp(self.scale.centre + unit * m + 0.5 * unit**2 * total))
-            return np.asarray(weights @ np.array(each))
+            unit, node_means = self.scale.unit, []
+            for likelihood, m, v in zip(self.likelihoods, mean, variance, strict=True):
+                total = v + likelihood.parameters["scale"] ** 2
+                node_means.append(np.exp(self.scale.centre + unit * m + 0.5 * unit**2 * total))
+            return np.asarray(weights @ np.array(node_means))
         return np.asarray(weights @ np.array([first for first, _ in self._moments()]))
 
     def _moments(self) -> list[tuple[Array, Array]]:
-        """Means and variances of what the likelihood sees, at each node."""
+        """Return means and variances on the scale of the likelihood, at each node."""
         mean, variance, _ = self.mixture
         nodes = zip(self.likelihoods, mean, variance, strict=True)
-        return [_generic(one).mean_and_variance(m, v) for one, m, v in nodes]
+        return [_generic(likelihood).mean_and_variance(m, v) for likelihood, m, v in nodes]
 
     def residuals(self, y: Array) -> Array:
-        """Observed less expected, in standard deviations given the linear predictor, shape (T,)."""
+        """Return observed less expected, in standard deviations given the predictor, shape (T,)."""
         z = self.scale.into(y)
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
@@ -103,29 +103,29 @@ class Ahead:
         return np.asarray((z - centre) / np.sqrt(weights @ np.array([v for _, v in pairs])))
 
     def log_density(self, y: Array) -> Array:
-        """Log densities, of counts probabilities, of observations `y`, shape (T,)."""
-        seen = self.likelihoods[0].validate(self.scale.into(y))
+        """Return log densities (T,) of observations `y`, log probabilities for counts."""
+        observed = self.likelihoods[0].validate(self.scale.into(y))
         mean, variance, weights = self.mixture
-        each = []
-        for one, m, v in zip(self.likelihoods, mean, variance, strict=True):
-            own, numbers = one.observing(seen)
-            each.append(log_density(own, m, wide(v), numbers))
-        found = np.asarray(logsumexp(np.array(each), axis=0, b=weights[:, None]))
-        return found + self.scale.log_slope(y)
+        node_densities = []
+        for likelihood, m, v in zip(self.likelihoods, mean, variance, strict=True):
+            observing, numbers = likelihood.observing(observed)
+            node_densities.append(log_density(observing, m, wide(v), numbers))
+        log_densities = np.asarray(logsumexp(np.array(node_densities), axis=0, b=weights[:, None]))
+        return log_densities + self.scale.log_slope(y)
 
     def quantiles(self, q: Array) -> Array:
-        """Quantiles of levels (Q,), shape (T, Q); of counts the least with P(Y <= y) >= q."""
+        """Return quantiles of levels (Q,), (T, Q); of counts the least with P(Y <= y) >= q."""
         name = self.likelihoods[0].name
         if name in ("gaussian", "student-t"):
             return self.scale.back(self._normals().quantiles(q))
         nodes = list(zip(self.likelihoods, *self.mixture[:2], strict=True))
         kind = kind_of(self.likelihoods[0])
-        parts = [_component(one, m, wide(v), q) for one, m, v in nodes]
-        found = mixture_quantiles(parts, self.mixture.weights, q, *kind)
+        parts = [_component(likelihood, m, wide(v), q) for likelihood, m, v in nodes]
+        values = mixture_quantiles(parts, self.mixture.weights, q, *kind)
         if not kind[0]:
-            return self.scale.back(found)
-        found[found > LARGEST_COUNT] = np.inf
-        return found
+            return self.scale.back(values)
+        values[values > LARGEST_COUNT] = np.inf
+        return values
 
     @property
     def discrete(self) -> bool:
@@ -135,11 +135,11 @@ class Ahead:
     def _normals(self) -> Mixture:
         """Return observations as a mixture of normals."""
         means, variances, weights = [], [], []
-        for one, m, v, w in zip(self.likelihoods, *self.mixture, strict=True):
-            scale = one.parameters["scale"]
+        for likelihood, m, v, w in zip(self.likelihoods, *self.mixture, strict=True):
+            scale = likelihood.parameters["scale"]
             ratio, share = np.ones(1), np.ones(1)
-            if one.name == "student-t":
-                ratio, share = _t_parts(one.parameters["nu"])
+            if likelihood.name == "student-t":
+                ratio, share = _t_parts(likelihood.parameters["nu"])
             for r, s in zip(ratio, share, strict=True):
                 means.append(m)
                 variances.append(v + scale**2 * r)
@@ -157,7 +157,7 @@ def _generic(likelihood: Likelihood) -> Predicted:
 
 
 def _t_parts(nu: float) -> tuple[Array, Array]:
-    """Student's t as normals of variances r with shares: 1/r is a gamma variable of mean 1."""
+    """Return Student's t as normals of variances r with shares: 1/r is gamma with mean 1."""
     u = np.arange(-90.0 / nu - 12.0 / np.sqrt(nu), 5.0 + 12.0 / np.sqrt(nu), _T_STEP)
     half = 0.5 * nu
     log_share = half * u - half * np.exp(u) + half * np.log(half) - gammaln(half)
@@ -166,23 +166,25 @@ def _t_parts(nu: float) -> tuple[Array, Array]:
     return np.exp(-u[kept]), share[kept] / share[kept].sum()
 
 
-def _component(one: Likelihood, mean: Array, variance: Array, q: Array) -> Component:
+def _component(likelihood: Likelihood, mean: Array, variance: Array, q: Array) -> Component:
     """Return the distribution of counts, or of other observations, at one node."""
-    dispersion = one.parameters.get("dispersion", np.inf)
-    if one.name in ("poisson-exp", "negative-binomial"):
+    dispersion = likelihood.parameters.get("dispersion", np.inf)
+    if likelihood.name in ("poisson-exp", "negative-binomial"):
         return count_distribution(mean, variance, q, link="exp", dispersion=dispersion)
-    found = component(_generic(one).likelihood, mean, variance, q)
-    if not Predicted.discrete(one):
-        return found
+    distribution = component(_generic(likelihood).likelihood, mean, variance, q)
+    if not Predicted.discrete(likelihood):
+        return distribution
     top = LARGEST_COUNT + 1.0
-    found = found._replace(low=np.minimum(found.low, top - 1.0), high=np.minimum(found.high, top))
-    if one.name != "zero-inflated":
-        return found
-    zeros, std = one.parameters["zeros"], np.sqrt(variance)
+    distribution = distribution._replace(
+        low=np.minimum(distribution.low, top - 1.0), high=np.minimum(distribution.high, top)
+    )
+    if likelihood.name != "zero-inflated":
+        return distribution
+    zeros, std = likelihood.parameters["zeros"], np.sqrt(variance)
 
     def cdf(rows: NDArray[np.intp], y: Array, upper: bool) -> Array:
         shape = np.full(rows.size, dispersion)
         mass = dispersed_tail(DispersedRate(mean[rows], std[rows], shape), y, upper)
         return (1.0 - zeros) * mass + (0.0 if upper else zeros)
 
-    return found._replace(cdf=cdf)
+    return distribution._replace(cdf=cdf)

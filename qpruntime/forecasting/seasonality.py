@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 
@@ -20,17 +20,17 @@ _CALENDAR = 2.0
 _HARMONICS, _SURE = (1, 3, 6), 4.0
 #: Up to so many values fewer harmonics are tried; so many values there have to be.
 _LONG, _FEWEST = 5000, 12
-#: The shortest period is taken that has so much of the best one's gain.
+#: The shortest period with at least this share of the best gain is taken.
 _NEARLY = 0.9
 
 
 def find_seasons(steps: Array, y: Array, calendar: tuple[float, ...] = ()) -> tuple[float, ...]:
     """Return periods in steps, shortest first.
 
-    Of whole periods the one whose first harmonics, up to six, explain most of sqrt(y), less a
-    running level; then of what is left. Multiples of a period explain as much, so the shortest of
-    nearly the same gain is taken. A gain is of log likelihood, N/2 log of the ratio of variances,
-    less log(N)/2 for each coefficient and the log of how many periods were looked at.
+    The search takes the whole period whose first harmonics, up to six, explain most of sqrt(y) less
+    a running level, and repeats this with the remainder. Multiples of a period explain as much, so
+    it takes the shortest of nearly the same gain. The gain is N/2 times the log ratio of variances,
+    less log(N)/2 for each coefficient and the log of the number of periods tried.
 
     Parameters
     ----------
@@ -59,36 +59,36 @@ def find_seasons(steps: Array, y: Array, calendar: tuple[float, ...] = ()) -> tu
     ((12.0,), (7.0,))
     """
     span = float(steps[-1] - steps[0] + 1.0)
-    taken = [p for p in calendar if span >= _CALENDAR * p]
+    periods = [p for p in calendar if span >= _CALENDAR * p]
     if calendar:
-        return tuple(sorted(taken))
+        return tuple(sorted(periods))
     return common_seasons([(steps, y)])
 
 
 def common_seasons(series: Sequence[tuple[Array, Array]]) -> tuple[float, ...]:
-    """Return periods of several series, each of steps and values: their gains are added up."""
+    """Return periods of several series of steps and values, by the sum of their gains."""
     parts = [_SeriesPart(steps, y) for steps, y in series if _usable(steps, y)]
     if not parts:
         return ()
-    span = max(one.span for one in parts)
+    span = max(spectrum.span for spectrum in parts)
     longest = min(_LONGEST, int(span) // _REPEATED)
     periods = np.arange(2, longest + 1)
     price = _SURE + math.log(max(longest, 2)) + math.log(len(_HARMONICS))
-    found: list[int] = []
-    while len(found) < _MOST and parts and periods.size:
+    chosen: list[int] = []
+    while len(chosen) < _MOST and parts and periods.size:
         gains = np.zeros(periods.size)
-        for one in parts:
-            own = periods[: max(0, int(one.span) // _REPEATED - 1)]
-            gains[: own.size] += [one.gain(int(p))[0] for p in own]
-        for q in found:
+        for spectrum in parts:
+            tested = periods[: max(0, int(spectrum.span) // _REPEATED - 1)]
+            gains[: tested.size] += [spectrum.gain(int(p))[0] for p in tested]
+        for q in chosen:
             gains[np.abs(1.0 / periods - 1.0 / q) < 1.0 / span] = 0.0
         best = gains.max(initial=0.0)
         if best <= price:
             break
-        found.append(_chosen(periods[gains >= _NEARLY * best], gains, found, span))
-        for one in parts:
-            one.take_off(found[-1])
-    return tuple(float(p) for p in sorted(found))
+        chosen.append(_chosen(periods[gains >= _NEARLY * best], gains, chosen, span))
+        for spectrum in parts:
+            spectrum.take_off(chosen[-1])
+    return tuple(float(p) for p in sorted(chosen))
 
 
 def _usable(steps: Array, y: Array) -> bool:
@@ -105,7 +105,7 @@ class _SeriesPart:
         self.left, self.follows = _level_off(self.at, np.sqrt(y)), _followers(self.at)
 
     def gain(self, p: int) -> tuple[float, Array]:
-        """Gain of a period, and its pattern."""
+        """Return the gain of a period, and its pattern."""
         return _gain(self.at % p, self.left, p, self.follows)
 
     def take_off(self, p: int) -> None:
@@ -114,31 +114,31 @@ class _SeriesPart:
             self.left = self.left - self.gain(p)[1][self.at % p]
 
 
-def _followers(at: Any) -> Any:
+def _followers(at: NDArray[np.int64]) -> NDArray[np.intp]:
     return np.flatnonzero(np.diff(at) == 1) + 1
 
 
-def _chosen(near: Any, gains: Array, found: list[int], span: float) -> int:
+def _chosen(near: NDArray[np.int64], gains: Array, earlier: list[int], span: float) -> int:
     """Choose of periods of nearly the best gain a multiple of one found, or about the shortest."""
-    multiples = [int(p) for p in near if any(p % q == 0 for q in found)]
+    multiples = [int(p) for p in near if any(p % q == 0 for q in earlier)]
     if multiples:
         return multiples[0]
     alike = near[np.abs(1.0 / near - 1.0 / near[0]) < 1.0 / span]
     return int(alike[np.argmax(gains[alike - 2])])
 
 
-def _innovations(values: Array, follows: Any) -> float:
-    """Sum of squares of what the step before does not say: noise that lasts has no periods."""
+def _innovations(values: Array, follows: NDArray[np.intp]) -> float:
+    """Return the sum of squared innovations, so that autoregressive noise has no periods."""
     if follows.size < values.size // 2:
         return float(values @ values)
     before, now = values[follows - 1], values[follows]
     share = float(before @ now) / max(float(before @ before), 1e-300)
-    rest = now - min(max(share, 0.0), 0.98) * before
-    return float(rest @ rest)
+    residual = now - min(max(share, 0.0), 0.98) * before
+    return float(residual @ residual)
 
 
-def _level_off(at: Any, values: Array) -> Array:
-    """Values less a straight line and waves of less than three cycles over the series."""
+def _level_off(at: NDArray[np.int64], values: Array) -> Array:
+    """Return values less a straight line and waves of fewer than three cycles over the series."""
     x = at / max(float(at[-1]), 1.0)
     columns = [np.ones(x.size), x]
     for k in (0.5, 1.0, 1.5, 2.0, 2.5):
@@ -147,32 +147,34 @@ def _level_off(at: Any, values: Array) -> Array:
     return np.asarray(values - design @ np.linalg.lstsq(design, values, rcond=None)[0])
 
 
-def _gain(phase: Any, left: Array, p: int, follows: Any) -> tuple[float, Array]:
-    """Gain of the harmonics of a period, as many as gain most, and its pattern, shape (p,).
+def _gain(
+    phase: NDArray[np.int64], values: Array, p: int, follows: NDArray[np.intp]
+) -> tuple[float, Array]:
+    """Return the largest gain of a period over numbers of harmonics, and its pattern (p,).
 
-    By the sums over each phase: waves of a period are orthogonal over many repetitions.
+    It uses sums over each phase, because waves of a period are orthogonal over many repetitions.
     """
-    n = left.size
+    n = values.size
     counts = np.bincount(phase, minlength=p)
-    mean = np.bincount(phase, left, p) / np.maximum(counts, 1)
+    mean = np.bincount(phase, values, p) / np.maximum(counts, 1)
     waves = np.fft.rfft(mean)
     waves[0] = 0.0
-    total = _innovations(left, follows)
-    found, pattern = -math.inf, np.zeros(p)
-    # In long series six harmonics cost little beside what they say.
+    total = _innovations(values, follows)
+    best, pattern = -math.inf, np.zeros(p)
+    # Six harmonics of a long series gain much more than their coefficients cost.
     for most in _HARMONICS if n <= _LONG else _HARMONICS[-1:]:
         coefficients = min(2 * most, p - 1)
-        own = waves.copy()
-        own[most + 1 :] = 0.0
-        shape: Array = np.fft.irfft(own, p)
-        rest = _innovations(left - shape[phase], follows)
+        kept = waves.copy()
+        kept[most + 1 :] = 0.0
+        shape: Array = np.fft.irfft(kept, p)
+        unexplained = _innovations(values - shape[phase], follows)
         gain = 0.0
-        if 0.0 < rest < total:
-            gain = 0.5 * n * math.log(total / rest) - 0.5 * coefficients * math.log(n)
-        elif rest <= 0.0:
+        if 0.0 < unexplained < total:
+            gain = 0.5 * n * math.log(total / unexplained) - 0.5 * coefficients * math.log(n)
+        elif unexplained <= 0.0:
             gain = math.inf
-        if gain > found:
-            found, pattern = gain, shape
+        if gain > best:
+            best, pattern = gain, shape
         if coefficients == p - 1:
             break
-    return found, pattern
+    return best, pattern

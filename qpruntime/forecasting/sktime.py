@@ -22,17 +22,17 @@ __all__ = ["GPSktimeForecaster"]
 
 
 class GPSktimeForecaster(BaseForecaster):
-    """`GPForecaster` with sktime's methods: series and forecasts are of pandas.
+    """`GPForecaster` with sktime's methods, for series and forecasts in pandas.
 
     Parameters
     ----------
     seasons, trend, noise, family, integrate, cycle, drift, outliers
-        As of `GPForecaster`.
+        As in `GPForecaster`.
 
     Attributes
     ----------
     forecaster_ : GPForecaster
-        Fitted.
+        Fitted forecaster.
 
     See Also
     --------
@@ -40,8 +40,8 @@ class GPSktimeForecaster(BaseForecaster):
 
     Notes
     -----
-    Panels and several variables are fitted one by one, as sktime has it; series that learn from
-    each other are those of `GPPanelForecaster`.
+    sktime fits panels and several variables one by one. `GPPanelForecaster` lets series learn from
+    each other.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class GPSktimeForecaster(BaseForecaster):
         return self
 
     def _at(self, fh: Any, X: Any) -> tuple[Any, dict[str, Any]]:
-        """Index of the horizon, and arguments of `GPForecaster.predict`."""
+        """Return the index of the horizon, and arguments of `GPForecaster.predict`."""
         index = fh.to_absolute_index(self.cutoff)
         rows = X if X is None or len(X) == len(index) else X.loc[index]
         return index, {"X": rows, "index": index}
@@ -106,13 +106,13 @@ class GPSktimeForecaster(BaseForecaster):
         index, at = self._at(fh, X)
         # sktime counts from the outside in: its levels may have any order.
         order, back = np.unique(np.asarray(alpha, dtype=float), return_inverse=True)
-        found = self.forecaster_.predict_quantiles(q=order, **at)[:, back]
+        quantiles = self.forecaster_.predict_quantiles(q=order, **at)[:, back]
         name = self._get_varnames()[0]
         columns = pd.MultiIndex.from_product([[name], list(alpha)])
-        return pd.DataFrame(found, index=index, columns=columns)
+        return pd.DataFrame(quantiles, index=index, columns=columns)
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
-        """Parameters with which sktime tests the class."""
+        """Return parameters with which sktime tests the class."""
         quick = {"family": "gaussian", "seasons": (), "noise": False, "integrate": "mode"}
         return [{"trend": "level", **quick}, {"trend": "none", **quick}]

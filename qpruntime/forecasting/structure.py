@@ -61,7 +61,7 @@ _EXPOSED = ("poisson", "negative-binomial")
 @restorable("forecast-structure/1")
 @dataclass(frozen=True)
 class Structure:
-    """Parts of a model.
+    """Parts of a forecasting model.
 
     Attributes
     ----------
@@ -70,19 +70,19 @@ class Structure:
     regressors : tuple of str
     trend : {"level", "line", "slope", "damped", "none"}
     noise : bool
-        Whether there is noise that lasts.
+        True if there is autoregressive noise.
     family : str or Likelihood
     scale : Scale
     learnt : Learnt or None
-        What other series say of the hyper-parameters.
+        Hyper-parameters that were learnt from other series.
     empty : bool
-        Whether all counts are 0: how low their rate is nobody knows then.
+        True if all counts are 0, which gives no lower limit of their rate.
     cycle : float
-        About how many steps a cycle has whose period is not fixed; 0 if there is none.
+        Approximate period, in steps, of a cycle whose period wanders; 0 if there is none.
     drifting : tuple of float
         Seasons whose pattern changes from one to the next.
     outliers : tuple of float
-        Steps with an effect of their own, which no other step has.
+        Steps of outliers, which have an effect each.
     clock : StepClock or None
         Clock whose hours and days seasons follow; None if steps are its own.
     """
@@ -101,7 +101,7 @@ class Structure:
     clock: StepClock | None = None
 
     def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
-        """Columns of the model for these steps.
+        """Return the columns of the model for these steps.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Structure:
         return np.array(np.broadcast_to(size, steps.shape))
 
     def model(self, data: Any, integrate: Any, y: Array | None = None) -> EffectsModel:
-        """The model of effects, not fitted, for observations `y` if they are known."""
+        """Return the unfitted model of effects, for observations `y` if they are known."""
         steps = data[TREND]
         known = len(steps)
         if self.scale.whole and y is not None:
@@ -163,8 +163,8 @@ class Structure:
         prior = _SHORT_PRIOR if known < _SHORT else DEVIATION
         terms = self._effects(data)
         if self.outliers:
-            own = [f"outlier at {step:g}" for step in self.outliers]
-            terms.append(Fixed(*own, std=_OUTLIER, standardise=False))
+            columns = [f"outlier at {step:g}" for step in self.outliers]
+            terms.append(Fixed(*columns, std=_OUTLIER, standardise=False))
         if self.trend == "line":
             terms.append(Fixed(LINE, std=_LINE))
         if self.trend != "none":
@@ -187,7 +187,7 @@ class Structure:
         family: Any = self.family
         bounds = None
         if self.learnt is not None:
-            terms = [PooledTerm.of(one, self.learnt) for one in terms]
+            terms = [PooledTerm.of(term, self.learnt) for term in terms]
             integrate = "mode" if self.learnt.stds is None else integrate
         if self._offset or self.learnt is not None:
             family = likelihood_of(self.family)
@@ -201,7 +201,7 @@ class Structure:
         )
 
     def _effects(self, data: Any) -> list[Any]:
-        """Terms of the regressors, with priors of their effects on a log rate if y are counts."""
+        """Return terms of the regressors, with priors of effects on a log rate if y are counts."""
         if not self.regressors:
             return []
         if not self.scale.whole:
@@ -219,12 +219,12 @@ class Structure:
 
 
 def phases(period: float) -> int:
-    """Knots of a season."""
+    """Return the knots of a season."""
     return int(min(_PHASES, max(4, round(period))))
 
 
 def _regressor(frame: DataColumns, name: str) -> Any:
-    """A column of numbers, or of labels."""
+    """Return a column of numbers, or of labels."""
     at = name if name in frame.names else int(name) if name.isdigit() else name
     if not frame.is_numeric(at) and frame.column(at).dtype.kind != "b":
         return frame.levels(at)
@@ -237,13 +237,13 @@ def _regressor(frame: DataColumns, name: str) -> Any:
 
 
 def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
-    """Distributions of observations of a fitted model at the rows of `data`."""
+    """Return the distributions of observations of a fitted model at the rows of `data`."""
     mixture, offset = model._ahead(data)
     # A rate of 0 is one of e^-700: no formula meets an infinite number.
     moved = np.maximum(mixture.mean + offset, -700.0)
     state = model.state_
-    own = [state.likelihood(k) for k in range(state.count)]
-    return Ahead(mixture._replace(mean=moved), own, scale)
+    node_likelihoods = [state.likelihood(k) for k in range(state.count)]
+    return Ahead(mixture._replace(mean=moved), node_likelihoods, scale)
 
 
 # --- Hyper-parameters learnt from other series ---------------------------------------------------
@@ -270,18 +270,18 @@ class Learnt:
     stds: Array | None = None
 
     def of(self, name: str) -> tuple[float, float | None]:
-        """Centre and standard deviation of one."""
+        """Return centre and standard deviation of one parameter."""
         k = self.names.index(name)
         return float(self.centres[k]), None if self.stds is None else float(self.stds[k])
 
     def family(self, likelihood: Likelihood, bounds: dict[str, Any]) -> tuple[Likelihood, Any]:
-        """The likelihood at the centres, and bounds or "fixed" for its parameters."""
+        """Return the likelihood at the centres, and bounds or "fixed" for its parameters."""
         known = {p: self.of(f"log {p}")[0] for p in bounds if f"log {p}" in self.names}
         values = {p: float(np.exp(v)) for p, v in known.items()}
-        own = likelihood.with_parameters(**values)
+        centred = likelihood.with_parameters(**values)
         if self.stds is None:
-            return own, dict.fromkeys(bounds, "fixed")
-        return own, bounds
+            return centred, dict.fromkeys(bounds, "fixed")
+        return centred, bounds
 
 
 @restorable("held-term/1")
@@ -319,12 +319,12 @@ class PooledTerm(Term):
         if self.stds is None:
             block.bounds = np.column_stack([block.start, block.start])
             return block
-        own: Any = block
+        pooled: Any = block
         priors = [
             Around(float(c), max(_LEAST, float(s)))
             for c, s in zip(self.centres, self.stds, strict=True)
         ]
-        own.prior = priors[0]
+        pooled.prior = priors[0]
         if len(priors) > 1:
-            own.prior_of_rho = own.prior_of_length = priors[1]
+            pooled.prior_of_rho = pooled.prior_of_length = priors[1]
         return block

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from qpruntime.forecasting.trial import (
     SURE,
     ChosenStructure,
     ObservedSeries,
+    StructureOptions,
     best_of,
     evidence,
     fitted,
@@ -46,21 +46,21 @@ __all__ = [
     "seasonal",
 ]
 
-#: What ``trend=`` may be.
+#: Values of ``trend=``.
 TRENDS = ("auto", "average", "level", "line", "slope", "damped", "none")
 
 # --- Trend, seasons and family -------------------------------------------------------------------
 
 
-def choose(options: Any, known: ObservedSeries) -> ChosenStructure:
+def choose(options: StructureOptions, known: ObservedSeries) -> ChosenStructure:
     """Choose what the options of a forecaster leave open, and fit.
 
-    What was tried and not taken may not have settled; what is taken says so.
+    Only the chosen fit warns if it has not converged.
 
     Parameters
     ----------
     options : GPForecaster
-    known : Known
+    known : ObservedSeries
 
     Raises
     ------
@@ -75,19 +75,19 @@ def choose(options: Any, known: ObservedSeries) -> ChosenStructure:
     return best
 
 
-def _chosen(options: Any, known: ObservedSeries) -> ChosenStructure:
-    """The best of what was tried."""
+def _chosen(options: StructureOptions, known: ObservedSeries) -> ChosenStructure:
+    """Return the best of the structures tried."""
     choice(options.trend, "trend", TRENDS)
     for name in ("cycle", "drift", "outliers"):
-        asked = getattr(options, name)
-        if isinstance(asked, str):
-            choice(asked, name, ("auto",))
-        elif name == "cycle" and not isinstance(asked, bool | np.bool_):
-            number(asked, name, above=2.0)
+        option = getattr(options, name)
+        if isinstance(option, str):
+            choice(option, name, ("auto",))
+        elif name == "cycle" and not isinstance(option, bool | np.bool_):
+            number(option, name, above=2.0)
         else:
-            flag(asked, name)
+            flag(option, name)
     steps, y = known.steps, known.y
-    family: Any = options.family
+    family = options.family
     if not isinstance(family, str | Likelihood):
         raise InputError(f'family must be "auto", a name or a likelihood, got {family!r}')
     counts = is_whole(family, y) and not (family == "auto" and y.max() > LARGEST_COUNT)
@@ -101,29 +101,34 @@ def _chosen(options: Any, known: ObservedSeries) -> ChosenStructure:
     best = _searched(options, known, counts)
     rows = _outliers(options, known, best.structure)
     if rows.size:
-        other = _searched(options, known, counts, rows)
+        with_outliers = _searched(options, known, counts, rows)
         least = evidence(best, known) + SURE + price_of(rows.size, y.size)
-        best = other if evidence(other, known) > least else best
-    # What a fit at the mode can serve as, if nothing else is asked for.
+        best = with_outliers if evidence(with_outliers, known) > least else best
+    # The fit at the mode serves unless the options ask for an integral over hyper-parameters.
     if integrate != "mode":
         best = fitted(best.structure, known, integrate)
     return best
 
 
-def _outliers(options: Any, known: ObservedSeries, best: Structure) -> NDArray[np.intp]:
-    """Rows that may have an effect of their own."""
+def _outliers(
+    options: StructureOptions, known: ObservedSeries, best: Structure
+) -> NDArray[np.intp]:
+    """Return the rows that may have an outlier effect."""
     if not options.outliers:
         return np.zeros(0, dtype=np.intp)
     return far_off(known.clock.wall_steps(known.steps), known.y, best.seasons, best.scale)
 
 
 def _searched(
-    options: Any, known: ObservedSeries, counts: bool, rows: NDArray[np.intp] | None = None
+    options: StructureOptions,
+    known: ObservedSeries,
+    counts: bool,
+    rows: NDArray[np.intp] | None = None,
 ) -> ChosenStructure:
-    """The best of what was tried at the mode, with effects for some of the rows."""
+    """Return the best structure at the mode, with outlier effects for these rows."""
     y, family = known.y, options.family
-    seen = y if rows is None else calmed(y, rows)
-    seasons = _seasons(options.seasons, replace(known, y=seen), counts)
+    usual = y if rows is None else calmed(y, rows)
+    seasons = _seasons(options.seasons, replace(known, y=usual), counts)
     first = Structure(
         seasons,
         regressors_of(known),
@@ -147,9 +152,9 @@ def _searched(
         trends = ("level", "slope") if y.size >= MANY else ("level", "line", "slope")
     best = best_of(
         [
-            replace(first, family=name, scale=scale_of(name, y), trend=one)
+            replace(first, family=name, scale=scale_of(name, y), trend=trend)
             for name in tried
-            for one in trends
+            for trend in trends
         ],
         known,
     )
@@ -177,22 +182,24 @@ def damped(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     return more if preferred(more, known) > preferred(best, known) else best
 
 
-def _nothing(options: Any, known: ObservedSeries, integrate: Any) -> ChosenStructure:
-    """Fit to counts that are all 0: a level, and no more."""
+def _nothing(options: StructureOptions, known: ObservedSeries, integrate: str) -> ChosenStructure:
+    """Fit a level only, to counts that are all 0."""
     family = "poisson" if options.family == "auto" else options.family
-    own = Structure((), regressors_of(known), "none", False, family, scale_of(family, known.y))
-    return fitted(replace(own, empty=True), known, integrate)
+    structure = Structure(
+        (), regressors_of(known), "none", False, family, scale_of(family, known.y)
+    )
+    return fitted(replace(structure, empty=True), known, integrate)
 
 
 def regressors_of(known: ObservedSeries) -> tuple[str, ...]:
-    """Columns that differ from row to row; the others have no coefficient."""
+    """Return names of the columns that vary; the others get no coefficient."""
     if known.X is None:
         return ()
     used: list[str] = []
     constant: list[str] = []
     for name, column in known.X.items():
-        own = np.asarray(column)
-        differs = own.size > 1 and bool((own[1:] != own[:-1]).any())
+        values = np.asarray(column)
+        differs = values.size > 1 and bool((values[1:] != values[:-1]).any())
         (used if differs else constant).append(str(name))
     if constant:
         warn(
@@ -203,24 +210,26 @@ def regressors_of(known: ObservedSeries) -> tuple[str, ...]:
     return tuple(used)
 
 
-def _seasons(asked: Any, known: ObservedSeries, counts: bool) -> tuple[float, ...]:
-    """Periods in steps."""
+def _seasons(
+    option: str | Sequence[float], known: ObservedSeries, counts: bool
+) -> tuple[float, ...]:
+    """Return periods in steps."""
     steps = known.steps
-    if isinstance(asked, str):
-        choice(asked, "seasons", ("auto",))
+    if isinstance(option, str):
+        choice(option, "seasons", ("auto",))
         return find_seasons(steps, seasonal(known.y, counts), known.clock.calendar())
-    found = tuple(sorted(number(p, "seasons", above=2.0) for p in asked))
+    periods = tuple(sorted(number(p, "seasons", above=2.0) for p in option))
     span = float(steps[-1] - steps[0])
-    for p in found:
+    for p in periods:
         if p > span:
             raise InputError(
                 f"season {p:g} is longer than the series, {span:g} steps: leave it out"
             )
-    return found
+    return periods
 
 
 def seasonal(y: Array, counts: bool | None = None) -> Array:
-    """Return numbers whose square roots seasons are looked for in, of counts the counts."""
+    """Return counts, or squares of other numbers: seasons are sought in their square roots."""
     if counts is None:
         counts = is_whole("auto", y)
     return y if counts else (y - y.min()) ** 2
@@ -228,19 +237,19 @@ def seasonal(y: Array, counts: bool | None = None) -> Array:
 
 # --- Outliers, found before any fit --------------------------------------------------------------
 
-#: Neighbours on either side whose median an observation is compared with, and seasons whose phases
-#: are taken off; they have to occur so often.
+#: Number of neighbours on either side whose median an observation is compared with, and number of
+#: repetitions that a season needs before its phases are subtracted.
 _SIDE, _OUTLIER_TIMES = 5, 4.0
-#: How far off, in standard deviations by the median absolute one, and which share of all at most:
-#: more of them are no mistakes but the family of the observations.
+#: Distance of an outlier in robust standard deviations, and the largest share of outliers. More of
+#: them are no mistakes but a property of the family.
 _FAR, _OUTLIER_SHARE = 8.0, 0.01
 _MAD = 1.4826
-# Series of fewer observations have none: their medians are of nothing.
+# Shorter series have no outliers, because their medians have too few neighbours.
 _FEWEST = 20
 
 
 def far_off(steps: Array, y: Array, seasons: tuple[float, ...], scale: Scale) -> NDArray[np.intp]:
-    """Return rows that are far off, shape (k,), rising.
+    """Return rows of outliers, shape (k,), in increasing order.
 
     Parameters
     ----------
@@ -248,42 +257,42 @@ def far_off(steps: Array, y: Array, seasons: tuple[float, ...], scale: Scale) ->
         In the order of time, none missing.
     seasons : tuple of float
     scale : Scale
-        Of counts roots are compared, whose standard deviation is 1/2 at least, else the numbers
-        that the likelihood sees.
+        Counts are compared by their roots, whose standard deviation is at least 1/2; other
+        observations by the numbers that the likelihood sees.
     """
     none = np.zeros(0, dtype=np.intp)
     if y.size < _FEWEST:
         return none
     z = np.sqrt(y) if scale.whole else scale.into(y)
-    left = z - _medians(z)
+    remainder = z - _medians(z)
     for period in seasons:
         if steps[-1] - steps[0] >= _OUTLIER_TIMES * period:
             phase = np.floor(np.mod(steps, period) + 1e-9)
-            for one in np.unique(phase):
-                left[phase == one] -= np.median(left[phase == one])
-    spread = _MAD * float(np.median(np.abs(left)))
+            for value in np.unique(phase):
+                remainder[phase == value] -= np.median(remainder[phase == value])
+    spread = _MAD * float(np.median(np.abs(remainder)))
     if scale.whole:
         spread = max(spread, 0.5)
     if not spread > 0.0:
         return none
-    found = np.flatnonzero(np.abs(left) > _FAR * spread)
-    return found if found.size <= max(1.0, _OUTLIER_SHARE * y.size) else none
+    outlying = np.flatnonzero(np.abs(remainder) > _FAR * spread)
+    return outlying if outlying.size <= max(1.0, _OUTLIER_SHARE * y.size) else none
 
 
 def calmed(y: Array, rows: NDArray[np.intp]) -> Array:
-    """Return the observations with those of these rows replaced by medians around them."""
-    found = np.array(y, dtype=float)
-    found[rows] = _medians(found)[rows]
-    return found
+    """Return the observations with these rows replaced by medians of their neighbours."""
+    replaced = np.array(y, dtype=float)
+    replaced[rows] = _medians(replaced)[rows]
+    return replaced
 
 
 def price_of(count: int, n: int) -> float:
-    """Return the log of how many choices of so many of n rows there were, at most."""
+    """Return an upper bound on the log number of ways to choose `count` of n rows."""
     return count * float(np.log(n))
 
 
 def _medians(z: Array) -> Array:
-    """Medians of each number and its neighbours, fewer at the ends."""
+    """Return the median of each number and its neighbours, fewer at the ends."""
     wide = np.pad(z, _SIDE, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(wide, 2 * _SIDE + 1)
     return np.asarray(np.nanmedian(windows, axis=1))
@@ -291,17 +300,17 @@ def _medians(z: Array) -> Array:
 
 # --- Noise, cycles and drifting seasons ----------------------------------------------------------
 
-# Residuals correlate if by so many standard errors, of so many pairs.
+# Residuals are autocorrelated beyond this many standard errors, from this many pairs on.
 _LASTS, _PAIRS = 3.0, 20
-# A swing is looked for where neighbours show one: periods between this many steps and this share
-# of the series, that lose less than so much of their height over a step.
+# A cycle is sought if neighbouring values show one: its period is between this many steps and this
+# share of the series, and it keeps more than this share of its height over a step.
 _SHORTEST, _SHARE, _STAYS = 3.0, 1.0 / 3.0, 0.5
-# A season drifts if it has at most so many steps, and occurs so often.
+# A season may drift if it has at most this many steps and at least this many repetitions.
 _PHASES, _TIMES = 60, 4.0
 
 
 def noisy(
-    asked: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    option: str | bool, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add noise that lasts, if it is asked for or the evidence prefers it.
 
@@ -309,10 +318,10 @@ def noisy(
     show it, and with noise another trend may be the better one. Long series are spared the fits
     where residuals of neighbours are not correlated.
     """
-    if not isinstance(asked, str):
-        wanted = flag(asked, "noise")
+    if not isinstance(option, str):
+        wanted = flag(option, "noise")
         return best_of([replace(best.structure, noise=True)], known) if wanted else best
-    choice(asked, "noise", ("auto",))
+    choice(option, "noise", ("auto",))
     y = known.y
     if (y == y[0]).all() or (y.size >= MANY and not _lasts(residuals(best, known), known.steps)):
         return best
@@ -333,32 +342,32 @@ def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LAS
 
 
 def cycling(
-    options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add a cycle whose period is not fixed, if it is asked for or the evidence prefers it.
 
     It stands for periods that were found in the values: those of the calendar do not wander.
     """
-    asked = options.cycle
-    own = best.structure
-    if not isinstance(asked, str):
-        if isinstance(asked, bool | np.bool_):
-            if not asked:
+    option = options.cycle
+    structure = best.structure
+    if not isinstance(option, str):
+        if isinstance(option, bool | np.bool_):
+            if not option:
                 return best
-            periods = _periods(own, known)
+            periods = _periods(structure, known)
             if not periods:
                 raise InputError("cycle=True, and the values show none: say its period in steps")
         else:
-            periods = [float(asked)]
-        return best_of([replace(own, cycle=p) for p in periods], known)
+            periods = [float(option)]
+        return best_of([replace(structure, cycle=p) for p in periods], known)
     free = isinstance(options.seasons, str) and not known.clock.calendar()
     # A swing is noise that lasts, too; where there is none the fits are spared.
-    if not free or not own.noise or known.y.size >= MANY:
+    if not free or not structure.noise or known.y.size >= MANY:
         return best
     lasting = [False, True] if isinstance(options.noise, str) else [True]
     structures = [
-        replace(own, seasons=(), cycle=p, noise=noise)
-        for p in _periods(own, known)
+        replace(structure, seasons=(), cycle=p, noise=noise)
+        for p in _periods(structure, known)
         for noise in lasting
     ]
     if not structures:
@@ -366,62 +375,62 @@ def cycling(
     more = best_of(structures, known)
     if preferred(more, known) <= preferred(best, known) + ASTRAY:
         return best
-    others = [replace(more.structure, trend=trend) for trend in trends if trend != own.trend]
-    each = [more, best_of(others, known)] if others else [more]
-    return max(each, key=lambda one: preferred(one, known))
+    others = [replace(more.structure, trend=trend) for trend in trends if trend != structure.trend]
+    candidates = [more, best_of(others, known)] if others else [more]
+    return max(candidates, key=lambda fit: preferred(fit, known))
 
 
-def _periods(own: Any, known: ObservedSeries) -> list[float]:
-    """Periods that a search for a cycle starts from: of a swing, and of the longest season."""
+def _periods(structure: Structure, known: ObservedSeries) -> list[float]:
+    """Return starting periods of a cycle: one from autocorrelation, and the longest season."""
     steps, y = known.steps, known.y
-    z = np.log1p(y) if own.scale.whole else own.scale.into(y)
+    z = np.log1p(y) if structure.scale.whole else structure.scale.into(y)
     z = z - np.polyval(np.polyfit(steps, z, 1), steps)
     after = np.flatnonzero((np.diff(steps)[1:] == 1.0) & (np.diff(steps)[:-1] == 1.0)) + 2
-    found = []
+    periods = []
     if after.size >= _PAIRS:
         design = np.column_stack([z[after - 1], z[after - 2]])
         first, second = np.linalg.lstsq(design, z[after], rcond=None)[0]
         stays = np.sqrt(max(-second, 0.0))
         if stays > _STAYS and abs(first) < 2.0 * stays:
-            found.append(float(2.0 * np.pi / np.arccos(0.5 * first / stays)))
+            periods.append(float(2.0 * np.pi / np.arccos(0.5 * first / stays)))
     most = _SHARE * float(steps[-1] - steps[0])
-    found += [p for p in own.seasons[-1:] if all(abs(np.log(p / q)) > 0.2 for q in found)]
-    return [p for p in found if _SHORTEST <= p <= most]
+    periods += [p for p in structure.seasons[-1:] if all(abs(np.log(p / q)) > 0.2 for q in periods)]
+    return [p for p in periods if _SHORTEST <= p <= most]
 
 
 def drifting(
-    options: Any, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    options: StructureOptions, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add seasons whose pattern changes from one to the next, as `cycling`.
 
-    What else lasts is chosen again with them: noise and trends take up some of it before.
+    Noise and trend are chosen again with them, because they fit some of the change otherwise.
     """
-    asked, own = options.drift, best.structure
-    if not isinstance(asked, str):
-        fits = tuple(p for p in own.seasons if _drifts(p, known, 1.0))
-        return best_of([replace(own, drifting=fits)], known) if asked and fits else best
-    able = [p for p in own.seasons if _drifts(p, known, _TIMES)]
+    option, structure = options.drift, best.structure
+    if not isinstance(option, str):
+        fits = tuple(p for p in structure.seasons if _drifts(p, known, 1.0))
+        return best_of([replace(structure, drifting=fits)], known) if option and fits else best
+    able = [p for p in structure.seasons if _drifts(p, known, _TIMES)]
     if able:
         # A pattern that has changed leaves residuals that are alike a season apart.
         residual, errors = residuals(best, known), _LASTS if known.y.size >= MANY else 0.0
         able = [p for p in able if _lasts(residual, known.steps, p, errors)]
     if not able:
         return best
-    more = best_of([replace(own, drifting=(p,)) for p in able], known)
+    more = best_of([replace(structure, drifting=(p,)) for p in able], known)
     if preferred(more, known) <= preferred(best, known) + SURE:
         return best
-    own = more.structure
-    lasting = [False, True] if isinstance(options.noise, str) else [own.noise]
+    structure = more.structure
+    lasting = [False, True] if isinstance(options.noise, str) else [structure.noise]
     others = [
-        replace(own, trend=trend, noise=noise)
+        replace(structure, trend=trend, noise=noise)
         for trend in trends
         for noise in lasting
-        if (trend, noise) != (own.trend, own.noise)
+        if (trend, noise) != (structure.trend, structure.noise)
     ]
     if known.y.size >= MANY or not others:
         return more
-    other = best_of(others, known)
-    return other if preferred(other, known) > preferred(more, known) + GAIN else more
+    variant = best_of(others, known)
+    return variant if preferred(variant, known) > preferred(more, known) + GAIN else more
 
 
 def _drifts(period: float, known: ObservedSeries, times: float) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
+from qpruntime.likelihoods import Likelihood
 
 __all__ = [
     "ASTRAY",
@@ -19,6 +20,7 @@ __all__ = [
     "SURE",
     "ChosenStructure",
     "ObservedSeries",
+    "StructureOptions",
     "best_of",
     "evidence",
     "fitted",
@@ -26,15 +28,36 @@ __all__ = [
     "residuals",
 ]
 
-#: From so many observations on hyper-parameters are well known, and parts are tried only where
-#: residuals ask for them.
+#: Number of observations that determine hyper-parameters well. Beyond it a part is tried only if
+#: the residuals show a need for it.
 MANY = 2000
-#: Log evidence that an additional part has to gain, and another family or kind of part.
+#: Log evidence that an additional part must gain, and that another family must gain.
 GAIN, SURE = 1.0, 3.0
-#: Slopes that drift and cycles go astray ahead: their evidence has to be so much above that of what
-#: is simpler. Of series whose slope lasts it is 8 to 11, of one that a recession bends 4; of series
-#: with a cycle 10 to 35, of a lake's levels 5.
+#: Forecasts of drifting slopes and cycles easily go astray, so their log evidence must exceed that
+#: of simpler structures by this much. It does so by 8 to 11 for series whose slope lasts and by 4
+#: for one that a recession bends; by 10 to 35 for series with a cycle and by 5 for lake levels.
 ASTRAY = 6.0
+
+
+class StructureOptions(Protocol):
+    """Options of a forecaster that leave its structure open or fix it."""
+
+    @property
+    def seasons(self) -> str | Sequence[float]: ...
+    @property
+    def trend(self) -> str: ...
+    @property
+    def noise(self) -> str | bool: ...
+    @property
+    def family(self) -> str | Likelihood: ...
+    @property
+    def integrate(self) -> str: ...
+    @property
+    def cycle(self) -> str | bool | float: ...
+    @property
+    def drift(self) -> str | bool: ...
+    @property
+    def outliers(self) -> str | bool: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +75,7 @@ class ObservedSeries:
     clock: StepClock
     steps: Array
     y: Array
-    X: Any
+    X: Mapping[str, Any] | None
     exposure: Array | None
 
 
@@ -65,32 +88,32 @@ class ChosenStructure:
     model: EffectsModel
 
 
-def fitted(structure: Structure, known: ObservedSeries, integrate: Any) -> ChosenStructure:
+def fitted(structure: Structure, known: ObservedSeries, integrate: str) -> ChosenStructure:
     """Fit one structure."""
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate, known.y)
     return ChosenStructure(structure, model.fit(data, structure.scale.into(known.y)))
 
 
-def evidence(one: ChosenStructure, known: ObservedSeries) -> float:
-    """Log evidence of the observations in their own units."""
-    slopes = one.structure.scale.log_slope(known.y)
-    return float(one.model.log_evidence_) + float(slopes.sum())
+def evidence(fit: ChosenStructure, known: ObservedSeries) -> float:
+    """Return the log evidence of the observations in their own units."""
+    slopes = fit.structure.scale.log_slope(known.y)
+    return float(fit.model.log_evidence_) + float(slopes.sum())
 
 
-def preferred(one: ChosenStructure, known: ObservedSeries) -> float:
-    """Log evidence, of trends that rise less what they have to gain."""
+def preferred(fit: ChosenStructure, known: ObservedSeries) -> float:
+    """Return the log evidence, less what a rising trend must gain."""
     price = {"line": GAIN, "damped": GAIN, "slope": ASTRAY}
-    return evidence(one, known) - price.get(one.structure.trend, 0.0)
+    return evidence(fit, known) - price.get(fit.structure.trend, 0.0)
 
 
 def best_of(structures: Sequence[Structure], known: ObservedSeries) -> ChosenStructure:
-    """The one of these structures that is preferred, at the mode of its hyper-parameters."""
-    each = [fitted(one, known, "mode") for one in structures]
-    return max(each, key=lambda one: preferred(one, known))
+    """Return the preferred fit of these structures, at the mode of their hyper-parameters."""
+    fits = [fitted(structure, known, "mode") for structure in structures]
+    return max(fits, key=lambda fit: preferred(fit, known))
 
 
-def residuals(one: ChosenStructure, known: ObservedSeries) -> Array:
-    """Observed less expected, in standard deviations, shape (n,)."""
-    data = one.structure.columns(known.steps, known.X, known.exposure)
-    return ahead_of(one.model, data, one.structure.scale).residuals(known.y)
+def residuals(fit: ChosenStructure, known: ObservedSeries) -> Array:
+    """Return observed less expected, in standard deviations, shape (n,)."""
+    data = fit.structure.columns(known.steps, known.X, known.exposure)
+    return ahead_of(fit.model, data, fit.structure.scale).residuals(known.y)

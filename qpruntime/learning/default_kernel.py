@@ -91,7 +91,7 @@ def own_start(kernel: Kernel) -> Start:
 
 
 def _items(spread: Array | None, alone: bool) -> tuple[Kernel, int]:
-    """Correlation of items, and how many length-scales it has; `alone` if no other column is."""
+    """Return the correlation of items and its number of length-scales; `alone`: no other column."""
     if spread is None:
         return (Same() if alone else On(Same(), [0])), 0
     kept = np.flatnonzero(spread)

@@ -27,7 +27,7 @@ _INFERENCE, _SLOPE = 2.0, 1.0
 
 
 def least_bytes(n: int, kernel: Kernel, learns: bool = True) -> float:
-    """Bytes that a dense fit of n rows takes at least; `qpruntime._memory.fits` says if they are.
+    """Return the least memory of a dense fit of n rows, in bytes, for `qpruntime._memory.fits`.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Dense:
         return KernelFamily(kernel, data.X, data.observed_prior, data.scale)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
-        """Return the posterior under a kernel as it is; warn if it has not settled."""
+        """Return the posterior under a fixed kernel, and warn if it has not converged."""
         K, settings = kernel(data.X), self.settings
         if data.scale is not None:
             K *= np.outer(data.scale, data.scale)

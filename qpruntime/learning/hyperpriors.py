@@ -84,7 +84,7 @@ def _checked(name: str, prior: Any) -> Any:
 
 
 def _named(kind: str, numbers: Sequence[float], t: float) -> tuple[float, float]:
-    """Log density of t = log x, and its slope."""
+    """Return the log density of t = log x, and its slope."""
     a, b, d = (*numbers, 1.0, 1.0)[:3]
     x = math.exp(min(t, 700.0))
     if kind == "half-normal":

@@ -60,9 +60,9 @@ def sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
     return np.sort(rng.choice(n, most, replace=False))
 
 
-def rows_at(X: Any, some: NDArray[np.intp]) -> Array:
+def rows_at(X: Any, indices: NDArray[np.intp]) -> Array:
     """Return some rows, in ascending order, of inputs of any kind."""
-    return read_rows(X, some) if is_lazy(X) else X[some]
+    return read_rows(X, indices) if is_lazy(X) else X[indices]
 
 
 def clusters(
@@ -132,7 +132,7 @@ class Spelt:
 
     @classmethod
     def of(cls, codes: Array, column: int, square: float) -> Spelt:
-        """Points of the codes of some rows; two that differ are the root of `square` apart."""
+        """Return points of the codes of rows; different ones are the root of `square` apart."""
         known = np.unique(codes)
         return cls(column, known, np.sqrt(0.5 * square) * (codes[:, None] == known))
 
@@ -163,7 +163,7 @@ def _at_levels(
     return _apart(Z, spread, rng) if spread.any() else np.unique(Z, axis=0)
 
 
-def levels_of(kernel: Any) -> dict[int, float]:
+def levels_of(kernel: Kernel) -> dict[int, float]:
     """Return the squared distance of two levels, -2 log k, for each categorical column."""
     squared_distances: dict[int, float] = {}
     _collect(read(kernel), squared_distances)
@@ -193,7 +193,7 @@ def _apart(Z: Array, spread: Array, rng: np.random.Generator) -> Array:
 
 
 def pivots(
-    kernel: Any, X: Array, max_rows: int, tolerance: float, rng: np.random.Generator
+    kernel: Kernel, X: Array, max_rows: int, tolerance: float, rng: np.random.Generator
 ) -> tuple[Array, float]:
     """Select rows until their residual prior variance is below a share of the whole.
 
@@ -241,12 +241,12 @@ def pivots(
 
 
 def first(
-    given: Array | int | str, kernel: Kernel, X: Array, spread: Array, rng: np.random.Generator
+    option: Array | int | str, kernel: Kernel, X: Array, spread: Array, rng: np.random.Generator
 ) -> Array:
     """Return the inducing inputs that parameters are first learnt with; "auto" begins with 200."""
-    if isinstance(given, np.ndarray):
-        return given
-    count = min(MIN_POINTS * 4, len(X) // 4 or 1) if isinstance(given, str) else int(given)
+    if isinstance(option, np.ndarray):
+        return option
+    count = min(MIN_POINTS * 4, len(X) // 4 or 1) if isinstance(option, str) else int(option)
     return clusters(X, count, rng, units(kernel, spread), levels_of(kernel))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +48,7 @@ class _Scale:
     measured: Array
 
 
-def degenerate(kernel: Any, X: Array) -> str | None:
+def degenerate(kernel: Kernel, X: Array) -> str | None:
     """Return "diagonal" or "constant" if that is what K is, to 1e-6; None if it is sound.
 
     White noise is left out, so that it hides nothing. A kernel with a sound K costs 16 of its rows.
@@ -86,12 +85,12 @@ def _related_rows(
     return np.any(strong, axis=1), alike
 
 
-def has_no_variance(kernel: Any, X: Array) -> bool:
+def has_no_variance(kernel: Kernel, X: Array) -> bool:
     """Decide whether the latent values have hardly any variance, so that no label can move them."""
     return bool(np.mean(kernel.diag(X)) < _ZERO_VARIANCE)
 
 
-def start_from(kernel: Any, X: Array) -> Array | None:
+def start_from(kernel: Kernel, X: Array) -> Array | None:
     """Return log parameters with length-scales from the data, within the kernel's bounds.
 
     If the variance of the latent values is below 1e-4, constants start at 1 as well. Return None if
@@ -117,7 +116,7 @@ def start_from(kernel: Any, X: Array) -> Array | None:
     return None if np.allclose(theta, kernel.theta, rtol=0.0, atol=1e-5) else theta
 
 
-def at_bounds(kernel: Any, X: Array, theta: Array, slope: Array, objective: str) -> list[str]:
+def at_bounds(kernel: Kernel, X: Array, theta: Array, slope: Array, objective: str) -> list[str]:
     """Describe the kernel parameters that ended at a bound beyond which the objective rises.
 
     Parameters
@@ -162,7 +161,7 @@ def at_bounds(kernel: Any, X: Array, theta: Array, slope: Array, objective: str)
     return texts
 
 
-def unrelated(kernel: Any, X: Array, shape: str | None, tried: str) -> str:
+def unrelated(kernel: Kernel, X: Array, shape: str | None, tried: str) -> str:
     """Say what is wrong with a kernel, and what its length-scales could be.
 
     Parameters
@@ -206,8 +205,8 @@ def unrelated(kernel: Any, X: Array, shape: str | None, tried: str) -> str:
     )
 
 
-def _scales(kernel: Any, X: Array) -> Iterator[_Scale]:
-    """Length-scales of all parts, as the data have them; none where all rows are equal."""
+def _scales(kernel: Kernel, X: Array) -> Iterator[_Scale]:
+    """Yield the length-scales of all parts, with the data's; none if all rows are equal."""
     parameters = kernel.get_params()
     for parameter in kernel.hyperparameters:
         if not parameter.name.endswith("length_scale"):
@@ -245,7 +244,7 @@ def _distances_by_feature(X: Array, current: Array) -> Array:
 
 
 def _limits(parameter: Hyperparameter) -> str:
-    """Words on how far a parameter may go."""
+    """Describe how far a parameter may go."""
     if parameter.fixed:
         return " (fixed)"
     low, high = np.atleast_2d(parameter.bounds).T
@@ -253,6 +252,6 @@ def _limits(parameter: Hyperparameter) -> str:
 
 
 def _span(values: Array) -> str:
-    """One number, or from the least to the greatest."""
+    """Format one number, or the least and the greatest."""
     low, high = f"{np.min(values):.3g}", f"{np.max(values):.3g}"
     return low if low == high else f"{low} to {high}"

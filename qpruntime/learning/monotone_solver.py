@@ -65,10 +65,10 @@ def and_slopes(data: Data, slopes: Slopes, signs: Array) -> Data:
     return replace(extended, scale=scale, slopes=data.slopes.joined(slopes))
 
 
-def joint_covariance(kernel: Kernel, asked: DerivativeRows, scale: Array) -> Array:
-    """Covariance of what is observed."""
-    K = covariance(kernel, asked)
-    K.flat[:: len(K) + 1] *= 1.0 + _JITTER * (asked.feature >= 0)
+def joint_covariance(kernel: Kernel, rows: DerivativeRows, scale: Array) -> Array:
+    """Return the covariance of the observed values and slopes."""
+    K = covariance(kernel, rows)
+    K.flat[:: len(K) + 1] *= 1.0 + _JITTER * (rows.feature >= 0)
     K *= np.outer(scale, scale)
     return K
 
@@ -79,34 +79,34 @@ class SlopeFamily(Family):
     Parameters
     ----------
     kernel : scikit-learn kernel
-    asked : Asked
+    rows : DerivativeRows
     mean : ndarray, shape (N + M,)
-        Prior mean of what is observed.
+        Prior mean of the observed values and slopes.
     scale : ndarray, shape (N + M,)
     own_signs : bool
-        Whether slopes are observed by the likelihood of the values; the probit, if not.
+        True if slopes are observed by the likelihood of the values, False if by the probit.
     """
 
     def __init__(
         self,
         kernel: Kernel,
-        asked: DerivativeRows,
+        rows: DerivativeRows,
         mean: Array,
         scale: Array,
         own_signs: bool = True,
     ) -> None:
-        self._kernel, self._asked, self._mean, self._scale = kernel, asked, mean, scale
+        self._kernel, self._rows, self._mean, self._scale = kernel, rows, mean, scale
         self._at, self._own_signs = kernel, own_signs
 
     @property
     def count(self) -> int:
         """Number of slopes."""
-        return int((self._asked.feature >= 0).sum())
+        return int((self._rows.feature >= 0).sum())
 
     def slopes_alone(self) -> SlopeFamily:
         """Return the same family without the function values."""
-        is_slope = self._asked.feature >= 0
-        slope_rows = DerivativeRows(self._asked.points[is_slope], self._asked.feature[is_slope])
+        is_slope = self._rows.feature >= 0
+        slope_rows = DerivativeRows(self._rows.points[is_slope], self._rows.feature[is_slope])
         return SlopeFamily(self._kernel, slope_rows, self._mean[is_slope], self._scale[is_slope])
 
     def observed(self, y: Array, projector: Projector) -> tuple[Array, Projector]:
@@ -133,12 +133,12 @@ class SlopeFamily(Family):
 
     def at(self, theta: Array) -> DensePrior:
         self._at = self._kernel.clone_with_theta(theta)
-        return DensePrior(joint_covariance(self._at, self._asked, self._scale), self._mean)
+        return DensePrior(joint_covariance(self._at, self._rows, self._scale), self._mean)
 
     def contract(self, slope: Array) -> Array:
         slope *= np.outer(self._scale, self._scale)
-        slope.flat[:: len(slope) + 1] *= 1.0 + _JITTER * (self._asked.feature >= 0)
-        return contract(self._at, self._asked, slope)
+        slope.flat[:: len(slope) + 1] *= 1.0 + _JITTER * (self._rows.feature >= 0)
+        return contract(self._at, self._rows, slope)
 
 
 class GivenSlopes(Objective):
@@ -148,9 +148,9 @@ class GivenSlopes(Objective):
     are before any value, and so the smoother the function: length-scales would be too long.
     """
 
-    def __init__(self, family: SlopeFamily, y: Array, projector: Projector, *rest: Any) -> None:
-        super().__init__(family, *family.observed(y, projector), *rest)
-        tol, max_sweeps = rest[:2]
+    def __init__(self, family: SlopeFamily, y: Array, projector: Projector, *options: Any) -> None:
+        super().__init__(family, *family.observed(y, projector), *options)
+        tol, max_sweeps = options[:2]
         signs = family.signs_alone(y, projector)
         self._alone = Objective(family.slopes_alone(), *signs, tol, max_sweeps)
 
@@ -180,8 +180,8 @@ class WithSlopes(Dense):
     def family(self, kernel: Kernel, data: Data) -> SlopeFamily:  # type: ignore[override]
         assert data.slopes is not None
         assert data.scale is not None
-        asked = data.slopes.asked(data.X)
-        return SlopeFamily(kernel, asked, data.observed_prior, data.scale, data.own_signs)
+        rows = data.slopes.asked(data.X)
+        return SlopeFamily(kernel, rows, data.observed_prior, data.scale, data.own_signs)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
         settings = self.settings

@@ -40,7 +40,7 @@ class JointFamily(Family):
     layout : Layout
     """
 
-    def __init__(self, kernel: Any, X: Array, layout: Layout) -> None:
+    def __init__(self, kernel: Kernel, X: Array, layout: Layout) -> None:
         self._kernel, self._layout = kernel, layout
         self._covariance = covariance_function(kernel, X)
 

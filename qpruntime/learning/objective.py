@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, gmres
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime import likelihoods
 from qpruntime._typing import Array
@@ -134,7 +135,7 @@ class Objective:
         self._slope = np.inf
 
     def tolerance(self) -> float:
-        """Tolerance of the sites, looser far from the optimum where they only give a direction."""
+        """Return the tolerance of the sites, looser far from the optimum."""
         # The slope of the variational bound needs a digit more.
         share = 0.1 if self.projector.method == "vb" else 1.0
         return max(self.tol, share * min(_LOOSE_TOL, 1e-4 * self._slope))
@@ -264,7 +265,7 @@ class KernelFamily(Family):
         The latent values observed are these multiples of the kernel's: K_ij scale_i scale_j.
     """
 
-    def __init__(self, kernel: Any, X: Array, mean: Array, scale: Array | None = None) -> None:
+    def __init__(self, kernel: Kernel, X: Array, mean: Array, scale: Array | None = None) -> None:
         self._kernel, self._mean = kernel, mean
         self._covariance = covariance_function(kernel, X)
         self._scales = None if scale is None else np.outer(scale, scale)
@@ -328,7 +329,7 @@ class Extrapolation:
         self._sites = sites
 
     def guess(self, theta: Array) -> Sites | None:
-        """Sites to start from at `theta`; None before the first `learn`."""
+        """Return sites to start from at `theta`; None before the first `learn`."""
         if self._sites is None or len(self._thetas) == 1:
             return self._sites
         points = np.array([*self._thetas, theta])
@@ -409,7 +410,7 @@ def loo_slope(
 def _slope(
     problem: Problem, end: Settled, learn: Sequence[str], at: tuple[Array, Array]
 ) -> tuple[float, Any, Array]:
-    """`loo_slope` at known cavities."""
+    """Evaluate `loo_slope` at known cavities."""
     nu = end.sites.nu
     v, mean = end.variance, end.factor.mean
     cavity_tau = end.kept / v
@@ -425,7 +426,7 @@ def _slope(
     _finite(value, G, H, P, Q)
 
     def explicit_transposed(x: Array) -> Array:
-        """(d cavity / d sites)' x, for x and the result of shape (2, N)."""
+        """Return (d cavity / d sites)' x, for x and the result of shape (2, N)."""
         return pullback.to_sites((P * x).sum(0), (Q * x).sum(0)) - x
 
     def jacobian_transposed(flat: Array) -> Array:
@@ -476,19 +477,19 @@ def _finite(*arrays: Array | float) -> None:
 
 
 def _local_slopes(
-    problem: Problem, cavity_tau: Array, cavity_nu: Array, held: bool
+    problem: Problem, cavity_tau: Array, cavity_nu: Array, nonnegative: bool
 ) -> tuple[float, Array, Array]:
-    """L, G = dL/dcavity of shape (2, N) and H = d site/d cavity of shape (2, 2, N).
+    """Return L, G = dL/dcavity of shape (2, N) and H = d site/d cavity of shape (2, 2, N).
 
-    H[a, b] is the slope of site parameter a in cavity parameter b; precisions that are `held` at
-    zero or above have none below.
+    H[a, b] is the slope of site parameter a in cavity parameter b. If precisions are
+    `nonnegative`, those at the bound of 0 have no slope.
     """
     sigma = 1.0 / np.sqrt(cavity_tau)
     mu = cavity_nu / cavity_tau
 
     def at(m: Array, s: Array) -> Array:
-        """Rows: terms of L, tau and nu."""
-        return site_rows(problem, problem.projector, m, s, clamp=held, single=True)
+        """Return rows of terms of L, tau and nu."""
+        return site_rows(problem, problem.projector, m, s, clamp=nonnegative, single=True)
 
     value = float(at(mu, sigma)[0].sum())
     step = _STEP * sigma
@@ -508,7 +509,7 @@ def _local_slopes(
 
 
 def cavities(end: Settled) -> tuple[Array, Array]:
-    """Means and standard deviations of the cavities, each of shape (N,).
+    """Return the means and standard deviations of the cavities, each of shape (N,).
 
     Raises
     ------

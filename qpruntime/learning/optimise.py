@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
@@ -131,14 +132,14 @@ class Optimum:
         return self.value + self.log_prior
 
 
-def first_theta(family: Any, projector: Projector, learn: Iterable[str]) -> Array:
-    """Log parameters of a family or kernel, then those of the likelihood that are learnt."""
+def first_theta(family: Family | Kernel, projector: Projector, learn: Iterable[str]) -> Array:
+    """Return log parameters of a family or kernel, then those of the likelihood that are learnt."""
     values = [projector.likelihood.parameters[name] for name in learn]
     return np.concatenate([family.theta, np.log(values)])
 
 
-def all_bounds(family: Any, learn: Mapping[str, tuple[float, float]]) -> Array:
-    """Bounds of `first_theta`, shape (p, 2)."""
+def all_bounds(family: Family | Kernel, learn: Mapping[str, tuple[float, float]]) -> Array:
+    """Return the bounds of `first_theta`, shape (p, 2)."""
     return np.vstack([family.bounds.reshape(-1, 2), np.log([*learn.values()]).reshape(-1, 2)])
 
 

@@ -192,7 +192,7 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> object:
     if isinstance(value, Mapping):
         return tuple(value)
     return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
@@ -263,12 +263,12 @@ class Integrate(Options):
             )
 
 
-def integrate_of(given: Any) -> Integrate | None:
-    """Return what an estimator was given as ``hyperparameters=``; None is the mode alone."""
-    if isinstance(given, Integrate):
-        return given
+def integrate_of(option: object) -> Integrate | None:
+    """Convert the argument ``hyperparameters=`` of an estimator; None is the mode alone."""
+    if isinstance(option, Integrate):
+        return option
     words = ("mode", "integrate")
-    return Integrate() if choice(given, "hyperparameters", words) == "integrate" else None
+    return Integrate() if choice(option, "hyperparameters", words) == "integrate" else None
 
 
 # --- `Inducing`
@@ -390,18 +390,18 @@ class Inducing(Options):
         return isinstance(self.points, str) and self.points in OPEN_POINTS
 
 
-def _points(given: Any) -> Any:
-    """Check which inducing points, or how many, are asked for."""
+def _points(option: Any) -> Any:
+    """Return the inducing points or their number, checked."""
     kinds = "inducing must be None, a number, 'auto', 'judged', 'variance' or inputs (M, d), got"
-    if isinstance(given, str):
-        if given not in (*OPEN_POINTS, "variance"):
-            raise InputError(f"{kinds} {given!r}")
-        return given
-    if given is None:
+    if isinstance(option, str):
+        if option not in (*OPEN_POINTS, "variance"):
+            raise InputError(f"{kinds} {option!r}")
+        return option
+    if option is None:
         raise InputError("inducing=None is the dense engine, which has no such options")
-    if np.ndim(given) == 0:
-        return whole(given, "inducing", 1)
-    array = np.array(finite(given, "inducing"))
+    if np.ndim(option) == 0:
+        return whole(option, "inducing", 1)
+    array = np.array(finite(option, "inducing"))
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"{kinds} shape {array.shape}")
     array.flags.writeable = False

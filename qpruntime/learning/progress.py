@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._duration import announce, expected_seconds
 from qpruntime._typing import Array
@@ -115,14 +116,14 @@ def _has_rich() -> bool:
     return True
 
 
-def named(report: Report | None, kernel: Any, learn: Iterable[str]) -> Report | None:
+def named(report: Report | None, kernel: Kernel, learn: Iterable[str]) -> Report | None:
     """Let a report name parameters: those of the kernel, then those of a likelihood's."""
     if report is None:
         return None
     return partial(report, names=names_of(kernel, learn))
 
 
-def names_of(kernel: Any, learn: Iterable[str]) -> tuple[str, ...]:
+def names_of(kernel: Kernel, learn: Iterable[str]) -> tuple[str, ...]:
     """Return the names of log parameters: free ones of a kernel, then those of a likelihood."""
     names = []
     for hyperparameter in kernel.hyperparameters:
@@ -146,7 +147,7 @@ def _lines(objective: str) -> Report:
 
 
 def seconds_left(evaluations: int, runs: int, elapsed: float) -> float:
-    """Time until as many evaluations as usual are done; what takes longer may be over any time."""
+    """Estimate the time until the usual number of evaluations is done."""
     return elapsed / evaluations * max(USUAL_EVALUATIONS * runs - evaluations, 0)
 
 

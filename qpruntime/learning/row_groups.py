@@ -70,8 +70,8 @@ class RowGroups:
         pairs = np.unique(np.column_stack([self.codes, self._equal]), axis=0)
         return len(pairs) == self.count
 
-    def some(self, rows: slice | NDArray[np.intp]) -> RowGroups:
-        """Return the groups of some rows."""
+    def subset(self, rows: slice | NDArray[np.intp]) -> RowGroups:
+        """Return the groups of these rows."""
         subset = RowGroups(None, self.codes[rows])
         subset.__dict__["coincide"] = self.coincide
         return subset

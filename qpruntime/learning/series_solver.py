@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -88,7 +89,7 @@ class SeriesFamily:
 
     def __init__(
         self,
-        kernel: Any,
+        kernel: Kernel,
         X: Array,
         mean: Array,
         scale: Array | None = None,
@@ -159,15 +160,20 @@ def sorted_series(
     prior: Array,
     scale: Array | None,
     weights: Array | None,
-) -> tuple[Any, SortedSeries]:
-    """Rows in order of time."""
+) -> tuple[NDArray[np.intp], SortedSeries]:
+    """Return the order of rows in time, and the rows in this order."""
     t = X[:, 0]
     order = np.argsort(t, kind="stable")
 
-    def some(values: Array | None) -> Array | None:
+    def in_order(values: Array | None) -> Array | None:
         return None if values is None else np.ascontiguousarray(values[order])
 
     series = SortedSeries(
-        t[order], y[order].astype(float), projector, prior[order], some(weights), some(scale)
+        t[order],
+        y[order].astype(float),
+        projector,
+        prior[order],
+        in_order(weights),
+        in_order(scale),
     )
     return order, series

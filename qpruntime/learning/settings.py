@@ -74,12 +74,12 @@ class Settings:
 
     @property
     def sparse(self) -> Inducing | None:
-        """How to fit with inducing points, if their number, or which they are, is given."""
+        """Settings of a sparse fit, if the number of inducing points or the points are given."""
         return None if self.inducing is None or self.inducing.open else self.inducing
 
     @property
     def auto(self) -> Inducing | None:
-        """How to fit, if the rows decide whether there are inducing points."""
+        """Settings of inducing points, if the number of rows decides whether there are any."""
         return self.inducing if self.inducing is not None and self.inducing.open else None
 
     @property
@@ -90,8 +90,8 @@ class Settings:
     @property
     def checkpoint(self) -> Path | None:
         """File that a fit goes on from, if there is one."""
-        given = None if self.inducing is None else self.inducing.checkpoint
-        return None if given is None else path_of(given, "checkpoint")
+        path = None if self.inducing is None else self.inducing.checkpoint
+        return None if path is None else path_of(path, "checkpoint")
 
     def in_units(self, units: Units) -> Settings:
         """Return the settings for scaled features: so are inducing inputs that are given."""
@@ -170,34 +170,34 @@ def numbered(settings: Settings, count: int) -> list[Settings]:
     return [replace(settings, inducing=inducing.but(checkpoint=name)) for name in names]
 
 
-def inducing_of(given: Any) -> Inducing | None:
-    """Return what an estimator was given as ``inducing=``, as a value; None is the dense engine."""
-    return given if given is None or isinstance(given, Inducing) else Inducing(given)
+def inducing_of(option: Any) -> Inducing | None:
+    """Convert the argument ``inducing=`` of an estimator; None is the dense engine."""
+    return option if option is None or isinstance(option, Inducing) else Inducing(option)
 
 
-def left_open(given: Any) -> bool:
-    """Whether the number of inducing points, and whether there are any, is left to the rows."""
-    points = given.points if isinstance(given, Inducing) else given
+def left_open(option: object) -> bool:
+    """Decide whether the number of rows determines how many inducing points there are."""
+    points = option.points if isinstance(option, Inducing) else option
     return isinstance(points, str) and points in OPEN_POINTS
 
 
-def search_of(given: Any) -> Search | None:
-    """Return what an estimator was given as ``optimize=``, as a value; None is no search."""
-    if isinstance(given, Search):
-        return given
-    if isinstance(given, str):
-        return Search(choice(given, "optimize", tuple(OBJECTIVES)))  # type: ignore[arg-type]
-    return Search() if flag(given, "optimize", _SEARCHES) else None
+def search_of(option: object) -> Search | None:
+    """Convert the argument ``optimize=`` of an estimator; None is no search."""
+    if isinstance(option, Search):
+        return option
+    if isinstance(option, str):
+        return Search(choice(option, "optimize", tuple(OBJECTIVES)))  # type: ignore[arg-type]
+    return Search() if flag(option, "optimize", _SEARCHES) else None
 
 
-def _solver_of(given: Any) -> tuple[str, float | None]:
-    """Return which solver is asked for, and how squared exponentials may be approximated."""
-    if not isinstance(given, Series):
-        return choice(given, "solver", SOLVERS), None
-    return "markov" if given.required else "auto", given.approximate
+def _solver_of(option: object) -> tuple[str, float | None]:
+    """Return the name of the solver, and the tolerance on squared exponentials."""
+    if not isinstance(option, Series):
+        return choice(option, "solver", SOLVERS), None
+    return "markov" if option.required else "auto", option.approximate
 
 
-def _compound(kernel: Any) -> bool:
+def _compound(kernel: object) -> bool:
     """Decide whether there is a `CompoundKernel` among the kernels that this one is made of."""
     parts = [getattr(kernel, name, None) for name in ("k1", "k2", "kernel")]
     return isinstance(kernel, CompoundKernel) or any(
@@ -208,7 +208,7 @@ def _compound(kernel: Any) -> bool:
 def generator(
     random_state: int | np.random.RandomState | np.random.Generator | None,
 ) -> np.random.Generator:
-    """Return the generator that scikit-learn's ``random_state`` stands for, or one drawn of it."""
+    """Return a new generator that is seeded from scikit-learn's ``random_state``."""
     if isinstance(random_state, np.random.Generator):
         return np.random.default_rng(random_state.integers(2**31))
     return np.random.default_rng(check_random_state(random_state).randint(2**31))
@@ -223,12 +223,12 @@ class Data:
 
     The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
     Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
-    says that p(y|f) is a probability, not a density. With `slopes` of f these are rows after those
-    of X, of all that has a row for each observation; what is observed are their signs, by the
-    likelihood of labels, or, where that has none, by the probit: `own_signs` is False then. `joint`
-    has the rows of classes fitted jointly; `y` then are those of its sites. Columns `levels` of X
-    are codes of levels. `groups` are rows that are left out together; without them each row is by
-    itself.
+    says that p(y|f) is a probability, not a density. If there are `slopes` of f, every array with a
+    row for each observation has their rows after those of X. The signs of the slopes are observed
+    by the likelihood of the labels, or by the probit if that likelihood has no labels; `own_signs`
+    is False then. `joint` has the rows of classes fitted jointly; `y` then has a row for each site.
+    Columns `levels` of X are codes of levels. `groups` are rows that are left out together; without
+    them each row is left out alone.
     """
 
     X: Array
@@ -257,15 +257,15 @@ class Data:
 @restorable("slopes/1")
 @dataclass(frozen=True)
 class Slopes:
-    """Where slopes are observed.
+    """Points and directions of observed slopes.
 
     Attributes
     ----------
     where : ndarray, shape (M, d)
     feature : ndarray of int, shape (M,)
-        That each is along.
+        Feature that each slope is along.
     times : ndarray, shape (M,)
-        What is observed is the slope times this.
+        Factor of each slope in what is observed.
     """
 
     where: Array
@@ -273,13 +273,13 @@ class Slopes:
     times: Array
 
     def scaled(self, units: Units) -> Slopes:
-        """The same of scaled features."""
+        """Return these slopes for scaled features."""
         kept = np.cumsum(units.spread > 0.0) - 1
         times = self.times / units.spread[self.feature]
         return Slopes(units.scaled(self.where), kept[self.feature], times)
 
     def unscaled(self, units: Units, first: Slopes) -> Slopes:
-        """The same of the features themselves, of which the first are these already."""
+        """Return these slopes for the features themselves; those of `first` keep their points."""
         kept = np.flatnonzero(units.spread > 0.0)
         feature = kept[self.feature]
         where = units.unscaled(self.where)
@@ -287,15 +287,15 @@ class Slopes:
         return Slopes(where, feature, self.times * units.spread[feature])
 
     def joined(self, other: Slopes) -> Slopes:
-        """These, and then others."""
+        """Return these slopes, followed by others."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Slopes(*(np.concatenate(pair) for pair in pairs))
 
     def asked(self, X: Array) -> DerivativeRows:
-        """The function at rows X, and then these slopes."""
+        """Return rows of the function at X, followed by these slopes."""
         return DerivativeRows.both(X, self.where, self.feature)
 
     def scales(self, n: int, scale: Array | float | None = None) -> Array:
-        """Return what values at n rows, and then slopes, are multiplied by, shape (n + M,)."""
+        """Return the factors of n values, followed by those of slopes, shape (n + M,)."""
         values = np.broadcast_to(1.0 if scale is None else scale, n)
         return np.concatenate([values, self.times])

@@ -36,25 +36,25 @@ class Solver(Protocol):
         """Raise `InputError` if a fit of n rows cannot fit into memory."""
 
     def expect(self, data: Data, kernel: Kernel) -> None:
-        """Say before how long a fit will take, if that is long."""
+        """Announce how long a fit will take, if that is long."""
 
     def family(self, kernel: Kernel, data: Data) -> Any:
         """Return the priors of a kernel, as `qpruntime.learning.optimise` takes them."""
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Any:
-        """Return the posterior under a kernel as it is; warn if it has not settled.
+        """Return the posterior under a fixed kernel, and warn if it has not converged.
 
-        `sites` are where to begin, in the order of the rows.
+        `sites` are starting values, in the order of the rows.
         """
 
 
 def solvers(data: Data, kernel: Kernel, settings: Settings) -> Callable[[Kernel], Solver]:
-    """Return what says which solver a kernel has.
+    """Return a function that chooses the solver of a kernel.
 
     Raises
     ------
     InputError
-        If ``solver="markov"`` or a scheduler is asked for and this kernel has no states.
+        If the settings have ``solver="markov"`` or a scheduler and this kernel has no states.
     """
     if data.slopes is not None:
         sloped = WithSlopes(settings)

@@ -1,6 +1,6 @@
 """Fit one Gaussian process to one encoded target: hyper-parameters, then the final posterior.
 
-What estimators share. Knows kernels, objectives and restarts, nothing of labels.
+All estimators share it. It knows kernels, objectives and restarts, but no labels.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from qpruntime.likelihoods import Likelihood
 
 __all__ = ["Fit", "train"]
 
-# What the objective has to rise by at least for a length-scale of each feature's own: of a few
-# features none is left to chance.
+# The objective has to rise by at least this much before each feature gets its own length-scale, so
+# that chance alone rarely gives a few features theirs.
 _BEYOND_CHANCE = 10.0
-# Relative tolerance on the objective of that run, and its iterations at most.
+# Relative tolerance on the objective of that run, and its maximum number of iterations.
 _EARLY, _STEPS = 1e-3, 15
 
 
@@ -68,7 +68,7 @@ class Fit:
         return self.optima[0] if self.optima else None
 
 
-def _rows(data: Data, begin: Start, settings: Settings, *_: Any) -> int:
+def _rows(data: Data, begin: Start, settings: Settings, *_: object) -> int:
     # Passes over rows are of threads of our own.
     return len(data.X) if settings.sparse is None else 0
 
@@ -120,8 +120,10 @@ def train(
         check_powers(1.0, data.weights, projector, len(data.y))
         solver_of = solvers(data, kernel, settings)
         solver = solver_of(kernel)
-        # If N is large, no kernel is tried that takes another solver.
-        others = tuple(other for other in others if solver_of(other.kernel) is solver)
+        # Kernels with another solver are skipped, which may be too slow for many rows.
+        others = tuple(
+            alternative for alternative in others if solver_of(alternative.kernel) is solver
+        )
     optima: tuple[Optimum, ...] = ()
     sites: Sites | None = None
     advice: list[str] = []
@@ -133,16 +135,16 @@ def train(
         runs = (1 + settings.search.restarts) * (1 + len(others))
         with evaluation_reports(settings.verbose, settings.search.objective, runs) as report:
             optima, sites, advice = optimise(data, begin, search, rng, report, solver)
-            for other in others:
-                further, ended, _ = optimise(data, other, settings, rng, report, solver)
+            for alternative in others:
+                further, ended, _ = optimise(data, alternative, settings, rng, report, solver)
                 if further[0].score > optima[0].score:
-                    begin, sites, optima = other, ended, further + optima
+                    begin, sites, optima = alternative, ended, further + optima
                 else:
                     optima += further
             kernel = begin.kernel
             if begin.by_feature and optima[0].success:
-                found = _refine(data, begin, settings, rng, report, solver, optima, sites)
-                kernel, optima, sites = found
+                refined = _refine(data, begin, settings, rng, report, solver, optima, sites)
+                kernel, optima, sites = refined
         if settings.given and search is not settings:
             advice += initialisation.at_bounds(
                 kernel, data.X, optima[0].theta, optima[0].slope, settings.search.objective
@@ -172,8 +174,10 @@ def train(
     if settings.integrate is not None:
         if not optima:
             raise InputError(NOTHING_TO_INTEGRATE)
-        own = rng if settings.seeded else np.random.default_rng(0)
-        nodes = integrate_hyperparameters(data, begin, settings, own, solver, kernel, optima[0])
+        node_rng = rng if settings.seeded else np.random.default_rng(0)
+        nodes = integrate_hyperparameters(
+            data, begin, settings, node_rng, solver, kernel, optima[0]
+        )
     return Fit(kernel, projector.likelihood, post, optima, None, nodes)
 
 

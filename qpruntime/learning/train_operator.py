@@ -65,13 +65,11 @@ class OperatorFamily(Family):
 
     @property
     def theta(self) -> Array:
-        theta: Array = self._kernel.theta
-        return theta
+        return np.asarray(self._kernel.theta)
 
     @property
     def bounds(self) -> Array:
-        bounds: Array = self._kernel.bounds
-        return bounds.reshape(-1, 2)
+        return np.asarray(self._kernel.bounds).reshape(-1, 2)
 
     def at(self, theta: Array) -> DensePrior | LatentPrior:
         K = with_units(self._covariance.at(theta), self._units)
@@ -81,17 +79,17 @@ class OperatorFamily(Family):
         if not self._latent:
             # g = A f: a number whose slope by Cov(g) is M has the slope A' M A by K.
             slope = self._functionals.back(self._functionals.back(slope).T)
-        own = len(slope) - self._units
-        return self._covariance.contract(np.ascontiguousarray(slope[:own, :own]))
+        latent_count = len(slope) - self._units
+        return self._covariance.contract(np.ascontiguousarray(slope[:latent_count, :latent_count]))
 
 
 def with_units(K: Array, units: int) -> Array:
-    """Return K and so many independent values of variance 1 beside it, as one covariance."""
+    """Return the joint covariance of K and of `units` independent values of variance 1."""
     if not units:
         return K
-    found = np.eye(len(K) + units)
-    found[: len(K), : len(K)] = K
-    return found
+    joint = np.eye(len(K) + units)
+    joint[: len(K), : len(K)] = K
+    return joint
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class OperatorSolver:
 
     @property
     def objective(self) -> type[Objective]:
-        """What is maximised."""
+        """Class of the objective that the search maximises."""
         return OBJECTIVES[self.settings.search.objective]
 
     def _latent(self, data: Data) -> bool:
@@ -133,7 +131,7 @@ class OperatorSolver:
         return OperatorFamily(kernel, data.X, data.prior, self.functionals, self._latent(data))
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
-        """Return the posterior under a kernel as it is; warn if it has not settled."""
+        """Return the posterior under a fixed kernel, and warn if it has not converged."""
         units, settings = self.functionals.latent - len(data.X), self.settings
         K, mean = with_units(kernel(data.X), units), np.concatenate([data.prior, np.zeros(units)])
         prior = functionals_prior(self.functionals, K, mean, self._latent(data))

@@ -331,7 +331,9 @@ def test_counts_far_from_the_data_have_the_quantiles_of_the_prior():
         assert below(found - 1) < q <= below(found)
     with pytest.raises(NumericalError, match="its counts reach beyond 1000000"):
         model.predict_quantiles([[50.0]], [0.9999])
-    with pytest.warns(UserWarning, match="more than 1000 times the largest observed rate") as caught:
+    with pytest.warns(
+        UserWarning, match="more than 1000 times the largest observed rate"
+    ) as caught:
         mean = model.predict([[50.0]])
     assert len(caught) == 1
     rates = [np.exp(m[0] + 0.5 * v[0]) for m, v in moments]

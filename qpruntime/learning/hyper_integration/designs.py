@@ -50,7 +50,7 @@ _GENERATORS: dict[int, tuple[tuple[int, ...], ...]] = {
 
 
 def corners(p: int) -> Array:
-    """Corners of a cube, or a fraction of them in which no two products of two are confounded."""
+    """Return corners of a cube, or a fraction that confounds no two products of two."""
     extra = _GENERATORS.get(p, ())
     base = np.array(list(itertools.product((-1.0, 1.0), repeat=p - len(extra))))
     more = [base[:, list(columns)].prod(axis=1) for columns in extra]
@@ -103,7 +103,7 @@ def pareto_k(log_weights: Array) -> float:
 
 
 def pareto_shape(x: Array, prior: float = 0.0) -> float:
-    """Shape k of a generalised Pareto distribution from sorted positive draws (n,).
+    """Return the shape k of a generalised Pareto distribution from sorted positive draws (n,).
 
     `prior` draws at k = 1/2 are added.
     """
@@ -131,7 +131,7 @@ _DEGREES_OF_FREEDOM = 5.0
 
 
 def draws(p: int, n: int, stretch: Array, seed: int) -> tuple[Array, Array]:
-    """Places z (n, p) and the logarithms of their density (n,).
+    """Return places z (n, p) and the logarithms of their density (n,).
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
@@ -38,6 +39,7 @@ from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, maximise
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.solvers import Solver
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -68,7 +70,7 @@ def integrate_hyperparameters(
     begin: Start,
     settings: Settings,
     rng: np.random.Generator,
-    solver: Any,
+    solver: Solver,
     kernel: Kernel,
     optimum: Optimum,
 ) -> Integrated:
@@ -166,7 +168,7 @@ def integrate_hyperparameters(
     )
 
 
-def heavy_nodes(weights: Array) -> Any:
+def heavy_nodes(weights: Array) -> NDArray[np.intp]:
     """Return a mask of the nodes that are not among the lightest."""
     order = np.argsort(weights)
     is_heavy = np.ones(len(weights), dtype=bool)
@@ -195,7 +197,9 @@ def _parts(
     return node_kernel, projector
 
 
-def _fit_at_node(data: Data, projector: Projector, solver: Any, kernel: Kernel, node: Any) -> tuple:
+def _fit_at_node(
+    data: Data, projector: Projector, solver: Solver, kernel: Kernel, node: Any
+) -> tuple:
     """Return kernel, likelihood and posterior at a node."""
     node_kernel, projector = _parts(data, projector, kernel, node.theta)
     posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
@@ -203,7 +207,7 @@ def _fit_at_node(data: Data, projector: Projector, solver: Any, kernel: Kernel, 
 
 
 def _evidence_correction(
-    data: Data, evidence_projector: Projector, solver: Any, kernel: Kernel, node: Any
+    data: Data, evidence_projector: Projector, solver: Solver, kernel: Kernel, node: Any
 ) -> float:
     """Return the corrected log evidence less that of EP, or 0 if it is not available."""
     try:
@@ -214,14 +218,14 @@ def _evidence_correction(
         return 0.0
 
 
-def warn_unreliable(found: NodeSet) -> None:
+def warn_unreliable(nodes: NodeSet) -> None:
     """Warn about importance weights that are not to be relied on."""
-    if found.design in ("importance", "composite") and not found.trusted:
+    if nodes.design in ("importance", "composite") and not nodes.trusted:
         warn(
             "hyper-parameters are far from a Student t around their mode: Pareto k is "
-            f"{found.pareto_k:.2f} (at most {MAX_PARETO_K}), and {found.share:.0%} of draws "
+            f"{nodes.pareto_k:.2f} (at most {MAX_PARETO_K}), and {nodes.share:.0%} of draws "
             f"are effective (at least {MIN_EFFECTIVE_SHARE:.0%}). Weights of "
-            f'design="{found.design}" are unreliable: use Integrate("importance", n=512), or '
+            f'design="{nodes.design}" are unreliable: use Integrate("importance", n=512), or '
             "priors that bound the parameters",
             SamplingWarning,
         )
@@ -334,7 +338,7 @@ def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> Nod
 
 
 def _kish(log_weights: Array) -> float:
-    """Effective number of weighted nodes."""
+    """Return the effective number of weighted nodes."""
     w = np.exp(log_weights - logsumexp(log_weights))
     return 1.0 / float(w @ w)
 

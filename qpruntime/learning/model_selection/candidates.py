@@ -284,7 +284,7 @@ def subset_data(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:
     assert y is not None
     assert prior is not None
     y = np.asarray(y, dtype=float)
-    groups = None if data.groups is None else data.groups.some(rows)
+    groups = None if data.groups is None else data.groups.subset(rows)
     return replace(data, X=X, y=y, prior=prior, weights=weights, scale=scale, groups=groups)
 
 

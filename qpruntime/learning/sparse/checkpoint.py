@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qpruntime._atomic_file import remove_parts
 from qpruntime._sealed_file import DamagedFile
@@ -36,7 +37,7 @@ from qpruntime.learning.sparse.objective import Place
 
 __all__ = ["FitFile", "FitState", "problem_of", "remove_checkpoints"]
 
-# Settings that move a fit, beside those for inducing points.
+# Settings that change a fit, in addition to those of inducing points.
 _MOVING = ("optimize", "tol", "max_sweeps", "approximate")
 _SEARCHED = ("objective", "max_iter", "ftol")
 
@@ -50,15 +51,15 @@ class FitState:
     stages : int
         Number of stages that have ended.
     place : Place
-        The best one.
+        Best hyper-parameters and inducing inputs so far.
     optima : tuple of Optimum
-        Of the stages that have ended, the last first.
+        Optima of the stages that have ended, the last first.
     refined : ndarray or None
-        Parameters at which each feature was given a length-scale of its own, if it was.
+        Parameters at which the kernel became ARD, if it did.
     state : (root, h, mean) or None
-        The posterior of the rows of the stage before, until all rows have sites.
+        Posterior of the rows of the stage before, until all rows have sites.
     sites : Sites or None
-        Those of all rows.
+        Sites of all rows.
     random : str
         State of the generator.
     """
@@ -107,7 +108,7 @@ class FitFile:
             "stages": standing.stages,
             "theta": standing.place.theta,
             "Z": standing.place.Z,
-            "optima": json.dumps([_plain(one) for one in standing.optima]),
+            "optima": json.dumps([_plain(optimum) for optimum in standing.optima]),
             "random": standing.random,
         }
         if standing.refined is not None:
@@ -137,30 +138,34 @@ class FitFile:
         return self._file.understood()
 
 
-def _standing(kept: dict[str, Any], n: int, width: int) -> FitState:
-    """Return what a file holds, or raise what `Checkpoint.understood` catches."""
-    place = Place(array_of(kept, "theta", None), array_of(kept, "Z", None, width))
+def _standing(fields: dict[str, Any], n: int, width: int) -> FitState:
+    """Return the state in a file, or raise an error that `Checkpoint.understood` catches."""
+    place = Place(array_of(fields, "theta", None), array_of(fields, "Z", None, width))
     m = len(place.Z)
     state = sites = None
-    if "root" in kept:
-        state = array_of(kept, "root", m, m), array_of(kept, "h", m), array_of(kept, "mean", m)
-    if "tau" in kept:
-        sites = Sites(array_of(kept, "tau", n), array_of(kept, "nu", n))
+    if "root" in fields:
+        state = (
+            array_of(fields, "root", m, m),
+            array_of(fields, "h", m),
+            array_of(fields, "mean", m),
+        )
+    if "tau" in fields:
+        sites = Sites(array_of(fields, "tau", n), array_of(fields, "nu", n))
     return FitState(
-        stages=_stages(kept["stages"]),
+        stages=_stages(fields["stages"]),
         place=place,
-        optima=tuple(_optimum(one) for one in json.loads(str(kept["optima"]))),
-        refined=array_of(kept, "refined", None) if "refined" in kept else None,
+        optima=tuple(_optimum(optimum) for optimum in json.loads(str(fields["optima"]))),
+        refined=array_of(fields, "refined", None) if "refined" in fields else None,
         state=state,
         sites=sites,
-        random=str(kept["random"]),
+        random=str(fields["random"]),
     )
 
 
-def _stages(found: Any) -> int:
-    if found.ndim or found.dtype.kind not in "iu" or found < 0:
-        raise DamagedFile(f"its number of stages is {found}")
-    return int(found)
+def _stages(number: NDArray[Any]) -> int:
+    if number.ndim or number.dtype.kind not in "iu" or number < 0:
+        raise DamagedFile(f"its number of stages is {number}")
+    return int(number)
 
 
 def problem_of(data: Data, settings: Settings, rows: ChunkedRows, points: Array) -> dict[str, str]:
@@ -170,10 +175,10 @@ def problem_of(data: Data, settings: Settings, rows: ChunkedRows, points: Array)
     """
     sparse = settings.sparse
     assert sparse is not None
-    given = sparse.points
-    array = isinstance(given, np.ndarray)
+    points_option = sparse.points
+    array = isinstance(points_option, np.ndarray)
     options = {name: getattr(sparse, name) for name in ("power", "learn", "subsample", "dtype")}
-    options |= {"points": "given" if array else given}
+    options |= {"points": "given" if array else points_option}
     options |= {name: getattr(settings, name) for name in _MOVING}
     options |= {name: getattr(settings.search, name) for name in _SEARCHED}
     learnt = {name: [float(end) for end in ends] for name, ends in data.learn.items()}
@@ -184,7 +189,7 @@ def problem_of(data: Data, settings: Settings, rows: ChunkedRows, points: Array)
         "learnt": json.dumps(learnt, sort_keys=True),
         "options": json.dumps(options, sort_keys=True),
         "rows": str(rows.n),
-        "data": digest(rows, points, *([given] if array else [])),
+        "data": digest(rows, points, *([points_option] if array else [])),
     }
 
 
@@ -205,7 +210,7 @@ def _plain(optimum: Optimum) -> dict[str, Any]:
     }
 
 
-def _optimum(kept: dict[str, Any]) -> Optimum:
-    arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, list)}
-    whole: dict[str, Any] = kept | arrays
+def _optimum(fields: dict[str, Any]) -> Optimum:
+    arrays = {name: np.array(value) for name, value in fields.items() if isinstance(value, list)}
+    whole: dict[str, Any] = fields | arrays
     return Optimum(**whole)

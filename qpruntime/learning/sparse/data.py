@@ -203,15 +203,15 @@ class SparseFitData:
         options: Any = {"dtype": dtype, "executor": executor, "memory": self.sparse.memory}
         return Engine(rows, rule, self.kernel_at(place), place.Z, **options)
 
-    def rows(self, some: NDArray[np.intp] | None = None) -> ChunkedRows:
-        """Return the rows of these numbers, or all."""
+    def rows(self, indices: NDArray[np.intp] | None = None) -> ChunkedRows:
+        """Return the rows of these indices, or all."""
         data = self.data
         others = (data.y, data.weights, data.prior if data.prior.any() else None, data.scale)
-        if some is None or len(some) == self.n:
+        if indices is None or len(indices) == self.n:
             return rows_of(data.X, *others)
-        y, weights, prior, scale = (None if a is None else a[some] for a in others)
+        y, weights, prior, scale = (None if a is None else a[indices] for a in others)
         assert y is not None
-        return Held(rows_at(data.X, some), y, weights, prior, scale)
+        return Held(rows_at(data.X, indices), y, weights, prior, scale)
 
     def search(self, engine: Engine, moving: bool) -> EvidenceSearch:
         """Return a search of theta, and of the inducing inputs if these are moving."""

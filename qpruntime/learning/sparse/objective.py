@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
@@ -68,7 +69,7 @@ class EvidenceSearch:
     """
 
     engine: Engine
-    kernel: Any
+    kernel: Kernel
     learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     log_prior: LogPrior | None = None
     units: Array | None = None
@@ -131,7 +132,7 @@ class EvidenceSearch:
         return value, slope, evaluation.by_Z
 
     def tried(self, place: Place) -> tuple[float, Array, Array] | None:
-        """`evaluate`; None where that fails, with the sites as they were at the best place."""
+        """Call `evaluate`; if it fails return None and restore the sites of the best place."""
         try:
             return self.evaluate(place)
         except NumericalError as error:

@@ -58,7 +58,7 @@ Trained = tuple[Kernel, Likelihood, SparsePosterior, tuple[Optimum, ...], None, 
 _SAMPLE_SIZES, _SAMPLE_FACTOR = (100_000, 1_000_000), 10
 # The larger stages end where an iteration raises the evidence per row by less.
 _LATE = 1e-5
-# Their iterations at most; fewer with all rows, for each sample of so many that came before.
+# Maximum number of their iterations, and the reduction with all rows for each earlier sample.
 _ALL, _FEWER = 20, 5
 
 
@@ -70,7 +70,7 @@ def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Ge
     Raises
     ------
     InputError
-        If what is asked for cannot be had with inducing points.
+        If an option is not available with inducing points.
     NumericalError
         If double precision does not suffice.
     ExecutorError
@@ -116,9 +116,10 @@ class _Fit:
             self.file = FitFile(path, words)
 
     def run(self) -> Trained:
+        """Choose inducing points, learn hyper-parameters in stages, and infer from all rows."""
         ground = self.ground
-        given: Any = self.sparse.points
-        Z = first(given, ground.kernel, self.points, ground.spread, self.rng)
+        points_option: Any = self.sparse.points
+        Z = first(points_option, ground.kernel, self.points, ground.spread, self.rng)
         place, engine = Place(first_theta(ground.kernel, ground.judge, self.data.learn), Z), None
         stood = None
         if self.file and self.sparse.resume:
@@ -127,7 +128,7 @@ class _Fit:
             place = self._back(stood)
         if self.settings.optimize and place.theta.size:
             place, engine = self._learnt(place, stood)
-        elif stood is None and isinstance(given, str):
+        elif stood is None and isinstance(points_option, str):
             place = Place(place.theta, self._chosen(ground.kernel))
             tell(len(place.Z), self.share)
         if engine is None:
@@ -148,8 +149,8 @@ class _Fit:
                     tell(len(place.Z), self.share)
                 self._ended(place, engine)
             for size in self.sizes[self.stages :]:
-                some = None if size == self.n else sample(self.n, size, self.rng)
-                further = ground.engine(ground.rows(some), place)
+                sampled = None if size == self.n else sample(self.n, size, self.rng)
+                further = ground.engine(ground.rows(sampled), place)
                 # The posterior at hand is the cavity of all rows.
                 if engine is not None:
                     further.seed(engine.state)
@@ -162,18 +163,18 @@ class _Fit:
         return place, engine
 
     def _limits(self, size: int) -> tuple[int, float]:
-        """Most iterations of a stage with this many rows, and the gain below which it stops."""
+        """Return the limit on iterations of a stage of this size, and the gain that stops it."""
         if size < self.n and size == min(_SAMPLE_SIZES):
             return MAX_JOINT_ITERATIONS, SAMPLE_GAIN
         between = len(self.sizes) - 2 if size == self.n else 0
         return _ALL - _FEWER * between, _LATE
 
     def _chosen(self, kernel: Kernel) -> Array:
-        """Inducing inputs for these parameters, as many as the tolerance takes."""
-        found, self.share = choose_inducing_points(
+        """Choose inducing inputs for these parameters, as many as the tolerance needs."""
+        inducing_inputs, self.share = choose_inducing_points(
             kernel, self.points, self.ground.spread, self.rng
         )
-        return found
+        return inducing_inputs
 
     def _back(self, stood: FitState) -> Place:
         """Restore the state that a checkpoint holds."""
@@ -218,7 +219,7 @@ class _Fit:
         )
 
     def _end(self, place: Place, engine: Engine) -> Trained:
-        """The posterior of all rows, and what was learnt."""
+        """Return the posterior of all rows and what was learnt."""
         kernel, projector = self.ground.kernel_at(place), self.data.projector
         if self.data.learn:
             logs = place.theta[kernel.n_dims :]
@@ -233,8 +234,8 @@ class _Fit:
                 raise InputError(NOTHING_TO_INTEGRATE)
             settle(engine)
             rng = self.rng if self.settings.seeded else np.random.default_rng(0)
-            own = self.data, self.begin, self.settings, rng, self.ground, self.points
-            nodes = integrate_sparse(*own, place, engine.sites, prior)
+            fit = self.data, self.begin, self.settings, rng, self.ground, self.points
+            nodes = integrate_sparse(*fit, place, engine.sites, prior)
         posterior = posterior_of(engine, projector, self.settings, prior, after)
         if self.ground.optima and not self.settings.given:
             advise(kernel, self.points)
@@ -264,21 +265,21 @@ def check(data: Data, settings: Settings, points: Array) -> None:
             "one another: give a kernel that starts elsewhere, and compare "
             "log_marginal_likelihood_value_"
         )
-    given = sparse.points
-    if isinstance(given, int) and given > n:
+    points_option = sparse.points
+    if isinstance(points_option, int) and points_option > n:
         rows = "1 sample" if n == 1 else f"{n} rows"
         raise InputError(
-            f"inducing={given} is more than the {rows}: use inducing=None, the dense engine, "
+            f"inducing={points_option} is more than the {rows}: use inducing=None, the dense "
             "or fewer"
         )
-    if isinstance(given, np.ndarray):
-        if given.shape[1] != points.shape[1]:
+    if isinstance(points_option, np.ndarray):
+        if points_option.shape[1] != points.shape[1]:
             raise InputError(
-                f"inducing must have {points.shape[1]} columns like X, got {given.shape[1]}"
+                f"inducing must have {points.shape[1]} columns like X, got {points_option.shape[1]}"
             )
         low, high = points.min(axis=0), points.max(axis=0)
         reach = 10.0 * np.maximum(high - low, 1e-12)
-        beyond = (given < low - reach) | (given > high + reach)
+        beyond = (points_option < low - reach) | (points_option > high + reach)
         if beyond.any(axis=1).all():
             raise InputError(
                 "every inducing input is more than ten times the range of X away from X: give "

@@ -133,7 +133,7 @@ def test_auto_is_a_grid_of_two_and_draws_of_more():
     more = find_nodes(density(normal(3), 3), MEAN, "auto", None, rng)
     assert (more.design, len(more.nodes)) == ("importance", 64)
     assert more.log_evidence == pytest.approx(TOTAL, abs=0.1)
-    with pytest.raises(InputError, match='"grid" takes at most 3 hyper-parameters, got 4'):
+    with pytest.raises(InputError, match='"grid" takes at most 3 hyper-parameters'):
         find_nodes(density(normal(3), 4), np.zeros(4), "grid", None, rng)
 
 
