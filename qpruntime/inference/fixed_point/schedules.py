@@ -390,10 +390,10 @@ def measure_change(
     """
     n = d_tau.size
     step = np.empty(2 * n)
-    rounding = np.full(n, _LEAST_ROUNDING)
-    if prior_variance is not None:
-        with np.errstate(all="ignore"):
-            rounding = np.fmax(rounding, _ROUNDING * prior_variance / variance)
+    if prior_variance is None:
+        rounding = np.full(n, _LEAST_ROUNDING)
+    else:
+        rounding = np.maximum(_ROUNDING * prior_variance / variance, _LEAST_ROUNDING)
         rounding = np.minimum(rounding, _MOST_ROUNDING)
     change = sizes(d_tau, d_nu, nu, variance, rounding, step)
     if not np.isfinite(change):
