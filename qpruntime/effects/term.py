@@ -314,13 +314,14 @@ class Tail:
 @restorable("normal-prior/1")
 @dataclass(frozen=True)
 class NormalPrior:
-    """A normal density of theta, of mean 0."""
+    """A normal density of theta."""
 
     std: float
+    mean: float = 0.0
 
     def __call__(self, t: float) -> tuple[float, float]:
         """Log density at t, and its slope."""
-        z = t / self.std
+        z = (t - self.mean) / self.std
         return -0.5 * z * z - math.log(self.std * math.sqrt(2.0 * math.pi)), -z / self.std
 
 

@@ -123,13 +123,12 @@ class LikelihoodRegressor(GPEstimator):
                 f"{likelihood.name!r}: leave it out"
             )
         learn = draft._learnt(likelihood, units)
-        bounded = "scale" not in learn or "scale" in (self.parameter_bounds or {})
-        if scaled and not bounded:
-            (low, high), (narrow, wide) = (
-                likelihood.limits["scale"],
-                noise_bounds(likelihood.name, spread),
-            )
-            learn["scale"] = max(narrow, low), min(wide, high)
+        is_default = "scale" in learn and "scale" not in (self.parameter_bounds or {})
+        if is_default and (scaled or likelihood.scale_family):
+            noise_spread = spread if scaled else _spread_of_log_times(targets, weights)
+            start, (low, high) = likelihood.parameters["scale"], likelihood.limits["scale"]
+            narrow, wide = noise_bounds(likelihood.name, noise_spread)
+            learn["scale"] = min(max(narrow, low), start), max(min(wide, high), start)
         table = table_to_fit(self)
         projector = Projector(likelihood, self.method, table)
         holding, observed = projector.observing((targets - centre) / unit if scaled else targets)
@@ -138,12 +137,6 @@ class LikelihoodRegressor(GPEstimator):
         elif prior is None:
             judge, again = projector.for_evidence().observing(targets)
             prior, spread = mean_and_spread(judge, again, weights, shift)
-        if likelihood.scale_family and not bounded:
-            times = np.where(targets[:, 0] > 0.0, targets[:, 0], targets[:, 1])
-            known = np.isfinite(times)
-            logs = robust_std(np.log(times[known]), None if weights is None else weights[known])
-            narrow, (low, high) = noise_bounds(likelihood.name, logs)[0], learn["scale"]
-            learn["scale"] = min(max(narrow, low), likelihood.parameters["scale"]), high
         if scaled and unit == 1.0:
             spread = max(spread, abs(median(targets, weights)))
         data = Data(
@@ -438,6 +431,13 @@ def log_exposures(likelihood: Likelihood, exposure: ArrayLike | None, count: int
             f"exposure multiplies a mean e^f, and likelihood {likelihood.name!r} has none: {remedy}"
         )
     return np.log(exposures(exposure, count))
+
+
+def _spread_of_log_times(spans: Array, weights: Array | None) -> float:
+    """Return the robust standard deviation of log times, known by spans of shape (N, 2)."""
+    times = np.where(spans[:, 0] > 0.0, spans[:, 0], spans[:, 1])
+    known = np.isfinite(times)
+    return robust_std(np.log(times[known]), None if weights is None else weights[known])
 
 
 def _trials(likelihood: Likelihood, trials: ArrayLike | None, count: int) -> Array | None:

@@ -6,7 +6,6 @@ makes it a random walk, and a long one a straight line.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,36 +18,18 @@ from qpruntime.effects.term import (
     DEVIATION,
     LOG_DEVIATION,
     EffectBlock,
+    NormalPrior,
     Term,
     deviation_prior,
 )
 from qpruntime.forecasting.pairs import PairBlock
 
-__all__ = ["Around", "Damped", "DampedBlock"]
+__all__ = ["Damped", "DampedBlock"]
 
 #: The prior of log(length) is normal around this share of the span, with standard deviation 1.
 _SHARE, _LENGTH = 0.25, 1.0
 #: Bounds of log(length) around that centre: beyond them the trend is a walk or a line.
 _FAR = 3.0
-
-
-@restorable("around/1")
-@dataclass(frozen=True)
-class Around:
-    """A normal density of theta.
-
-    Attributes
-    ----------
-    mean, std : float
-    """
-
-    mean: float
-    std: float
-
-    def __call__(self, t: float) -> tuple[float, float]:
-        """Log density at t, and its slope."""
-        z = (t - self.mean) / self.std
-        return -0.5 * z * z - np.log(self.std * np.sqrt(2.0 * np.pi)), -z / self.std
 
 
 @restorable("damped/1")
@@ -98,7 +79,7 @@ class DampedBlock(PairBlock):
         self.prior = deviation_prior(term.prior)
         self.parameters = ("log sd", "log length")
         centre = float(np.log(_SHARE * (knots[-1] - knots[0])))
-        self.prior_of_length = Around(centre, _LENGTH)
+        self.prior_of_length = NormalPrior(_LENGTH, centre)
         self.start = np.array([np.log(0.5), centre])
         self.bounds = np.array([LOG_DEVIATION, (centre - _FAR, centre + _FAR)])
 

@@ -13,11 +13,11 @@ from qpruntime._typing import Array
 from qpruntime._validation import real
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
-from qpruntime.effects.term import DEVIATION, EffectBlock, Term
+from qpruntime.effects.term import DEVIATION, EffectBlock, NormalPrior, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.cycle import Cycle
-from qpruntime.forecasting.damped import Around, Damped
+from qpruntime.forecasting.damped import Damped
 from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, likelihood_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.likelihoods import Likelihood
@@ -321,7 +321,7 @@ class PooledTerm(Term):
             return block
         pooled: Any = block
         priors = [
-            Around(float(c), max(_LEAST, float(s)))
+            NormalPrior(max(_LEAST, float(s)), float(c))
             for c, s in zip(self.centres, self.stds, strict=True)
         ]
         pooled.prior = priors[0]
