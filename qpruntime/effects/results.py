@@ -20,6 +20,7 @@ from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.families import observation_quantiles, trials_of
 from qpruntime.effects.state import EffectsState
 from qpruntime.effects.wide_rates import (
+    FEW_ROWS,
     PredictorPart,
     correct_rates,
     parts_by_width,
@@ -43,8 +44,6 @@ __all__ = [
 
 
 _USUAL = (0.025, 0.5, 0.975)
-#: Rows up to which coefficients are profiled by default.
-_FEW = 2000
 
 
 class Predictions:
@@ -400,7 +399,7 @@ def _warn_of_tails(part: PredictorPart, offset: Array, mean: Array) -> None:
 
 def _wanted(profile: bool | None, state: EffectsState) -> bool:
     if profile is None:
-        return state.rows <= _FEW and state.family.likelihood.name != "gaussian"
+        return state.rows <= FEW_ROWS and state.family.likelihood.name != "gaussian"
     return flag(profile, "profile")
 
 

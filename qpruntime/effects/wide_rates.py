@@ -22,13 +22,15 @@ from qpruntime.effects.state import EffectsState
 from qpruntime.errors import CorrectionWarning, NumericalError, warn
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import PrecisionPosterior
+from qpruntime.inference.precision.solution import MOST_CORRECTED_ROWS
 from qpruntime.inference.sites import Sites
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture
 
-__all__ = ["PredictorPart", "correct_rates", "parts_by_width", "wide_variance"]
+__all__ = ["FEW_ROWS", "PredictorPart", "correct_rates", "parts_by_width", "wide_variance"]
 
-#: Rows up to which rates above `_WIDE` are corrected; with more it is `FAR_TAIL_VARIANCE`.
-_FEW = 2000
+#: Rows up to which coefficients are profiled by default, and rates above `_WIDE` corrected; with
+#: more rows it is those above `FAR_TAIL_VARIANCE`.
+FEW_ROWS = 2000
 #: Variance of a log rate above which its mean is not that of a normal density: for a count of 0 it
 #: is 10 % off at 1.5, 30 % at 3, and twice as large at 5.
 _WIDE = 1.0
@@ -37,8 +39,6 @@ _SHORT = 20.0
 #: Wide rates for which EP runs once more: from 8 to 600, such that their number times that of rows
 #: is at most this. Evidences are corrected up to 500 rows.
 _RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 30_000, 500
-#: Rows of a fit up to which marginals are corrected.
-_MOST_ROWS = 3000
 #: How far logarithms of two corrected variances may be apart.
 _MOST_SPREAD = 0.2
 #: Levels between which a wide density is replaced by a normal one of the same mean and variance.
@@ -96,7 +96,7 @@ def parts_by_width(
     nodes = np.arange(len(mixture.weights))
     everything = PredictorPart(np.arange(data.rows), mixture, nodes)
     is_wide = (mixture.variance > FAR_TAIL_VARIANCE).any(axis=0)
-    if state.family.kind != "counts" or state.rows > _MOST_ROWS or not is_wide.any():
+    if state.family.kind != "counts" or state.rows > MOST_CORRECTED_ROWS or not is_wide.any():
         return (everything,)
     rows = np.flatnonzero(is_wide)
     designs, unknown = _designs(state, data.take(rows))
@@ -266,7 +266,7 @@ class _EventRatios:
 
 def wide_variance(state: EffectsState) -> float:
     """Return the variance of a log rate above which its mean is corrected."""
-    return _WIDE if state.rows <= _FEW else FAR_TAIL_VARIANCE
+    return _WIDE if state.rows <= FEW_ROWS else FAR_TAIL_VARIANCE
 
 
 def _posterior(objective: EffectsObjective, state: EffectsState, k: int) -> PrecisionPosterior:

@@ -99,6 +99,7 @@ def infer(
     tol : float
         Tolerance: sweeps stop when the root mean squared change of the site parameters in a sweep
         is below it, both plain (the paper's rule) and measured in posterior standard deviations.
+        Changes within the rounding of the posterior variances count as none.
     max_sweeps : int
         Largest number of sweeps; beyond it a warning is given and the status is "not converged". If
         sites are then left without a proper cavity, as many sweeps follow with precisions held at

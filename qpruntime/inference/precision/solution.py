@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
+    "MOST_CORRECTED_ROWS",
     "PrecisionSolution",
     "Slope",
     "evidence_slopes",
@@ -122,7 +123,7 @@ def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
 
 #: Number of rows up to which corrections of the dense engine are available, because they take the
 #: covariances of all rows.
-_FEW = 3000
+MOST_CORRECTED_ROWS = 3000
 
 
 @restorable("precision-solution/1")
@@ -273,9 +274,9 @@ class PrecisionSolution:
 
     def _prior_covariance(self, A: sparse.csr_array, count: int) -> Array:
         """Return prior covariances of the first rows of A with all of them, (count, N)."""
-        if A.shape[0] - count * (count < A.shape[0]) > _FEW:
+        if A.shape[0] - count * (count < A.shape[0]) > MOST_CORRECTED_ROWS:
             raise InputError(
-                f"N = {self.here.mean.size} rows, more than {_FEW}: marginals by corrections take "
+                f"N = {self.here.mean.size} rows, more than {MOST_CORRECTED_ROWS}: marginals by corrections take "
                 "their covariances; corrected_evidence and coefficient go by pairs of rows"
             )
         require(squares(1, 2.0 * count * self.latent_size), "prior covariances", "take fewer rows")
@@ -346,7 +347,7 @@ class PrecisionSolution:
     @property
     def knows_covariance(self) -> bool:
         """True if covariances of the rows are available."""
-        return self.here.mean.size <= _FEW
+        return self.here.mean.size <= MOST_CORRECTED_ROWS
 
     def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
