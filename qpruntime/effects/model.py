@@ -71,7 +71,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         Prior standard deviation of the intercept; True is 100, False leaves it out.
     family_bounds : mapping, optional
         Of the likelihood's parameters: pairs between which they are learnt, or "fixed". By default
-        scales and dispersions are learnt.
+        scales are learnt between 1e-4 and 100 spreads of y, and dispersions between 1e6 and .01 or,
+        if that is larger, 2/N, so that N zeros still bound a rate.
     integrate : {"auto", "grid", "ccd", "mode"}
         How hyper-parameters are integrated: a grid for three at most, a composite design for eight
         at most, or not. "auto" takes a grid for two, a design for more and for two that 2000

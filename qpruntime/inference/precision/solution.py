@@ -276,8 +276,9 @@ class PrecisionSolution:
         """Return prior covariances of the first rows of A with all of them, (count, N)."""
         if A.shape[0] - count * (count < A.shape[0]) > MOST_CORRECTED_ROWS:
             raise InputError(
-                f"N = {self.here.mean.size} rows, more than {MOST_CORRECTED_ROWS}: marginals by corrections take "
-                "their covariances; corrected_evidence and coefficient go by pairs of rows"
+                f"N = {self.here.mean.size} rows, more than {MOST_CORRECTED_ROWS}: marginals by "
+                "corrections take their covariances; corrected_evidence and coefficient go by "
+                "pairs of rows"
             )
         require(squares(1, 2.0 * count * self.latent_size), "prior covariances", "take fewer rows")
         prior = self.solved.prior
