@@ -229,7 +229,7 @@ class Predictions:
         UserWarning
             If the expected count of a row is above the 99 % quantile of its rate.
         CorrectionWarning
-            If more log rates have a variance above 4 than a call corrects.
+            If more normal log rates have a variance above 4 than a call corrects.
         """
         mixture, offset = self._ahead(X)
         state, data = self.state_, DataColumns(X)
@@ -241,7 +241,7 @@ class Predictions:
                 state.family.mean(state.likelihood(k), mean + offset[part.rows], variance)
                 for k, mean, variance in normals
             ]
-            return part.expected(np.array(rates), state.count).T
+            return part.expected(np.array(rates), offset[part.rows], state.count).T
 
         expected = _by_rows(parts, expected_at_nodes).T
         if state.family.kind != "counts":
@@ -250,7 +250,9 @@ class Predictions:
         rows = np.flatnonzero((mixture.variance > wide_variance(state)).any(axis=0))
         if rows.size:
             rates = expected[:, rows]
-            correct_rates(state, data.take(rows), offset[rows], mixture.at(rows), rates)
+            shaped = [part.rows for part in parts if part.tops is not None]
+            is_normal = ~np.isin(rows, shaped)
+            correct_rates(state, data.take(rows), offset[rows], mixture.at(rows), rates, is_normal)
             # Nodes without a corrected rate are left out, unless there are no others.
             settled = ~np.isnan(rates)
             counts = settled | ~settled.any(axis=0)

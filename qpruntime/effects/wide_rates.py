@@ -39,6 +39,8 @@ _SHORT = 20.0
 #: Wide rates for which EP runs once more: from 8 to 600, such that their number times that of rows
 #: is at most this. Evidences are corrected up to 500 rows.
 _RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 30_000, 500
+#: Largest logarithm of a number of double precision.
+_LARGEST = 709.0
 #: How far logarithms of two corrected variances may be apart.
 _MOST_SPREAD = 0.2
 #: Levels between which a wide density is replaced by a normal one of the same mean and variance.
@@ -58,14 +60,20 @@ class PredictorPart(NamedTuple):
         J normals for each of the R rows, without offsets.
     nodes : ndarray of int, shape (J,)
         Node of the hyper-parameters to which each normal belongs.
+    tops : ndarray, shape (J, R), or None
+        Largest predictor, without offset, that each normal stands for; None if it has no end.
     """
 
     rows: NDArray[np.intp]
     mixture: Mixture
     nodes: NDArray[np.intp]
+    tops: Array | None = None
 
-    def expected(self, rates: Array, count: int) -> Array:
-        """Average numbers (J, R) of the normals over those of each node, shape (count, R)."""
+    def expected(self, rates: Array, offset: Array, count: int) -> Array:
+        """Average expected counts (J, R) of the normals over those of each node, (count, R)."""
+        if self.tops is not None:
+            # A normal reaches beyond the levels between which it stands for a density.
+            rates = np.minimum(rates, np.exp(np.minimum(self.tops + offset, _LARGEST)))
         totals = np.zeros((count, rates.shape[1]))
         np.add.at(totals, self.nodes, self.mixture.weights[:, None] * rates)
         weights = np.bincount(self.nodes, self.mixture.weights, count)
@@ -115,18 +123,21 @@ def parts_by_width(
         return (everything,)
     rows, places = rows[reliable], places[reliable]
     unknown, known = unknown[:, reliable], known[:, reliable]
-    means, variances = _shape(marginals, mixture.mean[best, rows], known[best], places)
+    means, variances, tops = _shape(marginals, mixture.mean[best, rows], known[best], places)
     weights = np.diff(_LEVELS)
     # Normals by node, then by level.
     mean = mixture.mean[:, None, rows] + np.sqrt(known)[:, None] * means
     variance = known[:, None] * variances + unknown[:, None]
+    # An unknown part of variance v multiplies an expected rate by e^(v/2).
+    top = mixture.mean[:, None, rows] + np.sqrt(known)[:, None] * tops + 0.5 * unknown[:, None]
     wide = Mixture(
         mean.reshape(-1, rows.size),
         variance.reshape(-1, rows.size),
         np.outer(mixture.weights, weights).ravel(),
     )
     others = np.setdiff1d(everything.rows, rows)
-    part = PredictorPart(rows, wide, np.repeat(nodes, weights.size))
+    tops = top.reshape(-1, rows.size)
+    part = PredictorPart(rows, wide, np.repeat(nodes, weights.size), tops)
     if not others.size:
         return (part,)
     return PredictorPart(others, mixture.at(others), nodes), part
@@ -164,24 +175,30 @@ def _distinct_marginals(
 
 def _shape(
     marginals: CorrectedMarginals, mean: Array, variance: Array, places: NDArray[np.intp]
-) -> tuple[Array, Array]:
-    """Return means and variances of (f - mean)/std between levels, each of shape (B, R)."""
+) -> tuple[Array, Array, Array]:
+    """Return mean, variance and maximum of (f - mean)/std between levels, each of shape (B, R)."""
     points, weights = marginals.densities.points[places], marginals.densities.weights[places]
     weights = weights / weights.sum(axis=1, keepdims=True)
     z = (points - mean[:, None]) / np.sqrt(variance)[:, None]
     above = np.cumsum(weights, axis=1)
     below = above - weights
-    means, variances = np.empty((2, _LEVELS.size - 1, len(places)))
+    means, variances, tops = np.empty((3, _LEVELS.size - 1, len(places)))
     for b, (low, high) in enumerate(pairwise(_LEVELS)):
         share = np.maximum(np.minimum(above, high) - np.maximum(below, low), 0.0)
         share /= share.sum(axis=1, keepdims=True)
         means[b] = (share * z).sum(axis=1)
         variances[b] = (share * (z - means[b][:, None]) ** 2).sum(axis=1)
-    return means, variances
+        tops[b] = np.where(share > 0.0, z, -np.inf).max(axis=1)
+    return means, variances, tops
 
 
 def correct_rates(
-    state: EffectsState, data: DataColumns, offset: Array, mixture: Mixture, rates: Array
+    state: EffectsState,
+    data: DataColumns,
+    offset: Array,
+    mixture: Mixture,
+    rates: Array,
+    is_normal: NDArray[np.bool_],
 ) -> None:
     """Replace expected counts where log rates are wide.
 
@@ -200,11 +217,13 @@ def correct_rates(
     rates : ndarray, shape (J, T)
         Expected counts, which change where log rates are wide: NaN there if EP does not settle
         with the additional row, or pairs of a row and a node are more than a call corrects.
+    is_normal : ndarray of bool, shape (T,)
+        Rows whose `rates` are those of normal densities.
 
     Warns
     -----
     CorrectionWarning
-        If a call leaves out rates with a variance above 4.
+        If a call leaves out normal log rates with a variance above 4.
     """
     designs, unknown = _designs(state, data)
     variance = mixture.variance - unknown
@@ -228,7 +247,7 @@ def correct_rates(
             is_corrected[t] = True
             with np.errstate(over="ignore"):
                 rates[k, t] = np.exp(logs[key] + offset[t] + 0.5 * unknown[k][t])
-    left_out = (variance > FAR_TAIL_VARIANCE).any(axis=0) & ~is_corrected
+    left_out = (variance > FAR_TAIL_VARIANCE).any(axis=0) & is_normal & ~is_corrected
     if left_out.any():
         warn(
             f"expected counts of {left_out.sum()} rows are those of a normal log rate with "

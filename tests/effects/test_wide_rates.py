@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from qpruntime import likelihoods
-from qpruntime.effects import EffectsModel, Fixed, Groups
+from qpruntime import CorrectionWarning, likelihoods
+from qpruntime.effects import EffectsModel, Fixed, Groups, wide_rates
 
 #: Four days of 120 are holidays, on which nothing happens.
 HOLIDAY = (np.arange(120) % 30 == 0).astype(float)
@@ -85,6 +85,20 @@ def test_moments_are_those_of_the_grid(fitted):
     rates = model.predict(NEW)
     assert rates[1] == pytest.approx(np.exp(log_rates[0]), rel=2e-3)
     assert rates[0] == pytest.approx(np.exp(log_rates[1]), rel=2e-3)
+
+
+def test_expected_counts_beyond_what_a_call_corrects(fitted, monkeypatch):
+    # The corrected density alone has the rate to 2 %; a normal promises more than 1e50.
+    model, _, _, log_rates = fitted
+    monkeypatch.setattr(wide_rates, "_RATES", (0, 0))
+    rates = model.predict(NEW)
+    assert rates[0] == pytest.approx(np.exp(log_rates[1]), rel=0.03)
+    monkeypatch.setattr(wide_rates, "_MOST_SPREAD", 0.0)
+    with (
+        pytest.warns(CorrectionWarning, match="2 rows are those of a normal log rate"),
+        pytest.warns(UserWarning, match="its far tail"),
+    ):
+        assert model.predict(NEW)[0] > 1e50
 
 
 def test_rows_keep_their_places_beside_wide_ones(fitted):

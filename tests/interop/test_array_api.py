@@ -54,7 +54,7 @@ def test_equal_to_the_kernels(name):
     ],
 )
 def test_wide_cavities_far_away_are_those_of_the_kernels(name, y):
-    # The density of a cavity a hundred deviations away may be flat, or a cliff far from its mean.
+    # A likelihood sixty deviations away may be flat, or a cliff far from its mean.
     apart, sigma = np.meshgrid([-60.0, -10.0, -3.0, 0.0, 3.0, 10.0, 60.0], 10.0 ** np.arange(-3, 7))
     mu, sigma = (apart * sigma).ravel(), sigma.ravel()
     ours, core = PortableFunctions(NumPy(), name), functions(name)
