@@ -22,15 +22,18 @@ from qpruntime.learning.hyper_integration.designs import directions, lattice, st
 __all__ = ["INTEGRATIONS", "HyperNodes", "integrate"]
 
 INTEGRATIONS = ("auto", "mode", "grid", "ccd")
-# Distance of a grid's nodes in standard deviations, and how far below the mode they end.
+# Distance of a grid's nodes in standard deviations, and how far below the mode they end. Sums over
+# nodes that are one standard deviation apart are exact to 1e-8 for a normal density.
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
 # Weights of nodes that are left out.
 _LIGHT = 1e-5
 # Most hyper-parameters of a grid and of a composite design.
 _MOST_GRID, _MOST_CCD = 3, 8
-# "auto": from so many rows on, and up to such standard deviations of hyper-parameters, which are
-# logarithms, densities are near enough to normal ones for a composite design, a fifth of the grid.
-_MANY, _KNOWN = 2000, 0.3
+# "auto": up to such standard deviations of hyper-parameters, which are logarithms, densities are
+# near enough to normal ones for a composite design, a fifth of the grid, or for half a grid of one.
+_KNOWN = 0.3
+# Standard deviations from the mode at which a composite design looks at tails.
+_TAIL = 2.5
 # Draws of theta by which deviations are summarised.
 _DRAWS = 4096
 # They are normal ones of this standard deviation, as far as the nodes and this reach.
@@ -72,7 +75,7 @@ def integrate(
     mode : Mode
     how : {"auto", "mode", "grid", "ccd"}
         "auto" is a grid for up to two hyper-parameters, a composite design for up to eight and for
-        two that many rows know well, else the mode.
+        two that the data know well, else the mode.
     value : callable
         Log density of an evaluation, which the weights follow.
 
@@ -84,9 +87,8 @@ def integrate(
     """
     choice(how, "integrate", INTEGRATIONS)
     p = objective.size
-    known = False
-    if how == "auto":
-        known = len(objective.y) > _MANY
+    automatic = how == "auto"
+    if automatic:
         how = "grid" if p <= 2 else "ccd" if p <= _MOST_CCD else "mode"
     most = {"grid": _MOST_GRID, "ccd": _MOST_CCD}.get(how, p)
     if p > most:
@@ -100,7 +102,8 @@ def integrate(
         return HyperNodes(theta, np.ones(1), theta, np.ones(1)), [centre]
     V = directions(curvature(objective, centre))
     top = value(centre)
-    if known and p == 2 and np.sqrt((V**2).sum(axis=1)).max() <= _KNOWN:
+    known = automatic and np.sqrt((V**2).sum(axis=1)).max() <= _KNOWN
+    if known and p == 2:
         how = "ccd"
 
     def at(z: Array) -> tuple[ObjectiveValue, float] | None:
@@ -118,9 +121,17 @@ def integrate(
 
     objective.nearby.add(centre.theta, centre.posterior.sites)
     if how == "grid":
-        z, evaluations, logs, base = lattice(at, p, centre, _SPACING[p], _DROP)
+        spacing = 1.0 if known else _SPACING[p]
+        z, evaluations, logs, base = lattice(at, p, centre, spacing, _DROP)
     else:
         z, evaluations, logs, base = stretched_composite(at, p, centre)
+        # The design ends where quantiles of 5 % are. Two more values on each axis, without weight,
+        # show how the density falls further out.
+        for point in _TAIL * np.vstack([np.eye(p), -np.eye(p)]):
+            node = at(point)
+            if node is not None:
+                z, logs, base = np.vstack([z, point]), np.append(logs, node[1]), np.append(base, 0)
+                evaluations.append(node[0])
     weights = base * np.exp(logs - logs.max())
     weights = weights / weights.sum()
     # A node without weight would cost a factorisation in every prediction.

@@ -29,7 +29,7 @@ from qpruntime.effects.wide_rates import (
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.precision.posterior import PrecisionPosterior, Profile
+from qpruntime.inference.precision.posterior import Profile
 from qpruntime.predictive.density import log_density, wide
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
 
@@ -71,9 +71,9 @@ class Predictions:
             Levels of quantiles.
         profile : bool, optional
             Whether coefficients are profiled: their densities follow the corrected evidence as they
-            move, and are not normal. By default where there are 2000 rows or fewer, except for
-            "gaussian", whose densities are normal; about a hundred iterations of EP for each. The
-            intercept of a model with other columns is not.
+            move, and are not normal. It takes about a hundred iterations of EP for each. By default
+            those are profiled whose density at two standard deviations is not a normal's, up to
+            2000 rows. The intercept of a model with other columns is not.
 
         Returns
         -------
@@ -89,7 +89,7 @@ class Predictions:
             names += [str(label) for label in labels]
             values.append(_numbers(state.effects(0, rows), at))
             if _wanted(profile, state):
-                self._profile(values[0], at)
+                self._profile(values[0], at, every=profile is True)
         nodes = state.nodes
         draws_by_name: dict[str, list[float]] = {}
         for theta in nodes.draws:
@@ -103,16 +103,27 @@ class Predictions:
             values.append(np.concatenate([[mean, sd], weighted_quantiles(draws, w, at)])[None])
         return Table(tuple(names), header(at), np.vstack(values))
 
-    def _profile(self, values: Array, q: Array) -> None:
-        """Put profiled numbers in the place of EP's where a coefficient is one effect."""
+    def _profile(self, values: Array, q: Array, every: bool) -> None:
+        """Put profiled numbers in the place of EP's where a coefficient is one effect.
+
+        Without `every`, those stay whose density is close to a normal.
+        """
         state = self.state_
         _, rows = state.assembly.blocks[0].readings()
         posterior = state.objective()(self.theta_).posterior
+        latent, variance = posterior.latent()
         for r in range(rows.shape[0]):
             row = sparse.csr_array(rows[[r]])
             if np.count_nonzero(row.data) == 1:
                 column = int(row.indices[np.flatnonzero(row.data)[0]])
-                values[r] = profiled_numbers(posterior, column, state.effects(0, row), q)
+                profile = (
+                    posterior.coefficient(column)
+                    if every
+                    else posterior.coefficient_unless_normal(column)
+                )
+                if profile is not None:
+                    normal = (float(latent[column]), float(np.sqrt(variance[column])))
+                    values[r] = profiled_numbers(profile, normal, state.effects(0, row), q)
 
     def _natural(self, theta: Array) -> dict[str, float]:
         """Hyper-parameters in users' units, by name."""
@@ -558,23 +569,21 @@ _HALVINGS = 50
 
 
 def profiled_numbers(
-    posterior: PrecisionPosterior, column: int, mixture: Mixture, q: Array
+    profile: Profile, normal: tuple[float, float], mixture: Mixture, q: Array
 ) -> Array:
     """Mean, standard deviation and quantiles of one coefficient, shape (2 + Q,).
 
     Parameters
     ----------
-    posterior : PrecisionPosterior
-        At the mode of the hyper-parameters.
-    column : int
-        Of the design.
+    profile : Profile
+        Density at the mode of the hyper-parameters.
+    normal : tuple of float
+        Mean and standard deviation of EP's density there.
     mixture : Mixture
         The effect (J, 1) at all nodes, in users' units.
     q : ndarray, shape (Q,)
     """
-    profile: Profile = posterior.coefficient(column)
-    latent, variance = posterior.latent()
-    mode, std = float(latent[column]), float(np.sqrt(variance[column]))
+    mode, std = normal
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
     z = (profile.quantile(levels) - mode) / std
     # Convert to users' units, which may only change the scale and origin of an effect.

@@ -324,8 +324,9 @@ def sampled(
     flat = draws.reshape(-1, draws.shape[-1])
     mean, variance = flat.mean(axis=0), flat.var(axis=0)
     gap = flat - mean
-    skewness = (gap**3).mean(axis=0) / variance**1.5
-    kurtosis = (gap**4).mean(axis=0) / variance**2
+    square = gap * gap
+    skewness = (square * gap).mean(axis=0) / variance**1.5
+    kurtosis = (square * square).mean(axis=0) / variance**2
     notes = [
         f"{len(draws)} chains of {steps} steps: R-hat at most {rhat.max():.3f}, "
         f"effective draws at least {effective.min():.0f}"

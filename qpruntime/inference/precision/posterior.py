@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,9 @@ __all__ = [
     "Profile",
     "profile",
 ]
+
+#: Default number of values that a profile begins with.
+_VALUES = 11
 
 # --- `PrecisionPosterior`
 
@@ -115,7 +118,7 @@ class PrecisionPosterior(Posterior):
         """
         return corrected_by_pairs(self.log_evidence, self._solution.sums)
 
-    def coefficient(self, column: int, *, corrected: bool = True, nodes: int = 11) -> Profile:
+    def coefficient(self, column: int, *, corrected: bool = True, nodes: int = _VALUES) -> Profile:
         """Return the marginal density of x at one column, by profiling the evidence.
 
         The column is moved into the offset, at values over 5 of EP's standard deviations on either
@@ -147,6 +150,22 @@ class PrecisionPosterior(Posterior):
             raise InputError(f"column must be below {self._solution.latent_size}, got {known}")
         flag(corrected, "corrected")
         return profile(self._solution, known, corrected, whole(nodes, "nodes", 5))
+
+    def coefficient_unless_normal(self, column: int) -> Profile | None:
+        """Return `coefficient(column)`, or None if its density is close to EP's normal.
+
+        The corrected log density is compared with the normal's at EP's mean and at two standard
+        deviations to either side, a fifth of the work. If they differ by less than 0.05, mean and
+        quantiles from 2.5 to 97.5 % are within about 0.04 standard deviations of EP's.
+        """
+        solution = self._solution
+        log_density = _profiled(solution, column, corrected=True)
+        mean, std = _normal(solution, column)
+        top = log_density(mean)
+        sides = [log_density(mean + z * std) - top for z in (-2.0, 2.0)]
+        if all(abs(side + 2.0) <= _NORMAL for side in sides):
+            return None
+        return _traced(log_density, mean, std, _VALUES)
 
     def loo_groups(self, labels: ArrayLike) -> tuple[NDArray[np.generic], Array]:
         """Return leave-one-group-out log densities ``log p(y_G | all other rows)``.
@@ -209,6 +228,10 @@ class PrecisionPosterior(Posterior):
 # coefficient.
 
 _LIMITS = Limits(1e-8, 200)
+#: Largest distance of a log density from a normal's at two standard deviations that is left as it
+#: is. With a term a z^3 the mean moves by 3 a and the quantile at z by a (z^2 + 2) standard
+#: deviations: 8 a = 0.05 moves the quantiles at 2.5 and 97.5 % by 0.04.
+_NORMAL = 0.05
 #: Values start over this many of EP's standard deviations, and continue by growing steps until the
 #: log density is so far below its top. If an end is not, sites do not settle there.
 _REACH, _GROWTH, _EXTENSIONS, _DEPTH, _CUT = 5.0, 1.3, 24, 16.0, 4.6
@@ -275,7 +298,7 @@ class Profile:
 
 
 def profile(
-    solution: PrecisionSolution, column: int, corrected: bool = True, nodes: int = 11
+    solution: PrecisionSolution, column: int, corrected: bool = True, nodes: int = _VALUES
 ) -> Profile:
     """Return the marginal of x at a column whose prior is independent of other columns.
 
@@ -287,6 +310,20 @@ def profile(
         If the density does not vanish at the end of the values, which a prior of another scale
         cures.
     """
+    log_density = _profiled(solution, column, corrected)
+    return _traced(log_density, *_normal(solution, column), nodes)
+
+
+def _normal(solution: PrecisionSolution, column: int) -> tuple[float, float]:
+    """Return EP's mean and standard deviation of x at a column."""
+    mean, variance = (float(part[column]) for part in solution.latent())
+    return mean, variance**0.5
+
+
+def _profiled(
+    solution: PrecisionSolution, column: int, corrected: bool
+) -> Callable[[float], float]:
+    """Return the log density of x at a column, up to a constant, as a function of its value."""
     solved = solution.solved
     prior = solved.prior
     Q = prior.precision()
@@ -312,6 +349,7 @@ def profile(
     C = None if prior.constraint is None else np.ascontiguousarray(prior.constraint[:, remaining])
     sites: dict[float, Sites] = {}
 
+    @cache
     def log_density(value: float) -> float:
         """Return the log density at a value, from the nearest value's sites, or -inf."""
         near = min(sites, key=lambda known_value: abs(known_value - value), default=None)
@@ -330,8 +368,7 @@ def profile(
         sites[value] = end.sites
         return float(log_value) - 0.5 * float(Q[column, column]) * value**2
 
-    mean, variance = (float(part[column]) for part in solution.latent())
-    return _traced(log_density, mean, variance**0.5, nodes)
+    return log_density
 
 
 def _traced(log_density: Callable[[float], float], mean: float, std: float, nodes: int) -> Profile:
