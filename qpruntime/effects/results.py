@@ -72,8 +72,8 @@ class Predictions:
         profile : bool, optional
             Whether coefficients are profiled: their densities follow the corrected evidence as they
             move, and are not normal. It takes about a hundred iterations of EP for each. By default
-            those are profiled whose density at two standard deviations is not a normal's, up to
-            2000 rows. The intercept of a model with other columns is not.
+            those are profiled whose quantiles would move by more than 0.04 standard deviations,
+            up to 2000 rows. The intercept of a model with other columns is not.
 
         Returns
         -------

@@ -219,7 +219,7 @@ def test_profiled_coefficients():
     levels = (np.arange(200_000) + 0.5) / 200_000
     draws = own.quantile(levels)
     both, weights = np.concatenate([draws, 2.0 * draws]), np.repeat([0.7, 0.3], 200_000) / 200_000
-    found = profiled_numbers(post, 1, two, q)
+    found = profiled_numbers(own, (m, s), two, q)
     mean = weights @ both
     expected = [mean, np.sqrt(weights @ (both - mean) ** 2), *weighted_quantiles(both, weights, q)]
     np.testing.assert_allclose(found, expected, rtol=5e-3)

@@ -38,6 +38,7 @@ __all__ = [
     "PrecisionPosterior",
     "Profile",
     "profile",
+    "shift_of_quantiles",
 ]
 
 #: Default number of values that a profile begins with.
@@ -154,16 +155,12 @@ class PrecisionPosterior(Posterior):
     def coefficient_unless_normal(self, column: int) -> Profile | None:
         """Return `coefficient(column)`, or None if its density is close to EP's normal.
 
-        The corrected log density is compared with the normal's at EP's mean and at two standard
-        deviations to either side, a fifth of the work. If they differ by less than 0.05, mean and
-        quantiles from 2.5 to 97.5 % are within about 0.04 standard deviations of EP's.
+        The corrected log density at five values tells how far the median and the quantiles of 2.5
+        and 97.5 % are from the normal's: None is for 0.04 standard deviations or less.
         """
-        solution = self._solution
-        log_density = _profiled(solution, column, corrected=True)
-        mean, std = _normal(solution, column)
-        top = log_density(mean)
-        sides = [log_density(mean + z * std) - top for z in (-2.0, 2.0)]
-        if all(abs(side + 2.0) <= _NORMAL for side in sides):
+        log_density = _profiled(self._solution, column, corrected=True)
+        mean, std = _normal(self._solution, column)
+        if shift_of_quantiles(log_density, mean, std) <= _SMALL_SHIFT:
             return None
         return _traced(log_density, mean, std, _VALUES)
 
@@ -228,10 +225,8 @@ class PrecisionPosterior(Posterior):
 # coefficient.
 
 _LIMITS = Limits(1e-8, 200)
-#: Largest distance of a log density from a normal's at two standard deviations that is left as it
-#: is. With a term a z^3 the mean moves by 3 a and the quantile at z by a (z^2 + 2) standard
-#: deviations: 8 a = 0.05 moves the quantiles at 2.5 and 97.5 % by 0.04.
-_NORMAL = 0.05
+#: Shift of quantiles, in standard deviations, up to which EP's normal stands for a density.
+_SMALL_SHIFT = 0.04
 #: Values start over this many of EP's standard deviations, and continue by growing steps until the
 #: log density is so far below its top. If an end is not, sites do not settle there.
 _REACH, _GROWTH, _EXTENSIONS, _DEPTH, _CUT = 5.0, 1.3, 24, 16.0, 4.6
@@ -369,6 +364,21 @@ def _profiled(
         return float(log_value) - 0.5 * float(Q[column, column]) * value**2
 
     return log_density
+
+
+def shift_of_quantiles(log_density: Callable[[float], float], mean: float, std: float) -> float:
+    """Return the largest shift of the quantiles at -1.96, 0 and 1.96 standard deviations.
+
+    With the log density a z + b z^2 + c z^3 + d z^4 above the normal's, the quantile at z moves by
+    a + c (z^2 + 2) + b z + d (z^3 + 3 z) to first order.
+    """
+    raised = {z: log_density(mean + z * std) + 0.5 * z**2 for z in (0.0, 1.0, -1.0, 3.0, -3.0)}
+    odd, even = ({z: 0.5 * (raised[z] + sign * raised[-z]) for z in (1.0, 3.0)} for sign in (-1, 1))
+    even = {z: value - raised[0.0] for z, value in even.items()}
+    c, d = (odd[3.0] - 3.0 * odd[1.0]) / 24.0, (even[3.0] - 9.0 * even[1.0]) / 72.0
+    a, b = odd[1.0] - c, even[1.0] - d
+    z = np.array([-1.96, 0.0, 1.96])
+    return float(np.abs(a + c * (z**2 + 2.0) + b * z + d * (z**3 + 3.0 * z)).max())
 
 
 def _traced(log_density: Callable[[float], float], mean: float, std: float, nodes: int) -> Profile:

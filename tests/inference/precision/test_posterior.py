@@ -7,11 +7,13 @@ import pickle
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision, load
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision.posterior import shift_of_quantiles
 from tests.tools.cases import every_case
 from tests.tools.precision_cases import (
     CASES,
@@ -116,6 +118,36 @@ def test_profiled_coefficients(likelihood, deviation, column):
         assert abs(found.mean - exact[0]) < 0.2 * abs(plain.mean - exact[0])
     at = np.linspace(-4.0, 8.0, 4001)
     assert found.density(at).sum() * (at[1] - at[0]) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("c", [0.001, -0.002])
+def test_shift_of_quantiles(c):
+    """Compare the shift with quantiles of the density itself, on a fine grid of 8 sd."""
+
+    def log_density(x):
+        z = (x - 3.0) / 2.0
+        return 5.0 + 0.002 * z - 0.003 * z**2 - 0.5 * z**2 + c * z**3 + 0.5 * c * z**4 - 1e-5 * z**6
+
+    z = np.linspace(-8.0, 8.0, 400_001)
+    mass = np.cumsum(np.exp(log_density(3.0 + 2.0 * z) - 5.0))
+    quantiles = np.interp(ndtr([-1.96, 0.0, 1.96]), mass / mass[-1], z)
+    shift = np.abs(quantiles - [-1.96, 0.0, 1.96]).max()
+    # Second-order terms and z^6 are left out.
+    assert shift_of_quantiles(log_density, 3.0, 2.0) == pytest.approx(shift, rel=0.08)
+
+
+def test_coefficients_close_to_normal_are_not_profiled():
+    """Compare with the profile: close to EP's quantiles if and only if there is none."""
+    normal = []
+    for likelihood, deviation, column in PROFILED:
+        A, Q = joined(group(GROUP, np.log(deviation)))
+        post = infer_precision(A, Q, LABELS, likelihood, tol=1e-10)
+        mean, variance = (part[column] for part in post.latent())
+        quantiles = post.coefficient(column).quantile([0.025, 0.5, 0.975])
+        shift = np.abs((quantiles - mean) / variance**0.5 - [-1.96, 0.0, 1.96]).max()
+        normal.append(post.coefficient_unless_normal(column) is None)
+        assert shift < 0.05 if normal[-1] else shift > 0.03, (likelihood, deviation, column, shift)
+    assert any(normal) < len(normal)
 
 
 @every_case("name", ["crossed logistic", "rw1 poisson", "intercept and slope"])
