@@ -74,3 +74,51 @@ bacteria = Table(
     group=("model",),
     where=lambda r: r["problem"] == "bacteria",
 )
+
+
+def _by_model(rows: list[Record]) -> dict[str, Record]:
+    return {row["model"]: row for row in rows}
+
+
+def _seconds(model: str) -> Cell:
+    def cell(rows: list[Record]) -> str:
+        record = _by_model(rows).get(model)
+        return f"{record['cpu']:.2f}" if record else ""
+
+    return cell
+
+
+def _deviations(model: str) -> Cell:
+    def cell(rows: list[Record]) -> str:
+        record = _by_model(rows).get(model)
+        return ", ".join(f"{sd:.2f}" for sd in record["deviations"].values()) if record else ""
+
+    return cell
+
+
+def _distance(rows: list[Record]) -> str:
+    """Largest difference of coefficients to glmmTMB's, in our standard deviations."""
+    models = _by_model(rows)
+    if "glmmTMB" not in models:
+        return ""
+    theirs = models["glmmTMB"]["coefficients"]
+    pairs = models["EffectsModel"]["coefficients"].items()
+    return f"{max(abs(mean - theirs[name][0]) / sd for name, (mean, sd) in pairs):.2f}"
+
+
+#: Published sets beside packages of R.
+mixed_sets = Table(
+    "mixed_models.jsonl",
+    {
+        "set": "{set}",
+        "rows": lambda rows: spaced(rows[0]["rows"]),
+        "EffectsModel, s": _seconds("EffectsModel"),
+        "glmmTMB, s": _seconds("glmmTMB"),
+        "lme4, s": _seconds("lme4"),
+        "sd between groups": _deviations("EffectsModel"),
+        "by glmmTMB": _deviations("glmmTMB"),
+        "coefficients differ by": _distance,
+    },
+    group=("set",),
+    right=1,
+)

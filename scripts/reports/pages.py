@@ -50,6 +50,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "findings": findings.mixed_models,
         "simulations": effects.simulations,
         "bias": printed("effects_bias.csv"),
+        "sets": effects.mixed_sets,
         "bacteria": effects.bacteria,
         "groups": printed("sparse_precisions.csv"),
         "places": effects.places,
