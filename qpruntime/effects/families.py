@@ -24,6 +24,7 @@ from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
 
 __all__ = [
+    "Bounds",
     "ObservationFamily",
     "below",
     "below_given",
@@ -33,23 +34,16 @@ __all__ = [
     "trials_of",
 ]
 
+#: Bounds of a parameter, or "fixed".
+Bounds = tuple[float, float] | str
+
 #: Names of statisticians where the package has others.
 ALIASES = {"poisson": "poisson-exp", "bernoulli": "logistic", "logit": "logistic"}
-_LABELS = ("probit", "logistic", "heaviside")
+# Counts whose mixture over the predictor `qpruntime.predictive` knows.
 _COUNTS = ("poisson-exp", "negative-binomial")
-_REALS = ("gaussian", "student-t", "laplace")
-# Positive numbers whose log mean or log median is the predictor.
-_POSITIVE = ("gamma",)
 # The median absolute deviation of a normal is its standard deviation over this, and the distance
 # between its 5 and 95 % points is so many standard deviations.
 _MAD, _CENTRAL = 1.4826, 3.2897
-# Bounds of a scale of noise in units of the observations' spread, and of a dispersion.
-_SCALE, _DISPERSION = (1e-4, 1e2), (1e-2, 1e6)
-#: N counts of 0 let the density of a rate fall as its power -N r, for a dispersion r. It has to be
-#: steeper than -1 for an expected rate.
-_LEAST_ORDER = 2.0
-#: Learnt by default, and where they start: .3 of the spread, a variance of twice the mean at 1.
-_LEARNT = {"scale": 0.3, "dispersion": 1.0}
 #: Prior standard deviation of the logarithm of a learnt parameter, around its start.
 SPREAD = 2.0
 
@@ -117,7 +111,7 @@ class ObservationFamily:
         z = (logs - self.start) / SPREAD
         return float(-0.5 * z @ z), -z / SPREAD
 
-    def encoded(self, y: ArrayLike) -> Any:
+    def encoded(self, y: ArrayLike) -> Array:
         """Observations as the likelihood takes them."""
         if self.classes is None:
             return self.likelihood.validate(y)
@@ -167,13 +161,13 @@ class ObservationFamily:
 def family_of(
     family: str | Likelihood,
     y: ArrayLike,
-    bounds: Mapping[str, Any] | None,
+    bounds: Mapping[str, Bounds | None] | None,
     *,
     offset: Array | float = 0.0,
     centred: bool = True,
     standardise: bool = True,
     weights: Array | None = None,
-) -> tuple[ObservationFamily, Any]:
+) -> tuple[ObservationFamily, Array]:
     """Return the family of these observations, and the observations encoded, in units inside.
 
     Parameters
@@ -191,15 +185,16 @@ def family_of(
     weights : ndarray, shape (N,), optional
         Positive weights of the observations, by which centre and spread are taken.
     """
-    name = ALIASES.get(family, family) if isinstance(family, str) else family
-    chosen = likelihoods.get(name)
-    kinds = {"labels": _LABELS, "counts": _COUNTS, "reals": _REALS, "pairs": ("binomial",)}
-    kind = next((kind for kind, names in kinds.items() if chosen.name in names), "other")
-    if chosen.recipe is not None:
-        kind = "other"
+    chosen = likelihoods.get(ALIASES.get(family, family) if isinstance(family, str) else family)
+    unknown = sorted(set(bounds or {}) - set(chosen.parameters))
+    if unknown:
+        known = ", ".join(chosen.parameters) or "it has none"
+        raise InputError(
+            f"{chosen.name!r} has no parameter {unknown[0]!r}; its parameters: {known}"
+        )
+    kind = _kind_of(chosen)
     if kind == "labels":
-        classes = _classes(y)
-        fitted = ObservationFamily(chosen, kind, classes)
+        fitted = ObservationFamily(chosen, kind, _classes(y))
         return fitted, fitted.encoded(y)
     outcomes = chosen.validate(y)
     if outcomes.ndim != (2 if kind == "pairs" else 1):
@@ -209,48 +204,56 @@ def family_of(
         centre, spread = _scale_of(outcomes - offset, centred, weights)
         if standardise:
             fitted = replace(fitted, centre=centre, unit=spread)
-    elif chosen.name in _POSITIVE and chosen.recipe is None and standardise and centred:
+    elif chosen.log_link and chosen.scale_family and standardise and centred:
         # The predictor is a logarithm, which the unit of y shifts.
         middle = _weighted_quantile(np.log(outcomes) - offset, 0.5, weights)
         fitted = replace(fitted, centre=middle, log=True)
-    unit = {"scale": fitted.unit}
-    if fitted.unit != 1.0 and "scale" in chosen.parameters:
-        # A given scale is in the units of y.
-        declared = chosen
-        chosen = chosen.with_parameters(scale=chosen.parameters["scale"] / fitted.unit)
-        fitted = replace(fitted, likelihood=chosen)
-    else:
-        declared = chosen
-    for parameter in chosen.parameters:
-        limits = (bounds or {}).get(parameter)
-        start = chosen.parameters[parameter]
-        if limits is None and parameter in _LEARNT and declared is likelihoods.get(chosen.name):
-            by = spread if parameter == "scale" else 1.0
-            start = _LEARNT[parameter] * by / unit.get(parameter, 1.0)
-            limits = tuple(by * v for v in (_SCALE if parameter == "scale" else _DISPERSION))
-            if parameter == "dispersion":
-                rows = len(outcomes) if weights is None else float(weights.sum())
-                limits = max(limits[0], _LEAST_ORDER / rows), limits[1]
+    rows = len(outcomes) if weights is None else float(weights.sum())
+    fitted = _with_learnt(fitted, bounds or {}, spread, rows)
+    return fitted, fitted.inside(outcomes)
+
+
+def _kind_of(likelihood: Likelihood) -> str:
+    """Return what the observations of a likelihood are, "other" for one of a user's own."""
+    if likelihood.recipe is not None:
+        return "other"
+    if likelihood.link is not None or likelihood.score is not None:
+        return "labels"
+    if likelihood.location:
+        return "reals"
+    if likelihood.name == "binomial":
+        return "pairs"
+    return "counts" if likelihood.name in _COUNTS else "other"
+
+
+def _with_learnt(
+    family: ObservationFamily, bounds: Mapping[str, Bounds | None], spread: float, rows: float
+) -> ObservationFamily:
+    """Return the family with starts and bounds of learnt parameters, in its units."""
+    given = family.likelihood
+    has_defaults = given.recipe is None and given is likelihoods.get(given.name)
+    learn, values = {}, {}
+    for name, value in given.parameters.items():
+        # Scales are given in the units of y.
+        unit = family.unit if name == "scale" else 1.0
+        values[name] = value / unit
+        limits = bounds.get(name)
+        if limits is None and has_defaults:
+            limits = given.effect_bounds(name, spread, rows)
+            if limits is not None:
+                values[name] = given.default_start(name, spread) / unit
         if limits is None or (isinstance(limits, str) and limits == "fixed"):
             continue
         try:
-            low, high = (number(v, f"family_bounds of {parameter}", above=0.0) for v in limits)
+            low, high = (number(v, f"family_bounds of {name}", above=0.0) for v in limits)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"family_bounds of {parameter} must be two positive numbers or 'fixed', got "
+                f"family_bounds of {name} must be two positive numbers or 'fixed', got "
                 f"{shown(limits)}"
             ) from error
-        low, high = (v / unit.get(parameter, 1.0) for v in (low, high))
-        inside = float(np.clip(start, low, high))
-        chosen = chosen.with_parameters(**{parameter: inside})
-        fitted = replace(fitted, likelihood=chosen, learn=fitted.learn | {parameter: (low, high)})
-    unknown = sorted(set(bounds or {}) - set(chosen.parameters))
-    if unknown:
-        known = ", ".join(chosen.parameters) or "it has none"
-        raise InputError(
-            f"{chosen.name!r} has no parameter {unknown[0]!r}; its parameters: {known}"
-        )
-    return fitted, fitted.inside(outcomes)
+        learn[name] = low / unit, high / unit
+        values[name] = float(np.clip(values[name], *learn[name]))
+    return replace(family, likelihood=given.with_parameters(**values), learn=learn)
 
 
 def _scale_of(y: Array, centred: bool, weights: Array | None) -> tuple[float, float]:

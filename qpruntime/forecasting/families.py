@@ -33,12 +33,6 @@ COUNTS = ("poisson", "negative-binomial", "zero-inflated", "hurdle")
 #: Families of real numbers; the last is "gaussian" for logarithms.
 REALS = ("gaussian", "student-t", "log-normal")
 _NAMES = {"poisson": "poisson-exp", "log-normal": "gaussian"}
-# Start and bounds of each learnt parameter. Scales are in units of the spread of all observations.
-_LEARNT = {
-    "scale": (0.3, (1e-4, 1e2)),
-    "dispersion": (1.0, (1e-2, 1e6)),
-    "zeros": (0.2, (1e-4, 0.9999)),
-}
 
 
 def is_whole(family: str | Likelihood, y: Array) -> bool:
@@ -80,13 +74,16 @@ def likelihood_of(family: str | Likelihood) -> Likelihood:
         raise InputError(
             f'family must be "auto", one of {known}, or a likelihood, got {shown(family)}'
         ) from error
-    starts = {p: _LEARNT[p][0] for p in likelihood.parameters if p in _LEARNT}
-    return likelihood.with_parameters(**starts) if starts else likelihood
+    return likelihood.with_parameters(
+        **{p: likelihood.default_start(p) for p in likelihood.parameters}
+    )
 
 
-def bounds_of(likelihood: Likelihood) -> dict[str, Any]:
-    """Return between what the parameters of a likelihood are learnt."""
-    return {p: _LEARNT[p][1] for p in likelihood.parameters if p in _LEARNT}
+def bounds_of(likelihood: Likelihood) -> dict[str, tuple[float, float]]:
+    """Return the bounds of the learnt parameters, scales in units of the observations' spread."""
+    ranges = {name: likelihood.parameter_range(name) for name in likelihood.parameters}
+    known = {name: range.series or range.effects for name, range in ranges.items()}
+    return {name: bounds for name, bounds in known.items() if bounds is not None}
 
 
 # --- Observations in a likelihood's units --------------------------------------------------------

@@ -29,7 +29,7 @@ from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
 __all__ = [
@@ -187,10 +187,6 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
-
-
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     k = _EDGES + int(y)
     return noisy_between(mu, sigma, theta[k], theta[k + 1], 1.0)
@@ -289,7 +285,9 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),

@@ -24,7 +24,7 @@ from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
 from qpruntime.likelihoods.gaussian import tilted
 from qpruntime.likelihoods.ordinal import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.responses import spans
@@ -88,9 +88,6 @@ def time_likelihood(
     ) -> Floats:
         return rule_of(family, mu, sigma, y, theta, power)
 
-    def edge(y: float, theta: Array, k: int) -> float:
-        return edge_of(y, theta, k)
-
     def given(f: Array, theta: Array) -> ResponseDistribution:
         return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
 
@@ -104,7 +101,7 @@ def time_likelihood(
         frame=Pointer(frame, FRAME),
         powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
         rule=LatePointer(rule, RULE),
-        landmarks=Pointer(edge, LANDMARK),
+        landmarks=Pointer(edge_of, LANDMARK, compiled),
         parameters={"scale": 0.5},
         limits={"scale": (1e-4, 1e4)},
         derive=lambda scale: (math.log(scale),),
@@ -236,7 +233,7 @@ class Span(NamedTuple):
 
 @kernel
 def hazards(a: float, b: float) -> tuple[float, float]:
-    """A = e^a and D = e^b - A; neither overflows, and D is right where both are next to nothing."""
+    """Return A = e^a and D = e^b - A, without overflow; D is right where both are tiny."""
     start = math.exp(min(a, 700.0)) if a > -math.inf else 0.0
     # For larger gaps e^a adds nothing to e^b.
     gap = start * math.expm1(b - a) if b - a < 40.0 else math.exp(min(b, 700.0))
@@ -453,10 +450,6 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
-
-
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     low, high = ends_of(y, theta)
     if low == high:
@@ -483,10 +476,6 @@ def _raised_moments(
     return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, theta[0])
 
 
-def _edge(y: float, theta: Array, k: int) -> float:
-    return edge_of(y, theta, k)
-
-
 def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
@@ -502,10 +491,12 @@ log_normal_likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
-    landmarks=Pointer(_edge, LANDMARK),
+    landmarks=Pointer(edge_of, LANDMARK, compiled),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},
     derive=_constants,

@@ -11,7 +11,7 @@ from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
@@ -65,10 +65,6 @@ def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) 
 
 def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
-
-
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -125,7 +121,9 @@ zero_inflated_likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
     log_concave=False,
@@ -218,18 +216,8 @@ def _hurdle_frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_hurdle_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_hurdle_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_hurdle_frame(mu, sigma, y, theta, power)
-
-
 def _hurdle_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return raised(mu, sigma, y, theta, 1.0)
-
-
-def _raised_hurdle_moments(
-    mu: float, sigma: float, y: float, theta: Array, power: float
-) -> tuple[float, float, float]:
-    return raised(mu, sigma, y, theta, power)
 
 
 class _Hurdle:
@@ -269,7 +257,7 @@ class _Hurdle:
         return np.where(beyond >= 1.0, 0.0, self._positive(beyond))
 
     def _positive(self, beyond: Array) -> Array:
-        """The least positive count that no more than this share of them is beyond."""
+        """Return the least positive count that at most this share of them exceeds."""
         quantile: Array = self.own.isf(np.minimum(beyond, 1.0) * self.seen)
         return np.maximum(quantile, 1.0)
 
@@ -286,8 +274,8 @@ hurdle_likelihood = Likelihood(
     moments=Pointer(_hurdle_moments, MOMENTS),
     frame=Pointer(_hurdle_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_hurdle_moments, RAISED_MOMENTS),
-        Pointer(_raised_hurdle_frame, RAISED_FRAME),
+        Pointer(raised, RAISED_MOMENTS, compiled),
+        Pointer(raised_hurdle_frame, RAISED_FRAME, compiled),
         whole=False,
     ),
     rule=adaptive_rule,

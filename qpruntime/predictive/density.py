@@ -203,7 +203,7 @@ def _rates(
 
 
 def rate_std(mean: Array, variance: Array, link: str = "square") -> Array:
-    """Standard deviation of the rate, shape (T,); that of its count adds a variance of its mean."""
+    """Return the standard deviation of the rate (T,); its count adds a variance of its mean."""
     rate, scale = LINKS[link].gamma(mean, wide(variance))
     return np.sqrt(rate) * np.sqrt(scale)
 
