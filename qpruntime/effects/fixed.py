@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import qr
 
@@ -185,7 +186,7 @@ class FixedBlock(EffectBlock):
             transform[0, 1:] = -self.centre / self.scale
         return transform
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Coefficients in the columns' own units."""
         return self.labels, sparse.csr_array(self.raw)
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -176,7 +177,7 @@ class GroupsBlock(EffectBlock):
         variance[unknown] = ((values @ S) * values).sum(axis=1)
         return self.columns(data), variance
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Intercepts where the columns are 0, and slopes in units of their columns."""
         identity = sparse.eye_array(self.coding.size)
         return self.labels, sparse.csr_array(sparse.kron(identity, sparse.csr_array(self.raw)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
@@ -19,8 +20,10 @@ from qpruntime.effects.optimise import Mode, curvature
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.learning.hyper_integration.designs import directions, lattice, stretched_composite
 
-__all__ = ["INTEGRATIONS", "HyperNodes", "integrate"]
+__all__ = ["INTEGRATIONS", "HyperNodes", "Integration", "integrate"]
 
+#: How hyper-parameters are integrated.
+Integration = Literal["auto", "grid", "ccd", "mode"]
 INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end.
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.autoregressive import Series
-from qpruntime.effects.spde import Plane
+from qpruntime.effects.autoregressive import Series, SeriesBlock
+from qpruntime.effects.spde import Plane, PlaneBlock
 from qpruntime.effects.term import BlockPattern, EffectBlock, Term
 from qpruntime.errors import InputError
 
@@ -65,7 +63,7 @@ class ProductBlock(EffectBlock):
 
     moves = True
 
-    def __init__(self, name: str, time: Any, place: Any) -> None:
+    def __init__(self, name: str, time: SeriesBlock, place: PlaneBlock) -> None:
         self.name, self.time, self.place = name, time, place
         first, second = time.pattern, place.pattern
         rows = first.indices.astype(np.int64)[:, None] * second.size + second.indices

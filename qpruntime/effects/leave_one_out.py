@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
@@ -245,7 +245,7 @@ def _ends(state: EffectsState, k: int) -> Array:
         several = np.flatnonzero(np.bincount(site)[site] > 1)
         if several.size:
             moments = centre, spread, mean, variance
-            weights = _weights_of_rows(state, k, several, moments)
+            weights = _weights_of_rows(state, site, k, several, moments)
             f = _points(site, several, centre, spread)
             for end, at in zip(ends, values, strict=True):
                 own_trials = None if trials is None else trials[several]
@@ -254,7 +254,7 @@ def _ends(state: EffectsState, k: int) -> Array:
     return np.concatenate([ends, ends])[:2] if len(ends) == 1 else ends
 
 
-def _points(site: Any, rows: Any, centre: Array, spread: Array) -> Array:
+def _points(site: NDArray[np.int32], rows: NDArray[np.intp], centre: Array, spread: Array) -> Array:
     """Latent values (n, M) of these rows: those of rows of one site are the same."""
     first = np.zeros(int(site.max()) + 1, dtype=np.int64)
     first[site[rows][::-1]] = rows[::-1]
@@ -263,12 +263,15 @@ def _points(site: Any, rows: Any, centre: Array, spread: Array) -> Array:
 
 
 def _weights_of_rows(
-    state: EffectsState, k: int, rows: Any, moments: tuple[Array, Array, Array, Array]
+    state: EffectsState,
+    site: NDArray[np.int32],
+    k: int,
+    rows: NDArray[np.intp],
+    moments: tuple[Array, Array, Array, Array],
 ) -> Array:
     """Weights (n, M) of the points: the site's cavity times all its rows but the own one."""
     centre, spread, mean, variance = moments
     fitted, (tau, nu) = state.inner_likelihood(k), state.sites[k]
-    site: Any = state.site
     f = _points(site, rows, centre, spread)
     likelihood, numbers = fitted.observing(state.y)
     powers = np.ones(len(site)) if state.weights is None else state.weights

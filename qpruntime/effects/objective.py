@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -133,7 +133,7 @@ class EffectsObjective:
     def posterior(
         self,
         theta: Array,
-        method: Any = "ep",
+        method: Literal["ep", "qp"] = "ep",
         sites: Sites | None = None,
         tol: float | None = None,
     ) -> PrecisionPosterior:

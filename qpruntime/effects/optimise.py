@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
@@ -253,7 +253,7 @@ def climb(
     first: tuple[float, Array],
     curvature: Array,
     max_iterations: int,
-) -> Any:
+) -> OptimizeResult:
     """Go from `start` to where `function`, a log density with its slope, is largest.
 
     Parameters

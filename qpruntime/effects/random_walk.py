@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -204,7 +205,7 @@ class WalkBlock(EffectBlock):
         design, variance = self._design(data)
         return design, variance * np.exp(2.0 * theta[0])
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """The function at its knots, with its line."""
         design = sparse.eye_array(len(self.knots), self.size, format="lil")
         if self.line:

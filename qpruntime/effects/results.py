@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, flag, levels, number, shown, whole
 from qpruntime._validation import generator as generator_of
-from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.families import observation_quantiles, trials_of
+from qpruntime.dataframes.readers import DataColumns, DataLike
+from qpruntime.effects.families import ObservationFamily, observation_quantiles, trials_of
 from qpruntime.effects.state import EffectsState
+from qpruntime.effects.term import EffectBlock
 from qpruntime.effects.wide_rates import (
     FEW_ROWS,
     PredictorPart,
@@ -32,6 +32,9 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import PrecisionPosterior, Profile
 from qpruntime.predictive.density import log_density, wide
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "MarginalMixture",
@@ -54,8 +57,8 @@ class Predictions:
     theta_: Array
     log_evidence_: float
     converged_: bool
-    exposure: Any
-    offset: Any
+    exposure: Hashable
+    offset: Hashable
 
     def _fitted(self) -> EffectsState:
         check_is_fitted(self, "state_")
@@ -160,11 +163,12 @@ class Predictions:
         state = self._fitted()
         number_of = self._block(name)
         labels, rows = state.assembly.blocks[number_of].readings()
-        mixture: Any = state.effects
-        if correction is not None:
+        mixture: Mixture | MarginalMixture
+        if correction is None:
+            mixture = state.effects(number_of, rows)
+        else:
             choice(correction, "correction", ("fact", "blend", "tilt"))
-            mixture = partial(corrected_effects, state, correction=correction)
-        mixture = mixture(number_of, rows)
+            mixture = corrected_effects(state, number_of, rows, correction)
         values, columns = _numbers(mixture, at), header(at)
         if above is not None:
             limit = number(above, "above")
@@ -172,7 +176,7 @@ class Predictions:
             columns = (*columns, f"P(>{limit:g})")
         return Table(tuple(map(str, labels.tolist())), columns, values)
 
-    def term(self, name: str) -> Any:
+    def term(self, name: str) -> EffectBlock:
         """Return the block of a term, which has its levels, knots, graph or mesh."""
         return self._fitted().assembly.blocks[self._block(name)]
 
@@ -189,21 +193,38 @@ class Predictions:
             raise InputError(f"there is no term {shown(name)}; the model has {', '.join(names)}")
         return near[0]
 
-    def _ahead(self, X: Any) -> tuple[Mixture, Array]:
-        """The linear predictor, without and with what offsets and exposures add."""
-        state: Any = self._fitted()
-        data = DataColumns(X)
-        model: Any = self
-        offset = model._offset(data) + model._exposed(data, state.family)
+    def _offset(self, data: DataColumns) -> Array:
+        """Return the column of offsets, which may be -inf."""
+        if self.offset is None:
+            return np.zeros(data.rows)
+        return data.numbers(self.offset, times=False, infinite=True)
+
+    def _exposed(self, data: DataColumns, family: ObservationFamily) -> Array:
+        """Return logarithms of exposures."""
+        if self.exposure is None:
+            return np.zeros(data.rows)
+        exposure = data.numbers(self.exposure, times=False)
+        if (exposure < 0.0).any():
+            i = int(np.argmax(exposure < 0.0))
+            raise InputError(
+                f"exposure {shown(self.exposure)} is {exposure[i]:g} in row {i}: "
+                "it must be at least 0"
+            )
+        return family.shift(exposure)
+
+    def _ahead(self, X: DataLike) -> tuple[Mixture, Array]:
+        """Return the linear predictor, and what offsets and exposures add to it."""
+        state, data = self._fitted(), DataColumns(X)
+        offset = self._offset(data) + self._exposed(data, state.family)
         return state.ahead(data, np.zeros(data.rows)), offset
 
-    def _parts(self, X: Any) -> tuple[tuple[PredictorPart, ...], Array]:
+    def _parts(self, X: DataLike) -> tuple[tuple[PredictorPart, ...], Array]:
         """Return the linear predictor with densities of wide log rates, and the offsets."""
         mixture, offset = self._ahead(X)
         return parts_by_width(self.state_, DataColumns(X), mixture), offset
 
     @alone
-    def latent(self, X: Any) -> tuple[Array, Array]:
+    def latent(self, X: DataLike) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor, each of shape (T,), with its offsets.
 
         Unknown levels of groups, and times and knots beyond the data, vary as the prior has it.
@@ -218,7 +239,7 @@ class Predictions:
         return self.latent(rows)
 
     @alone
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: DataLike) -> Array:
         """Expected observation, shape (T,).
 
         For labels this is the probability of the second of ``family_.classes``, for pairs that of a
@@ -268,7 +289,7 @@ class Predictions:
     @alone
     def predict_quantiles(
         self,
-        X: Any,
+        X: DataLike,
         q: ArrayLike = _USUAL,
         *,
         kind: str = "mean",
@@ -321,7 +342,7 @@ class Predictions:
 
     def predict_interval(
         self,
-        X: Any,
+        X: DataLike,
         level: float = 0.9,
         *,
         kind: str = "mean",
@@ -331,7 +352,7 @@ class Predictions:
         return self.predict_quantiles(X, central_levels(level), kind=kind, trials=trials)
 
     @alone
-    def predict_log_density(self, X: Any, y: ArrayLike) -> Array:
+    def predict_log_density(self, X: DataLike, y: ArrayLike) -> Array:
         """Log predictive density, or probability, of observations `y`, one a row, shape (T,).
 
         Hyper-parameters are averaged over, not its logarithms.
@@ -355,7 +376,7 @@ class Predictions:
         return _by_rows(parts, log_density_of)
 
     @alone
-    def exceedance(self, X: Any, limit: float) -> Array:
+    def exceedance(self, X: DataLike, limit: float) -> Array:
         """Probability that the linear predictor is above a limit, shape (T,)."""
         parts, offset = self._parts(X)
         height = number(limit, "limit")
@@ -405,7 +426,8 @@ def _wanted(profile: bool | None, state: EffectsState) -> bool:
     return flag(profile, "profile")
 
 
-def _numbers(mixture: Any, q: Array) -> Array:
+def _numbers(mixture: Mixture | MarginalMixture, q: Array) -> Array:
+    """Return means, standard deviations and quantiles of R numbers, shape (R, 2 + Q)."""
     mean, variance = mixture.moments()
     return np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0)), mixture.quantiles(q)])
 
@@ -464,8 +486,8 @@ class Table:
         """Rows by name."""
         return dict(self)
 
-    def to_frame(self) -> Any:
-        """The table as a data frame of pandas, which has to be installed."""
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table as a data frame of pandas, which has to be installed."""
         import pandas as pd
 
         return pd.DataFrame(self.values, index=list(self.names), columns=list(self.columns))

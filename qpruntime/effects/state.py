@@ -6,6 +6,7 @@ files and pickles leave them out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -168,8 +169,9 @@ class EffectsState:
             self._nodes[k] = node
         return node
 
-    def _mixed(self, ask: Any) -> Mixture:
-        pairs = [ask(k) for k in range(self.count)]
+    def _mixed(self, moments: Callable[[int], tuple[Array, Array]]) -> Mixture:
+        """Return the mixture over nodes of normals with these moments at node k."""
+        pairs = [moments(k) for k in range(self.count)]
         mean, variance = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
         return Mixture(mean, variance, self.nodes.weights)
 

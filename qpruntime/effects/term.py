@@ -85,7 +85,7 @@ class EffectBlock(ABC):
     """
 
     name: str
-    labels: Any
+    labels: NDArray[Any]
     pattern: BlockPattern
     parameters: tuple[str, ...] = ()
     start: Array
@@ -125,7 +125,7 @@ class EffectBlock(ABC):
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return theta in users' units: standard deviations, ranges, correlations."""
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Labels, shape (R,), and sums of effects that they stand for in users' units, (R, K)."""
         return self.labels, sparse.csr_array(sparse.eye_array(self.size))
 
@@ -325,7 +325,7 @@ class NormalPrior:
         return -0.5 * z * z - math.log(self.std * math.sqrt(2.0 * math.pi)), -z / self.std
 
 
-def _pair(value: Any, name: str) -> tuple[float, float]:
+def _pair(value: tuple[float, float], name: str) -> tuple[float, float]:
     try:
         first, second = value
     except (TypeError, ValueError) as error:
@@ -337,13 +337,13 @@ def _pair(value: Any, name: str) -> tuple[float, float]:
     return limit, probability
 
 
-def deviation_prior(value: object = DEVIATION, name: str = "prior") -> Tail:
+def deviation_prior(value: tuple[float, float] = DEVIATION, name: str = "prior") -> Tail:
     """Prior of the logarithm of a standard deviation: P(sd > limit) = probability."""
     limit, probability = _pair(value, name)
     return Tail(-math.log(probability) / limit, 1.0)
 
 
-def range_prior(value: object, name: str = "prior_range") -> Tail:
+def range_prior(value: tuple[float, float], name: str = "prior_range") -> Tail:
     """Prior of the logarithm of a range in the plane: P(range < limit) = probability."""
     limit, probability = _pair(value, name)
     return Tail(-math.log(probability) * limit, -1.0)

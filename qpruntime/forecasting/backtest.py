@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from qpruntime._typing import Array
 from qpruntime._validation import real, whole
-from qpruntime.dataframes.readers import DataColumns
+from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock, index_of
 from qpruntime.forecasting.families import values_of
@@ -71,7 +71,7 @@ class Backtest:
 def backtest(
     model: GPForecaster,
     y: ArrayLike,
-    X: Any = None,
+    X: DataLike | None = None,
     *,
     horizon: int,
     windows: int = 5,

@@ -6,10 +6,7 @@ sd^2 exp(-a |t|) (cos(w |t|) + (a/w) sin(w |t|)), with w = 2 pi/period and a = 1
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -22,7 +19,7 @@ from qpruntime.effects.term import (
     Term,
     deviation_prior,
 )
-from qpruntime.forecasting.pairs import PairBlock, inverted
+from qpruntime.forecasting.pairs import Numbers, PairBlock, inverted
 
 __all__ = ["Cycle", "CycleBlock"]
 
@@ -89,7 +86,7 @@ class CycleBlock(PairBlock):
         shape = (data.rows, self.size)
         return sparse.csr_array((np.ones(data.rows), (rows, 2 * place)), shape=shape)
 
-    def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
+    def transition(self, gaps: Array | float, theta: Numbers) -> tuple[Numbers, Numbers]:
         """Return the transition over gaps; both numbers have variance 1 at all times."""
         A = transitions(gaps, theta[1], theta[2])
         return A, np.eye(2) - A @ A.swapaxes(-1, -2)
@@ -138,7 +135,7 @@ class CycleBlock(PairBlock):
         return {"sd": sd, "period": period, "turns": turns}
 
 
-def transitions(gaps: Any, log_period: Any, log_turns: Any) -> NDArray[Any]:
+def transitions(gaps: Array | float, log_period: complex, log_turns: complex) -> Numbers:
     """Return exp(F gap) for value and slope over sqrt(a^2 + w^2), with variance 1: (..., 2, 2)."""
     period = np.exp(log_period)
     w, a = 2.0 * np.pi / period, 1.0 / (period * np.exp(log_turns))

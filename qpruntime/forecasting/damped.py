@@ -6,8 +6,6 @@ makes it a random walk, and a long one a straight line.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
@@ -22,7 +20,7 @@ from qpruntime.effects.term import (
     Term,
     deviation_prior,
 )
-from qpruntime.forecasting.pairs import PairBlock
+from qpruntime.forecasting.pairs import Numbers, PairBlock
 
 __all__ = ["Damped", "DampedBlock"]
 
@@ -83,13 +81,13 @@ class DampedBlock(PairBlock):
         self.start = np.array([np.log(0.5), centre])
         self.bounds = np.array([LOG_DEVIATION, (centre - _FAR, centre + _FAR)])
 
-    def first_variance(self, theta: Any) -> Any:
+    def first_variance(self, theta: Numbers) -> complex:
         """Return the slope's variance per knot that makes the mean variance of the value 1."""
         span = len(self.times) - 1.0
         u = span * self.spacing * np.exp(-theta[1])
         return 0.5 * u**4 / span**2 / (u**3 / 6.0 - u**2 / 2.0 + u - 1.0 + np.exp(-u))
 
-    def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
+    def transition(self, gaps: Array | float, theta: Numbers) -> tuple[Numbers, Numbers]:
         """Return the transition over gaps between knots."""
         length = np.exp(theta[1]) / self.spacing
         e = np.exp(-gaps / length)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
@@ -154,7 +154,7 @@ def reals_scale(y: Array, log: bool) -> Scale:
     return Scale(centre, spread, log, False)
 
 
-def values_of(y: Any, n: int) -> Array:
+def values_of(y: ArrayLike, n: int) -> Array:
     """Return observations (N,) with NaN for those that are missing or masked.
 
     Raises
@@ -164,7 +164,8 @@ def values_of(y: Any, n: int) -> Array:
     """
     y = unmasked(y, "y", missing=True)
     try:
-        if hasattr(y, "isna"):  # of pandas, whose missing values are no floats
+        # Missing values of pandas are no floats.
+        if hasattr(y, "isna") and hasattr(y, "to_numpy"):
             values = np.array(y.to_numpy(dtype=float, na_value=np.nan))
         else:
             values = np.array(y, dtype=float)

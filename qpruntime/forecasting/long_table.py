@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from qpruntime._typing import Array
 from qpruntime._validation import real
 from qpruntime.dataframes.levels import numbers_of, object_array
-from qpruntime.dataframes.readers import DataColumns
+from qpruntime.dataframes.readers import ColumnLike, DataColumns, DataLike
 from qpruntime.errors import InputError
 
 __all__ = ["LongTable", "part_of"]
@@ -34,13 +35,21 @@ class LongTable:
 
     labels: tuple[Hashable, ...]
     rows: list[NDArray[np.intp]]
-    y: Any
+    y: ColumnLike
     X: DataColumns | None
-    index: Any
-    exposure: Any
+    index: ColumnLike | None
+    exposure: Array | None
 
     @classmethod
-    def of(cls, y: Any, X: Any, by: Any, index: Any, exposure: Any, data: Any) -> LongTable:
+    def of(
+        cls,
+        y: ColumnLike,
+        X: DataLike | None,
+        by: ColumnLike | None,
+        index: ColumnLike | None,
+        exposure: ArrayLike | None,
+        data: DataLike | None,
+    ) -> LongTable:
         """Read columns, or names of columns of `data`.
 
         Raises
@@ -49,22 +58,23 @@ class LongTable:
             If lengths differ, a column is not there or rows have no label.
         """
         frame = None if data is None else DataColumns(data)
-        if by is None and frame is None and getattr(getattr(y, "index", None), "nlevels", 1) == 2:
-            by, index = (y.index.get_level_values(k) for k in (0, 1))
+        labels = getattr(y, "index", None)
+        if by is None and frame is None and getattr(labels, "nlevels", 1) == 2:
+            by, index = (cast("Any", labels).get_level_values(k) for k in (0, 1))
         if by is None:
             raise InputError("by= says which series a row is of: give labels, or a column of data=")
-        several = isinstance(by, list | tuple) and all(isinstance(label, str) for label in by)
-        if frame is not None and several and set(by) <= set(frame.names):
-            by = object_array(zip(*(_labels(frame.levels(name)) for name in by), strict=True))
-        elif frame is not None and isinstance(by, str):
-            by = _column(data, frame, by)
-        if frame is not None and isinstance(X, list | tuple | str):
-            names = [X] if isinstance(X, str) else X
-            X = {name: _column(data, frame, name) for name in names}
-        y, index, exposure = (
-            column if frame is None or not isinstance(column, str) else _column(data, frame, column)
-            for column in (y, index, exposure)
-        )
+        if frame is not None:
+            several = isinstance(by, list | tuple) and all(isinstance(label, str) for label in by)
+            if several and set(by) <= set(frame.names):
+                by = object_array(zip(*(_labels(frame.levels(name)) for name in by), strict=True))
+            elif isinstance(by, str):
+                by = _column(frame, by)
+            if isinstance(X, list | tuple | str):
+                names = [X] if isinstance(X, str) else X
+                X = {name: _column(frame, name) for name in names}
+            y = _column(frame, y) if isinstance(y, str) else y
+            index = _column(frame, index) if isinstance(index, str) else index
+            exposure = _column(frame, exposure) if isinstance(exposure, str) else exposure
         series = DataColumns({"by": by})
         levels, distinct = series.levels("by"), series.distinct_levels("by")
         n = len(levels)
@@ -95,22 +105,19 @@ class LongTable:
         }
 
 
-def part_of(column: Any, rows: Any) -> Any:
+def part_of(column: ColumnLike | None, rows: NDArray[np.intp]) -> ColumnLike | None:
     """Return these rows of an array, a series or an index."""
     if column is None:
         return None
     if hasattr(column, "iloc"):
-        return column.iloc[rows]
-    return column[rows] if hasattr(column, "dtype") else np.asarray(column)[rows]
+        return cast("ColumnLike", column.iloc[rows])
+    return cast("NDArray[Any]", column if hasattr(column, "dtype") else np.asarray(column))[rows]
 
 
-def _column(data: Any, frame: DataColumns, name: Any) -> Any:
+def _column(frame: DataColumns, name: Hashable) -> ColumnLike:
     """Return a column unchanged: a pandas column keeps its time zone."""
     frame.column(name)
-    try:
-        return data[name]
-    except (KeyError, TypeError, IndexError, ValueError):
-        return frame.column(name)
+    return cast("ColumnLike", frame._raw(name))
 
 
 def _labels(levels: NDArray[Any]) -> list[Any]:

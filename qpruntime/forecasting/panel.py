@@ -22,6 +22,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, levels, shown, whole
 from qpruntime.dataframes.levels import check_kinds, level_key
+from qpruntime.dataframes.readers import ColumnLike, DataLike
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.executors import threads_of
@@ -84,7 +85,12 @@ class Panels:
         return ()
 
     def predict(
-        self, horizon: int, X: Any = None, *, by: Any = None, exposure: Any = None
+        self,
+        horizon: int,
+        X: DataLike | None = None,
+        *,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> Array:
         """Predict expected observations, shape (S, horizon); NaN for series without a fit.
 
@@ -107,11 +113,11 @@ class Panels:
     def predict_quantiles(
         self,
         horizon: int,
-        X: Any = None,
+        X: DataLike | None = None,
         q: ArrayLike = (0.05, 0.5, 0.95),
         *,
-        by: Any = None,
-        exposure: Any = None,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> Array:
         """Return quantiles of observations, shape (S, horizon, Q); arguments as of `predict`."""
         ahead = whole(horizon, "horizon", 1)
@@ -124,11 +130,11 @@ class Panels:
     def predict_interval(
         self,
         horizon: int,
-        X: Any = None,
+        X: DataLike | None = None,
         level: float = 0.9,
         *,
-        by: Any = None,
-        exposure: Any = None,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> Array:
         """Return the central intervals of observations, shape (S, horizon, 2)."""
         ends = central_levels(level)
@@ -152,11 +158,11 @@ class Panels:
     def table(
         self,
         horizon: int,
-        X: Any = None,
+        X: DataLike | None = None,
         q: ArrayLike = (0.05, 0.5, 0.95),
         *,
-        by: Any = None,
-        exposure: Any = None,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Return forecasts as columns of a long table, from which data frames can be made.
 
@@ -187,11 +193,15 @@ class Panels:
         return self.series_
 
     def _each(
-        self, horizon: int, X: Any, by: Any, exposure: Any
+        self,
+        horizon: int,
+        X: DataLike | None,
+        by: ColumnLike | None,
+        exposure: ArrayLike | None,
     ) -> Iterator[tuple[int, GPForecaster, dict[str, Any]]]:
         """Yield number and model of each fitted series, with its regressors and exposures."""
         parts: dict[Hashable, dict[str, Any]] = {}
-        if X is not None or np.ndim(exposure):
+        if X is not None or (exposure is not None and np.ndim(exposure)):
             if by is None:
                 raise InputError("by= says which series rows of X and of exposure are of")
             table = LongTable.of(np.empty(len(by)), X, by, None, exposure, None)
@@ -296,13 +306,13 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
 
     def fit(
         self,
-        y: Any,
-        X: Any = None,
+        y: ColumnLike,
+        X: DataLike | None = None,
         *,
-        by: Any = None,
-        index: Any = None,
-        exposure: ArrayLike | str | None = None,
-        data: Any = None,
+        by: ColumnLike | None = None,
+        index: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
+        data: DataLike | None = None,
     ) -> Self:
         """Fit to all series.
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import real
-from qpruntime.dataframes.readers import DataColumns
+from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
+from qpruntime.effects.integration import Integration
 from qpruntime.effects.term import DEVIATION, EffectBlock, NormalPrior, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock
@@ -52,6 +53,8 @@ _OUTLIER = 5.0
 _NO_COUNT = 3.0
 # Between the chains of two phases, in seasons: nothing lasts so long.
 _APART = 1e8
+#: Columns of the model by name.
+DataRows = dict[str, NDArray[Any]]
 #: Names of columns.
 TREND, NOISE, EXPOSURE, LINE = "trend", "step", "exposure", "line"
 # Families whose exposures the model of effects takes itself.
@@ -100,7 +103,7 @@ class Structure:
     outliers: tuple[float, ...] = ()
     clock: StepClock | None = None
 
-    def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
+    def columns(self, steps: Array, X: DataLike | None, exposure: ArrayLike | None) -> DataRows:
         """Return the columns of the model for these steps.
 
         Raises
@@ -108,7 +111,7 @@ class Structure:
         InputError
             If regressors or exposures are not those of these steps.
         """
-        data: dict[str, Any] = {NOISE: steps, TREND: steps, LINE: steps}
+        data: DataRows = {NOISE: steps, TREND: steps, LINE: steps}
         wall = steps if self.clock is None else self.clock.wall_steps(steps)
         for period in self.seasons:
             knots = phases(period)
@@ -154,7 +157,7 @@ class Structure:
             raise InputError(f"exposure must be above 0 for family {self.family!r}")
         return np.array(np.broadcast_to(size, steps.shape))
 
-    def model(self, data: Any, integrate: Any, y: Array | None = None) -> EffectsModel:
+    def model(self, data: DataRows, integrate: Integration, y: Array | None = None) -> EffectsModel:
         """Return the unfitted model of effects, for observations `y` if they are known."""
         steps = data[TREND]
         known = len(steps)
@@ -184,7 +187,7 @@ class Structure:
             terms.append(Cycle(NOISE, self.cycle, prior=prior))
         if self.noise:
             terms.append(Series(NOISE, step=1.0, prior=prior))
-        family: Any = self.family
+        family = self.family
         bounds = None
         if self.learnt is not None:
             terms = [PooledTerm.of(term, self.learnt) for term in terms]
@@ -200,13 +203,13 @@ class Structure:
             terms, family, family_bounds=bounds, integrate=integrate, standardise=False, **exposed
         )
 
-    def _effects(self, data: Any) -> list[Any]:
+    def _effects(self, data: DataRows) -> list[Term]:
         """Return terms of the regressors, with priors of effects on a log rate if y are counts."""
         if not self.regressors:
             return []
         if not self.scale.whole:
             return [Fixed(*self.regressors)]
-        terms = []
+        terms: list[Term] = []
         for name in self.regressors:
             column = np.asarray(data[name])
             if column.dtype.kind not in "iuf":
@@ -223,7 +226,7 @@ def phases(period: float) -> int:
     return int(min(_PHASES, max(4, round(period))))
 
 
-def _regressor(frame: DataColumns, name: str) -> Any:
+def _regressor(frame: DataColumns, name: str) -> NDArray[Any]:
     """Return a column of numbers, or of labels."""
     at = name if name in frame.names else int(name) if name.isdigit() else name
     if not frame.is_numeric(at) and frame.column(at).dtype.kind != "b":
@@ -236,7 +239,7 @@ def _regressor(frame: DataColumns, name: str) -> Any:
         ) from error
 
 
-def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
+def ahead_of(model: EffectsModel, data: DataRows, scale: Scale) -> Ahead:
     """Return the distributions of observations of a fitted model at the rows of `data`."""
     mixture, offset = model._ahead(data)
     # A rate of 0 is one of e^-700: no formula meets an infinite number.

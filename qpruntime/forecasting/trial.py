@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
+from qpruntime.effects.integration import Integration
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
 from qpruntime.likelihoods import Likelihood
@@ -51,7 +52,7 @@ class StructureOptions(Protocol):
     @property
     def family(self) -> str | Likelihood: ...
     @property
-    def integrate(self) -> str: ...
+    def integrate(self) -> Integration: ...
     @property
     def cycle(self) -> str | bool | float: ...
     @property
@@ -88,7 +89,7 @@ class ChosenStructure:
     model: EffectsModel
 
 
-def fitted(structure: Structure, known: ObservedSeries, integrate: str) -> ChosenStructure:
+def fitted(structure: Structure, known: ObservedSeries, integrate: Integration) -> ChosenStructure:
     """Fit one structure."""
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate, known.y)
