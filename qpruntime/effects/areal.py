@@ -185,7 +185,7 @@ class AreasBlock(EffectBlock):
         return sparse.csr_array((np.ones(len(i)), (i, j)), shape=shape)
 
     def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
-        """The whole effect of every area."""
+        """Return the whole effect of every area."""
         if not self.mixed:
             return super().readings()
         n, m = len(self.levels), self.size - len(self.levels)
@@ -194,7 +194,7 @@ class AreasBlock(EffectBlock):
         return self.levels, sparse.csr_array((np.ones(len(i)), (i, j)), shape=(n, self.size))
 
     def _shares(self, theta: Array) -> tuple[float, float]:
-        """phi and 1 - phi."""
+        """Return phi and 1 - phi."""
         if not self.mixed:
             return 1.0, 0.0
         return 1.0 / (1.0 + np.exp(-theta[1])), 1.0 / (1.0 + np.exp(theta[1]))
@@ -235,7 +235,7 @@ class AreasBlock(EffectBlock):
         return value + more, np.array([slope, share_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, and the share that resembles neighbours."""
+        """Return the standard deviation, and the share that resembles neighbours."""
         deviations = {"sd": float(np.exp(theta[0]))}
         return deviations | ({"phi": float(self._shares(theta)[0])} if self.mixed else {})
 

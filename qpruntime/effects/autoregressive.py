@@ -139,7 +139,7 @@ class SeriesBlock(EffectBlock):
         return sparse.csr_array((unit_entries, (np.arange(data.rows), place)), shape=shape)
 
     def _power(self, gap: Array, t: float) -> Array:
-        """rho to the power of gaps in steps."""
+        """Return rho to the power of gaps in steps."""
         size = np.exp(gap * np.log(np.tanh(abs(t)))) if t else np.where(gap == 0.0, 1.0, 0.0)
         if t < 0.0:
             if (np.abs(gap - np.round(gap)) > 1e-6).any():
@@ -151,7 +151,7 @@ class SeriesBlock(EffectBlock):
         return size
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """New times from their neighbours; the process goes on beyond the ends."""
+        """Predict new times from their neighbours; the process goes on beyond the ends."""
         times, t = data.numbers(self.column), float(theta[1])
         K, T = len(self.times), data.rows
         right = np.searchsorted(self.times, times)
@@ -202,7 +202,7 @@ class SeriesBlock(EffectBlock):
         return entries, np.array([-2.0 * entries, by_rho])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Closed: the product of the innovations' precisions."""
+        """Return the log determinant, from the precisions of the innovations."""
         r, slope, innovation = self._steps(float(theta[1]))
         value = -2.0 * self.size * theta[0] - np.log(innovation).sum()
         return float(value), np.array(
@@ -216,5 +216,5 @@ class SeriesBlock(EffectBlock):
         return first + second, np.array([first_slope, second_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, and the correlation over one step."""
+        """Return the standard deviation, and the correlation over one step."""
         return {"sd": float(np.exp(theta[0])), "rho": float(np.tanh(theta[1]))}

@@ -81,7 +81,7 @@ class ObservationFamily:
         return np.log([self.likelihood.parameters[name] for name in self.learn])
 
     def at(self, logs: Array) -> Likelihood:
-        """The likelihood with learnt parameters."""
+        """Return the likelihood with learnt parameters."""
         if not self.learn:
             return self.likelihood
         values = {n: float(np.exp(v)) for n, v in zip(self.learn, logs, strict=True)}
@@ -124,7 +124,7 @@ class ObservationFamily:
         return np.where(labels == self.classes[1], 1.0, -1.0)
 
     def mean(self, likelihood: Likelihood, centre: Array, variance: Array) -> Array:
-        """Expected observation for latent values N(centre, variance).
+        """Return the expected observation for latent values N(centre, variance).
 
         For labels this is the probability of the second class, for pairs that of a success.
         """
@@ -141,7 +141,7 @@ class ObservationFamily:
         raise self._unknown("an expected observation")
 
     def given(self, f: Array) -> Array:
-        """Expected observation for latent values f."""
+        """Return the expected observation for latent values f."""
         return self.mean(self.likelihood, f, np.zeros(f.shape))
 
     def shift(self, exposure: Array) -> Array:
@@ -289,7 +289,7 @@ def _weighted_quantile(values: Array, q: float, weights: Array | None) -> float:
 
 
 def _classes(y: ArrayLike) -> NDArray[Any]:
-    """The two classes of labels, also where only one of a known pair occurs."""
+    """Return the two classes of labels, also where only one of a known pair occurs."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise InputError(f"y must have one label a row, got shape {labels.shape}")
@@ -313,7 +313,7 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
 
 
 def discrete(family: ObservationFamily, likelihood: Likelihood) -> bool:
-    """True if observations have probabilities, not densities."""
+    """Decide whether observations have probabilities, not densities."""
     if family.kind in ("labels", "pairs", "counts"):
         return True
     return Predicted.discrete(likelihood)

@@ -166,7 +166,7 @@ class FixedBlock(EffectBlock):
         return sparse.csr_array(values)
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """The same columns; a level that was not there has no coefficient."""
+        """Return the same columns; a level that was not there has no coefficient."""
         for column, levels in self.known.items():
             new = numbers_of(data.levels(column), levels, f"column {shown(column)}") < 0
             if new.any():
@@ -203,7 +203,7 @@ class FixedBlock(EffectBlock):
         return 0.0, np.empty(0)
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviations that are learnt: there are none."""
+        """Return no deviations, because none are learnt."""
         return {}
 
 

@@ -169,7 +169,7 @@ class GroupsBlock(EffectBlock):
         return sparse.csr_array(design)
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """The same; rows of unknown levels vary as the prior has it."""
+        """Return the same columns; rows of unknown levels vary as the prior has it."""
         unknown = self.coding.codes(data) < 0
         values = self._numbers(data)[unknown]
         S = covariance_of(self._full(theta), self.width)
@@ -178,7 +178,7 @@ class GroupsBlock(EffectBlock):
         return self.columns(data), variance
 
     def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
-        """Intercepts where the columns are 0, and slopes in units of their columns."""
+        """Return intercepts where the columns are 0, and slopes in units of their columns."""
         identity = sparse.eye_array(self.coding.size)
         return self.labels, sparse.csr_array(sparse.kron(identity, sparse.csr_array(self.raw)))
 
@@ -195,7 +195,7 @@ class GroupsBlock(EffectBlock):
         return np.concatenate([theta, np.zeros(d * (d - 1) // 2 + d - len(theta))])
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
-        """The inverse of S for every level."""
+        """Return the inverse of S for every level."""
         d = self.width
         inverse, slopes = precision_of(self._full(theta), d)
         entries = self.pattern.added(inverse.ravel()[self.cells])
@@ -224,7 +224,7 @@ class GroupsBlock(EffectBlock):
         return value + more, np.concatenate([slope, partial])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviations in units of the columns, and correlations."""
+        """Return the standard deviations in units of the columns, and correlations."""
         d = self.width
         S = self.raw @ covariance_of(self._full(theta), d) @ self.raw.T
         std = np.sqrt(S.diagonal())

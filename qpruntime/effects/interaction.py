@@ -96,7 +96,7 @@ class ProductBlock(EffectBlock):
         return self._joined(self.time.columns(data), self.place.columns(data))
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """New times from their neighbours at the same place.
+        """Predict new times from their neighbours at the same place.
 
         The innovation at a new time varies as the field does at the row's point: a'Q^-1 a of the
         plane, which is close to sd^2 inside the mesh.
@@ -124,7 +124,7 @@ class ProductBlock(EffectBlock):
         return joined(first, second), np.array(slopes)
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """log |Q1| |Q2| by the sizes of each other."""
+        """Return log |Q1| |Q2| by the sizes of each other."""
         first, by_one = self.time.log_det(self._of_time(theta))
         second, by_two = self.place.log_det(theta[1:])
         m, n = self.time.size, self.place.size

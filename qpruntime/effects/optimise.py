@@ -66,7 +66,7 @@ def window(
 
 
 def _within(term: Term, known: dict[str, Any]) -> Term:
-    """A field on a mesh of its own as fine as the whole one, with the same priors."""
+    """Return a field on a mesh of its own, as fine as the whole one and with the same priors."""
     if not isinstance(term, Plane):
         return term
     block: PlaneBlock = known[term.name]

@@ -201,12 +201,12 @@ class WalkBlock(EffectBlock):
         return self._design(data)[0]
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """The same; beyond the knots the walk goes on."""
+        """Return the same columns; beyond the knots the walk goes on."""
         design, variance = self._design(data)
         return design, variance * np.exp(2.0 * theta[0])
 
     def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
-        """The function at its knots, with its line."""
+        """Return the function at its knots, with its line."""
         design = sparse.eye_array(len(self.knots), self.size, format="lil")
         if self.line:
             design[:, -1] = (self.knots - self.knots.mean()) / self.knots.std()
@@ -228,7 +228,7 @@ class WalkBlock(EffectBlock):
         return value, np.array([slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation of the function."""
+        """Return the standard deviation of the function."""
         return {"sd": float(np.exp(theta[0]))}
 
 

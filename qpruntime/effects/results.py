@@ -240,7 +240,7 @@ class Predictions:
 
     @alone
     def predict(self, X: DataLike) -> Array:
-        """Expected observation, shape (T,).
+        """Predict expected observations, shape (T,).
 
         For labels this is the probability of the second of ``family_.classes``, for pairs that of a
         success, for counts their mean at the exposure of each row.
@@ -558,7 +558,7 @@ class MarginalMixture(NamedTuple):
 def corrected_effects(
     state: EffectsState, block: int, rows: sparse.csr_array, correction: str
 ) -> MarginalMixture:
-    """Sums of one block's effects, shape (R, K of the block), with corrected densities."""
+    """Return sums of one block's effects, rows (R, K) of it, with corrected densities."""
     place = state.assembly.places[block]
     entries = sparse.coo_array(rows)
     shape = (rows.shape[0], state.assembly.size)

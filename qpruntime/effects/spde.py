@@ -189,7 +189,7 @@ class PlaneBlock(EffectBlock):
         return entries, np.array([-2.0 * entries, -2.0 * (first - third)])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """The value follows from |kappa^2 C + G|."""
+        """Return the log determinant, which follows from |kappa^2 C + G|."""
         K = self.size
         kappa2 = 8.0 * np.exp(-2.0 * theta[1])
         value, slope = self.shifted(float(kappa2))
@@ -205,5 +205,5 @@ class PlaneBlock(EffectBlock):
         return first + second, np.array([first_slope, second_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, and range in units of the coordinates."""
+        """Return the standard deviation, and range in units of the coordinates."""
         return {"sd": float(np.exp(theta[0])), "range": float(np.exp(theta[1]))}

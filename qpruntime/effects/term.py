@@ -130,11 +130,11 @@ class EffectBlock(ABC):
         return self.labels, sparse.csr_array(sparse.eye_array(self.size))
 
     def precision(self, theta: Array) -> sparse.csc_array:
-        """The precision (K, K), symmetric, on the pattern."""
+        """Return the precision (K, K), symmetric, on the pattern."""
         return self.pattern.matrix(self.entries(theta)[0])
 
     def slopes(self, theta: Array) -> list[sparse.csc_array]:
-        """Derivatives of the precision by theta, on the pattern."""
+        """Return derivatives of the precision by theta, on the pattern."""
         return [self.pattern.matrix(slope) for slope in self.entries(theta)[1]]
 
 
@@ -196,7 +196,7 @@ class BlockPattern:
         return np.repeat(np.arange(self.size), np.diff(self.indptr))
 
     def matrix(self, entries: Array) -> sparse.csc_array:
-        """The matrix of these entries; zeros among them stay."""
+        """Return the matrix of these entries; zeros among them stay."""
         matrix = sparse.csc_array(
             (entries, self.indices, self.indptr), shape=(self.size, self.size), copy=False
         )
@@ -205,12 +205,12 @@ class BlockPattern:
 
 
 def diagonal_pattern(size: int) -> BlockPattern:
-    """The pattern of a diagonal matrix."""
+    """Return the pattern of a diagonal matrix."""
     return BlockPattern(np.arange(size), np.arange(size), size)
 
 
 def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
-    """The pattern of the matrix with these on its diagonal; its entries are theirs, in order."""
+    """Return the pattern of a matrix with these on its diagonal; its entries are theirs, in order."""
     starts = np.cumsum([0] + [pattern.size for pattern in patterns])
     pairs = zip(patterns, starts, strict=False)
     rows, columns = [], []
@@ -263,7 +263,7 @@ def precision_of(theta: Array, d: int) -> tuple[Array, Array]:
 
 
 def log_det_of(theta: Array, d: int) -> tuple[float, Array]:
-    """log |S| and its slopes."""
+    """Return log |S| and its slopes."""
     t, slope = theta[d:], np.zeros(len(theta))
     value = 2.0 * float(theta[:d].sum())
     slope[:d] = 2.0

@@ -44,21 +44,36 @@ class StructureOptions(Protocol):
     """Options of a forecaster that leave its structure open or fix it."""
 
     @property
-    def seasons(self) -> str | Sequence[float]: ...
+    def seasons(self) -> str | Sequence[float]:
+        """Periods in steps, or "auto"."""
+
     @property
-    def trend(self) -> str: ...
+    def trend(self) -> str:
+        """Name of a trend, "auto" or "average"."""
+
     @property
-    def noise(self) -> str | bool: ...
+    def noise(self) -> str | bool:
+        """True if there is autoregressive noise, or "auto"."""
+
     @property
-    def family(self) -> str | Likelihood: ...
+    def family(self) -> str | Likelihood:
+        """Name of a family, a likelihood, or "auto"."""
+
     @property
-    def integrate(self) -> Integration: ...
+    def integrate(self) -> Integration:
+        """Integration over hyper-parameters."""
+
     @property
-    def cycle(self) -> str | bool | float: ...
+    def cycle(self) -> str | bool | float:
+        """True if there is a cycle, its period, or "auto"."""
+
     @property
-    def drift(self) -> str | bool: ...
+    def drift(self) -> str | bool:
+        """True if seasons may change, or "auto"."""
+
     @property
-    def outliers(self) -> str | bool: ...
+    def outliers(self) -> str | bool:
+        """True if outliers are sought, or "auto"."""
 
 
 @dataclass(frozen=True, eq=False)
