@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -15,6 +15,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.dataframes.levels import is_missing, level_values, sorted_levels
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.density import count_distribution, log_density, whole_counts, wide
@@ -31,6 +32,7 @@ __all__ = [
     "discrete",
     "family_of",
     "observation_quantiles",
+    "offsets_of",
     "trials_of",
 ]
 
@@ -144,18 +146,33 @@ class ObservationFamily:
         """Return the expected observation for latent values f."""
         return self.mean(self.likelihood, f, np.zeros(f.shape))
 
-    def shift(self, exposure: Array) -> Array:
-        """Return what exposures add to the linear predictor."""
+    def shift(self, data: DataColumns, exposure: Hashable) -> Array:
+        """Return what the column of exposures adds to the linear predictor, 0 if there is none."""
+        if exposure is None:
+            return np.zeros(data.rows)
+        sizes = data.numbers(exposure, times=False)
+        if (sizes < 0.0).any():
+            i = int(np.argmax(sizes < 0.0))
+            raise InputError(
+                f"exposure {shown(exposure)} is {sizes[i]:g} in row {i}: it must be at least 0"
+            )
         if self.kind != "counts":
             raise InputError(
                 f"exposure is for counts with a log link, 'poisson' and 'negative-binomial', not "
                 f"for {self.likelihood.name!r}: use offset="
             )
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(exposure))
+            return np.asarray(np.log(sizes))
 
     def _unknown(self, what: str) -> InputError:
         return InputError(f"{what} is not known for {self.likelihood.name!r}: use latent(X)")
+
+
+def offsets_of(data: DataColumns, column: Hashable) -> Array:
+    """Return the column of offsets, which may be -inf; zeros if there is none."""
+    if column is None:
+        return np.zeros(data.rows)
+    return data.numbers(column, times=False, infinite=True)
 
 
 def family_of(

@@ -16,7 +16,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, flag, number, shown, whole
 from qpruntime.dataframes.readers import DataColumns, DataLike, array_of
-from qpruntime.effects.families import Bounds, ObservationFamily, family_of
+from qpruntime.effects.families import Bounds, ObservationFamily, family_of, offsets_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
 from qpruntime.effects.integration import Integration, integrate
@@ -186,7 +186,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             centred=self.intercept is not False, standardise=flag(self.standardise, "standardise"),
             weights=weights,
         )  # fmt: skip
-        offset = offset / family.unit + self._exposed(data, family)
+        offset = offset / family.unit + family.shift(data, self.exposure)
         kept = np.flatnonzero(_possible(offset, outcomes, family))
         if len(kept) < data.rows:
             if not kept.size:
@@ -242,7 +242,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
                 raise InputError("no row is left: all have weight 0 or exposure 0")
             if len(kept) < data.rows:
                 data, observed, weights = data.take(kept), observed[kept], weights[kept]
-        return data, observed, self._offset(data), weights
+        return data, observed, offsets_of(data, self.offset), weights
 
     def _blocks(self, data: DataColumns, weights: Array | None) -> list[EffectBlock]:
         """Return the blocks of all terms; fixed effects are one."""

@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, flag, levels, number, shown, whole
 from qpruntime._validation import generator as generator_of
 from qpruntime.dataframes.readers import DataColumns, DataLike
-from qpruntime.effects.families import ObservationFamily, observation_quantiles, trials_of
+from qpruntime.effects.families import observation_quantiles, offsets_of, trials_of
 from qpruntime.effects.state import EffectsState
 from qpruntime.effects.term import EffectBlock
 from qpruntime.effects.wide_rates import (
@@ -193,29 +193,10 @@ class Predictions:
             raise InputError(f"there is no term {shown(name)}; the model has {', '.join(names)}")
         return near[0]
 
-    def _offset(self, data: DataColumns) -> Array:
-        """Return the column of offsets, which may be -inf."""
-        if self.offset is None:
-            return np.zeros(data.rows)
-        return data.numbers(self.offset, times=False, infinite=True)
-
-    def _exposed(self, data: DataColumns, family: ObservationFamily) -> Array:
-        """Return logarithms of exposures."""
-        if self.exposure is None:
-            return np.zeros(data.rows)
-        exposure = data.numbers(self.exposure, times=False)
-        if (exposure < 0.0).any():
-            i = int(np.argmax(exposure < 0.0))
-            raise InputError(
-                f"exposure {shown(self.exposure)} is {exposure[i]:g} in row {i}: "
-                "it must be at least 0"
-            )
-        return family.shift(exposure)
-
     def _ahead(self, X: DataLike) -> tuple[Mixture, Array]:
         """Return the linear predictor, and what offsets and exposures add to it."""
         state, data = self._fitted(), DataColumns(X)
-        offset = self._offset(data) + self._exposed(data, state.family)
+        offset = offsets_of(data, self.offset) + state.family.shift(data, self.exposure)
         return state.ahead(data, np.zeros(data.rows)), offset
 
     def _parts(self, X: DataLike) -> tuple[tuple[PredictorPart, ...], Array]:

@@ -210,7 +210,7 @@ def diagonal_pattern(size: int) -> BlockPattern:
 
 
 def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
-    """Return the pattern of a matrix with these on its diagonal; its entries are theirs, in order."""
+    """Return the pattern of a matrix with these on its diagonal, and their entries in order."""
     starts = np.cumsum([0] + [pattern.size for pattern in patterns])
     pairs = zip(patterns, starts, strict=False)
     rows, columns = [], []
