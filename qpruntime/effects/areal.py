@@ -22,8 +22,8 @@ from qpruntime.effects.term import (
     BlockPattern,
     EffectBlock,
     Term,
+    UniformShare,
     deviation_prior,
-    log_density_of_share,
 )
 from qpruntime.errors import InputError
 
@@ -156,8 +156,8 @@ class AreasBlock(EffectBlock):
         self.labels = self.levels[connected]
         if self.mixed:
             self.labels = np.concatenate([self.labels, self.levels])
-        self.prior = deviation_prior(term.prior)
         self.parameters = ("log sd", "logit phi") if self.mixed else ("log sd",)
+        self.priors = (deviation_prior(term.prior), UniformShare())[: len(self.parameters)]
         self.start = np.array([np.log(0.5), 0.0])[: len(self.parameters)]
         self.bounds = np.array([LOG_DEVIATION, (-6.0, 6.0)])[: len(self.parameters)]
         self._codes(data)
@@ -225,14 +225,6 @@ class AreasBlock(EffectBlock):
         return float(value), np.array(
             [slope - 2.0 * n, 0.5 * unstructured * slope + (n - k) * near]
         )
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior: an exponential deviation and a uniform share."""
-        value, slope = self.prior(float(theta[0]))
-        if not self.mixed:
-            return value, np.array([slope])
-        more, share_slope = log_density_of_share(float(theta[1]))
-        return value + more, np.array([slope, share_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return the standard deviation, and the share that resembles neighbours."""

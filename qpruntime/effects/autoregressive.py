@@ -122,8 +122,7 @@ class SeriesBlock(EffectBlock):
             np.concatenate([indices, indices[:-1], indices[1:]]),
             K,
         )
-        self.prior = deviation_prior(term.prior)
-        self.prior_of_rho = NormalPrior(_CORRELATION)
+        self.priors = (deviation_prior(term.prior), NormalPrior(_CORRELATION))
         self.parameters = ("log sd", "atanh rho")
         self.start = np.array([np.log(0.5), 0.55])
         self.bounds = np.array([LOG_DEVIATION, (-4.0 if self.whole else 1e-3, 7.0)])
@@ -208,12 +207,6 @@ class SeriesBlock(EffectBlock):
         return float(value), np.array(
             [-2.0 * self.size, float((2.0 * r * slope / innovation).sum())]
         )
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential deviation; atanh(rho) normal with standard deviation 1.5."""
-        first, first_slope = self.prior(float(theta[0]))
-        second, second_slope = self.prior_of_rho(float(theta[1]))
-        return first + second, np.array([first_slope, second_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return the standard deviation, and the correlation over one step."""

@@ -198,10 +198,6 @@ class FixedBlock(EffectBlock):
         """Log determinant, which is constant."""
         return float(-2.0 * np.log(self.std).sum()), np.empty(0)
 
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior of no hyper-parameters."""
-        return 0.0, np.empty(0)
-
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return no deviations, because none are learnt."""
         return {}

@@ -138,7 +138,7 @@ class GroupsBlock(EffectBlock):
         starts = d * np.arange(n)[:, None]
         self.pattern = BlockPattern((starts + rows).ravel(), (starts + columns).ravel(), n * d)
         self.cells = np.tile(rows * d + columns, n)
-        self.prior = deviation_prior(term.prior)
+        self.priors = (deviation_prior(term.prior),) * d
         marks = [""] if d == 1 else [f" {part}" for part in parts]
         names = [f"log sd{mark}" for mark in marks]
         if self.correlated:
@@ -213,11 +213,7 @@ class GroupsBlock(EffectBlock):
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviations, and correlation matrices that are uniform."""
         d = self.width
-        values_and_slopes = [self.prior(t) for t in theta[:d]]
-        value, slope = (
-            sum(v for v, _ in values_and_slopes),
-            np.array([s for _, s in values_and_slopes]),
-        )
+        value, slope = super().log_prior(theta[:d])
         if not self.correlated:
             return value, slope
         more, partial = log_prior_of_partials(theta[d:], d)

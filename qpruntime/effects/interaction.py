@@ -132,7 +132,7 @@ class ProductBlock(EffectBlock):
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Log prior of the correlation and of the plane."""
-        first, by_one = self.time.prior_of_rho(float(theta[0]))
+        first, by_one = self.time.priors[1](float(theta[0]))
         second, by_two = self.place.log_prior(theta[1:])
         return first + second, np.concatenate([[by_one], by_two])
 

@@ -272,20 +272,15 @@ def mesh_over(
             f"a mesh of spacing {step:g} over {extent:g} would have {expected:.0f} nodes, more "
             f"than {_MOST}: use a larger spacing"
         )
-    lattice = _lattice(low - step, high + step, step)
-    if outer is None:
+    lattice, land, coarser = _lattice(low - step, high + step, step), outer, 1.0
+    if land is None:
+        (left, bottom), (right, top) = low - margin, high + margin
+        land = np.array([[left, bottom], [right, bottom], [right, top], [left, top]])
+        coarser = _COARSER
         around = _lattice(low - margin, high + margin, _COARSER * step)
         far = cKDTree(lattice).query(around)[0] > _COARSER * step * 0.7
         lattice = np.vstack([lattice, around[far]])
-        frame = np.array(
-            [[low[0] - margin, low[1] - margin], [high[0] + margin, low[1] - margin],
-             [high[0] + margin, high[1] + margin], [low[0] - margin, high[1] + margin]]
-        )  # fmt: skip
-        rims = [spaced(frame, _COARSER * step)]
-        land = frame
-    else:
-        rims, land = [spaced(outer, step)], outer
-    rims += [spaced(coast, step) for coast in coasts]
+    rims = [spaced(land, coarser * step), *(spaced(coast, step) for coast in coasts)]
     return _triangulated(lattice, rims, land, coasts, step)
 
 

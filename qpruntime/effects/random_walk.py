@@ -156,7 +156,7 @@ class WalkBlock(EffectBlock):
         ridge = np.full(size, self.structure.epsilon)
         ridge[count:] = _FREE**-2.0
         self.rest = self.pattern.added(np.concatenate([np.zeros(entries.nnz), ridge]))
-        self.prior = deviation_prior(term.prior)
+        self.priors = (deviation_prior(term.prior),)
         self.parameters, self.start = ("log sd",), np.array([np.log(0.5)])
         self.bounds = np.array([LOG_DEVIATION])
 
@@ -221,11 +221,6 @@ class WalkBlock(EffectBlock):
         """Log determinant of the walk and its line, and its slope."""
         value, slope = self.structure.log_det(float(theta[0]))
         return value - 2.0 * np.log(_FREE) * self.line, np.array([slope])
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior: an exponential deviation."""
-        value, slope = self.prior(float(theta[0]))
-        return value, np.array([slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return the standard deviation of the function."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
@@ -30,7 +29,7 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import PrecisionPosterior, Profile
-from qpruntime.predictive.density import log_density, wide
+from qpruntime.predictive.density import mixture_log_density
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
 
 if TYPE_CHECKING:
@@ -345,14 +344,9 @@ class Predictions:
             raise InputError(f"y must have {offset.size} rows like X, got shape {np.shape(y)}")
 
         def log_density_of(part: PredictorPart) -> Array:
-            log_densities = []
-            mixture, shift = part.mixture, offset[part.rows]
-            for k, mean, variance in zip(part.nodes, mixture.mean, mixture.variance, strict=True):
-                likelihood, numbers = state.likelihood(k).observing(outcomes[part.rows])
-                log_densities.append(log_density(likelihood, mean + shift, wide(variance), numbers))
-            return np.asarray(
-                logsumexp(np.array(log_densities), axis=0, b=mixture.weights[:, None])
-            )
+            mixture = part.mixture._replace(mean=part.mixture.mean + offset[part.rows])
+            likelihoods = [state.likelihood(k) for k in part.nodes]
+            return mixture_log_density(likelihoods, mixture, outcomes[part.rows])
 
         return _by_rows(parts, log_density_of)
 
@@ -540,13 +534,7 @@ def corrected_effects(
     state: EffectsState, block: int, rows: sparse.csr_array, correction: str
 ) -> MarginalMixture:
     """Return sums of one block's effects, rows (R, K) of it, with corrected densities."""
-    place = state.assembly.places[block]
-    entries = sparse.coo_array(rows)
-    shape = (rows.shape[0], state.assembly.size)
-    A = sparse.csr_array(
-        sparse.coo_array((entries.data, (entries.row, entries.col + place.start)), shape)
-    )
-    objective = state.objective()
+    A, objective = state.design_of(block, rows), state.objective()
     parts = []
     for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
         posterior = objective.posterior(theta, sites=sites)

@@ -141,12 +141,11 @@ class PlaneBlock(EffectBlock):
         self.third = self.pattern.added(np.concatenate([0.0 * C, parts[1], third.data]))
         self.shifted = ShiftedDeterminant(C, G)
         self.labels = diagonal
-        self.prior = deviation_prior(term.prior)
         limit, probability = (
             (0.1 * extent, _RANGE[1]) if term.prior_range is None else term.prior_range
         )
         self.range_tail = limit, probability
-        self.prior_range = range_prior(self.range_tail)
+        self.priors = (deviation_prior(term.prior), range_prior(self.range_tail))
         self.parameters = ("log sd", "log range")
         self.start = np.array([np.log(0.5), np.log(0.4 * extent)])
         # A range below the spacing is not that of the mesh; beyond ten extents it is a constant.
@@ -195,14 +194,6 @@ class PlaneBlock(EffectBlock):
         value, slope = self.shifted(float(kappa2))
         whole = 2.0 * value - self.shifted.log_mass - K * np.log(4.0 * np.pi * kappa2)
         return float(whole - 2.0 * K * theta[0]), np.array([-2.0 * K, 2.0 * K - 4.0 * slope])
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential deviation; the range's inverse is exponential."""
-        (first, first_slope), (second, second_slope) = (
-            self.prior(float(theta[0])),
-            self.prior_range(float(theta[1])),
-        )
-        return first + second, np.array([first_slope, second_slope])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return the standard deviation, and range in units of the coordinates."""

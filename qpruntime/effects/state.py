@@ -207,14 +207,16 @@ class EffectsState:
             return np.zeros(rows.shape[0])
         return self.family.centre * sparse.csr_array(rows)[:, [0]].toarray()[:, 0]
 
+    def design_of(self, block: int, rows: sparse.csr_array) -> sparse.csr_array:
+        """Return sums (R, K of the block) of one block's effects as rows of the design (R, K)."""
+        entries, place = sparse.coo_array(rows), self.assembly.places[block]
+        at = entries.row, entries.col + place.start
+        shape = (rows.shape[0], self.assembly.size)
+        return sparse.csr_array(sparse.coo_array((entries.data, at), shape))
+
     def effects(self, block: int, rows: sparse.csr_array) -> Mixture:
         """Return sums of one block's effects, in the units of y."""
-        place = self.assembly.places[block]
-        entries = sparse.coo_array(rows)
-        shape = (rows.shape[0], self.assembly.size)
-        A = sparse.csr_array(
-            sparse.coo_array((entries.data, (entries.row, entries.col + place.start)), shape)
-        )
+        A = self.design_of(block, rows)
         mixture = self._mixed(lambda k: self.node(k).predict(A))
         return self._outside(mixture, self.shifts(block, rows))
 

@@ -23,12 +23,11 @@ __all__ = [
     "EffectBlock",
     "NormalPrior",
     "Term",
+    "UniformShare",
     "block_pattern",
     "covariance_of",
     "deviation_prior",
     "diagonal_pattern",
-    "log_density_of_correlation",
-    "log_density_of_share",
     "log_prior_of_partials",
     "precision_of",
 ]
@@ -78,6 +77,8 @@ class EffectBlock(ABC):
         Names of theta's p entries, as in "log sd".
     start : ndarray, shape (p,)
     bounds : ndarray, shape (p, 2)
+    priors : tuple of callable, length p
+        Independent priors of theta's entries: log densities with their slopes.
     constraint : ndarray, shape (c, K), or None
         Rows C with C x = 0.
     moves : bool
@@ -90,6 +91,7 @@ class EffectBlock(ABC):
     parameters: tuple[str, ...] = ()
     start: Array
     bounds: Array
+    priors: tuple[Tail | NormalPrior | UniformShare, ...] = ()
     constraint: Array | None = None
     moves: bool = False
 
@@ -117,9 +119,10 @@ class EffectBlock(ABC):
         It is taken on the space that the constraint leaves, where Sigma0 is the prior covariance.
         """
 
-    @abstractmethod
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior density of theta and its slopes."""
+        """Return the log prior density of theta and its slopes."""
+        pairs = [prior(float(t)) for prior, t in zip(self.priors, theta, strict=True)]
+        return sum((value for value, _ in pairs), 0.0), np.array([slope for _, slope in pairs])
 
     @abstractmethod
     def deviations(self, theta: Array) -> dict[str, float]:
@@ -325,6 +328,17 @@ class NormalPrior:
         return -0.5 * z * z - math.log(self.std * math.sqrt(2.0 * math.pi)), -z / self.std
 
 
+@restorable("uniform-share/1")
+@dataclass(frozen=True)
+class UniformShare:
+    """Prior of t = logit(phi) for a share phi that is uniform between 0 and 1."""
+
+    def __call__(self, t: float) -> tuple[float, float]:
+        """Log density at t, and its slope."""
+        size = abs(t)
+        return -size - 2.0 * math.log1p(math.exp(-size)), -math.tanh(0.5 * t)
+
+
 def _pair(value: tuple[float, float], name: str) -> tuple[float, float]:
     try:
         first, second = value
@@ -347,21 +361,3 @@ def range_prior(value: tuple[float, float], name: str = "prior_range") -> Tail:
     """Prior of the logarithm of a range in the plane: P(range < limit) = probability."""
     limit, probability = _pair(value, name)
     return Tail(-math.log(probability) * limit, -1.0)
-
-
-def log_density_of_correlation(t: float, power: float = 1.0) -> tuple[float, float]:
-    """Log density of t = atanh(rho), not normalised, and its slope.
-
-    The density of rho is proportional to (1 - rho^2)^(power - 1): power 1 is uniform in rho.
-    """
-    rho = math.tanh(t)
-    # log(1 - tanh^2) = -2 log cosh
-    log_cosh = abs(t) + math.log1p(math.exp(-2.0 * abs(t))) - math.log(2.0)
-    return -2.0 * power * log_cosh, -2.0 * power * rho
-
-
-def log_density_of_share(t: float) -> tuple[float, float]:
-    """Log density of t = logit(phi), phi uniform between 0 and 1, and its slope."""
-    size = abs(t)
-    value = -size - 2.0 * math.log1p(math.exp(-size))
-    return value, -math.tanh(0.5 * t)

@@ -71,12 +71,15 @@ class CycleBlock(PairBlock):
 
     def __init__(self, term: Cycle, data: DataColumns) -> None:
         super().__init__(term.name, term.column, np.unique(data.numbers(term.column)))
-        self.prior = deviation_prior(term.prior)
-        self.priors = (NormalPrior(_PERIOD), NormalPrior(_TURNS))
         self.parameters = ("log sd", "log period", "log turns")
         self.start = np.array([np.log(0.5), np.log(term.period), 0.0])
-        self.centre = float(self.start[1])
-        period = (self.centre - _FAR, self.centre + _FAR)
+        centre = float(self.start[1])
+        self.priors = (
+            deviation_prior(term.prior),
+            NormalPrior(_PERIOD, centre),
+            NormalPrior(_TURNS),
+        )
+        period = (centre - _FAR, centre + _FAR)
         self.bounds = np.array([LOG_DEVIATION, period, _LOG_TURNS])
 
     def columns(self, data: DataColumns) -> sparse.csr_array:
@@ -90,13 +93,6 @@ class CycleBlock(PairBlock):
         """Return the transition over gaps; both numbers have variance 1 at all times."""
         A = transitions(gaps, theta[1], theta[2])
         return A, np.eye(2) - A @ A.swapaxes(-1, -2)
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Return the log prior: exponential deviation, normal logarithms of period and turns."""
-        first, slope = self.prior(float(theta[0]))
-        second, slope_of_period = self.priors[0](float(theta[1]) - self.centre)
-        third, slope_of_turns = self.priors[1](float(theta[2]))
-        return first + second + third, np.array([slope, slope_of_period, slope_of_turns])
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """Predict new times from their neighbours; beyond the ends the swing dies down."""

@@ -74,10 +74,9 @@ class DampedBlock(PairBlock):
         # Rounding must not make several gaps of one.
         self.gaps, self.which = np.ones(1), np.zeros(term.knots - 1, dtype=np.intp)
         self.spacing = float(knots[1] - knots[0])
-        self.prior = deviation_prior(term.prior)
         self.parameters = ("log sd", "log length")
         centre = float(np.log(_SHARE * (knots[-1] - knots[0])))
-        self.prior_of_length = NormalPrior(_LENGTH, centre)
+        self.priors = (deviation_prior(term.prior), NormalPrior(_LENGTH, centre))
         self.start = np.array([np.log(0.5), centre])
         self.bounds = np.array([LOG_DEVIATION, (centre - _FAR, centre + _FAR)])
 
@@ -116,12 +115,6 @@ class DampedBlock(PairBlock):
     def columns(self, data: DataColumns) -> sparse.csr_array:
         """Return the design that interpolates between knots."""
         return self.ahead(data, self.start)[0]
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Return the log prior: exponential deviation, normal logarithm of the length."""
-        first, slope = self.prior(float(theta[0]))
-        second, slope_of_length = self.prior_of_length(float(theta[1]))
-        return first + second, np.array([slope, slope_of_length])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return the standard deviation, and the length in units of the column."""

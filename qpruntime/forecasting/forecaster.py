@@ -15,7 +15,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, levels, real, whole
 from qpruntime.dataframes.readers import DataColumns, DataLike
-from qpruntime.effects import EffectsModel, Table
+from qpruntime.effects import Table
 from qpruntime.effects.integration import Integration
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import commit, draft_of
@@ -361,26 +361,10 @@ class GPForecaster(Savable, BaseEstimator):
             log_densities[known] = ahead.only(known).log_density(observed[known])
         return log_densities
 
-    def predict_log_pmf(
-        self,
-        y: ArrayLike,
-        horizon: int | None = None,
-        X: DataLike | None = None,
-        *,
-        exposure: ArrayLike | None = None,
-        index: ArrayLike | None = None,
-    ) -> Array:
-        """Return log probabilities of counts, as `predict_log_density` does."""
-        return self.predict_log_density(y, horizon, X, exposure=exposure, index=index)
-
     def effects(self, name: str) -> Table:
         """Return one part of the predictor: "trend", "season P", or "step", the lasting noise."""
-        return self.model_at().effects(name)
-
-    def model_at(self) -> EffectsModel:
-        """Return the fitted model of effects."""
         check_is_fitted(self, "model_")
-        return self.model_
+        return self.model_.effects(name)
 
 
 def _warn_of_tails(ahead: Ahead, mean: Array) -> None:

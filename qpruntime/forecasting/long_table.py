@@ -15,7 +15,7 @@ from qpruntime.dataframes.levels import numbers_of, object_array
 from qpruntime.dataframes.readers import ColumnLike, DataColumns, DataLike
 from qpruntime.errors import InputError
 
-__all__ = ["LongTable", "part_of"]
+__all__ = ["LongTable"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,19 +93,19 @@ class LongTable:
 
     def series(self, k: int) -> dict[str, Any]:
         """Return the arguments of `GPForecaster.fit` for one series."""
-        rows = self.rows[k]
-        columns = None
-        if self.X is not None:
-            columns = self.X.take(rows)
+        return self.part(self.rows[k])
+
+    def part(self, rows: NDArray[np.intp]) -> dict[str, Any]:
+        """Return the arguments of `GPForecaster.fit` for some rows, with their types kept."""
         return {
-            "y": part_of(self.y, rows),
-            "X": columns,
-            "index": part_of(self.index, rows),
+            "y": _part_of(self.y, rows),
+            "X": None if self.X is None else self.X.take(rows),
+            "index": _part_of(self.index, rows),
             "exposure": None if self.exposure is None else self.exposure[rows],
         }
 
 
-def part_of(column: ColumnLike | None, rows: NDArray[np.intp]) -> ColumnLike | None:
+def _part_of(column: ColumnLike | None, rows: NDArray[np.intp]) -> ColumnLike | None:
     """Return these rows of an array, a series or an index."""
     if column is None:
         return None

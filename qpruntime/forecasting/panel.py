@@ -36,7 +36,6 @@ from qpruntime.persistence.file import Savable
 
 __all__ = [
     "GPPanelForecaster",
-    "Panels",
     "counted",
 ]
 
@@ -71,13 +70,209 @@ def counted(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int]
     yield report
 
 
-class Panels:
-    """Methods of a fitted `GPPanelForecaster`."""
+#: Hyper-parameters are common from so many series on.
+_FEW = 10
+#: Bytes of a fitted series: some, and so many for each observation and node.
+_BASE, _EACH = 40_000.0, 350.0
 
-    series_: tuple[Hashable, ...]
-    models_: dict[Hashable, GPForecaster]
-    failed_: dict[Hashable, str]
-    regressors_: tuple[Any, ...] | None
+
+@restorable("gp-panel-forecaster/1", root=True)
+@dataclass(eq=False, repr=False, match_args=False)
+class GPPanelForecaster(Savable, BaseEstimator):
+    """Forecasts of many series, each by a `GPForecaster`, from a long table or labels of rows.
+
+    The structure (seasons, trend, noise and family) is selected by majority vote on a sample of the
+    series and used for all. Hyper-parameters maximise the sample's summed log evidence.
+
+    Parameters
+    ----------
+    forecaster : GPForecaster, optional
+        Forecaster whose options apply to every series.
+    hyperparameters : {"auto", "shared", "prior", "own"}
+        "shared" uses the hyper-parameters of the sample. "prior" learns them for each series, under
+        a prior whose centre and spread come from the sample. "own" fits each series as if it were
+        alone, with its own structure, clock and nodes of hyper-parameters. "auto" shares from 10
+        series on.
+    sample : int
+        Maximum number of series from which structure and hyper-parameters are learnt; they are
+        spread evenly over the series of at least median length.
+    together : "auto" or bool
+        True if forecasts begin after the last time of all series, False if each begins after its
+        own. By default they begin together if most series end there.
+    errors : {"warn", "raise"}
+        Treatment of a series that cannot be fitted: "warn" names it and makes its forecasts NaN.
+    n_jobs : int, optional
+        Number of threads, by default one. Fits of short series are mostly Python code, which gains
+        from processes of a cluster but not from threads.
+    scheduler : str, optional
+        Address of a dask scheduler whose workers fit the series, such as tcp://host:8786.
+    verbose : int
+        If 1, print how many series are done.
+
+    Attributes
+    ----------
+    series_ : tuple
+        Labels of the S series.
+    models_ : dict
+        Fitted forecasters by label.
+    failed_ : dict
+        Error message of each series that could not be fitted, by label.
+    structure_ : Structure or None
+        Structure that all series share.
+
+    See Also
+    --------
+    qpruntime.forecasting.GPForecaster, qpruntime.forecasting.backtest
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qpruntime.forecasting import GPForecaster, GPPanelForecaster
+    >>> shop = np.repeat(np.arange(12), 60)
+    >>> rate = np.exp(1.0 + 0.1 * shop + 0.5 * (np.tile(np.arange(60), 12) % 7 > 4))
+    >>> sold = np.random.default_rng(0).poisson(rate)
+    >>> panel = GPPanelForecaster(GPForecaster(seasons=[7])).fit(sold, by=shop)
+    >>> panel.predict(7).shape
+    (12, 7)
+    """
+
+    forecaster: GPForecaster | None = None
+    _: KW_ONLY
+    hyperparameters: Literal["auto", "shared", "prior", "own"] = "auto"
+    sample: int = 30
+    together: Literal["auto"] | bool = "auto"
+    errors: Literal["warn", "raise"] = "warn"
+    n_jobs: int | None = None
+    scheduler: str | None = None
+    verbose: int = 0
+
+    def fit(
+        self,
+        y: ColumnLike,
+        X: DataLike | None = None,
+        *,
+        by: ColumnLike | None = None,
+        index: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
+        data: DataLike | None = None,
+    ) -> Self:
+        """Fit to all series.
+
+        Parameters
+        ----------
+        y : array-like, shape (N,), or str
+            Observations of all series; NaN is missing.
+        X : data frame or mapping of columns, of N rows, or list of str, optional
+            Regressors.
+        by : array-like, shape (N,), or str, or list of str
+            Which series a row is of. A pandas series with two levels of index needs none: the
+            first says so, the second has the times.
+        index : array-like, shape (N,), or str, optional
+            Times, in any order; by default the rows of each series are 0, 1, 2, ...
+        exposure : array-like, shape (N,), or str, optional
+        data : data frame or mapping of columns, optional
+            What names of columns are of.
+
+        Raises
+        ------
+        InputError
+            If columns or parameters are not usable, all series fail or, with ``errors="raise"``,
+            one does; the message names it.
+        ExecutorError
+            If the cluster went away.
+
+        Warns
+        -----
+        UserWarning
+            If series cannot be fitted.
+        """
+        draft = draft_of(self)
+        how = choice(self.hyperparameters, "hyperparameters", ("auto", "shared", "prior", "own"))
+        choice(self.errors, "errors", ("warn", "raise"))
+        most = whole(self.sample, "sample", 1)
+        single = GPForecaster() if self.forecaster is None else self.forecaster
+        if not isinstance(single, GPForecaster):
+            raise InputError(f"forecaster must be a GPForecaster, got {shown(single)}")
+        table = LongTable.of(y, X, by, index, exposure, data)
+        clock = _clock(table)
+        count = len(table.labels)
+        if how == "auto":
+            how = "shared" if count >= _FEW else "own"
+        nodes = 1 if how == "shared" else 20
+        require(
+            sum(_BASE + _EACH * nodes * len(rows) for rows in table.rows),
+            f"forecasters of {count} series",
+            "fit them in parts",
+        )
+        structure = None
+        if how != "own":
+            structure = _common(single, table, clock, most, how == "prior")
+        draft._take(table, self._fits(table, (single, structure, clock)), clock, structure)
+        return commit(self, draft)
+
+    def _fits(
+        self, table: LongTable, lasting: tuple[GPForecaster, Structure | None, StepClock | None]
+    ) -> list[Result]:
+        """Fit all series, and say how long that takes."""
+        count = len(table.labels)
+        tasks = [Task(k, table.series(k)) for k in range(count)]
+        # A few series say how long all will take: the fastest has nothing compiled.
+        first, seconds = [], math.inf
+        for task in tasks[: max(1, min(5, count // 20))]:
+            begun = time.process_time()
+            first += fit_some((*lasting, [task]))
+            seconds = min(seconds, time.process_time() - begun)
+        ahead = len(first)
+        threads = threads_of(self.n_jobs) or (None if self.scheduler else 1)
+        with executor_of(threads, self.scheduler) as run:
+            hands = getattr(run, "workers", 1)
+            announce(
+                f"fitting {count} series",
+                seconds * (count - ahead) / hands,
+                "scheduler= has them fitted by the processes of a dask cluster",
+            )
+            calls = pieces(lasting, tasks[ahead:], bool(self.scheduler))
+            with counted(self.verbose, "series", count - ahead) as report, _quiet():
+                parts = run.run(fit_some, calls, report)
+        return [*first, *(result for part in parts for result in part)]
+
+    def _take(
+        self,
+        table: LongTable,
+        results: list[Result],
+        clock: StepClock | None,
+        structure: Structure | None,
+    ) -> None:
+        """Store the fitted models, and warn about series that could not be fitted."""
+        self.series_, self.structure_ = table.labels, structure
+        self.regressors_ = None if table.X is None else tuple(table.X.names)
+        self.models_ = {self.series_[k]: model for k, model, _ in results if model is not None}
+        self.failed_ = {self.series_[k]: said for k, model, said in results if model is None}
+        if self.failed_:
+            label, said = next(iter(self.failed_.items()))
+            sentence = (
+                f"{len(self.failed_)} of {self.count} series cannot be fitted, the first is "
+                f"{shown(label)}: {said}; failed_ has them all"
+            )
+            if self.errors == "raise" or not self.models_:
+                raise InputError(sentence)
+            warn(sentence, UserWarning)
+        if clock is None:
+            if self.together is True:
+                raise InputError(
+                    "together=True is for series whose times are steps of one clock, and these "
+                    "are not: round their times"
+                )
+            return
+        models = list(self.models_.values())
+        times = [model.clock_.at(np.array([model.last_])) for model in models]
+        ends = np.array([clock.steps(time)[0] for time in times])
+        k = int(np.argmax(ends))
+        alike = float(np.mean(ends == ends[k])) > 0.5
+        if alike if isinstance(self.together, str) else bool(self.together):
+            # Series that were fitted as if they were alone have clocks of their own.
+            for model in models:
+                model.last_ = float(model.clock_.steps(times[k])[0])
 
     def _predict_once(self) -> tuple[Array, ...]:
         for model in [*self.models_.values()][:_TRIED]:
@@ -227,195 +422,6 @@ class Panels:
                 regressors = {"X": parts[key]["X"], "exposure": parts[key]["exposure"]}
             yield k, self.models_[name], regressors
 
-
-#: Hyper-parameters are common from so many series on.
-_FEW = 10
-#: Bytes of a fitted series: some, and so many for each observation and node.
-_BASE, _EACH = 40_000.0, 350.0
-
-
-@restorable("gp-panel-forecaster/1", root=True)
-@dataclass(eq=False, repr=False, match_args=False)
-class GPPanelForecaster(Panels, Savable, BaseEstimator):
-    """Forecasts of many series, each by a `GPForecaster`, from a long table or labels of rows.
-
-    The structure (seasons, trend, noise and family) is selected by majority vote on a sample of the
-    series and used for all. Hyper-parameters maximise the sample's summed log evidence.
-
-    Parameters
-    ----------
-    forecaster : GPForecaster, optional
-        Forecaster whose options apply to every series.
-    hyperparameters : {"auto", "shared", "prior", "own"}
-        "shared" uses the hyper-parameters of the sample. "prior" learns them for each series, under
-        a prior whose centre and spread come from the sample. "own" fits each series as if it were
-        alone, with its own structure, clock and nodes of hyper-parameters. "auto" shares from 10
-        series on.
-    sample : int
-        Maximum number of series from which structure and hyper-parameters are learnt; they are
-        spread evenly over the series of at least median length.
-    together : "auto" or bool
-        True if forecasts begin after the last time of all series, False if each begins after its
-        own. By default they begin together if most series end there.
-    errors : {"warn", "raise"}
-        Treatment of a series that cannot be fitted: "warn" names it and makes its forecasts NaN.
-    n_jobs : int, optional
-        Number of threads, by default one. Fits of short series are mostly Python code, which gains
-        from processes of a cluster but not from threads.
-    scheduler : str, optional
-        Address of a dask scheduler whose workers fit the series, such as tcp://host:8786.
-    verbose : int
-        If 1, print how many series are done.
-
-    Attributes
-    ----------
-    series_ : tuple
-        Labels of the S series.
-    models_ : dict
-        Fitted forecasters by label.
-    failed_ : dict
-        Error message of each series that could not be fitted, by label.
-    structure_ : Structure or None
-        Structure that all series share.
-
-    See Also
-    --------
-    qpruntime.forecasting.GPForecaster, qpruntime.forecasting.backtest
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from qpruntime.forecasting import GPForecaster, GPPanelForecaster
-    >>> shop = np.repeat(np.arange(12), 60)
-    >>> rate = np.exp(1.0 + 0.1 * shop + 0.5 * (np.tile(np.arange(60), 12) % 7 > 4))
-    >>> sold = np.random.default_rng(0).poisson(rate)
-    >>> panel = GPPanelForecaster(GPForecaster(seasons=[7])).fit(sold, by=shop)
-    >>> panel.predict(7).shape
-    (12, 7)
-    """
-
-    forecaster: GPForecaster | None = None
-    _: KW_ONLY
-    hyperparameters: Literal["auto", "shared", "prior", "own"] = "auto"
-    sample: int = 30
-    together: Literal["auto"] | bool = "auto"
-    errors: Literal["warn", "raise"] = "warn"
-    n_jobs: int | None = None
-    scheduler: str | None = None
-    verbose: int = 0
-
-    def fit(
-        self,
-        y: ColumnLike,
-        X: DataLike | None = None,
-        *,
-        by: ColumnLike | None = None,
-        index: ColumnLike | None = None,
-        exposure: ArrayLike | None = None,
-        data: DataLike | None = None,
-    ) -> Self:
-        """Fit to all series.
-
-        Parameters
-        ----------
-        y : array-like, shape (N,), or str
-            Observations of all series; NaN is missing.
-        X : data frame or mapping of columns, of N rows, or list of str, optional
-            Regressors.
-        by : array-like, shape (N,), or str, or list of str
-            Which series a row is of. A pandas series with two levels of index needs none: the
-            first says so, the second has the times.
-        index : array-like, shape (N,), or str, optional
-            Times, in any order; by default the rows of each series are 0, 1, 2, ...
-        exposure : array-like, shape (N,), or str, optional
-        data : data frame or mapping of columns, optional
-            What names of columns are of.
-
-        Raises
-        ------
-        InputError
-            If columns or parameters are not usable, all series fail or, with ``errors="raise"``,
-            one does; the message names it.
-        ExecutorError
-            If the cluster went away.
-
-        Warns
-        -----
-        UserWarning
-            If series cannot be fitted.
-        """
-        draft = draft_of(self)
-        how = choice(self.hyperparameters, "hyperparameters", ("auto", "shared", "prior", "own"))
-        choice(self.errors, "errors", ("warn", "raise"))
-        most = whole(self.sample, "sample", 1)
-        single = GPForecaster() if self.forecaster is None else self.forecaster
-        if not isinstance(single, GPForecaster):
-            raise InputError(f"forecaster must be a GPForecaster, got {shown(single)}")
-        table = LongTable.of(y, X, by, index, exposure, data)
-        draft.series_, clock = table.labels, _clock(table)
-        draft.regressors_ = None if table.X is None else tuple(table.X.names)
-        count = len(table.labels)
-        if how == "auto":
-            how = "shared" if count >= _FEW else "own"
-        nodes = 1 if how == "shared" else 20
-        require(
-            sum(_BASE + _EACH * nodes * len(rows) for rows in table.rows),
-            f"forecasters of {count} series",
-            "fit them in parts",
-        )
-        tasks = [Task(k, table.series(k)) for k in range(count)]
-        structure = None
-        if how != "own":
-            structure = _common(single, table, clock, most, how == "prior")
-        draft.structure_ = structure
-        # A few series say how long all will take: the fastest has nothing compiled.
-        first, seconds = [], math.inf
-        for task in tasks[: max(1, min(5, count // 20))]:
-            begun = time.process_time()
-            first += fit_some((single, structure, clock, [task]))
-            seconds = min(seconds, time.process_time() - begun)
-        ahead = len(first)
-        with executor_of(threads_of(self.n_jobs) or _alone(self.scheduler), self.scheduler) as run:
-            hands = getattr(run, "workers", 1)
-            announce(
-                f"fitting {count} series",
-                seconds * (count - ahead) / hands,
-                "scheduler= has them fitted by the processes of a dask cluster",
-            )
-            calls = pieces((single, structure, clock), tasks[ahead:], bool(self.scheduler))
-            with counted(self.verbose, "series", count - ahead) as report, _quiet():
-                parts = run.run(fit_some, calls, report)
-        results = [*first, *(result for part in parts for result in part)]
-        draft._take(results, clock, self.together, self.errors)
-        if draft.failed_:
-            warn(_sentence(draft.failed_, count), UserWarning)
-        return commit(self, draft)
-
-    def _take(
-        self, results: list[Result], clock: StepClock | None, together: str | bool, errors: str
-    ) -> None:
-        """Store the fitted models, and warn about series that could not be fitted."""
-        self.models_ = {self.series_[k]: model for k, model, _ in results if model is not None}
-        self.failed_ = {self.series_[k]: said for k, model, said in results if model is None}
-        if self.failed_ and (errors == "raise" or not self.models_):
-            raise InputError(_sentence(self.failed_, len(self.series_)))
-        if clock is None:
-            if together is True:
-                raise InputError(
-                    "together=True is for series whose times are steps of one clock, and these "
-                    "are not: round their times"
-                )
-            return
-        models = list(self.models_.values())
-        times = [model.clock_.at(np.array([model.last_])) for model in models]
-        ends = np.array([clock.steps(time)[0] for time in times])
-        k = int(np.argmax(ends))
-        alike = float(np.mean(ends == ends[k])) > 0.5
-        if alike if isinstance(together, str) else bool(together):
-            # Series that were fitted as if they were alone have clocks of their own.
-            for model in models:
-                model.last_ = float(model.clock_.steps(times[k])[0])
-
     def model(self, label: Hashable) -> GPForecaster:
         """Return the forecaster of one series.
 
@@ -437,10 +443,6 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
     def count(self) -> int:
         """Number of series."""
         return len(self.series_)
-
-
-def _alone(scheduler: str | None) -> int | None:
-    return None if scheduler else 1
 
 
 def _clock(table: LongTable) -> StepClock | None:
@@ -485,12 +487,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _sentence(failed: dict[Hashable, str], count: int) -> str:
-    """Name the first of the series that failed."""
-    label, said = next(iter(failed.items()))
-    return (
-        f"{len(failed)} of {count} series cannot be fitted, the first is {shown(label)}: {said}; "
-        "failed_ has them all"
-    )

@@ -322,12 +322,8 @@ class PooledTerm(Term):
         if self.stds is None:
             block.bounds = np.column_stack([block.start, block.start])
             return block
-        pooled: Any = block
-        priors = [
+        block.priors = tuple(
             NormalPrior(max(_LEAST, float(s)), float(c))
             for c, s in zip(self.centres, self.stds, strict=True)
-        ]
-        pooled.prior = priors[0]
-        if len(priors) > 1:
-            pooled.prior_of_rho = pooled.prior_of_length = priors[1]
+        )
         return block

@@ -11,11 +11,13 @@ variance 1/r. Exposure has been applied.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import PointError
@@ -37,6 +39,7 @@ from qpruntime.predictive.counts import (
     dispersed_tail,
 )
 from qpruntime.predictive.inversion import Component, first_integers, mixture_quantiles
+from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 
@@ -48,6 +51,7 @@ __all__ = [
     "density_quantiles",
     "log_density",
     "log_pmf",
+    "mixture_log_density",
     "mode",
     "places_of",
     "quantiles",
@@ -80,6 +84,15 @@ def log_density(
     """
     method = "wp" if table is not None and table.metadata.projection is not None else "ep"
     return project_arrays(likelihood, mean, np.sqrt(wide(variance)), y, method, table).log_z
+
+
+def mixture_log_density(likelihoods: Sequence[Likelihood], mixture: Mixture, y: Array) -> Array:
+    """Return log densities (R,) of observations, one a row, with a likelihood for each normal."""
+    densities = []
+    for likelihood, mean, variance in zip(likelihoods, *mixture[:2], strict=True):
+        observing, numbers = likelihood.observing(y)
+        densities.append(log_density(observing, mean, wide(variance), numbers))
+    return np.asarray(logsumexp(np.array(densities), axis=0, b=mixture.weights[:, None]))
 
 
 def log_pmf(
