@@ -20,7 +20,7 @@ from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.density import count_distribution, log_density, whole_counts, wide
 from qpruntime.predictive.distribution import Predicted
-from qpruntime.predictive.expectation import component, expect, kind_of
+from qpruntime.predictive.expectation import cdf, component, kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
 
@@ -247,18 +247,19 @@ def _with_learnt(
     family: ObservationFamily, bounds: Mapping[str, Bounds | None], spread: float, rows: float
 ) -> ObservationFamily:
     """Return the family with starts and bounds of learnt parameters, in its units."""
-    given = family.likelihood
-    has_defaults = given.recipe is None and given is likelihoods.get(given.name)
+    declared = family.likelihood
+    registered = likelihoods.is_registered(declared)
+    has_defaults = registered and declared is likelihoods.get(declared.name)
     learn, values = {}, {}
-    for name, value in given.parameters.items():
+    for name, value in declared.parameters.items():
         # Scales are given in the units of y.
         unit = family.unit if name == "scale" else 1.0
         values[name] = value / unit
         limits = bounds.get(name)
         if limits is None and has_defaults:
-            limits = given.effect_bounds(name, spread, rows)
+            limits = declared.effect_bounds(name, spread, rows)
             if limits is not None:
-                values[name] = given.default_start(name, spread) / unit
+                values[name] = declared.default_start(name, spread) / unit
         if limits is None or (isinstance(limits, str) and limits == "fixed"):
             continue
         try:
@@ -270,7 +271,7 @@ def _with_learnt(
             ) from error
         learn[name] = low / unit, high / unit
         values[name] = float(np.clip(values[name], *learn[name]))
-    return replace(family, likelihood=given.with_parameters(**values), learn=learn)
+    return replace(family, likelihood=declared.with_parameters(**values), learn=learn)
 
 
 def _scale_of(y: Array, centred: bool, weights: Array | None) -> tuple[float, float]:
@@ -336,32 +337,6 @@ def discrete(family: ObservationFamily, likelihood: Likelihood) -> bool:
     return Predicted.discrete(likelihood)
 
 
-def below_given(
-    family: ObservationFamily,
-    likelihood: Likelihood,
-    f: Array,
-    y: Array,
-    trials: Array | None = None,
-) -> Array:
-    """P(Y <= y | f), for f (n, M) and one y a row; of pairs y are successes of so many trials.
-
-    Raises
-    ------
-    InputError
-        If the likelihood is known by its density alone.
-    """
-    if family.kind == "labels":
-        low = np.exp(log_density(likelihood, f, wide(np.zeros(f.shape)), np.full(f.shape, -1.0)))
-        return np.where(y[:, None] >= 1.0, 1.0, np.where(y[:, None] >= -1.0, low, 0.0))
-    if likelihood.given is None:
-        raise InputError(
-            f"{likelihood.name!r} is known by its density alone, and has no distribution function: "
-            "use loo() or predict_log_density(X, y)"
-        )
-    more = () if trials is None else (trials[:, None],)
-    return np.asarray(likelihood.given(f, likelihood.theta, *more).cdf(y[:, None]))
-
-
 def below(
     family: ObservationFamily,
     likelihood: Likelihood,
@@ -370,18 +345,43 @@ def below(
     y: Array,
     trials: Array | None = None,
 ) -> Array:
-    """P(Y <= y) for latent values N(mean, variance), each of shape (n,)."""
+    """P(Y <= y) for latent values N(mean, variance), each of shape (n,).
 
-    def given(rows: NDArray[np.intp], f: Array) -> Array:
-        row_trials = None if trials is None else trials[rows]
-        return below_given(family, likelihood, f, y[rows], row_trials)
-
+    Raises
+    ------
+    InputError
+        If the likelihood is known by its density alone.
+    """
     if family.kind == "labels":
         # The distribution function has a closed form, or takes one integral.
-        low = np.exp(log_density(likelihood, mean, wide(variance), np.full(mean.shape, -1.0)))
-        return np.where(y >= 1.0, 1.0, np.where(y >= -1.0, low, 0.0))
-    with np.errstate(all="ignore"):
-        return expect(given, mean, np.sqrt(wide(variance)))
+        return _label_below(likelihood, mean, variance, y)
+    if likelihood.given is None:
+        raise InputError(
+            f"{likelihood.name!r} is known by its density alone, and has no distribution function: "
+            "use loo() or predict_log_density(X, y)"
+        )
+    return cdf(likelihood, mean, wide(variance), y, trials=trials)
+
+
+def below_given(
+    family: ObservationFamily,
+    likelihood: Likelihood,
+    f: Array,
+    y: Array,
+    trials: Array | None = None,
+) -> Array:
+    """P(Y <= y | f), as `below`, for f (n, M) and one y a row."""
+    if family.kind == "labels":
+        return _label_below(likelihood, f, np.zeros(f.shape), y[:, None])
+    assert likelihood.given is not None
+    more = () if trials is None else (trials[:, None],)
+    return np.asarray(likelihood.given(f, likelihood.theta, *more).cdf(y[:, None]))
+
+
+def _label_below(likelihood: Likelihood, mean: Array, variance: Array, y: Array) -> Array:
+    """P(Y <= y) of labels -1 and +1 for latent values N(mean, variance)."""
+    low = np.exp(log_density(likelihood, mean, wide(variance), np.full(mean.shape, -1.0)))
+    return np.where(y >= 1.0, 1.0, np.where(y >= -1.0, low, 0.0))
 
 
 def observation_quantiles(

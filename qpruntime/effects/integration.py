@@ -22,7 +22,7 @@ from qpruntime.learning.hyper_integration.designs import directions, lattice, st
 
 __all__ = ["INTEGRATIONS", "HyperNodes", "Integration", "integrate"]
 
-#: How hyper-parameters are integrated.
+#: Ways to integrate hyper-parameters.
 Integration = Literal["auto", "grid", "ccd", "mode"]
 INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end.

@@ -274,8 +274,8 @@ def mesh_over(
         )
     lattice, land, coarser = _lattice(low - step, high + step, step), outer, 1.0
     if land is None:
-        (left, bottom), (right, top) = low - margin, high + margin
-        land = np.array([[left, bottom], [right, bottom], [right, top], [left, top]])
+        (west, south), (east, north) = low - margin, high + margin
+        land = np.array([[west, south], [east, south], [east, north], [west, north]])
         coarser = _COARSER
         around = _lattice(low - margin, high + margin, _COARSER * step)
         far = cKDTree(lattice).query(around)[0] > _COARSER * step * 0.7

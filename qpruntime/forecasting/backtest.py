@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from qpruntime._typing import Array
-from qpruntime._validation import real, whole
+from qpruntime._validation import whole
 from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock, index_of
-from qpruntime.forecasting.families import values_of
+from qpruntime.forecasting.families import exposures_of, values_of
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.long_table import LongTable
 
@@ -127,8 +127,7 @@ def backtest(
     frame = None if X is None else DataColumns(X)
     if frame is not None and frame.rows != n:
         raise InputError(f"X must have {n} rows, one a time, got {frame.rows}")
-    size = None if exposure is None else np.broadcast_to(real(exposure, "exposure"), (n,))
-    table = LongTable((), [], values, frame, times, size)
+    table = LongTable((), [], values, frame, times, exposures_of(exposure, n))
     scores = []
     starts = n - ahead * np.arange(count, 0, -1)
     for start in starts:

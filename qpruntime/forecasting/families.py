@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import shown, unmasked
+from qpruntime._validation import real, shown, unmasked
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 
@@ -19,6 +19,7 @@ __all__ = [
     "REALS",
     "Scale",
     "bounds_of",
+    "exposures_of",
     "is_whole",
     "likelihood_of",
     "reals_scale",
@@ -152,6 +153,16 @@ def reals_scale(y: Array, log: bool) -> Scale:
     spread = _MAD * float(np.median(np.abs(values - centre)))
     spread = spread or float(values.std()) or abs(centre) or 1.0
     return Scale(centre, spread, log, False)
+
+
+def exposures_of(exposure: ArrayLike | None, n: int) -> Array | None:
+    """Return exposures (N,) from one for each time or one for all; None if there are none."""
+    if exposure is None:
+        return None
+    sizes = real(exposure, "exposure")
+    if sizes.shape not in ((), (n,)):
+        raise InputError(f"exposure must have shape ({n},), got {sizes.shape}")
+    return np.array(np.broadcast_to(sizes, (n,)))
 
 
 def values_of(y: ArrayLike, n: int) -> Array:

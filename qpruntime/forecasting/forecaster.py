@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, levels, real, whole
+from qpruntime._validation import central_levels, levels, whole
 from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.effects import Table
 from qpruntime.effects.integration import Integration
@@ -22,7 +22,7 @@ from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
 from qpruntime.forecasting.averaging import WeightedStructures, averaged
 from qpruntime.forecasting.calendar import StepClock, Times, index_of
-from qpruntime.forecasting.families import values_of
+from qpruntime.forecasting.families import exposures_of, values_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.structure_search import choose
@@ -192,12 +192,7 @@ class GPForecaster(Savable, BaseEstimator):
         if np.unique(steps).size < len(steps):
             StepClock.of(times)  # says which are the same
         n = len(steps)
-        values = values_of(y, n)
-        size = None if exposure is None else real(exposure, "exposure")
-        if size is not None:
-            if size.shape not in ((), (n,)):
-                raise InputError(f"exposure must have shape ({n},), got {size.shape}")
-            size = np.broadcast_to(size, (n,))
+        values, sizes = values_of(y, n), exposures_of(exposure, n)
         rows = np.argsort(steps, kind="stable")
         rows = rows[np.isfinite(values[rows])]
         if rows.size < _LEAST:
@@ -215,7 +210,7 @@ class GPForecaster(Savable, BaseEstimator):
             columns = {str(name): frame.column(name)[rows] for name in frame.names}
         self.clock_, self.last_ = clock, float(steps.max())
         return ObservedSeries(
-            clock, steps[rows], values[rows], columns, None if size is None else size[rows]
+            clock, steps[rows], values[rows], columns, None if sizes is None else sizes[rows]
         )
 
     def _taken(self, chosen: WeightedStructures) -> Self:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._typing import Array
-from qpruntime._validation import real
 from qpruntime.dataframes.levels import numbers_of, object_array
 from qpruntime.dataframes.readers import ColumnLike, DataColumns, DataLike
 from qpruntime.errors import InputError
+from qpruntime.forecasting.families import exposures_of
 
 __all__ = ["LongTable"]
 
@@ -84,12 +84,10 @@ class LongTable:
         for name, values in (("y", y), ("index", index)):
             if values is not None and len(values) != n:
                 raise InputError(f"{name} must have {n} rows, as by has, got {len(values)}")
-        if exposure is not None:
-            exposure = np.broadcast_to(real(exposure, "exposure"), (n,))
         known, place = tuple(_labels(distinct)), numbers_of(levels, distinct)
         order = np.argsort(place, kind="stable")
         rows = np.split(order, np.cumsum(np.bincount(place, minlength=len(known)))[:-1])
-        return cls(known, rows, y, columns, index, exposure)
+        return cls(known, rows, y, columns, index, exposures_of(exposure, n))
 
     def series(self, k: int) -> dict[str, Any]:
         """Return the arguments of `GPForecaster.fit` for one series."""

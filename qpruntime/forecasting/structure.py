@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import real
 from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
 from qpruntime.effects.integration import Integration
@@ -19,7 +18,7 @@ from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.damped import Damped
-from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, likelihood_of
+from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, exposures_of, likelihood_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.likelihoods import Likelihood
 
@@ -143,19 +142,17 @@ class Structure:
         return not (isinstance(self.family, str) and self.family in _EXPOSED)
 
     def _exposure(self, steps: Array, exposure: ArrayLike | None) -> Array:
-        if exposure is None:
+        sizes = exposures_of(exposure, len(steps))
+        if sizes is None:
             return np.ones(len(steps))
         if isinstance(self.family, str) and self.family not in COUNTS:
             raise InputError(
                 f"exposure is for counts, and the family is {self.family!r}: divide y by it, or "
                 "make it a regressor"
             )
-        size = real(exposure, "exposure")
-        if size.shape not in ((), steps.shape):
-            raise InputError(f"exposure must have shape {steps.shape}, got {size.shape}")
-        if self._offset and not (size > 0.0).all():
+        if self._offset and not (sizes > 0.0).all():
             raise InputError(f"exposure must be above 0 for family {self.family!r}")
-        return np.array(np.broadcast_to(size, steps.shape))
+        return sizes
 
     def model(self, data: DataRows, integrate: Integration, y: Array | None = None) -> EffectsModel:
         """Return the unfitted model of effects, for observations `y` if they are known."""
