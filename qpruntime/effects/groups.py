@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class Groups(Term):
     def __init__(
         self,
         *columns: Hashable,
-        slope: object = None,
+        slope: Hashable | Sequence[Hashable] = None,
         intercept: bool = True,
         correlated: bool = True,
         prior: tuple[float, float] = DEVIATION,
@@ -87,7 +87,7 @@ class Groups(Term):
         return f"Groups({', '.join(map(repr, self.columns))}{more})"
 
     @property
-    def slopes(self) -> tuple[Any, ...]:
+    def slopes(self) -> tuple[Hashable, ...]:
         """Columns with slopes."""
         if self.slope is None:
             return ()

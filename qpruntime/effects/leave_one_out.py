@@ -151,7 +151,7 @@ class LeftOut:
         return _harmonic(np.array(self.state_.log_z), self.state_.nodes.weights)
 
     @alone
-    def loo_groups(self, groups: ArrayLike) -> tuple[Any, Array]:
+    def loo_groups(self, groups: ArrayLike) -> tuple[NDArray[Any], Array]:
         """Leave-one-group-out log densities: all observations of a group, from all other rows.
 
         This measures how well the model predicts a clinic, a year or a region that it has not seen.
@@ -174,7 +174,8 @@ class LeftOut:
         """
         check_is_fitted(self, "state_")
         state = self.state_
-        objective, densities, names = state.objective(), [], None
+        objective, densities = state.objective(), []
+        names: NDArray[Any] = np.empty(0)
         for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
             names, group_densities = objective.posterior(theta, sites=sites).loo_groups(groups)
             rows = np.unique(np.asarray(groups), return_counts=True)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
@@ -340,7 +340,7 @@ def _slices(sizes: list[int]) -> tuple[slice, ...]:
     return tuple(slice(a, b) for a, b in itertools.pairwise(ends))
 
 
-def _joined(designs: list[Any]) -> sparse.csr_array:
+def _joined(designs: list[sparse.csr_array]) -> sparse.csr_array:
     joined = sparse.csr_array(sparse.hstack(designs, format="csr"))
     joined.sort_indices()
     return joined

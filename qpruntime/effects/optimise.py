@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +65,11 @@ def window(
     return Window(rows, [_within(term, known) for term in terms])
 
 
-def _within(term: Term, known: dict[str, Any]) -> Term:
+def _within(term: Term, known: dict[str, PlaneBlock]) -> Term:
     """Return a field on a mesh of its own, as fine as the whole one and with the same priors."""
     if not isinstance(term, Plane):
         return term
-    block: PlaneBlock = known[term.name]
+    block = known[term.name]
     # The side of equal triangles of this area.
     spacing = float(np.sqrt(4.0 / np.sqrt(3.0) * np.median(block.mesh.areas)))
     return Plane(

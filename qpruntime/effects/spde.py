@@ -8,7 +8,6 @@ distance of the range are about .14.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,7 +79,7 @@ class Plane(Term):
         mesh: Mesh | None = None,
         spacing: float | None = None,
         boundary: ArrayLike | None = None,
-        holes: Sequence[Any] = (),
+        holes: Sequence[ArrayLike] = (),
         extension: float | None = None,
         outside: str = "refuse",
         prior: tuple[float, float] = DEVIATION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
+from qpruntime.effects.families import Bounds
 from qpruntime.effects.integration import Integration
 from qpruntime.effects.term import DEVIATION, EffectBlock, NormalPrior, Term
 from qpruntime.errors import InputError
@@ -185,7 +187,7 @@ class Structure:
         if self.noise:
             terms.append(Series(NOISE, step=1.0, prior=prior))
         family = self.family
-        bounds = None
+        bounds: Mapping[str, Bounds] | None = None
         if self.learnt is not None:
             terms = [PooledTerm.of(term, self.learnt) for term in terms]
             integrate = "mode" if self.learnt.stds is None else integrate
@@ -274,7 +276,9 @@ class Learnt:
         k = self.names.index(name)
         return float(self.centres[k]), None if self.stds is None else float(self.stds[k])
 
-    def family(self, likelihood: Likelihood, bounds: dict[str, Any]) -> tuple[Likelihood, Any]:
+    def family(
+        self, likelihood: Likelihood, bounds: Mapping[str, Bounds]
+    ) -> tuple[Likelihood, Mapping[str, Bounds]]:
         """Return the likelihood at the centres, and bounds or "fixed" for its parameters."""
         known = {p: self.of(f"log {p}")[0] for p in bounds if f"log {p}" in self.names}
         values = {p: float(np.exp(v)) for p, v in known.items()}
