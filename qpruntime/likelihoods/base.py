@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._formatting import meant, spell
 from qpruntime._numba import (
     COORDINATES,
-    FRAME,
     LANDMARK,
     MOMENTS,
     RAISED_MOMENTS,
@@ -23,7 +22,7 @@ from qpruntime._numba import (
     LatePointer,
     Pointer,
 )
-from qpruntime._typing import Array, Floats
+from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import user_defined
 from qpruntime.quadrature.sigma_star_kernels import EXACT_POINT, RAISED_POINT, Frame, Functions
@@ -31,7 +30,6 @@ from qpruntime.table_format.metadata import Axis
 
 __all__ = [
     "ABSENT_COORDINATES",
-    "ABSENT_FRAME",
     "ABSENT_LANDMARK",
     "ABSENT_MOMENTS",
     "ABSENT_RAISED",
@@ -579,7 +577,7 @@ class Likelihood:
             self.split.handle,
             (self.moments or ABSENT_MOMENTS).handle,
             Frame(
-                (self.frame or ABSENT_FRAME).handle,
+                self.frame.handle if self.frame else NO_RULE,
                 rule,
                 (self.landmarks or ABSENT_LANDMARK).handle,
                 raised.moments.handle if raised.moments else NO_RULE,
@@ -746,10 +744,6 @@ def _absent_raised(
     return np.nan, np.nan, np.nan
 
 
-def _absent_frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return np.nan, np.nan, np.nan, np.nan
-
-
 def _absent_landmark(y: float, theta: Array, k: int) -> float:
     return np.nan
 
@@ -760,11 +754,10 @@ def _absent_coordinates(
     return INTEGRATE, np.nan, np.nan
 
 
-#: Placeholder for a rule that is never called.
+#: Address of a function that is never called.
 NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
 ABSENT_RAISED = Pointer(_absent_raised, RAISED_MOMENTS)
-ABSENT_FRAME = Pointer(_absent_frame, FRAME)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -52,9 +51,7 @@ __all__ = [
 # --- Likelihoods of times
 
 
-def time_likelihood(
-    name: str, family: int, distribution: Callable[[float, Array], ResponseDistribution]
-) -> Likelihood:
+def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
     """Return the likelihood of log T = f + scale e, e of a family.
 
     Parameters
@@ -62,8 +59,8 @@ def time_likelihood(
     name : str
     family : int
         As kernels of `qpruntime.likelihoods.survival` know it.
-    distribution : callable
-        SciPy's distribution of T, of 1/scale and e^f.
+    distribution : str
+        SciPy's name of the distribution of T, with shape 1/scale and scale e^f.
     """
 
     def split(f: float, y: float, theta: Array) -> tuple[float, float]:
@@ -89,7 +86,11 @@ def time_likelihood(
         return rule_of(family, mu, sigma, y, theta, power)
 
     def given(f: Array, theta: Array) -> ResponseDistribution:
-        return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
+        from scipy import stats  # takes longer to import than all likelihoods
+
+        scale = np.exp(np.clip(f, -700.0, 700.0))
+        response: ResponseDistribution = getattr(stats, distribution)(1.0 / theta[0], scale=scale)
+        return response
 
     return Likelihood(
         name=name,
@@ -505,29 +506,7 @@ log_normal_likelihood = Likelihood(
 )
 
 
-# --- Weibull times: e^e is exponential
-#
-# An observation is a row of the first and the last time that T can be: `spans`.
+# --- Weibull times: e^e is exponential; log-logistic times: e is logistic
 
-
-def _weibull_distribution(shape: float, scale: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.weibull_min(shape, scale=scale)
-
-
-weibull_likelihood = time_likelihood("weibull", WEIBULL, _weibull_distribution)
-
-
-# --- Log-logistic times: e is logistic
-#
-# An observation is a row of the first and the last time that T can be: `spans`.
-
-
-def _log_logistic_distribution(shape: float, scale: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.fisk(shape, scale=scale)
-
-
-log_logistic_likelihood = time_likelihood("log-logistic", LOGISTIC, _log_logistic_distribution)
+weibull_likelihood = time_likelihood("weibull", WEIBULL, "weibull_min")
+log_logistic_likelihood = time_likelihood("log-logistic", LOGISTIC, "fisk")

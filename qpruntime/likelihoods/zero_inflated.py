@@ -11,7 +11,7 @@ from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers, compiled
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
@@ -79,11 +79,11 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
 class _Inflated:
     """Distribution of the count given f, with the methods of SciPy's that are asked for."""
 
-    def __init__(self, f: Array, dispersion: float, zeros: float) -> None:
+    def __init__(self, f: Array, theta: Array) -> None:
         from scipy import stats  # takes longer to import than all likelihoods
 
-        rate = np.exp(np.minimum(f, 700.0))
-        self.zeros, self.own = zeros, stats.nbinom(dispersion, dispersion / (dispersion + rate))
+        (dispersion, self.zeros), rate = theta[:2], np.exp(np.minimum(f, 700.0))
+        self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
 
     def cdf(self, y: ArrayLike) -> Array:
         below: Array = (1.0 - self.zeros) * self.own.cdf(y)
@@ -109,10 +109,6 @@ class _Inflated:
         return np.where(random_state.uniform(size=size) < self.zeros, 0.0, sample)
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    return _Inflated(np.asarray(f, dtype=float), theta[0], theta[1])
-
-
 zero_inflated_likelihood = Likelihood(
     name="zero-inflated",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -130,7 +126,7 @@ zero_inflated_likelihood = Likelihood(
     parameters={"dispersion": 1.0, "zeros": 0.2},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
     derive=_constants,
-    given=_given,
+    given=_Inflated,
     log_link=True,
 )
 
@@ -223,11 +219,10 @@ def _hurdle_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[fl
 class _Hurdle:
     """Distribution of the count given f, with the methods of SciPy's that are asked for."""
 
-    def __init__(self, f: Array, dispersion: float, zeros: float) -> None:
+    def __init__(self, f: Array, theta: Array) -> None:
         from scipy import stats  # takes longer to import than all likelihoods
 
-        rate = np.exp(np.clip(f, -700.0, 700.0))
-        self.zeros = zeros
+        (dispersion, self.zeros), rate = theta[:2], np.exp(np.clip(f, -700.0, 700.0))
         self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
         # P(0) of those not truncated, and the rest of it.
         none = dispersion * np.log1p(rate / dispersion)
@@ -262,10 +257,6 @@ class _Hurdle:
         return np.maximum(quantile, 1.0)
 
 
-def _hurdle_given(f: Array, theta: Array) -> ResponseDistribution:
-    return _Hurdle(np.asarray(f, dtype=float), theta[0], theta[1])
-
-
 hurdle_likelihood = Likelihood(
     name="hurdle",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -283,6 +274,6 @@ hurdle_likelihood = Likelihood(
     parameters={"dispersion": 1.0, "zeros": 0.5},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
     derive=_constants,
-    given=_hurdle_given,
+    given=_Hurdle,
     log_link=True,
 )
