@@ -18,7 +18,13 @@ from qpruntime.dataframes.levels import is_missing, level_values, sorted_levels
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.predictive.density import count_distribution, log_density, whole_counts, wide
+from qpruntime.predictive.density import (
+    RATE_LIKELIHOODS,
+    count_distribution,
+    log_density,
+    whole_counts,
+    wide,
+)
 from qpruntime.predictive.distribution import Predicted
 from qpruntime.predictive.expectation import cdf, component, kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
@@ -41,8 +47,6 @@ Bounds = tuple[float, float] | str
 
 #: Names of statisticians where the package has others.
 ALIASES = {"poisson": "poisson-exp", "bernoulli": "logistic", "logit": "logistic"}
-# Counts whose mixture over the predictor `qpruntime.predictive` knows.
-_COUNTS = ("poisson-exp", "negative-binomial")
 # The median absolute deviation of a normal is its standard deviation over this, and the distance
 # between its 5 and 95 % points is so many standard deviations.
 _MAD, _CENTRAL = 1.4826, 3.2897
@@ -240,7 +244,7 @@ def _kind_of(likelihood: Likelihood) -> str:
         return "reals"
     if likelihood.name == "binomial":
         return "pairs"
-    return "counts" if likelihood.name in _COUNTS else "other"
+    return "counts" if likelihood.name in RATE_LIKELIHOODS else "other"
 
 
 def _with_learnt(

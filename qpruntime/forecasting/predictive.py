@@ -15,7 +15,12 @@ from qpruntime.forecasting.families import Scale
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.responses import LARGEST_COUNT
 from qpruntime.predictive.counts import DispersedRate, dispersed_tail
-from qpruntime.predictive.density import count_distribution, mixture_log_density, wide
+from qpruntime.predictive.density import (
+    RATE_LIKELIHOODS,
+    count_distribution,
+    mixture_log_density,
+    wide,
+)
 from qpruntime.predictive.distribution import Predicted
 from qpruntime.predictive.expectation import component, kind_of
 from qpruntime.predictive.inversion import Component, mixture_quantiles
@@ -65,7 +70,7 @@ class Ahead:
         """Return the expected observations, shape (T,)."""
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
-        if name in ("poisson-exp", "negative-binomial"):
+        if name in RATE_LIKELIHOODS:
             with np.errstate(over="ignore"):
                 return np.asarray(weights @ np.exp(mean + 0.5 * variance))
         if name in ("gaussian", "student-t"):
@@ -89,7 +94,7 @@ class Ahead:
         z = self.scale.into(y)
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
-        if self.scale.whole and name in ("poisson-exp", "negative-binomial"):
+        if self.scale.whole and name in RATE_LIKELIHOODS:
             with np.errstate(over="ignore"):
                 expected = np.asarray(weights @ np.exp(mean + 0.5 * variance))
             r = self.likelihoods[0].parameters.get("dispersion", np.inf)
@@ -162,7 +167,7 @@ def _t_parts(nu: float) -> tuple[Array, Array]:
 def _component(likelihood: Likelihood, mean: Array, variance: Array, q: Array) -> Component:
     """Return the distribution of counts, or of other observations, at one node."""
     dispersion = likelihood.parameters.get("dispersion", np.inf)
-    if likelihood.name in ("poisson-exp", "negative-binomial"):
+    if likelihood.name in RATE_LIKELIHOODS:
         return count_distribution(mean, variance, q, link="exp", dispersion=dispersion)
     distribution = component(_generic(likelihood).likelihood, mean, variance, q)
     if not Predicted.discrete(likelihood):

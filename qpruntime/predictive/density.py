@@ -45,6 +45,7 @@ from qpruntime.projection.table import Table
 
 __all__ = [
     "PREDICTIVES",
+    "RATE_LIKELIHOODS",
     "OutcomeSupport",
     "count_distribution",
     "density_mean_and_variance",
@@ -63,6 +64,8 @@ __all__ = [
 Counts = NDArray[np.int64]
 
 PREDICTIVES = ("exact", "gamma")
+#: Likelihoods of counts whose mean is e^f, which `count_distribution` takes by their dispersion.
+RATE_LIKELIHOODS = ("poisson-exp", "negative-binomial")
 
 # A latent variance of 0 comes from rounding; the formulas want a width.
 _LEAST_VARIANCE = 1e-30
