@@ -14,7 +14,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._formatting import meant
 from qpruntime._typing import Array
@@ -32,7 +32,9 @@ from qpruntime.errors import InputError
 
 __all__ = [
     "Column",
+    "ColumnLike",
     "DataColumns",
+    "DataLike",
     "DeclaredLevels",
     "array_of",
     "categories_of",
@@ -215,6 +217,12 @@ class DataColumns:
 _AS_TEXT = 0.5
 _DATES = (date, time, timedelta, np.datetime64, np.timedelta64)
 _CLASSES = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
+
+
+#: A data frame of any library, a mapping of columns, or an array-like of shape (N, d).
+DataLike = ArrayLike | Mapping[Any, ArrayLike] | DataColumns
+#: One column: an array-like of shape (N,), or a column of any library.
+ColumnLike = Sequence[Any] | NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
@@ -14,7 +14,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, shown
 from qpruntime.dataframes.levels import numbers_of, sorted_levels
-from qpruntime.dataframes.readers import DataColumns
+from qpruntime.dataframes.readers import ColumnLike, DataColumns
 from qpruntime.effects.intrinsic import ScaledStructure, scaled, stiffened
 from qpruntime.effects.term import (
     DEVIATION,
@@ -22,8 +22,8 @@ from qpruntime.effects.term import (
     BlockPattern,
     EffectBlock,
     Term,
+    UniformShare,
     deviation_prior,
-    log_density_of_share,
 )
 from qpruntime.errors import InputError
 
@@ -32,6 +32,15 @@ __all__ = [
     "AreasBlock",
     "Graph",
 ]
+
+
+#: A matrix of weights, the neighbours of each area, or pairs of neighbours.
+Neighbours: TypeAlias = (
+    ArrayLike
+    | sparse.sparray
+    | Mapping[Hashable, Iterable[Hashable]]
+    | Iterable[tuple[Hashable, Hashable]]
+)
 
 
 @restorable("areas/1")
@@ -71,9 +80,9 @@ class Areas(Term):
     def __init__(
         self,
         column: Hashable,
-        graph: object,
+        graph: Neighbours | Graph,
         *,
-        levels: object = None,
+        levels: ColumnLike | None = None,
         model: str = "bym2",
         prior: tuple[float, float] = DEVIATION,
     ) -> None:
@@ -147,13 +156,14 @@ class AreasBlock(EffectBlock):
         self.labels = self.levels[connected]
         if self.mixed:
             self.labels = np.concatenate([self.labels, self.levels])
-        self.prior = deviation_prior(term.prior)
         self.parameters = ("log sd", "logit phi") if self.mixed else ("log sd",)
+        self.priors = (deviation_prior(term.prior), UniformShare())[: len(self.parameters)]
         self.start = np.array([np.log(0.5), 0.0])[: len(self.parameters)]
         self.bounds = np.array([LOG_DEVIATION, (-6.0, 6.0)])[: len(self.parameters)]
         self._codes(data)
 
-    def _codes(self, data: DataColumns) -> Any:
+    def _codes(self, data: DataColumns) -> NDArray[np.intp]:
+        """Return the number of the area of each row."""
         levels = data.levels(self.column)
         codes = numbers_of(levels, self.levels, f"column {shown(self.column)}")
         if (codes < 0).any():
@@ -174,8 +184,8 @@ class AreasBlock(EffectBlock):
         shape = (data.rows, self.size)
         return sparse.csr_array((np.ones(len(i)), (i, j)), shape=shape)
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
-        """The whole effect of every area."""
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
+        """Return the whole effect of every area."""
         if not self.mixed:
             return super().readings()
         n, m = len(self.levels), self.size - len(self.levels)
@@ -184,7 +194,7 @@ class AreasBlock(EffectBlock):
         return self.levels, sparse.csr_array((np.ones(len(i)), (i, j)), shape=(n, self.size))
 
     def _shares(self, theta: Array) -> tuple[float, float]:
-        """phi and 1 - phi."""
+        """Return phi and 1 - phi."""
         if not self.mixed:
             return 1.0, 0.0
         return 1.0 / (1.0 + np.exp(-theta[1])), 1.0 / (1.0 + np.exp(theta[1]))
@@ -216,16 +226,8 @@ class AreasBlock(EffectBlock):
             [slope - 2.0 * n, 0.5 * unstructured * slope + (n - k) * near]
         )
 
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior: an exponential deviation and a uniform share."""
-        value, slope = self.prior(float(theta[0]))
-        if not self.mixed:
-            return value, np.array([slope])
-        more, share_slope = log_density_of_share(float(theta[1]))
-        return value + more, np.array([slope, share_slope])
-
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, and the share that resembles neighbours."""
+        """Return the standard deviation, and the share that resembles neighbours."""
         deviations = {"sd": float(np.exp(theta[0]))}
         return deviations | ({"phi": float(self._shares(theta)[0])} if self.mixed else {})
 
@@ -265,7 +267,7 @@ class Graph:
     (['A', 'B', 'C'], [1.0, 2.0, 1.0])
     """
 
-    def __init__(self, graph: object, levels: object = None) -> None:
+    def __init__(self, graph: Neighbours | Graph, levels: ColumnLike | None = None) -> None:
         if isinstance(graph, Graph):
             vars(self).update(vars(graph))
             return
@@ -315,7 +317,7 @@ class Graph:
         return sparse.csc_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W), where
 
 
-def _read(graph: Any, levels: Any) -> tuple[NDArray[Any], sparse.csr_array]:
+def _read(graph: Neighbours, levels: ColumnLike | None) -> tuple[NDArray[Any], sparse.csr_array]:
     if isinstance(graph, Mapping):
         names = list(graph)
         known = set(names)
@@ -342,19 +344,19 @@ def _read(graph: Any, levels: Any) -> tuple[NDArray[Any], sparse.csr_array]:
             )
         return labels, W
     try:
-        pairs = [(a, b) for a, b in graph]
+        pairs = [(a, b) for a, b in cast("Iterable[tuple[Hashable, Hashable]]", graph)]
     except (TypeError, ValueError) as error:
         raise InputError(
             "graph must be a square matrix, a mapping of areas to their neighbours, or pairs"
         ) from error
-    flat = [area for pair in pairs for area in pair]
+    flat: list[Any] = [area for pair in pairs for area in pair]
     labels = sorted_levels(np.array(flat + ([] if levels is None else list(levels))))
     return labels, _of_pairs(pairs, labels, both=True)
 
 
-def _is_square(graph: Any) -> bool:
+def _is_square(graph: Neighbours) -> bool:
     try:
-        shape = np.shape(graph)
+        shape = np.shape(cast("ArrayLike", graph))
     except ValueError:
         return False
     return len(shape) == 2 and (shape[0] == shape[1] != 2 or isinstance(graph, np.ndarray))

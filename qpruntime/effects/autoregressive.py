@@ -122,8 +122,7 @@ class SeriesBlock(EffectBlock):
             np.concatenate([indices, indices[:-1], indices[1:]]),
             K,
         )
-        self.prior = deviation_prior(term.prior)
-        self.prior_of_rho = NormalPrior(_CORRELATION)
+        self.priors = (deviation_prior(term.prior), NormalPrior(_CORRELATION))
         self.parameters = ("log sd", "atanh rho")
         self.start = np.array([np.log(0.5), 0.55])
         self.bounds = np.array([LOG_DEVIATION, (-4.0 if self.whole else 1e-3, 7.0)])
@@ -139,7 +138,7 @@ class SeriesBlock(EffectBlock):
         return sparse.csr_array((unit_entries, (np.arange(data.rows), place)), shape=shape)
 
     def _power(self, gap: Array, t: float) -> Array:
-        """rho to the power of gaps in steps."""
+        """Return rho to the power of gaps in steps."""
         size = np.exp(gap * np.log(np.tanh(abs(t)))) if t else np.where(gap == 0.0, 1.0, 0.0)
         if t < 0.0:
             if (np.abs(gap - np.round(gap)) > 1e-6).any():
@@ -151,7 +150,7 @@ class SeriesBlock(EffectBlock):
         return size
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """New times from their neighbours; the process goes on beyond the ends."""
+        """Predict new times from their neighbours; the process goes on beyond the ends."""
         times, t = data.numbers(self.column), float(theta[1])
         K, T = len(self.times), data.rows
         right = np.searchsorted(self.times, times)
@@ -202,19 +201,13 @@ class SeriesBlock(EffectBlock):
         return entries, np.array([-2.0 * entries, by_rho])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """Closed: the product of the innovations' precisions."""
+        """Return the log determinant, from the precisions of the innovations."""
         r, slope, innovation = self._steps(float(theta[1]))
         value = -2.0 * self.size * theta[0] - np.log(innovation).sum()
         return float(value), np.array(
             [-2.0 * self.size, float((2.0 * r * slope / innovation).sum())]
         )
 
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential deviation; atanh(rho) normal with standard deviation 1.5."""
-        first, first_slope = self.prior(float(theta[0]))
-        second, second_slope = self.prior_of_rho(float(theta[1]))
-        return first + second, np.array([first_slope, second_slope])
-
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, and the correlation over one step."""
+        """Return the standard deviation, and the correlation over one step."""
         return {"sd": float(np.exp(theta[0])), "rho": float(np.tanh(theta[1]))}

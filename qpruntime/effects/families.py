@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -15,41 +15,41 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.dataframes.levels import is_missing, level_values, sorted_levels
+from qpruntime.dataframes.readers import DataColumns
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.predictive.density import count_distribution, log_density, whole_counts, wide
+from qpruntime.predictive.density import (
+    RATE_LIKELIHOODS,
+    count_distribution,
+    log_density,
+    whole_counts,
+    wide,
+)
 from qpruntime.predictive.distribution import Predicted
-from qpruntime.predictive.expectation import component, expect, kind_of
+from qpruntime.predictive.expectation import cdf, component, kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
 
 __all__ = [
+    "Bounds",
     "ObservationFamily",
     "below",
     "below_given",
     "discrete",
     "family_of",
     "observation_quantiles",
+    "offsets_of",
     "trials_of",
 ]
 
+#: Bounds of a parameter, or "fixed".
+Bounds = tuple[float, float] | str
+
 #: Names of statisticians where the package has others.
 ALIASES = {"poisson": "poisson-exp", "bernoulli": "logistic", "logit": "logistic"}
-_LABELS = ("probit", "logistic", "heaviside")
-_COUNTS = ("poisson-exp", "negative-binomial")
-_REALS = ("gaussian", "student-t", "laplace")
-# Positive numbers whose log mean or log median is the predictor.
-_POSITIVE = ("gamma",)
 # The median absolute deviation of a normal is its standard deviation over this, and the distance
 # between its 5 and 95 % points is so many standard deviations.
 _MAD, _CENTRAL = 1.4826, 3.2897
-# Bounds of a scale of noise in units of the observations' spread, and of a dispersion.
-_SCALE, _DISPERSION = (1e-4, 1e2), (1e-2, 1e6)
-#: N counts of 0 let the density of a rate fall as its power -N r, for a dispersion r. It has to be
-#: steeper than -1 for an expected rate.
-_LEAST_ORDER = 2.0
-#: Learnt by default, and where they start: .3 of the spread, a variance of twice the mean at 1.
-_LEARNT = {"scale": 0.3, "dispersion": 1.0}
 #: Prior standard deviation of the logarithm of a learnt parameter, around its start.
 SPREAD = 2.0
 
@@ -87,7 +87,7 @@ class ObservationFamily:
         return np.log([self.likelihood.parameters[name] for name in self.learn])
 
     def at(self, logs: Array) -> Likelihood:
-        """The likelihood with learnt parameters."""
+        """Return the likelihood with learnt parameters."""
         if not self.learn:
             return self.likelihood
         values = {n: float(np.exp(v)) for n, v in zip(self.learn, logs, strict=True)}
@@ -117,7 +117,7 @@ class ObservationFamily:
         z = (logs - self.start) / SPREAD
         return float(-0.5 * z @ z), -z / SPREAD
 
-    def encoded(self, y: ArrayLike) -> Any:
+    def encoded(self, y: ArrayLike) -> Array:
         """Observations as the likelihood takes them."""
         if self.classes is None:
             return self.likelihood.validate(y)
@@ -130,7 +130,7 @@ class ObservationFamily:
         return np.where(labels == self.classes[1], 1.0, -1.0)
 
     def mean(self, likelihood: Likelihood, centre: Array, variance: Array) -> Array:
-        """Expected observation for latent values N(centre, variance).
+        """Return the expected observation for latent values N(centre, variance).
 
         For labels this is the probability of the second class, for pairs that of a success.
         """
@@ -147,33 +147,48 @@ class ObservationFamily:
         raise self._unknown("an expected observation")
 
     def given(self, f: Array) -> Array:
-        """Expected observation for latent values f."""
+        """Return the expected observation for latent values f."""
         return self.mean(self.likelihood, f, np.zeros(f.shape))
 
-    def shift(self, exposure: Array) -> Array:
-        """Return what exposures add to the linear predictor."""
+    def shift(self, data: DataColumns, exposure: Hashable) -> Array:
+        """Return what the column of exposures adds to the linear predictor, 0 if there is none."""
+        if exposure is None:
+            return np.zeros(data.rows)
+        sizes = data.numbers(exposure, times=False)
+        if (sizes < 0.0).any():
+            i = int(np.argmax(sizes < 0.0))
+            raise InputError(
+                f"exposure {shown(exposure)} is {sizes[i]:g} in row {i}: it must be at least 0"
+            )
         if self.kind != "counts":
             raise InputError(
                 f"exposure is for counts with a log link, 'poisson' and 'negative-binomial', not "
                 f"for {self.likelihood.name!r}: use offset="
             )
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(exposure))
+            return np.asarray(np.log(sizes))
 
     def _unknown(self, what: str) -> InputError:
         return InputError(f"{what} is not known for {self.likelihood.name!r}: use latent(X)")
 
 
+def offsets_of(data: DataColumns, column: Hashable) -> Array:
+    """Return the column of offsets, which may be -inf; zeros if there is none."""
+    if column is None:
+        return np.zeros(data.rows)
+    return data.numbers(column, times=False, infinite=True)
+
+
 def family_of(
     family: str | Likelihood,
     y: ArrayLike,
-    bounds: Mapping[str, Any] | None,
+    bounds: Mapping[str, Bounds | None] | None,
     *,
     offset: Array | float = 0.0,
     centred: bool = True,
     standardise: bool = True,
     weights: Array | None = None,
-) -> tuple[ObservationFamily, Any]:
+) -> tuple[ObservationFamily, Array]:
     """Return the family of these observations, and the observations encoded, in units inside.
 
     Parameters
@@ -191,15 +206,16 @@ def family_of(
     weights : ndarray, shape (N,), optional
         Positive weights of the observations, by which centre and spread are taken.
     """
-    name = ALIASES.get(family, family) if isinstance(family, str) else family
-    chosen = likelihoods.get(name)
-    kinds = {"labels": _LABELS, "counts": _COUNTS, "reals": _REALS, "pairs": ("binomial",)}
-    kind = next((kind for kind, names in kinds.items() if chosen.name in names), "other")
-    if chosen.recipe is not None:
-        kind = "other"
+    chosen = likelihoods.get(ALIASES.get(family, family) if isinstance(family, str) else family)
+    unknown = sorted(set(bounds or {}) - set(chosen.parameters))
+    if unknown:
+        known = ", ".join(chosen.parameters) or "it has none"
+        raise InputError(
+            f"{chosen.name!r} has no parameter {unknown[0]!r}; its parameters: {known}"
+        )
+    kind = _kind_of(chosen)
     if kind == "labels":
-        classes = _classes(y)
-        fitted = ObservationFamily(chosen, kind, classes)
+        fitted = ObservationFamily(chosen, kind, _classes(y))
         return fitted, fitted.encoded(y)
     outcomes = chosen.validate(y)
     if outcomes.ndim != (2 if kind == "pairs" else 1):
@@ -209,48 +225,57 @@ def family_of(
         centre, spread = _scale_of(outcomes - offset, centred, weights)
         if standardise:
             fitted = replace(fitted, centre=centre, unit=spread)
-    elif chosen.name in _POSITIVE and chosen.recipe is None and standardise and centred:
+    elif chosen.log_link and chosen.scale_family and standardise and centred:
         # The predictor is a logarithm, which the unit of y shifts.
         middle = _weighted_quantile(np.log(outcomes) - offset, 0.5, weights)
         fitted = replace(fitted, centre=middle, log=True)
-    unit = {"scale": fitted.unit}
-    if fitted.unit != 1.0 and "scale" in chosen.parameters:
-        # A given scale is in the units of y.
-        declared = chosen
-        chosen = chosen.with_parameters(scale=chosen.parameters["scale"] / fitted.unit)
-        fitted = replace(fitted, likelihood=chosen)
-    else:
-        declared = chosen
-    for parameter in chosen.parameters:
-        limits = (bounds or {}).get(parameter)
-        start = chosen.parameters[parameter]
-        if limits is None and parameter in _LEARNT and declared is likelihoods.get(chosen.name):
-            by = spread if parameter == "scale" else 1.0
-            start = _LEARNT[parameter] * by / unit.get(parameter, 1.0)
-            limits = tuple(by * v for v in (_SCALE if parameter == "scale" else _DISPERSION))
-            if parameter == "dispersion":
-                rows = len(outcomes) if weights is None else float(weights.sum())
-                limits = max(limits[0], _LEAST_ORDER / rows), limits[1]
+    rows = len(outcomes) if weights is None else float(weights.sum())
+    fitted = _with_learnt(fitted, bounds or {}, spread, rows)
+    return fitted, fitted.inside(outcomes)
+
+
+def _kind_of(likelihood: Likelihood) -> str:
+    """Return what the observations of a likelihood are, "other" for one of a user's own."""
+    if likelihood.recipe is not None:
+        return "other"
+    if likelihood.link is not None or likelihood.score is not None:
+        return "labels"
+    if likelihood.location:
+        return "reals"
+    if likelihood.name == "binomial":
+        return "pairs"
+    return "counts" if likelihood.name in RATE_LIKELIHOODS else "other"
+
+
+def _with_learnt(
+    family: ObservationFamily, bounds: Mapping[str, Bounds | None], spread: float, rows: float
+) -> ObservationFamily:
+    """Return the family with starts and bounds of learnt parameters, in its units."""
+    declared = family.likelihood
+    registered = likelihoods.is_registered(declared)
+    has_defaults = registered and declared is likelihoods.get(declared.name)
+    learn, values = {}, {}
+    for name, value in declared.parameters.items():
+        # Scales are given in the units of y.
+        unit = family.unit if name == "scale" else 1.0
+        values[name] = value / unit
+        limits = bounds.get(name)
+        if limits is None and has_defaults:
+            limits = declared.effect_bounds(name, spread, rows)
+            if limits is not None:
+                values[name] = declared.default_start(name, spread) / unit
         if limits is None or (isinstance(limits, str) and limits == "fixed"):
             continue
         try:
-            low, high = (number(v, f"family_bounds of {parameter}", above=0.0) for v in limits)
+            low, high = (number(v, f"family_bounds of {name}", above=0.0) for v in limits)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"family_bounds of {parameter} must be two positive numbers or 'fixed', got "
+                f"family_bounds of {name} must be two positive numbers or 'fixed', got "
                 f"{shown(limits)}"
             ) from error
-        low, high = (v / unit.get(parameter, 1.0) for v in (low, high))
-        inside = float(np.clip(start, low, high))
-        chosen = chosen.with_parameters(**{parameter: inside})
-        fitted = replace(fitted, likelihood=chosen, learn=fitted.learn | {parameter: (low, high)})
-    unknown = sorted(set(bounds or {}) - set(chosen.parameters))
-    if unknown:
-        known = ", ".join(chosen.parameters) or "it has none"
-        raise InputError(
-            f"{chosen.name!r} has no parameter {unknown[0]!r}; its parameters: {known}"
-        )
-    return fitted, fitted.inside(outcomes)
+        learn[name] = low / unit, high / unit
+        values[name] = float(np.clip(values[name], *learn[name]))
+    return replace(family, likelihood=declared.with_parameters(**values), learn=learn)
 
 
 def _scale_of(y: Array, centred: bool, weights: Array | None) -> tuple[float, float]:
@@ -286,7 +311,7 @@ def _weighted_quantile(values: Array, q: float, weights: Array | None) -> float:
 
 
 def _classes(y: ArrayLike) -> NDArray[Any]:
-    """The two classes of labels, also where only one of a known pair occurs."""
+    """Return the two classes of labels, also where only one of a known pair occurs."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise InputError(f"y must have one label a row, got shape {labels.shape}")
@@ -310,36 +335,10 @@ def _classes(y: ArrayLike) -> NDArray[Any]:
 
 
 def discrete(family: ObservationFamily, likelihood: Likelihood) -> bool:
-    """True if observations have probabilities, not densities."""
+    """Decide whether observations have probabilities, not densities."""
     if family.kind in ("labels", "pairs", "counts"):
         return True
     return Predicted.discrete(likelihood)
-
-
-def below_given(
-    family: ObservationFamily,
-    likelihood: Likelihood,
-    f: Array,
-    y: Array,
-    trials: Array | None = None,
-) -> Array:
-    """P(Y <= y | f), for f (n, M) and one y a row; of pairs y are successes of so many trials.
-
-    Raises
-    ------
-    InputError
-        If the likelihood is known by its density alone.
-    """
-    if family.kind == "labels":
-        low = np.exp(log_density(likelihood, f, wide(np.zeros(f.shape)), np.full(f.shape, -1.0)))
-        return np.where(y[:, None] >= 1.0, 1.0, np.where(y[:, None] >= -1.0, low, 0.0))
-    if likelihood.given is None:
-        raise InputError(
-            f"{likelihood.name!r} is known by its density alone, and has no distribution function: "
-            "use loo() or predict_log_density(X, y)"
-        )
-    more = () if trials is None else (trials[:, None],)
-    return np.asarray(likelihood.given(f, likelihood.theta, *more).cdf(y[:, None]))
 
 
 def below(
@@ -350,18 +349,43 @@ def below(
     y: Array,
     trials: Array | None = None,
 ) -> Array:
-    """P(Y <= y) for latent values N(mean, variance), each of shape (n,)."""
+    """P(Y <= y) for latent values N(mean, variance), each of shape (n,).
 
-    def given(rows: NDArray[np.intp], f: Array) -> Array:
-        row_trials = None if trials is None else trials[rows]
-        return below_given(family, likelihood, f, y[rows], row_trials)
-
+    Raises
+    ------
+    InputError
+        If the likelihood is known by its density alone.
+    """
     if family.kind == "labels":
         # The distribution function has a closed form, or takes one integral.
-        low = np.exp(log_density(likelihood, mean, wide(variance), np.full(mean.shape, -1.0)))
-        return np.where(y >= 1.0, 1.0, np.where(y >= -1.0, low, 0.0))
-    with np.errstate(all="ignore"):
-        return expect(given, mean, np.sqrt(wide(variance)))
+        return _label_below(likelihood, mean, variance, y)
+    if likelihood.given is None:
+        raise InputError(
+            f"{likelihood.name!r} is known by its density alone, and has no distribution function: "
+            "use loo() or predict_log_density(X, y)"
+        )
+    return cdf(likelihood, mean, wide(variance), y, trials=trials)
+
+
+def below_given(
+    family: ObservationFamily,
+    likelihood: Likelihood,
+    f: Array,
+    y: Array,
+    trials: Array | None = None,
+) -> Array:
+    """P(Y <= y | f), as `below`, for f (n, M) and one y a row."""
+    if family.kind == "labels":
+        return _label_below(likelihood, f, np.zeros(f.shape), y[:, None])
+    assert likelihood.given is not None
+    more = () if trials is None else (trials[:, None],)
+    return np.asarray(likelihood.given(f, likelihood.theta, *more).cdf(y[:, None]))
+
+
+def _label_below(likelihood: Likelihood, mean: Array, variance: Array, y: Array) -> Array:
+    """P(Y <= y) of labels -1 and +1 for latent values N(mean, variance)."""
+    low = np.exp(log_density(likelihood, mean, wide(variance), np.full(mean.shape, -1.0)))
+    return np.where(y >= 1.0, 1.0, np.where(y >= -1.0, low, 0.0))
 
 
 def observation_quantiles(

@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import qr
 
@@ -165,7 +166,7 @@ class FixedBlock(EffectBlock):
         return sparse.csr_array(values)
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """The same columns; a level that was not there has no coefficient."""
+        """Return the same columns; a level that was not there has no coefficient."""
         for column, levels in self.known.items():
             new = numbers_of(data.levels(column), levels, f"column {shown(column)}") < 0
             if new.any():
@@ -185,7 +186,7 @@ class FixedBlock(EffectBlock):
             transform[0, 1:] = -self.centre / self.scale
         return transform
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Coefficients in the columns' own units."""
         return self.labels, sparse.csr_array(self.raw)
 
@@ -197,12 +198,8 @@ class FixedBlock(EffectBlock):
         """Log determinant, which is constant."""
         return float(-2.0 * np.log(self.std).sum()), np.empty(0)
 
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior of no hyper-parameters."""
-        return 0.0, np.empty(0)
-
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviations that are learnt: there are none."""
+        """Return no deviations, because none are learnt."""
         return {}
 
 

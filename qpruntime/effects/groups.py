@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -73,7 +74,7 @@ class Groups(Term):
     def __init__(
         self,
         *columns: Hashable,
-        slope: object = None,
+        slope: Hashable | Sequence[Hashable] = None,
         intercept: bool = True,
         correlated: bool = True,
         prior: tuple[float, float] = DEVIATION,
@@ -86,7 +87,7 @@ class Groups(Term):
         return f"Groups({', '.join(map(repr, self.columns))}{more})"
 
     @property
-    def slopes(self) -> tuple[Any, ...]:
+    def slopes(self) -> tuple[Hashable, ...]:
         """Columns with slopes."""
         if self.slope is None:
             return ()
@@ -137,7 +138,7 @@ class GroupsBlock(EffectBlock):
         starts = d * np.arange(n)[:, None]
         self.pattern = BlockPattern((starts + rows).ravel(), (starts + columns).ravel(), n * d)
         self.cells = np.tile(rows * d + columns, n)
-        self.prior = deviation_prior(term.prior)
+        self.priors = (deviation_prior(term.prior),) * d
         marks = [""] if d == 1 else [f" {part}" for part in parts]
         names = [f"log sd{mark}" for mark in marks]
         if self.correlated:
@@ -168,7 +169,7 @@ class GroupsBlock(EffectBlock):
         return sparse.csr_array(design)
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """The same; rows of unknown levels vary as the prior has it."""
+        """Return the same columns; rows of unknown levels vary as the prior has it."""
         unknown = self.coding.codes(data) < 0
         values = self._numbers(data)[unknown]
         S = covariance_of(self._full(theta), self.width)
@@ -176,8 +177,8 @@ class GroupsBlock(EffectBlock):
         variance[unknown] = ((values @ S) * values).sum(axis=1)
         return self.columns(data), variance
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
-        """Intercepts where the columns are 0, and slopes in units of their columns."""
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
+        """Return intercepts where the columns are 0, and slopes in units of their columns."""
         identity = sparse.eye_array(self.coding.size)
         return self.labels, sparse.csr_array(sparse.kron(identity, sparse.csr_array(self.raw)))
 
@@ -194,7 +195,7 @@ class GroupsBlock(EffectBlock):
         return np.concatenate([theta, np.zeros(d * (d - 1) // 2 + d - len(theta))])
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
-        """The inverse of S for every level."""
+        """Return the inverse of S for every level."""
         d = self.width
         inverse, slopes = precision_of(self._full(theta), d)
         entries = self.pattern.added(inverse.ravel()[self.cells])
@@ -212,18 +213,14 @@ class GroupsBlock(EffectBlock):
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Exponential deviations, and correlation matrices that are uniform."""
         d = self.width
-        values_and_slopes = [self.prior(t) for t in theta[:d]]
-        value, slope = (
-            sum(v for v, _ in values_and_slopes),
-            np.array([s for _, s in values_and_slopes]),
-        )
+        value, slope = super().log_prior(theta[:d])
         if not self.correlated:
             return value, slope
         more, partial = log_prior_of_partials(theta[d:], d)
         return value + more, np.concatenate([slope, partial])
 
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviations in units of the columns, and correlations."""
+        """Return the standard deviations in units of the columns, and correlations."""
         d = self.width
         S = self.raw @ covariance_of(self._full(theta), d) @ self.raw.T
         std = np.sqrt(S.diagonal())

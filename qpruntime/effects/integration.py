@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
@@ -19,8 +20,10 @@ from qpruntime.effects.optimise import Mode, curvature
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.learning.hyper_integration.designs import directions, lattice, stretched_composite
 
-__all__ = ["INTEGRATIONS", "HyperNodes", "integrate"]
+__all__ = ["INTEGRATIONS", "HyperNodes", "Integration", "integrate"]
 
+#: Ways to integrate hyper-parameters.
+Integration = Literal["auto", "grid", "ccd", "mode"]
 INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end. Sums over
 # nodes that are one standard deviation apart are exact to 1e-8 for a normal density.

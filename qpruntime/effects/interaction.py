@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.autoregressive import Series
-from qpruntime.effects.spde import Plane
+from qpruntime.effects.autoregressive import Series, SeriesBlock
+from qpruntime.effects.spde import Plane, PlaneBlock
 from qpruntime.effects.term import BlockPattern, EffectBlock, Term
 from qpruntime.errors import InputError
 
@@ -65,7 +63,7 @@ class ProductBlock(EffectBlock):
 
     moves = True
 
-    def __init__(self, name: str, time: Any, place: Any) -> None:
+    def __init__(self, name: str, time: SeriesBlock, place: PlaneBlock) -> None:
         self.name, self.time, self.place = name, time, place
         first, second = time.pattern, place.pattern
         rows = first.indices.astype(np.int64)[:, None] * second.size + second.indices
@@ -98,7 +96,7 @@ class ProductBlock(EffectBlock):
         return self._joined(self.time.columns(data), self.place.columns(data))
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """New times from their neighbours at the same place.
+        """Predict new times from their neighbours at the same place.
 
         The innovation at a new time varies as the field does at the row's point: a'Q^-1 a of the
         plane, which is close to sd^2 inside the mesh.
@@ -126,7 +124,7 @@ class ProductBlock(EffectBlock):
         return joined(first, second), np.array(slopes)
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """log |Q1| |Q2| by the sizes of each other."""
+        """Return log |Q1| |Q2| by the sizes of each other."""
         first, by_one = self.time.log_det(self._of_time(theta))
         second, by_two = self.place.log_det(theta[1:])
         m, n = self.time.size, self.place.size
@@ -134,7 +132,7 @@ class ProductBlock(EffectBlock):
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Log prior of the correlation and of the plane."""
-        first, by_one = self.time.prior_of_rho(float(theta[0]))
+        first, by_one = self.time.priors[1](float(theta[0]))
         second, by_two = self.place.log_prior(theta[1:])
         return first + second, np.concatenate([[by_one], by_two])
 

@@ -85,7 +85,7 @@ class ScaledStructure:
             self.log_det_scaled = laplacian_log_det(R)
 
     def log_det(self, log_sd: float) -> tuple[float, float]:
-        """log |R/sd^2 + epsilon I| off the null space, and its slope by log sd.
+        """Return log |R/sd^2 + epsilon I| off the null space, and its slope by log sd.
 
         For a proper structure the null space counts too.
         """
@@ -166,7 +166,7 @@ class ShiftedDeterminant:
             self._entries = None
 
     def __call__(self, k: float) -> tuple[float, float]:
-        """The value at k and its slope by log k."""
+        """Return the value at k and its slope by log k."""
         if self.values is not None:
             shifted = self.values + k
             return float(np.log(shifted).sum()) + self.log_mass, float((k / shifted).sum())
@@ -183,7 +183,7 @@ class ShiftedDeterminant:
         return value_and_slope
 
     def _analysed(self) -> tuple[Any, Any, Any]:
-        """The factor's shape, places of the lower triangle's entries, and of the diagonal."""
+        """Return the factor's shape, and the places of its lower triangle and of its diagonal."""
         if self._places is None:
             assert self._entries is not None
             values, row, column = self._entries

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
@@ -151,7 +151,7 @@ class LeftOut:
         return _harmonic(np.array(self.state_.log_z), self.state_.nodes.weights)
 
     @alone
-    def loo_groups(self, groups: ArrayLike) -> tuple[Any, Array]:
+    def loo_groups(self, groups: ArrayLike) -> tuple[NDArray[Any], Array]:
         """Leave-one-group-out log densities: all observations of a group, from all other rows.
 
         This measures how well the model predicts a clinic, a year or a region that it has not seen.
@@ -174,7 +174,8 @@ class LeftOut:
         """
         check_is_fitted(self, "state_")
         state = self.state_
-        objective, densities, names = state.objective(), [], None
+        objective, densities = state.objective(), []
+        names: NDArray[Any] = np.empty(0)
         for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
             names, group_densities = objective.posterior(theta, sites=sites).loo_groups(groups)
             rows = np.unique(np.asarray(groups), return_counts=True)[1]
@@ -245,7 +246,7 @@ def _ends(state: EffectsState, k: int) -> Array:
         several = np.flatnonzero(np.bincount(site)[site] > 1)
         if several.size:
             moments = centre, spread, mean, variance
-            weights = _weights_of_rows(state, k, several, moments)
+            weights = _weights_of_rows(state, site, k, several, moments)
             f = _points(site, several, centre, spread)
             for end, at in zip(ends, values, strict=True):
                 own_trials = None if trials is None else trials[several]
@@ -254,7 +255,7 @@ def _ends(state: EffectsState, k: int) -> Array:
     return np.concatenate([ends, ends])[:2] if len(ends) == 1 else ends
 
 
-def _points(site: Any, rows: Any, centre: Array, spread: Array) -> Array:
+def _points(site: NDArray[np.int32], rows: NDArray[np.intp], centre: Array, spread: Array) -> Array:
     """Latent values (n, M) of these rows: those of rows of one site are the same."""
     first = np.zeros(int(site.max()) + 1, dtype=np.int64)
     first[site[rows][::-1]] = rows[::-1]
@@ -263,12 +264,15 @@ def _points(site: Any, rows: Any, centre: Array, spread: Array) -> Array:
 
 
 def _weights_of_rows(
-    state: EffectsState, k: int, rows: Any, moments: tuple[Array, Array, Array, Array]
+    state: EffectsState,
+    site: NDArray[np.int32],
+    k: int,
+    rows: NDArray[np.intp],
+    moments: tuple[Array, Array, Array, Array],
 ) -> Array:
     """Weights (n, M) of the points: the site's cavity times all its rows but the own one."""
     centre, spread, mean, variance = moments
     fitted, (tau, nu) = state.inner_likelihood(k), state.sites[k]
-    site: Any = state.site
     f = _points(site, rows, centre, spread)
     likelihood, numbers = fitted.observing(state.y)
     powers = np.ones(len(site)) if state.weights is None else state.weights

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -136,14 +135,22 @@ class Mesh:
         self._everywhere(points, triangle, inside)
         return triangle, inside
 
-    def _try(self, points: Array, rows: Any, triangles: Any, located: Any, inside: Array) -> None:
+    def _try(
+        self,
+        points: Array,
+        rows: NDArray[np.intp],
+        triangles: NDArray[np.int64],
+        located: NDArray[np.int64],
+        inside: Array,
+    ) -> None:
+        """Store the coordinates of these rows where they lie in these triangles."""
         coordinates = self._coordinates(points[rows], triangles)
         good = coordinates.min(axis=1) >= -_SLACK
         kept = np.clip(coordinates[good], 0.0, None)
         located[rows[good]] = triangles[good]
         inside[rows[good]] = kept / kept.sum(axis=1, keepdims=True)
 
-    def _everywhere(self, points: Array, located: Any, inside: Array) -> None:
+    def _everywhere(self, points: Array, located: NDArray[np.int64], inside: Array) -> None:
         """Look in all triangles, for long ones have centres far away."""
         unlocated = np.flatnonzero(located < 0)
         low, high = self.nodes.min(axis=0), self.nodes.max(axis=0)
@@ -160,7 +167,8 @@ class Mesh:
             best = worst.argmax(axis=1)
             self._try(points, batch_points, best, located, inside)
 
-    def _coordinates(self, points: Array, triangles: Any) -> Array:
+    def _coordinates(self, points: Array, triangles: NDArray[np.int64]) -> Array:
+        """Return barycentric coordinates (N, 3) of points in these triangles."""
         a, b, c = (self.nodes[self.triangles[triangles, k]] for k in range(3))
         u, v, w = b - a, c - a, points - a
         area = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
@@ -264,20 +272,15 @@ def mesh_over(
             f"a mesh of spacing {step:g} over {extent:g} would have {expected:.0f} nodes, more "
             f"than {_MOST}: use a larger spacing"
         )
-    lattice = _lattice(low - step, high + step, step)
-    if outer is None:
+    lattice, land, coarser = _lattice(low - step, high + step, step), outer, 1.0
+    if land is None:
+        (west, south), (east, north) = low - margin, high + margin
+        land = np.array([[west, south], [east, south], [east, north], [west, north]])
+        coarser = _COARSER
         around = _lattice(low - margin, high + margin, _COARSER * step)
         far = cKDTree(lattice).query(around)[0] > _COARSER * step * 0.7
         lattice = np.vstack([lattice, around[far]])
-        frame = np.array(
-            [[low[0] - margin, low[1] - margin], [high[0] + margin, low[1] - margin],
-             [high[0] + margin, high[1] + margin], [low[0] - margin, high[1] + margin]]
-        )  # fmt: skip
-        rims = [spaced(frame, _COARSER * step)]
-        land = frame
-    else:
-        rims, land = [spaced(outer, step)], outer
-    rims += [spaced(coast, step) for coast in coasts]
+    rims = [spaced(land, coarser * step), *(spaced(coast, step) for coast in coasts)]
     return _triangulated(lattice, rims, land, coasts, step)
 
 
@@ -348,8 +351,8 @@ def _triangulated(
     return Mesh(nodes[used], numbers.reshape(kept.shape))
 
 
-def _joined(nodes: Array) -> Any:
-    """Delaunay's triangles."""
+def _joined(nodes: Array) -> NDArray[np.int64]:
+    """Return Delaunay's triangles."""
     try:
         return Delaunay(nodes).simplices
     except QhullError as error:
@@ -365,7 +368,9 @@ def _require_apart(border: Array, gap: float, most: int | None = None) -> None:
         )
 
 
-def _missing(edges: Any, triangles: Any, count: int) -> Any:
+def _missing(
+    edges: NDArray[np.int64], triangles: NDArray[np.int64], count: int
+) -> NDArray[np.bool_]:
     """Return the edges that no triangle has."""
     sides = np.sort(
         np.vstack([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]]), axis=1
@@ -375,7 +380,9 @@ def _missing(edges: Any, triangles: Any, count: int) -> Any:
     return ~np.isin(wanted[:, 0].astype(np.int64) * count + wanted[:, 1], side_keys)
 
 
-def _poor(nodes: Array, triangles: Any, land: Array, coasts: list[Array], border: Array) -> Array:
+def _poor(
+    nodes: Array, triangles: NDArray[np.int64], land: Array, coasts: list[Array], border: Array
+) -> Array:
     """Centres of the circles of triangles with a small angle, where they are well inside."""
     kept = triangles[inside_of(nodes[triangles].mean(axis=1), land, coasts)]
     corners = nodes[kept]
@@ -457,7 +464,7 @@ def inside(points: Array, corners: Array) -> NDArray[np.bool_]:
     return is_inside
 
 
-def inside_of(points: Array, land: Array, holes: list[Array]) -> Any:
+def inside_of(points: Array, land: Array, holes: list[Array]) -> NDArray[np.bool_]:
     """Decide which points are in a polygon and in none of its holes."""
     is_inside = inside(points, land)
     for hole in holes:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, flag, number, shown, whole
-from qpruntime.dataframes.readers import DataColumns, array_of
-from qpruntime.effects.families import ObservationFamily, family_of
+from qpruntime.dataframes.readers import DataColumns, DataLike, array_of
+from qpruntime.effects.families import Bounds, ObservationFamily, family_of, offsets_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
-from qpruntime.effects.integration import integrate
+from qpruntime.effects.integration import Integration, integrate
 from qpruntime.effects.leave_one_out import (
     LeftOut,
     bounds_reached,
@@ -139,11 +139,11 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     terms: Sequence[Term] | Term | None = None
     family: str | Likelihood = "logistic"
     _: KW_ONLY
-    exposure: Any = None
-    offset: Any = None
+    exposure: Hashable = None
+    offset: Hashable = None
     intercept: float | bool = True
-    family_bounds: Mapping[str, Any] | None = None
-    integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
+    family_bounds: Mapping[str, Bounds | None] | None = None
+    integrate: Integration = "auto"
     correction: Literal["auto", "pairs"] | None = "auto"
     tol: float = DEFAULT_TOL
     max_sweeps: int = DEFAULT_MAX_SWEEPS
@@ -153,7 +153,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     standardise: bool = True
 
     @alone
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: DataLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit hyper-parameters and posterior.
 
         Parameters
@@ -186,7 +186,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             centred=self.intercept is not False, standardise=flag(self.standardise, "standardise"),
             weights=weights,
         )  # fmt: skip
-        offset = offset / family.unit + self._exposed(data, family)
+        offset = offset / family.unit + family.shift(data, self.exposure)
         kept = np.flatnonzero(_possible(offset, outcomes, family))
         if len(kept) < data.rows:
             if not kept.size:
@@ -226,8 +226,9 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         return commit(self, draft)
 
     def _rows(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[DataColumns, Any, Array, Array | None]:
+        self, X: DataLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[DataColumns, NDArray[Any], Array, Array | None]:
+        """Return data, observations, offsets and weights of the rows that have a weight."""
         data, observed = DataColumns(X), array_of(y, "y")
         if observed.ndim == 0 or len(observed) != data.rows:
             raise InputError(f"y must have {data.rows} rows like X, got shape {observed.shape}")
@@ -241,30 +242,11 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
                 raise InputError("no row is left: all have weight 0 or exposure 0")
             if len(kept) < data.rows:
                 data, observed, weights = data.take(kept), observed[kept], weights[kept]
-        return data, observed, self._offset(data), weights
-
-    def _offset(self, data: DataColumns) -> Array:
-        """The column of offsets, which may be -inf."""
-        if self.offset is None:
-            return np.zeros(data.rows)
-        return data.numbers(self.offset, times=False, infinite=True)
-
-    def _exposed(self, data: DataColumns, family: ObservationFamily) -> Array:
-        """Logarithms of exposures."""
-        if self.exposure is None:
-            return np.zeros(data.rows)
-        exposure = data.numbers(self.exposure, times=False)
-        if (exposure < 0.0).any():
-            i = int(np.argmax(exposure < 0.0))
-            raise InputError(
-                f"exposure {shown(self.exposure)} is {exposure[i]:g} in row {i}: "
-                "it must be at least 0"
-            )
-        return family.shift(exposure)
+        return data, observed, offsets_of(data, self.offset), weights
 
     def _blocks(self, data: DataColumns, weights: Array | None) -> list[EffectBlock]:
-        """Blocks of all terms; fixed effects are one."""
-        wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
+        """Return the blocks of all terms; fixed effects are one."""
+        wanted = self._terms()
         if wanted is None:
             used = (self.exposure, self.offset)
             wanted = [Fixed(*(name for name in data.names if name not in used))]
@@ -292,9 +274,19 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             raise InputError("the model has no terms and no intercept")
         return blocks
 
-    def _start(self, objective: EffectsObjective, data: DataColumns, y: Any, weights: Any) -> None:
+    def _terms(self) -> Sequence[Term] | None:
+        """Return the terms as a sequence, None if they follow from the data."""
+        return [self.terms] if isinstance(self.terms, Term) else self.terms
+
+    def _start(
+        self,
+        objective: EffectsObjective,
+        data: DataColumns,
+        y: NDArray[Any],
+        weights: Array | None,
+    ) -> None:
         """Let the search begin at the mode of a window of rows, where a field is large."""
-        wanted: Any = [self.terms] if isinstance(self.terms, Term) else self.terms
+        wanted = self._terms()
         part = None if wanted is None else window(wanted, objective.assembly.blocks, data)
         if part is None:
             return
@@ -302,7 +294,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             terms=part.terms, integrate="mode", correction=None, tol=max(self.tol, _NEAR)
         )
         columns = data.take(part.rows)
-        part_weights = None if weights is None else np.asarray(weights)[part.rows]
+        part_weights = None if weights is None else weights[part.rows]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -320,7 +312,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
             if np.linalg.eigvalsh(H + H.T)[0] > 2.0:
                 objective.curvature = 0.5 * (H + H.T)
 
-    def _search(self) -> tuple[Any, str]:
+    def _search(self) -> tuple[Callable[..., Mode], str]:
         """Return the function that finds the hyper-parameters, and how they are integrated."""
         if choice(self.estimate, "estimate", ("posterior", "ml")) == "posterior":
             return maximise, self.integrate
@@ -377,8 +369,8 @@ def _corrected(one: ObjectiveValue) -> float:
     return one.posterior.corrected_evidence().value + one.log_prior
 
 
-def _possible(offset: Array, y: Array, family: ObservationFamily) -> Any:
-    """Rows that can be: a rate of 0 has no counts, and says nothing."""
+def _possible(offset: Array, y: Array, family: ObservationFamily) -> NDArray[np.bool_]:
+    """Decide which rows can be: a rate of 0 has no counts, and says nothing."""
     none = np.isneginf(offset)
     if none.any():
         if family.kind != "counts":
@@ -394,8 +386,13 @@ def _possible(offset: Array, y: Array, family: ObservationFamily) -> Any:
 
 
 def _complain(
-    model: Any, assembly: Assembly, A: sparse.csr_array, mode: Mode, objective: EffectsObjective
+    model: EffectsModel,
+    assembly: Assembly,
+    A: sparse.csr_array,
+    mode: Mode,
+    objective: EffectsObjective,
 ) -> None:
+    """Warn about what is known to be off after a fit."""
     for sentence in bounds_reached(objective, mode.evaluation, upper=True):
         warn(sentence, UserWarning)
     if not model.converged_:

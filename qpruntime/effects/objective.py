@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
@@ -133,7 +133,7 @@ class EffectsObjective:
     def posterior(
         self,
         theta: Array,
-        method: Any = "ep",
+        method: Literal["ep", "qp"] = "ep",
         sites: Sites | None = None,
         tol: float | None = None,
     ) -> PrecisionPosterior:
@@ -300,7 +300,7 @@ class Assembly:
             yield design, np.sum([v for _, v in parts], axis=0)
 
     def precision(self, theta: Array) -> tuple[sparse.csr_array, list[Array]]:
-        """The precision (K, K), and slopes of its entries by theta, block by block."""
+        """Return the precision (K, K), and slopes of its entries by theta, block by block."""
         entries_and_slopes = [
             block.entries(theta[part]) for block, part in zip(self.blocks, self.parts, strict=True)
         ]
@@ -312,7 +312,7 @@ class Assembly:
         ]
 
     def slopes(self, slopes: list[Array], products: Array) -> Array:
-        """Sums over the entries of dQ/dtheta times `products` on the pattern, shape (p,)."""
+        """Return sums over the entries of dQ/dtheta times `products` on the pattern, shape (p,)."""
         block_products = products[self.pattern.place]
         pairs = zip(slopes, self._entries, strict=True)
         return np.concatenate([by_theta @ block_products[at] for by_theta, at in pairs])
@@ -340,7 +340,7 @@ def _slices(sizes: list[int]) -> tuple[slice, ...]:
     return tuple(slice(a, b) for a, b in itertools.pairwise(ends))
 
 
-def _joined(designs: list[Any]) -> sparse.csr_array:
+def _joined(designs: list[sparse.csr_array]) -> sparse.csr_array:
     joined = sparse.csr_array(sparse.hstack(designs, format="csr"))
     joined.sort_indices()
     return joined

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
@@ -65,11 +65,11 @@ def window(
     return Window(rows, [_within(term, known) for term in terms])
 
 
-def _within(term: Term, known: dict[str, Any]) -> Term:
-    """A field on a mesh of its own as fine as the whole one, with the same priors."""
+def _within(term: Term, known: dict[str, PlaneBlock]) -> Term:
+    """Return a field on a mesh of its own, as fine as the whole one and with the same priors."""
     if not isinstance(term, Plane):
         return term
-    block: PlaneBlock = known[term.name]
+    block = known[term.name]
     # The side of equal triangles of this area.
     spacing = float(np.sqrt(4.0 / np.sqrt(3.0) * np.median(block.mesh.areas)))
     return Plane(
@@ -253,7 +253,7 @@ def climb(
     first: tuple[float, Array],
     curvature: Array,
     max_iterations: int,
-) -> Any:
+) -> OptimizeResult:
     """Go from `start` to where `function`, a log density with its slope, is largest.
 
     Parameters

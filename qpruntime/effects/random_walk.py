@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -155,7 +156,7 @@ class WalkBlock(EffectBlock):
         ridge = np.full(size, self.structure.epsilon)
         ridge[count:] = _FREE**-2.0
         self.rest = self.pattern.added(np.concatenate([np.zeros(entries.nnz), ridge]))
-        self.prior = deviation_prior(term.prior)
+        self.priors = (deviation_prior(term.prior),)
         self.parameters, self.start = ("log sd",), np.array([np.log(0.5)])
         self.bounds = np.array([LOG_DEVIATION])
 
@@ -200,12 +201,12 @@ class WalkBlock(EffectBlock):
         return self._design(data)[0]
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
-        """The same; beyond the knots the walk goes on."""
+        """Return the same columns; beyond the knots the walk goes on."""
         design, variance = self._design(data)
         return design, variance * np.exp(2.0 * theta[0])
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
-        """The function at its knots, with its line."""
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
+        """Return the function at its knots, with its line."""
         design = sparse.eye_array(len(self.knots), self.size, format="lil")
         if self.line:
             design[:, -1] = (self.knots - self.knots.mean()) / self.knots.std()
@@ -221,13 +222,8 @@ class WalkBlock(EffectBlock):
         value, slope = self.structure.log_det(float(theta[0]))
         return value - 2.0 * np.log(_FREE) * self.line, np.array([slope])
 
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior: an exponential deviation."""
-        value, slope = self.prior(float(theta[0]))
-        return value, np.array([slope])
-
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation of the function."""
+        """Return the standard deviation of the function."""
         return {"sd": float(np.exp(theta[0]))}
 
 

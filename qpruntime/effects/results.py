@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, flag, levels, number, shown, whole
 from qpruntime._validation import generator as generator_of
-from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.families import observation_quantiles, trials_of
+from qpruntime.dataframes.readers import DataColumns, DataLike
+from qpruntime.effects.families import observation_quantiles, offsets_of, trials_of
 from qpruntime.effects.state import EffectsState
+from qpruntime.effects.term import EffectBlock
 from qpruntime.effects.wide_rates import (
     FEW_ROWS,
     PredictorPart,
@@ -30,8 +29,11 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.precision.posterior import Profile
-from qpruntime.predictive.density import log_density, wide
+from qpruntime.predictive.density import mixture_log_density
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "MarginalMixture",
@@ -54,8 +56,8 @@ class Predictions:
     theta_: Array
     log_evidence_: float
     converged_: bool
-    exposure: Any
-    offset: Any
+    exposure: Hashable
+    offset: Hashable
 
     def _fitted(self) -> EffectsState:
         check_is_fitted(self, "state_")
@@ -171,11 +173,12 @@ class Predictions:
         state = self._fitted()
         number_of = self._block(name)
         labels, rows = state.assembly.blocks[number_of].readings()
-        mixture: Any = state.effects
-        if correction is not None:
+        mixture: Mixture | MarginalMixture
+        if correction is None:
+            mixture = state.effects(number_of, rows)
+        else:
             choice(correction, "correction", ("fact", "blend", "tilt"))
-            mixture = partial(corrected_effects, state, correction=correction)
-        mixture = mixture(number_of, rows)
+            mixture = corrected_effects(state, number_of, rows, correction)
         values, columns = _numbers(mixture, at), header(at)
         if above is not None:
             limit = number(above, "above")
@@ -183,7 +186,7 @@ class Predictions:
             columns = (*columns, f"P(>{limit:g})")
         return Table(tuple(map(str, labels.tolist())), columns, values)
 
-    def term(self, name: str) -> Any:
+    def term(self, name: str) -> EffectBlock:
         """Return the block of a term, which has its levels, knots, graph or mesh."""
         return self._fitted().assembly.blocks[self._block(name)]
 
@@ -200,21 +203,19 @@ class Predictions:
             raise InputError(f"there is no term {shown(name)}; the model has {', '.join(names)}")
         return near[0]
 
-    def _ahead(self, X: Any) -> tuple[Mixture, Array]:
-        """The linear predictor, without and with what offsets and exposures add."""
-        state: Any = self._fitted()
-        data = DataColumns(X)
-        model: Any = self
-        offset = model._offset(data) + model._exposed(data, state.family)
+    def _ahead(self, X: DataLike) -> tuple[Mixture, Array]:
+        """Return the linear predictor, and what offsets and exposures add to it."""
+        state, data = self._fitted(), DataColumns(X)
+        offset = offsets_of(data, self.offset) + state.family.shift(data, self.exposure)
         return state.ahead(data, np.zeros(data.rows)), offset
 
-    def _parts(self, X: Any) -> tuple[tuple[PredictorPart, ...], Array]:
+    def _parts(self, X: DataLike) -> tuple[tuple[PredictorPart, ...], Array]:
         """Return the linear predictor with densities of wide log rates, and the offsets."""
         mixture, offset = self._ahead(X)
         return parts_by_width(self.state_, DataColumns(X), mixture), offset
 
     @alone
-    def latent(self, X: Any) -> tuple[Array, Array]:
+    def latent(self, X: DataLike) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor, each of shape (T,), with its offsets.
 
         Unknown levels of groups, and times and knots beyond the data, vary as the prior has it.
@@ -229,8 +230,8 @@ class Predictions:
         return self.latent(rows)
 
     @alone
-    def predict(self, X: Any) -> Array:
-        """Expected observation, shape (T,).
+    def predict(self, X: DataLike) -> Array:
+        """Predict expected observations, shape (T,).
 
         For labels this is the probability of the second of ``family_.classes``, for pairs that of a
         success, for counts their mean at the exposure of each row.
@@ -279,7 +280,7 @@ class Predictions:
     @alone
     def predict_quantiles(
         self,
-        X: Any,
+        X: DataLike,
         q: ArrayLike = _USUAL,
         *,
         kind: str = "mean",
@@ -332,7 +333,7 @@ class Predictions:
 
     def predict_interval(
         self,
-        X: Any,
+        X: DataLike,
         level: float = 0.9,
         *,
         kind: str = "mean",
@@ -342,7 +343,7 @@ class Predictions:
         return self.predict_quantiles(X, central_levels(level), kind=kind, trials=trials)
 
     @alone
-    def predict_log_density(self, X: Any, y: ArrayLike) -> Array:
+    def predict_log_density(self, X: DataLike, y: ArrayLike) -> Array:
         """Log predictive density, or probability, of observations `y`, one a row, shape (T,).
 
         Hyper-parameters are averaged over, not its logarithms.
@@ -354,19 +355,14 @@ class Predictions:
             raise InputError(f"y must have {offset.size} rows like X, got shape {np.shape(y)}")
 
         def log_density_of(part: PredictorPart) -> Array:
-            log_densities = []
-            mixture, shift = part.mixture, offset[part.rows]
-            for k, mean, variance in zip(part.nodes, mixture.mean, mixture.variance, strict=True):
-                likelihood, numbers = state.likelihood(k).observing(outcomes[part.rows])
-                log_densities.append(log_density(likelihood, mean + shift, wide(variance), numbers))
-            return np.asarray(
-                logsumexp(np.array(log_densities), axis=0, b=mixture.weights[:, None])
-            )
+            mixture = part.mixture._replace(mean=part.mixture.mean + offset[part.rows])
+            likelihoods = [state.likelihood(k) for k in part.nodes]
+            return mixture_log_density(likelihoods, mixture, outcomes[part.rows])
 
         return _by_rows(parts, log_density_of)
 
     @alone
-    def exceedance(self, X: Any, limit: float) -> Array:
+    def exceedance(self, X: DataLike, limit: float) -> Array:
         """Probability that the linear predictor is above a limit, shape (T,)."""
         parts, offset = self._parts(X)
         height = number(limit, "limit")
@@ -416,7 +412,8 @@ def _wanted(profile: bool | None, state: EffectsState) -> bool:
     return flag(profile, "profile")
 
 
-def _numbers(mixture: Any, q: Array) -> Array:
+def _numbers(mixture: Mixture | MarginalMixture, q: Array) -> Array:
+    """Return means, standard deviations and quantiles of R numbers, shape (R, 2 + Q)."""
     mean, variance = mixture.moments()
     return np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0)), mixture.quantiles(q)])
 
@@ -475,8 +472,8 @@ class Table:
         """Rows by name."""
         return dict(self)
 
-    def to_frame(self) -> Any:
-        """The table as a data frame of pandas, which has to be installed."""
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table as a data frame of pandas, which has to be installed."""
         import pandas as pd
 
         return pd.DataFrame(self.values, index=list(self.names), columns=list(self.columns))
@@ -547,14 +544,8 @@ class MarginalMixture(NamedTuple):
 def corrected_effects(
     state: EffectsState, block: int, rows: sparse.csr_array, correction: str
 ) -> MarginalMixture:
-    """Sums of one block's effects, shape (R, K of the block), with corrected densities."""
-    place = state.assembly.places[block]
-    entries = sparse.coo_array(rows)
-    shape = (rows.shape[0], state.assembly.size)
-    A = sparse.csr_array(
-        sparse.coo_array((entries.data, (entries.row, entries.col + place.start)), shape)
-    )
-    objective = state.objective()
+    """Return sums of one block's effects, rows (R, K) of it, with corrected densities."""
+    A, objective = state.design_of(block, rows), state.objective()
     parts = []
     for theta, sites in zip(state.nodes.theta, state.sites, strict=True):
         posterior = objective.posterior(theta, sites=sites)

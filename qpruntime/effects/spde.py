@@ -8,7 +8,6 @@ distance of the range are about .14.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,7 +79,7 @@ class Plane(Term):
         mesh: Mesh | None = None,
         spacing: float | None = None,
         boundary: ArrayLike | None = None,
-        holes: Sequence[Any] = (),
+        holes: Sequence[ArrayLike] = (),
         extension: float | None = None,
         outside: str = "refuse",
         prior: tuple[float, float] = DEVIATION,
@@ -141,12 +140,11 @@ class PlaneBlock(EffectBlock):
         self.third = self.pattern.added(np.concatenate([0.0 * C, parts[1], third.data]))
         self.shifted = ShiftedDeterminant(C, G)
         self.labels = diagonal
-        self.prior = deviation_prior(term.prior)
         limit, probability = (
             (0.1 * extent, _RANGE[1]) if term.prior_range is None else term.prior_range
         )
         self.range_tail = limit, probability
-        self.prior_range = range_prior(self.range_tail)
+        self.priors = (deviation_prior(term.prior), range_prior(self.range_tail))
         self.parameters = ("log sd", "log range")
         self.start = np.array([np.log(0.5), np.log(0.4 * extent)])
         # A range below the spacing is not that of the mesh; beyond ten extents it is a constant.
@@ -189,21 +187,13 @@ class PlaneBlock(EffectBlock):
         return entries, np.array([-2.0 * entries, -2.0 * (first - third)])
 
     def log_det(self, theta: Array) -> tuple[float, Array]:
-        """The value follows from |kappa^2 C + G|."""
+        """Return the log determinant, which follows from |kappa^2 C + G|."""
         K = self.size
         kappa2 = 8.0 * np.exp(-2.0 * theta[1])
         value, slope = self.shifted(float(kappa2))
         whole = 2.0 * value - self.shifted.log_mass - K * np.log(4.0 * np.pi * kappa2)
         return float(whole - 2.0 * K * theta[0]), np.array([-2.0 * K, 2.0 * K - 4.0 * slope])
 
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Exponential deviation; the range's inverse is exponential."""
-        (first, first_slope), (second, second_slope) = (
-            self.prior(float(theta[0])),
-            self.prior_range(float(theta[1])),
-        )
-        return first + second, np.array([first_slope, second_slope])
-
     def deviations(self, theta: Array) -> dict[str, float]:
-        """Standard deviation, and range in units of the coordinates."""
+        """Return the standard deviation, and range in units of the coordinates."""
         return {"sd": float(np.exp(theta[0])), "range": float(np.exp(theta[1]))}

@@ -6,6 +6,7 @@ files and pickles leave them out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -119,7 +120,7 @@ class EffectsState:
         self._pattern: Pattern | None = objective.pattern
 
     def objective(self) -> EffectsObjective:
-        """The evidence that was maximised."""
+        """Return the evidence that was maximised."""
         data = self.A, self.y, self.offset, self.weights
         return EffectsObjective(self.assembly, *data, self.family, *self.limits)
 
@@ -139,11 +140,11 @@ class EffectsState:
         return block_theta, logs
 
     def inner_likelihood(self, k: int) -> Likelihood:
-        """The likelihood at a node, of observations in the units inside."""
+        """Return the likelihood at a node, of observations in the units inside."""
         return self.family.at(self.split(self.nodes.theta[k])[1])
 
     def likelihood(self, k: int) -> Likelihood:
-        """The likelihood at a node, of observations in the units of y."""
+        """Return the likelihood at a node, of observations in the units of y."""
         return self.family.outside(self.inner_likelihood(k))
 
     @property
@@ -152,7 +153,7 @@ class EffectsState:
         return sparse.csr_array(self.design, shape=(self.rows, self.assembly.size))
 
     def node(self, k: int) -> Node:
-        """The posterior at a node, from its sites."""
+        """Return the posterior at a node, from its sites."""
         node = self._nodes.get(k)
         if node is not None:
             return node
@@ -168,18 +169,18 @@ class EffectsState:
             self._nodes[k] = node
         return node
 
-    def _mixed(self, ask: Any) -> Mixture:
-        pairs = [ask(k) for k in range(self.count)]
+    def _mixed(self, moments: Callable[[int], tuple[Array, Array]]) -> Mixture:
+        """Return the mixture over nodes of normals with these moments at node k."""
+        pairs = [moments(k) for k in range(self.count)]
         mean, variance = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
         return Mixture(mean, variance, self.nodes.weights)
 
     def at_rows(self) -> Mixture:
-        """The linear predictor at the rows of the fit."""
+        """Return the linear predictor at the rows of the fit."""
         return self._outside(self._mixed(lambda k: self.node(k).moments()), self.family.centre)
 
     def ahead(self, data: DataColumns, offset: Array) -> Mixture:
-        """The linear predictor at new rows, with the prior's variance of what is unknown."""
-
+        """Return the linear predictor at new rows, with the prior variance of what is unknown."""
         thetas = [self.split(theta)[0] for theta in self.nodes.theta]
         designs = self.assembly.ahead(data, thetas)
 
@@ -206,14 +207,16 @@ class EffectsState:
             return np.zeros(rows.shape[0])
         return self.family.centre * sparse.csr_array(rows)[:, [0]].toarray()[:, 0]
 
-    def effects(self, block: int, rows: sparse.csr_array) -> Mixture:
-        """Sums of one block's effects, in the units of y."""
-        place = self.assembly.places[block]
-        entries = sparse.coo_array(rows)
+    def design_of(self, block: int, rows: sparse.csr_array) -> sparse.csr_array:
+        """Return sums (R, K of the block) of one block's effects as rows of the design (R, K)."""
+        entries, place = sparse.coo_array(rows), self.assembly.places[block]
+        at = entries.row, entries.col + place.start
         shape = (rows.shape[0], self.assembly.size)
-        A = sparse.csr_array(
-            sparse.coo_array((entries.data, (entries.row, entries.col + place.start)), shape)
-        )
+        return sparse.csr_array(sparse.coo_array((entries.data, at), shape))
+
+    def effects(self, block: int, rows: sparse.csr_array) -> Mixture:
+        """Return sums of one block's effects, in the units of y."""
+        A = self.design_of(block, rows)
         mixture = self._mixed(lambda k: self.node(k).predict(A))
         return self._outside(mixture, self.shifts(block, rows))
 
@@ -233,7 +236,7 @@ class EffectsState:
 
 
 def _sites_of_rows(one: ObjectiveValue) -> NDArray[np.int32] | None:
-    """Number of the site of every row: equal rows share one. None where none do."""
+    """Return the site of every row; None if no rows are equal and share one."""
     problem = solution_of(one.posterior).seen
     site = problem.collapsed.rows.site
     if problem.collapsed.rows.first.size == site.size:

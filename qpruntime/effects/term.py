@@ -23,12 +23,11 @@ __all__ = [
     "EffectBlock",
     "NormalPrior",
     "Term",
+    "UniformShare",
     "block_pattern",
     "covariance_of",
     "deviation_prior",
     "diagonal_pattern",
-    "log_density_of_correlation",
-    "log_density_of_share",
     "log_prior_of_partials",
     "precision_of",
 ]
@@ -78,6 +77,8 @@ class EffectBlock(ABC):
         Names of theta's p entries, as in "log sd".
     start : ndarray, shape (p,)
     bounds : ndarray, shape (p, 2)
+    priors : tuple of callable, length p
+        Independent priors of theta's entries: log densities with their slopes.
     constraint : ndarray, shape (c, K), or None
         Rows C with C x = 0.
     moves : bool
@@ -85,11 +86,12 @@ class EffectBlock(ABC):
     """
 
     name: str
-    labels: Any
+    labels: NDArray[Any]
     pattern: BlockPattern
     parameters: tuple[str, ...] = ()
     start: Array
     bounds: Array
+    priors: tuple[Tail | NormalPrior | UniformShare, ...] = ()
     constraint: Array | None = None
     moves: bool = False
 
@@ -117,24 +119,25 @@ class EffectBlock(ABC):
         It is taken on the space that the constraint leaves, where Sigma0 is the prior covariance.
         """
 
-    @abstractmethod
     def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Log prior density of theta and its slopes."""
+        """Return the log prior density of theta and its slopes."""
+        pairs = [prior(float(t)) for prior, t in zip(self.priors, theta, strict=True)]
+        return sum((value for value, _ in pairs), 0.0), np.array([slope for _, slope in pairs])
 
     @abstractmethod
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return theta in users' units: standard deviations, ranges, correlations."""
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Labels, shape (R,), and sums of effects that they stand for in users' units, (R, K)."""
         return self.labels, sparse.csr_array(sparse.eye_array(self.size))
 
     def precision(self, theta: Array) -> sparse.csc_array:
-        """The precision (K, K), symmetric, on the pattern."""
+        """Return the precision (K, K), symmetric, on the pattern."""
         return self.pattern.matrix(self.entries(theta)[0])
 
     def slopes(self, theta: Array) -> list[sparse.csc_array]:
-        """Derivatives of the precision by theta, on the pattern."""
+        """Return derivatives of the precision by theta, on the pattern."""
         return [self.pattern.matrix(slope) for slope in self.entries(theta)[1]]
 
 
@@ -196,7 +199,7 @@ class BlockPattern:
         return np.repeat(np.arange(self.size), np.diff(self.indptr))
 
     def matrix(self, entries: Array) -> sparse.csc_array:
-        """The matrix of these entries; zeros among them stay."""
+        """Return the matrix of these entries; zeros among them stay."""
         matrix = sparse.csc_array(
             (entries, self.indices, self.indptr), shape=(self.size, self.size), copy=False
         )
@@ -205,12 +208,12 @@ class BlockPattern:
 
 
 def diagonal_pattern(size: int) -> BlockPattern:
-    """The pattern of a diagonal matrix."""
+    """Return the pattern of a diagonal matrix."""
     return BlockPattern(np.arange(size), np.arange(size), size)
 
 
 def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
-    """The pattern of the matrix with these on its diagonal; its entries are theirs, in order."""
+    """Return the pattern of a matrix with these on its diagonal, and their entries in order."""
     starts = np.cumsum([0] + [pattern.size for pattern in patterns])
     pairs = zip(patterns, starts, strict=False)
     rows, columns = [], []
@@ -263,7 +266,7 @@ def precision_of(theta: Array, d: int) -> tuple[Array, Array]:
 
 
 def log_det_of(theta: Array, d: int) -> tuple[float, Array]:
-    """log |S| and its slopes."""
+    """Return log |S| and its slopes."""
     t, slope = theta[d:], np.zeros(len(theta))
     value = 2.0 * float(theta[:d].sum())
     slope[:d] = 2.0
@@ -325,7 +328,18 @@ class NormalPrior:
         return -0.5 * z * z - math.log(self.std * math.sqrt(2.0 * math.pi)), -z / self.std
 
 
-def _pair(value: Any, name: str) -> tuple[float, float]:
+@restorable("uniform-share/1")
+@dataclass(frozen=True)
+class UniformShare:
+    """Prior of t = logit(phi) for a share phi that is uniform between 0 and 1."""
+
+    def __call__(self, t: float) -> tuple[float, float]:
+        """Log density at t, and its slope."""
+        size = abs(t)
+        return -size - 2.0 * math.log1p(math.exp(-size)), -math.tanh(0.5 * t)
+
+
+def _pair(value: tuple[float, float], name: str) -> tuple[float, float]:
     try:
         first, second = value
     except (TypeError, ValueError) as error:
@@ -337,31 +351,13 @@ def _pair(value: Any, name: str) -> tuple[float, float]:
     return limit, probability
 
 
-def deviation_prior(value: object = DEVIATION, name: str = "prior") -> Tail:
+def deviation_prior(value: tuple[float, float] = DEVIATION, name: str = "prior") -> Tail:
     """Prior of the logarithm of a standard deviation: P(sd > limit) = probability."""
     limit, probability = _pair(value, name)
     return Tail(-math.log(probability) / limit, 1.0)
 
 
-def range_prior(value: object, name: str = "prior_range") -> Tail:
+def range_prior(value: tuple[float, float], name: str = "prior_range") -> Tail:
     """Prior of the logarithm of a range in the plane: P(range < limit) = probability."""
     limit, probability = _pair(value, name)
     return Tail(-math.log(probability) * limit, -1.0)
-
-
-def log_density_of_correlation(t: float, power: float = 1.0) -> tuple[float, float]:
-    """Log density of t = atanh(rho), not normalised, and its slope.
-
-    The density of rho is proportional to (1 - rho^2)^(power - 1): power 1 is uniform in rho.
-    """
-    rho = math.tanh(t)
-    # log(1 - tanh^2) = -2 log cosh
-    log_cosh = abs(t) + math.log1p(math.exp(-2.0 * abs(t))) - math.log(2.0)
-    return -2.0 * power * log_cosh, -2.0 * power * rho
-
-
-def log_density_of_share(t: float) -> tuple[float, float]:
-    """Log density of t = logit(phi), phi uniform between 0 and 1, and its slope."""
-    size = abs(t)
-    value = -size - 2.0 * math.log1p(math.exp(-size))
-    return value, -math.tanh(0.5 * t)

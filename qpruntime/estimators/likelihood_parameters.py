@@ -18,13 +18,11 @@ from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
 
 __all__ = [
-    "NOISE_START",
     "bounds_of",
     "learnt_between",
     "learnt_by_name",
     "mean_and_spread",
     "median",
-    "noise_bounds",
     "noise_of",
     "robust_std",
 ]
@@ -33,16 +31,6 @@ __all__ = [
 
 # The median absolute deviation of a normal is its standard deviation over this.
 _MAD = 1.4826022185056018
-#: Start and bounds of the scale of noise, in robust standard deviations of y. Sites of Gaussian
-#: noise are exact. Other sites are differences that cancel in double precision for narrower noise,
-#: so that noise-free y have no fixed point.
-NOISE_START, _NARROWEST, _NARROWEST_GAUSSIAN, _WIDEST = 0.3, 2e-3, 1e-5, 1e2
-
-
-def noise_bounds(likelihood: str, spread: float) -> tuple[float, float]:
-    """Return the default bounds of a scale of noise, for observations of this spread."""
-    narrowest = _NARROWEST_GAUSSIAN if likelihood == "gaussian" else _NARROWEST
-    return narrowest * spread, _WIDEST * spread
 
 
 def noise_of(
@@ -54,10 +42,11 @@ def noise_of(
     """
     bounds_by_name = bounds_of(model.noise_bounds)
     start = bounds_by_name.get("start")
-    scale = NOISE_START * spread if start is None else start
+    default = get("student-t")
+    scale = default.default_start("scale", spread) if start is None else start
     scale_bounds = bounds_by_name.get("scale")
     if scale_bounds is None:
-        scale_bounds = noise_bounds("student-t", spread)
+        scale_bounds = default.parameter_range("scale").around(scale, spread)
     learn = _bounds("nu", model.nu, bounds_by_name.get("nu", "fixed"), 1.0)
     learn |= _bounds("scale", scale, scale_bounds, unit)
     for name, bounds in bounds_by_name.items():
@@ -211,11 +200,6 @@ def _spread(projector: Projector, y: Array) -> float:
 
 # --- Learnt parameters and their bounds ----------------------------------------------------------
 
-# Between what parameters are learnt where nothing is said: so many times less and more than at
-# first; degrees of freedom, of which few have no variance and many are normal.
-_FACTOR = 1e4
-_USUAL = {"nu": (1.0, 100.0), "zeros": (1e-4, 0.99), "flip": (1e-4, 0.4)}
-
 
 def learnt_between(
     model: Any, likelihood: Likelihood, units: Mapping[str, float]
@@ -264,7 +248,10 @@ def learnt_between(
                 f"parameter_bounds of {name} cannot act with optimize=False: leave one of the two "
                 "out"
             )
-        bounds_by_name[name] = _between(likelihood, name, value, bounds, units.get(name, 1.0))
+        if bounds is None:
+            bounds_by_name[name] = likelihood.default_bounds(name)
+        else:
+            bounds_by_name[name] = _between(likelihood, name, value, bounds, units.get(name, 1.0))
     return bounds_by_name
 
 
@@ -276,29 +263,24 @@ def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float,
     bare = isinstance(model.likelihood, str) and "(" not in model.likelihood
     if not bare or search_of(model.optimize) is None:
         return {}
-    values = likelihood.parameters.items()
-    return {name: _between(likelihood, name, value, None, 1.0) for name, value in values}
+    return {name: likelihood.default_bounds(name) for name in likelihood.parameters}
 
 
 def _between(
     likelihood: Likelihood, name: str, value: float, bounds: Any, unit: float
 ) -> tuple[float, float]:
+    try:
+        low, high = (number(v, "a bound", above=0.0) / unit for v in bounds)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"parameter_bounds of {name} must be two positive numbers or 'fixed', got "
+            f"{shown(bounds)}"
+        ) from error
+    if not low <= value <= high:
+        raise InputError(
+            f"{name} begins with {value * unit:g}, outside its parameter_bounds "
+            f"{low * unit:g} to {high * unit:g}: begin inside them"
+        )
     least, most = likelihood.limits.get(name, (0.0, np.inf))
-    if bounds is None:
-        low, high = _USUAL.get(name, (value / _FACTOR, value * _FACTOR))
-        low, high = min(low, value), max(high, value)
-    else:
-        try:
-            low, high = (number(v, "a bound", above=0.0) / unit for v in bounds)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"parameter_bounds of {name} must be two positive numbers or 'fixed', got "
-                f"{shown(bounds)}"
-            ) from error
-        if not low <= value <= high:
-            raise InputError(
-                f"{name} begins with {value * unit:g}, outside its parameter_bounds "
-                f"{low * unit:g} to {high * unit:g}: begin inside them"
-            )
     # The limits leave room for the differences that slopes are made of.
     return max(low, least), min(high, most)

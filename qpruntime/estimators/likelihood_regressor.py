@@ -32,11 +32,9 @@ from qpruntime.estimators.averaging import (
 )
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.likelihood_parameters import (
-    NOISE_START,
     learnt_between,
     mean_and_spread,
     median,
-    noise_bounds,
     robust_std,
 )
 from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
@@ -115,7 +113,9 @@ class LikelihoodRegressor(GPEstimator):
             if getattr(self, "normalize_y", True):
                 centre, unit, spread = median(targets, weights), spread, 1.0
             default = likelihood.parameters["scale"] == get(likelihood.name).parameters["scale"]
-            first = NOISE_START * spread if default else likelihood.parameters["scale"] / unit
+            first = likelihood.parameters["scale"] / unit
+            if default:
+                first = likelihood.default_start("scale", spread)
             likelihood, units, prior = likelihood.with_parameters(scale=first), {"scale": unit}, 0.0
         elif given_mean(self.prior_mean) is not None:
             raise InputError(
@@ -126,9 +126,7 @@ class LikelihoodRegressor(GPEstimator):
         is_default = "scale" in learn and "scale" not in (self.parameter_bounds or {})
         if is_default and (scaled or likelihood.scale_family):
             noise_spread = spread if scaled else _spread_of_log_times(targets, weights)
-            start, (low, high) = likelihood.parameters["scale"], likelihood.limits["scale"]
-            narrow, wide = noise_bounds(likelihood.name, noise_spread)
-            learn["scale"] = min(max(narrow, low), start), max(min(wide, high), start)
+            learn["scale"] = likelihood.default_bounds("scale", noise_spread)
         table = table_to_fit(self)
         projector = Projector(likelihood, self.method, table)
         holding, observed = projector.observing((targets - centre) / unit if scaled else targets)

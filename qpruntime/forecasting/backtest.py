@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from qpruntime._typing import Array
-from qpruntime._validation import real, whole
-from qpruntime.dataframes.readers import DataColumns
+from qpruntime._validation import whole
+from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock, index_of
-from qpruntime.forecasting.families import values_of
+from qpruntime.forecasting.families import exposures_of, values_of
 from qpruntime.forecasting.forecaster import GPForecaster
-from qpruntime.forecasting.long_table import part_of
+from qpruntime.forecasting.long_table import LongTable
 
 __all__ = ["Backtest", "backtest"]
 
@@ -71,7 +71,7 @@ class Backtest:
 def backtest(
     model: GPForecaster,
     y: ArrayLike,
-    X: Any = None,
+    X: DataLike | None = None,
     *,
     horizon: int,
     windows: int = 5,
@@ -127,31 +127,26 @@ def backtest(
     frame = None if X is None else DataColumns(X)
     if frame is not None and frame.rows != n:
         raise InputError(f"X must have {n} rows, one a time, got {frame.rows}")
-    size = None if exposure is None else np.broadcast_to(real(exposure, "exposure"), (n,))
-
-    def part(rows: NDArray[np.intp]) -> dict[str, Any]:
-        """Return the arguments of these rows, with their types kept."""
-        columns = None
-        if frame is not None:
-            columns = {name: frame.column(name)[rows] for name in frame.names}
-        exposures = None if size is None else size[rows]
-        return {"X": columns, "index": part_of(times, rows), "exposure": exposures}
-
+    table = LongTable((), [], values, frame, times, exposures_of(exposure, n))
     scores = []
     starts = n - ahead * np.arange(count, 0, -1)
     for start in starts:
         before, after = order[:start], order[start : start + ahead]
-        forecaster = clone(model).fit(values[before], **part(before))
-        where = part(after)
-        known = np.isfinite(values[after])
-        if not known.any():
+        forecaster = clone(model).fit(**table.part(before))
+        if not np.isfinite(values[after]).any():
             raise InputError(f"rows {start} to {start + ahead - 1} have no observations to score")
-        observed = values[after][known]
-        log_p = forecaster.predict_log_density(values[after], **where)[known]
-        at = forecaster.predict_quantiles(q=_LEVELS, **where)[known]
-        gap = observed[:, None] - at
-        pinball = np.where(gap > 0.0, _LEVELS * gap, (_LEVELS - 1.0) * gap)
-        ends = forecaster.predict_interval(**where)[known]
-        inside = (observed >= ends[:, 0]) & (observed <= ends[:, 1])
-        scores.append((-log_p.mean(), 2.0 * pinball.mean(), inside.mean()))
+        scores.append(_scores(forecaster, **table.part(after)))
     return Backtest(starts, *np.array(scores, dtype=float).T)
+
+
+def _scores(forecaster: GPForecaster, y: Array, **where: Any) -> tuple[float, float, float]:
+    """Return nlpd, crps and coverage of the observations that are not missing."""
+    known = np.isfinite(y)
+    observed = y[known]
+    log_p = forecaster.predict_log_density(y, **where)[known]
+    at = forecaster.predict_quantiles(q=_LEVELS, **where)[known]
+    gap = observed[:, None] - at
+    pinball = np.where(gap > 0.0, _LEVELS * gap, (_LEVELS - 1.0) * gap)
+    ends = forecaster.predict_interval(**where)[known]
+    inside = (observed >= ends[:, 0]) & (observed <= ends[:, 1])
+    return -log_p.mean(), 2.0 * pinball.mean(), inside.mean()

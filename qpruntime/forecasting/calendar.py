@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, shown, unmasked
+from qpruntime.dataframes.readers import ColumnLike
 from qpruntime.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "MICROSECOND",
     "StepClock",
+    "Times",
     "are_working",
     "in_months",
     "index_of",
@@ -28,6 +33,8 @@ __all__ = [
 ]
 
 
+#: Numbers or dates; with a time zone an index of pandas.
+Times: TypeAlias = "NDArray[Any] | pd.DatetimeIndex"
 #: Times agree with whole steps to this share of one.
 _CLOSE = 1e-6
 _SECOND = 1_000_000
@@ -68,7 +75,7 @@ class StepClock:
     time: float = 0.0
 
     @classmethod
-    def of(cls, index: Any) -> StepClock:
+    def of(cls, index: ArrayLike) -> StepClock:
         """Return the clock of an index (N,) of numbers or dates, in any order.
 
         A step is the least gap if all gaps are whole multiples of it, as for series with missing
@@ -118,7 +125,7 @@ class StepClock:
             step = float(np.median(np.diff(values)))
         return cls(float(values[0]), step, dates, zone=zone, utc=utc)
 
-    def steps(self, index: Any) -> Array:
+    def steps(self, index: ArrayLike) -> Array:
         """Return the steps since the origin, shape (N,); nearly whole ones are rounded.
 
         Dates of another time zone are brought to that of the clock. Dates without one are read as
@@ -147,7 +154,7 @@ class StepClock:
             return self.steps(self.after(last, count))
         return last + np.arange(1.0, count + 1.0)
 
-    def after(self, last: float, count: int) -> Any:
+    def after(self, last: float, count: int) -> Times:
         """Return the times of `count` steps after step `last`; with a time zone an index of pandas.
 
         Steps of an hour or less elapse: where clocks are put forward or back, none is left out or
@@ -158,17 +165,18 @@ class StepClock:
         import pandas as pd
 
         elapsed = np.round(self.step * np.arange(1.0, count + 1.0)).astype("timedelta64[us]")
-        begun = self.at(np.array([last])).tz_convert("UTC")[0]
+        begun = self._zoned(np.array([last])).tz_convert("UTC")[0]
         return (begun + pd.TimedeltaIndex(elapsed)).tz_convert(self.zone)
 
-    def at(self, steps: Array) -> Any:
+    def at(self, steps: Array) -> Times:
         """Return the times of these steps; with a time zone an index of pandas."""
-        times = self._plain(self.origin + self.step * steps)
-        if self.zone is None:
-            return times
+        return self._plain(steps) if self.zone is None else self._zoned(steps)
+
+    def _zoned(self, steps: Array) -> pd.DatetimeIndex:
+        """Return the dates of these steps in the time zone of the clock."""
         import pandas as pd
 
-        dates = pd.DatetimeIndex(times)
+        dates = pd.DatetimeIndex(self._plain(steps))
         if self.utc:
             return dates.tz_localize("UTC").tz_convert(self.zone)
         # If an hour comes twice in autumn, this is the first one, in summer time.
@@ -182,7 +190,7 @@ class StepClock:
         """
         if not self.utc:
             return steps
-        times = self.at(np.append(0.0, steps))
+        times = self._zoned(np.append(0.0, steps))
         ahead = (times.tz_localize(None) - times.tz_convert(None)).to_numpy()
         ahead = ahead.astype("timedelta64[us]").astype(float)
         return np.asarray(steps + np.round((ahead[1:] - ahead[0]) / self.step))
@@ -193,8 +201,9 @@ class StepClock:
         short = self.kind == "even" and self.step <= _HOUR * _SECOND
         return short and self.zone is not None and not self.utc
 
-    def _plain(self, numbers: Array) -> NDArray[Any]:
-        """Return the numbers, or the dates that they encode."""
+    def _plain(self, steps: Array) -> NDArray[Any]:
+        """Return the numbers, or the dates without a time zone, of these steps."""
+        numbers = self.origin + self.step * steps
         if not self.dates:
             return numbers
         time = np.timedelta64(round(self.time), "us")
@@ -317,7 +326,7 @@ def of_working_days(numbers: Array) -> NDArray[Any]:
 MICROSECOND = "datetime64[us]"
 
 
-def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Array, bool]:
+def times_of(index: ArrayLike, utc: bool = False, zone: str | None = None) -> tuple[Array, bool]:
     """Return times as numbers (N,), dates in microseconds since 1970, and whether they are dates.
 
     Dates with a time zone are those of the clock on its walls, so that days begin at midnight, or
@@ -338,15 +347,14 @@ def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Ar
         If they are neither, or some are missing.
     """
     times = _read(index)
-    index_zone = getattr(times, "tz", None)
-    if zone is not None and index_zone is not None:
-        times = times.tz_convert(zone)
+    if not isinstance(times, np.ndarray):
+        times = times if zone is None else times.tz_convert(zone)
     elif zone is not None and utc and times.dtype.kind == "M":
         import pandas as pd
 
-        times = pd.DatetimeIndex(times)
-        times = times.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
-    if getattr(times, "tz", None) is not None:
+        dates = pd.DatetimeIndex(times)
+        times = dates.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+    if not isinstance(times, np.ndarray):
         times = (times.tz_convert(None) if utc else times.tz_localize(None)).to_numpy()
     if times.ndim != 1:
         raise InputError(f"times must have shape (N,), got {times.shape}")
@@ -363,26 +371,26 @@ def times_of(index: Any, utc: bool = False, zone: str | None = None) -> tuple[Ar
     return numbers, False
 
 
-def zone_of(index: Any) -> str | None:
-    """Name of the time zone of an index, a column of any library, or a list of dates."""
+def zone_of(index: ArrayLike) -> str | None:
+    """Return the name of the time zone of an index, a column of any library, or a list of dates."""
     zone = getattr(_read(index), "tz", None)
     return None if zone is None else str(zone)
 
 
-def _read(index: Any) -> Any:
+def _read(index: ArrayLike) -> Times:
     """Return an array of numbers or dates, or an index of pandas if there is a time zone."""
-    index = unmasked(index, "times")
-    dtype = getattr(index, "dtype", None)
+    column: Any = unmasked(index, "times")
+    dtype = getattr(column, "dtype", None)
     if str(dtype).startswith("period"):  # of pandas
-        index = getattr(index, "dt", index).to_timestamp()
+        column = getattr(column, "dt", column).to_timestamp()
     elif getattr(dtype, "time_zone", None) is not None:  # of polars
-        index = index.to_list()
-    accessor = getattr(index, "dt", index)
+        column = column.to_list()
+    accessor = getattr(column, "dt", column)
     if getattr(accessor, "tz", None) is not None and hasattr(accessor, "tz_localize"):
         import pandas as pd
 
-        return pd.DatetimeIndex(index)
-    times = index.to_numpy() if hasattr(index, "to_numpy") else np.asarray(index)
+        return pd.DatetimeIndex(column)
+    times = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
     if times.dtype.kind == "O" and times.ndim == 1 and times.size:
         if all(hasattr(t, "isoformat") for t in times):
             return _of_objects(times)
@@ -391,7 +399,7 @@ def _read(index: Any) -> Any:
     return times
 
 
-def _of_objects(times: NDArray[Any]) -> Any:
+def _of_objects(times: NDArray[Any]) -> Times:
     """Convert dates and times of Python or pandas."""
     zones = [getattr(t, "tzinfo", None) for t in times]
     without = [zone is None for zone in zones]
@@ -409,11 +417,11 @@ def _of_objects(times: NDArray[Any]) -> Any:
     return pd.to_datetime(times, utc=True).tz_convert(zones[0] if same else "UTC")
 
 
-def index_of(y: Any, index: ArrayLike | None) -> Any:
+def index_of(y: ArrayLike, index: ArrayLike | None) -> ColumnLike:
     """Return the index that was given, that of a pandas series, or 0, 1, 2, ..."""
     if index is not None:
-        return index
-    labels = getattr(y, "index", None)
+        return cast("ColumnLike", index)
+    labels: ColumnLike | None = getattr(y, "index", None)
     if labels is not None and not callable(labels):
         return labels
     return np.arange(len(np.asarray(unmasked(y, "y", missing=True))))

@@ -6,10 +6,7 @@ sd^2 exp(-a |t|) (cos(w |t|) + (a/w) sin(w |t|)), with w = 2 pi/period and a = 1
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
@@ -22,7 +19,7 @@ from qpruntime.effects.term import (
     Term,
     deviation_prior,
 )
-from qpruntime.forecasting.pairs import PairBlock, inverted
+from qpruntime.forecasting.pairs import Numbers, PairBlock, inverted
 
 __all__ = ["Cycle", "CycleBlock"]
 
@@ -74,12 +71,15 @@ class CycleBlock(PairBlock):
 
     def __init__(self, term: Cycle, data: DataColumns) -> None:
         super().__init__(term.name, term.column, np.unique(data.numbers(term.column)))
-        self.prior = deviation_prior(term.prior)
-        self.priors = (NormalPrior(_PERIOD), NormalPrior(_TURNS))
         self.parameters = ("log sd", "log period", "log turns")
         self.start = np.array([np.log(0.5), np.log(term.period), 0.0])
-        self.centre = float(self.start[1])
-        period = (self.centre - _FAR, self.centre + _FAR)
+        centre = float(self.start[1])
+        self.priors = (
+            deviation_prior(term.prior),
+            NormalPrior(_PERIOD, centre),
+            NormalPrior(_TURNS),
+        )
+        period = (centre - _FAR, centre + _FAR)
         self.bounds = np.array([LOG_DEVIATION, period, _LOG_TURNS])
 
     def columns(self, data: DataColumns) -> sparse.csr_array:
@@ -89,17 +89,10 @@ class CycleBlock(PairBlock):
         shape = (data.rows, self.size)
         return sparse.csr_array((np.ones(data.rows), (rows, 2 * place)), shape=shape)
 
-    def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
+    def transition(self, gaps: Array | float, theta: Numbers) -> tuple[Numbers, Numbers]:
         """Return the transition over gaps; both numbers have variance 1 at all times."""
         A = transitions(gaps, theta[1], theta[2])
         return A, np.eye(2) - A @ A.swapaxes(-1, -2)
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Return the log prior: exponential deviation, normal logarithms of period and turns."""
-        first, slope = self.prior(float(theta[0]))
-        second, slope_of_period = self.priors[0](float(theta[1]) - self.centre)
-        third, slope_of_turns = self.priors[1](float(theta[2]))
-        return first + second + third, np.array([slope, slope_of_period, slope_of_turns])
 
     def ahead(self, data: DataColumns, theta: Array) -> tuple[sparse.csr_array, Array]:
         """Predict new times from their neighbours; beyond the ends the swing dies down."""
@@ -138,7 +131,7 @@ class CycleBlock(PairBlock):
         return {"sd": sd, "period": period, "turns": turns}
 
 
-def transitions(gaps: Any, log_period: Any, log_turns: Any) -> NDArray[Any]:
+def transitions(gaps: Array | float, log_period: complex, log_turns: complex) -> Numbers:
     """Return exp(F gap) for value and slope over sqrt(a^2 + w^2), with variance 1: (..., 2, 2)."""
     period = np.exp(log_period)
     w, a = 2.0 * np.pi / period, 1.0 / (period * np.exp(log_turns))

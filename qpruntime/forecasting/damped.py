@@ -6,8 +6,6 @@ makes it a random walk, and a long one a straight line.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
@@ -22,7 +20,7 @@ from qpruntime.effects.term import (
     Term,
     deviation_prior,
 )
-from qpruntime.forecasting.pairs import PairBlock
+from qpruntime.forecasting.pairs import Numbers, PairBlock
 
 __all__ = ["Damped", "DampedBlock"]
 
@@ -76,20 +74,19 @@ class DampedBlock(PairBlock):
         # Rounding must not make several gaps of one.
         self.gaps, self.which = np.ones(1), np.zeros(term.knots - 1, dtype=np.intp)
         self.spacing = float(knots[1] - knots[0])
-        self.prior = deviation_prior(term.prior)
         self.parameters = ("log sd", "log length")
         centre = float(np.log(_SHARE * (knots[-1] - knots[0])))
-        self.prior_of_length = NormalPrior(_LENGTH, centre)
+        self.priors = (deviation_prior(term.prior), NormalPrior(_LENGTH, centre))
         self.start = np.array([np.log(0.5), centre])
         self.bounds = np.array([LOG_DEVIATION, (centre - _FAR, centre + _FAR)])
 
-    def first_variance(self, theta: Any) -> Any:
+    def first_variance(self, theta: Numbers) -> complex:
         """Return the slope's variance per knot that makes the mean variance of the value 1."""
         span = len(self.times) - 1.0
         u = span * self.spacing * np.exp(-theta[1])
         return 0.5 * u**4 / span**2 / (u**3 / 6.0 - u**2 / 2.0 + u - 1.0 + np.exp(-u))
 
-    def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
+    def transition(self, gaps: Array | float, theta: Numbers) -> tuple[Numbers, Numbers]:
         """Return the transition over gaps between knots."""
         length = np.exp(theta[1]) / self.spacing
         e = np.exp(-gaps / length)
@@ -118,12 +115,6 @@ class DampedBlock(PairBlock):
     def columns(self, data: DataColumns) -> sparse.csr_array:
         """Return the design that interpolates between knots."""
         return self.ahead(data, self.start)[0]
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Return the log prior: exponential deviation, normal logarithm of the length."""
-        first, slope = self.prior(float(theta[0]))
-        second, slope_of_length = self.prior_of_length(float(theta[1]))
-        return first + second, np.array([slope, slope_of_length])
 
     def deviations(self, theta: Array) -> dict[str, float]:
         """Return the standard deviation, and the length in units of the column."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import shown, unmasked
+from qpruntime._validation import real, shown, unmasked
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 
@@ -19,6 +19,7 @@ __all__ = [
     "REALS",
     "Scale",
     "bounds_of",
+    "exposures_of",
     "is_whole",
     "likelihood_of",
     "reals_scale",
@@ -33,12 +34,6 @@ COUNTS = ("poisson", "negative-binomial", "zero-inflated", "hurdle")
 #: Families of real numbers; the last is "gaussian" for logarithms.
 REALS = ("gaussian", "student-t", "log-normal")
 _NAMES = {"poisson": "poisson-exp", "log-normal": "gaussian"}
-# Start and bounds of each learnt parameter. Scales are in units of the spread of all observations.
-_LEARNT = {
-    "scale": (0.3, (1e-4, 1e2)),
-    "dispersion": (1.0, (1e-2, 1e6)),
-    "zeros": (0.2, (1e-4, 0.9999)),
-}
 
 
 def is_whole(family: str | Likelihood, y: Array) -> bool:
@@ -80,13 +75,16 @@ def likelihood_of(family: str | Likelihood) -> Likelihood:
         raise InputError(
             f'family must be "auto", one of {known}, or a likelihood, got {shown(family)}'
         ) from error
-    starts = {p: _LEARNT[p][0] for p in likelihood.parameters if p in _LEARNT}
-    return likelihood.with_parameters(**starts) if starts else likelihood
+    return likelihood.with_parameters(
+        **{p: likelihood.default_start(p) for p in likelihood.parameters}
+    )
 
 
-def bounds_of(likelihood: Likelihood) -> dict[str, Any]:
-    """Return between what the parameters of a likelihood are learnt."""
-    return {p: _LEARNT[p][1] for p in likelihood.parameters if p in _LEARNT}
+def bounds_of(likelihood: Likelihood) -> dict[str, tuple[float, float]]:
+    """Return the bounds of the learnt parameters, scales in units of the observations' spread."""
+    ranges = {name: likelihood.parameter_range(name) for name in likelihood.parameters}
+    known = {name: range.series or range.effects for name, range in ranges.items()}
+    return {name: bounds for name, bounds in known.items() if bounds is not None}
 
 
 # --- Observations in a likelihood's units --------------------------------------------------------
@@ -157,7 +155,17 @@ def reals_scale(y: Array, log: bool) -> Scale:
     return Scale(centre, spread, log, False)
 
 
-def values_of(y: Any, n: int) -> Array:
+def exposures_of(exposure: ArrayLike | None, n: int) -> Array | None:
+    """Return exposures (N,) from one for each time or one for all; None if there are none."""
+    if exposure is None:
+        return None
+    sizes = real(exposure, "exposure")
+    if sizes.shape not in ((), (n,)):
+        raise InputError(f"exposure must have shape ({n},), got {sizes.shape}")
+    return np.array(np.broadcast_to(sizes, (n,)))
+
+
+def values_of(y: ArrayLike, n: int) -> Array:
     """Return observations (N,) with NaN for those that are missing or masked.
 
     Raises
@@ -167,7 +175,8 @@ def values_of(y: Any, n: int) -> Array:
     """
     y = unmasked(y, "y", missing=True)
     try:
-        if hasattr(y, "isna"):  # of pandas, whose missing values are no floats
+        # Missing values of pandas are no floats.
+        if hasattr(y, "isna") and hasattr(y, "to_numpy"):
             values = np.array(y.to_numpy(dtype=float, na_value=np.nan))
         else:
             values = np.array(y, dtype=float)

@@ -13,15 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, levels, real, whole
-from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects import EffectsModel, Table
+from qpruntime._validation import central_levels, levels, whole
+from qpruntime.dataframes.readers import DataColumns, DataLike
+from qpruntime.effects import Table
+from qpruntime.effects.integration import Integration
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.blas_threads import alone
 from qpruntime.forecasting.averaging import WeightedStructures, averaged
-from qpruntime.forecasting.calendar import StepClock, index_of
-from qpruntime.forecasting.families import values_of
+from qpruntime.forecasting.calendar import StepClock, Times, index_of
+from qpruntime.forecasting.families import exposures_of, values_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.structure_search import choose
@@ -131,7 +132,7 @@ class GPForecaster(Savable, BaseEstimator):
     trend: Literal["auto", "average", "level", "line", "slope", "damped", "none"] = "auto"
     noise: Literal["auto"] | bool = "auto"
     family: str | Likelihood = "auto"
-    integrate: Literal["auto", "grid", "ccd", "mode"] = "auto"
+    integrate: Integration = "auto"
     cycle: Literal["auto"] | bool | float = "auto"
     drift: Literal["auto"] | bool = "auto"
     outliers: Literal["auto"] | bool = "auto"
@@ -140,7 +141,7 @@ class GPForecaster(Savable, BaseEstimator):
     def fit(
         self,
         y: ArrayLike,
-        X: Any = None,
+        X: DataLike | None = None,
         *,
         index: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
@@ -176,7 +177,12 @@ class GPForecaster(Savable, BaseEstimator):
         return commit(self, draft._taken(averaged(self, choose(self, known), known)))
 
     def _read(
-        self, y: Any, X: Any, index: Any, exposure: Any, clock: StepClock | None = None
+        self,
+        y: ArrayLike,
+        X: DataLike | None,
+        index: ArrayLike | None,
+        exposure: ArrayLike | None,
+        clock: StepClock | None = None,
     ) -> ObservedSeries:
         """Return the observed rows in the order of time; store the clock and the last time."""
         times = index_of(y, index)
@@ -186,12 +192,7 @@ class GPForecaster(Savable, BaseEstimator):
         if np.unique(steps).size < len(steps):
             StepClock.of(times)  # says which are the same
         n = len(steps)
-        values = values_of(y, n)
-        size = None if exposure is None else real(exposure, "exposure")
-        if size is not None:
-            if size.shape not in ((), (n,)):
-                raise InputError(f"exposure must have shape ({n},), got {size.shape}")
-            size = np.broadcast_to(size, (n,))
+        values, sizes = values_of(y, n), exposures_of(exposure, n)
         rows = np.argsort(steps, kind="stable")
         rows = rows[np.isfinite(values[rows])]
         if rows.size < _LEAST:
@@ -209,7 +210,7 @@ class GPForecaster(Savable, BaseEstimator):
             columns = {str(name): frame.column(name)[rows] for name in frame.names}
         self.clock_, self.last_ = clock, float(steps.max())
         return ObservedSeries(
-            clock, steps[rows], values[rows], columns, None if size is None else size[rows]
+            clock, steps[rows], values[rows], columns, None if sizes is None else sizes[rows]
         )
 
     def _taken(self, chosen: WeightedStructures) -> Self:
@@ -236,7 +237,13 @@ class GPForecaster(Savable, BaseEstimator):
         times = list(self.clock_.at(np.array(self.structure_.outliers, dtype=float)))
         return [float(time) if isinstance(time, np.floating) else time for time in times]
 
-    def _ahead(self, horizon: Any, X: Any, exposure: Any, index: Any) -> Ahead:
+    def _ahead(
+        self,
+        horizon: int | None,
+        X: DataLike | None,
+        exposure: ArrayLike | None,
+        index: ArrayLike | None,
+    ) -> Ahead:
         """Return distributions at the next steps, or at the times of `index`."""
         check_is_fitted(self, "model_")
         if (horizon is None) == (index is None):
@@ -258,7 +265,7 @@ class GPForecaster(Savable, BaseEstimator):
             parts.append(ahead_of(member.model, data, member.structure.scale))
         return Ahead.mixed(parts, self.weights_)
 
-    def index_ahead(self, horizon: int) -> Any:
+    def index_ahead(self, horizon: int) -> Times:
         """Return the times of the `horizon` steps after the fit, shape (horizon,).
 
         Numbers or dates of NumPy; with a time zone an index of pandas.
@@ -274,7 +281,12 @@ class GPForecaster(Savable, BaseEstimator):
 
     @alone
     def predict(
-        self, horizon: int | None = None, X: Any = None, *, exposure: Any = None, index: Any = None
+        self,
+        horizon: int | None = None,
+        X: DataLike | None = None,
+        *,
+        exposure: ArrayLike | None = None,
+        index: ArrayLike | None = None,
     ) -> Array:
         """Predict expected observations of the next steps, or at any times, shape (T,).
 
@@ -302,11 +314,11 @@ class GPForecaster(Savable, BaseEstimator):
     def predict_quantiles(
         self,
         horizon: int | None = None,
-        X: Any = None,
+        X: DataLike | None = None,
         q: ArrayLike = (0.05, 0.5, 0.95),
         *,
-        exposure: Any = None,
-        index: Any = None,
+        exposure: ArrayLike | None = None,
+        index: ArrayLike | None = None,
     ) -> Array:
         """Return quantiles of observations, (T, Q); arguments as of `predict`, and levels `q`."""
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
@@ -315,11 +327,11 @@ class GPForecaster(Savable, BaseEstimator):
     def predict_interval(
         self,
         horizon: int | None = None,
-        X: Any = None,
+        X: DataLike | None = None,
         level: float = 0.9,
         *,
-        exposure: Any = None,
-        index: Any = None,
+        exposure: ArrayLike | None = None,
+        index: ArrayLike | None = None,
     ) -> Array:
         """Return the central intervals of observations, shape (T, 2)."""
         ends = central_levels(level)
@@ -330,10 +342,10 @@ class GPForecaster(Savable, BaseEstimator):
         self,
         y: ArrayLike,
         horizon: int | None = None,
-        X: Any = None,
+        X: DataLike | None = None,
         *,
-        exposure: Any = None,
-        index: Any = None,
+        exposure: ArrayLike | None = None,
+        index: ArrayLike | None = None,
     ) -> Array:
         """Return log densities, or log probabilities of counts, shape (T,); NaN where y is."""
         ahead = self._ahead(horizon, X, exposure, index)
@@ -344,26 +356,10 @@ class GPForecaster(Savable, BaseEstimator):
             log_densities[known] = ahead.only(known).log_density(observed[known])
         return log_densities
 
-    def predict_log_pmf(
-        self,
-        y: ArrayLike,
-        horizon: int | None = None,
-        X: Any = None,
-        *,
-        exposure: Any = None,
-        index: Any = None,
-    ) -> Array:
-        """Return log probabilities of counts, as `predict_log_density` does."""
-        return self.predict_log_density(y, horizon, X, exposure=exposure, index=index)
-
     def effects(self, name: str) -> Table:
         """Return one part of the predictor: "trend", "season P", or "step", the lasting noise."""
-        return self.model_at().effects(name)
-
-    def model_at(self) -> EffectsModel:
-        """Return the fitted model of effects."""
         check_is_fitted(self, "model_")
-        return self.model_
+        return self.model_.effects(name)
 
 
 def _warn_of_tails(ahead: Ahead, mean: Array) -> None:

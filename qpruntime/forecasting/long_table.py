@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from qpruntime._validation import real
+from qpruntime._typing import Array
 from qpruntime.dataframes.levels import numbers_of, object_array
-from qpruntime.dataframes.readers import DataColumns
+from qpruntime.dataframes.readers import ColumnLike, DataColumns, DataLike
 from qpruntime.errors import InputError
+from qpruntime.forecasting.families import exposures_of
 
-__all__ = ["LongTable", "part_of"]
+__all__ = ["LongTable"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +35,21 @@ class LongTable:
 
     labels: tuple[Hashable, ...]
     rows: list[NDArray[np.intp]]
-    y: Any
+    y: ColumnLike
     X: DataColumns | None
-    index: Any
-    exposure: Any
+    index: ColumnLike | None
+    exposure: Array | None
 
     @classmethod
-    def of(cls, y: Any, X: Any, by: Any, index: Any, exposure: Any, data: Any) -> LongTable:
+    def of(
+        cls,
+        y: ColumnLike,
+        X: DataLike | None,
+        by: ColumnLike | None,
+        index: ColumnLike | None,
+        exposure: ArrayLike | None,
+        data: DataLike | None,
+    ) -> LongTable:
         """Read columns, or names of columns of `data`.
 
         Raises
@@ -49,22 +58,23 @@ class LongTable:
             If lengths differ, a column is not there or rows have no label.
         """
         frame = None if data is None else DataColumns(data)
-        if by is None and frame is None and getattr(getattr(y, "index", None), "nlevels", 1) == 2:
-            by, index = (y.index.get_level_values(k) for k in (0, 1))
+        labels = getattr(y, "index", None)
+        if by is None and frame is None and getattr(labels, "nlevels", 1) == 2:
+            by, index = (cast("Any", labels).get_level_values(k) for k in (0, 1))
         if by is None:
             raise InputError("by= says which series a row is of: give labels, or a column of data=")
-        several = isinstance(by, list | tuple) and all(isinstance(label, str) for label in by)
-        if frame is not None and several and set(by) <= set(frame.names):
-            by = object_array(zip(*(_labels(frame.levels(name)) for name in by), strict=True))
-        elif frame is not None and isinstance(by, str):
-            by = _column(data, frame, by)
-        if frame is not None and isinstance(X, list | tuple | str):
-            names = [X] if isinstance(X, str) else X
-            X = {name: _column(data, frame, name) for name in names}
-        y, index, exposure = (
-            column if frame is None or not isinstance(column, str) else _column(data, frame, column)
-            for column in (y, index, exposure)
-        )
+        if frame is not None:
+            several = isinstance(by, list | tuple) and all(isinstance(label, str) for label in by)
+            if several and set(by) <= set(frame.names):
+                by = object_array(zip(*(_labels(frame.levels(name)) for name in by), strict=True))
+            elif isinstance(by, str):
+                by = _column(frame, by)
+            if isinstance(X, list | tuple | str):
+                names = [X] if isinstance(X, str) else X
+                X = {name: _column(frame, name) for name in names}
+            y = _column(frame, y) if isinstance(y, str) else y
+            index = _column(frame, index) if isinstance(index, str) else index
+            exposure = _column(frame, exposure) if isinstance(exposure, str) else exposure
         series = DataColumns({"by": by})
         levels, distinct = series.levels("by"), series.distinct_levels("by")
         n = len(levels)
@@ -74,43 +84,38 @@ class LongTable:
         for name, values in (("y", y), ("index", index)):
             if values is not None and len(values) != n:
                 raise InputError(f"{name} must have {n} rows, as by has, got {len(values)}")
-        if exposure is not None:
-            exposure = np.broadcast_to(real(exposure, "exposure"), (n,))
         known, place = tuple(_labels(distinct)), numbers_of(levels, distinct)
         order = np.argsort(place, kind="stable")
         rows = np.split(order, np.cumsum(np.bincount(place, minlength=len(known)))[:-1])
-        return cls(known, rows, y, columns, index, exposure)
+        return cls(known, rows, y, columns, index, exposures_of(exposure, n))
 
     def series(self, k: int) -> dict[str, Any]:
         """Return the arguments of `GPForecaster.fit` for one series."""
-        rows = self.rows[k]
-        columns = None
-        if self.X is not None:
-            columns = self.X.take(rows)
+        return self.part(self.rows[k])
+
+    def part(self, rows: NDArray[np.intp]) -> dict[str, Any]:
+        """Return the arguments of `GPForecaster.fit` for some rows, with their types kept."""
         return {
-            "y": part_of(self.y, rows),
-            "X": columns,
-            "index": part_of(self.index, rows),
+            "y": _part_of(self.y, rows),
+            "X": None if self.X is None else self.X.take(rows),
+            "index": _part_of(self.index, rows),
             "exposure": None if self.exposure is None else self.exposure[rows],
         }
 
 
-def part_of(column: Any, rows: Any) -> Any:
+def _part_of(column: ColumnLike | None, rows: NDArray[np.intp]) -> ColumnLike | None:
     """Return these rows of an array, a series or an index."""
     if column is None:
         return None
     if hasattr(column, "iloc"):
-        return column.iloc[rows]
-    return column[rows] if hasattr(column, "dtype") else np.asarray(column)[rows]
+        return cast("ColumnLike", column.iloc[rows])
+    return cast("NDArray[Any]", column if hasattr(column, "dtype") else np.asarray(column))[rows]
 
 
-def _column(data: Any, frame: DataColumns, name: Any) -> Any:
+def _column(frame: DataColumns, name: Hashable) -> ColumnLike:
     """Return a column unchanged: a pandas column keeps its time zone."""
     frame.column(name)
-    try:
-        return data[name]
-    except (KeyError, TypeError, IndexError, ValueError):
-        return frame.column(name)
+    return cast("ColumnLike", frame._raw(name))
 
 
 def _labels(levels: NDArray[Any]) -> list[Any]:

@@ -6,14 +6,17 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects.term import BlockPattern, EffectBlock
 
-__all__ = ["PairBlock", "inverted"]
+__all__ = ["Numbers", "PairBlock", "inverted"]
 
+#: Real or complex numbers.
+Numbers = NDArray[Any]
 #: Step of derivatives by complex numbers, which have no rounding.
 _STEP = 1e-30
 
@@ -48,17 +51,17 @@ class PairBlock(EffectBlock):
         self.pattern = BlockPattern(np.concatenate(rows), np.concatenate(columns), 2 * K)
 
     @abstractmethod
-    def transition(self, gaps: Any, theta: Any) -> tuple[Any, Any]:
+    def transition(self, gaps: Array | float, theta: Numbers) -> tuple[Numbers, Numbers]:
         """Return transitions and covariances of innovations, (..., 2, 2), for sd = 1.
 
         theta may be complex.
         """
 
-    def first_variance(self, theta: Any) -> Any:
+    def first_variance(self, theta: Numbers) -> complex:
         """Return the variance of both numbers at the first time, for sd = 1."""
         return 1.0
 
-    def _parts(self, theta: Any) -> tuple[Any, Any]:
+    def _parts(self, theta: Numbers) -> tuple[Numbers, complex]:
         """Return the pattern's entries and the log determinant of the covariance, for sd = 1."""
         A, Q = self.transition(self.gaps, theta)
         first = self.first_variance(theta)
@@ -98,7 +101,7 @@ class PairBlock(EffectBlock):
         n = float(self.size)
         return -2.0 * n * float(theta[0]) - value, np.array([-2.0 * n, *(-s for s in slopes)])
 
-    def readings(self) -> tuple[Any, sparse.csr_array]:
+    def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Return the design of the values without their slopes."""
         K = len(self.times)
         shape = (K, self.size)
@@ -106,7 +109,7 @@ class PairBlock(EffectBlock):
         return self.times, sparse.csr_array((np.ones(K), (rows, 2 * rows)), shape=shape)
 
 
-def inverted(Q: Any) -> tuple[Any, Any]:
+def inverted(Q: Numbers) -> tuple[Numbers, Numbers]:
     """Return inverses of matrices of two rows, and log determinants."""
     a, b, c, d = Q[..., 0, 0], Q[..., 0, 1], Q[..., 1, 0], Q[..., 1, 1]
     det = a * d - b * c

@@ -22,6 +22,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, levels, shown, whole
 from qpruntime.dataframes.levels import check_kinds, level_key
+from qpruntime.dataframes.readers import ColumnLike, DataLike
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.execution.executors import threads_of
@@ -35,7 +36,6 @@ from qpruntime.persistence.file import Savable
 
 __all__ = [
     "GPPanelForecaster",
-    "Panels",
     "counted",
 ]
 
@@ -70,154 +70,6 @@ def counted(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int]
     yield report
 
 
-class Panels:
-    """Methods of a fitted `GPPanelForecaster`."""
-
-    series_: tuple[Hashable, ...]
-    models_: dict[Hashable, GPForecaster]
-    failed_: dict[Hashable, str]
-    regressors_: tuple[Any, ...] | None
-
-    def _predict_once(self) -> tuple[Array, ...]:
-        for model in [*self.models_.values()][:_TRIED]:
-            model._predict_once()
-        return ()
-
-    def predict(
-        self, horizon: int, X: Any = None, *, by: Any = None, exposure: Any = None
-    ) -> Array:
-        """Predict expected observations, shape (S, horizon); NaN for series without a fit.
-
-        Parameters
-        ----------
-        horizon : int
-            Steps.
-        X : data frame or mapping of columns, of S * horizon rows, optional
-            Regressors, if there were any, in the order of time for each series.
-        by : array-like, shape (S * horizon,), optional
-            Which series rows of X, and exposures, are of.
-        exposure : array-like, shape (S * horizon,), optional
-        """
-        ahead = whole(horizon, "horizon", 1)
-        means = np.full((len(self._labels()), ahead), np.nan)
-        for k, model, regressors in self._each(ahead, X, by, exposure):
-            means[k] = model.predict(ahead, **regressors)
-        return means
-
-    def predict_quantiles(
-        self,
-        horizon: int,
-        X: Any = None,
-        q: ArrayLike = (0.05, 0.5, 0.95),
-        *,
-        by: Any = None,
-        exposure: Any = None,
-    ) -> Array:
-        """Return quantiles of observations, shape (S, horizon, Q); arguments as of `predict`."""
-        ahead = whole(horizon, "horizon", 1)
-        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
-        quantiles = np.full((len(self._labels()), ahead, at.size), np.nan)
-        for k, model, regressors in self._each(ahead, X, by, exposure):
-            quantiles[k] = model.predict_quantiles(ahead, q=at, **regressors)
-        return quantiles
-
-    def predict_interval(
-        self,
-        horizon: int,
-        X: Any = None,
-        level: float = 0.9,
-        *,
-        by: Any = None,
-        exposure: Any = None,
-    ) -> Array:
-        """Return the central intervals of observations, shape (S, horizon, 2)."""
-        ends = central_levels(level)
-        return self.predict_quantiles(horizon, X, ends, by=by, exposure=exposure)
-
-    def index_ahead(self, horizon: int) -> NDArray[Any]:
-        """Return times of forecasts, shape (S, horizon); a series without a model has another's.
-
-        Dates with a time zone are those of UTC.
-        """
-        ahead = whole(horizon, "horizon", 1)
-        labels = self._labels()
-        times = {name: model.index_ahead(ahead) for name, model in self.models_.items()}
-        plain = {
-            name: (index.tz_convert(None) if hasattr(index, "tz_convert") else index)
-            for name, index in times.items()
-        }
-        default = next(iter(plain.values()))
-        return np.array([np.asarray(plain.get(name, default)) for name in labels])
-
-    def table(
-        self,
-        horizon: int,
-        X: Any = None,
-        q: ArrayLike = (0.05, 0.5, 0.95),
-        *,
-        by: Any = None,
-        exposure: Any = None,
-    ) -> dict[str, NDArray[Any]]:
-        """Return forecasts as columns of a long table, from which data frames can be made.
-
-        Returns
-        -------
-        dict of ndarray, shape (S * horizon,)
-            "series", "time", "mean", and a column for each level, as "5%".
-        """
-        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
-        labels = self._labels()
-        names = np.empty(len(labels), dtype=object)
-        names[:] = labels
-        if all(isinstance(label, str | int | float) for label in labels):
-            names = np.array(labels)
-        times = self.index_ahead(horizon)
-        columns = {
-            "series": np.repeat(names, horizon),
-            "time": times.ravel(),
-            "mean": self.predict(horizon, X, by=by, exposure=exposure).ravel(),
-        }
-        quantiles = self.predict_quantiles(horizon, X, at, by=by, exposure=exposure)
-        for k, level in enumerate(at):
-            columns[f"{100.0 * level:g}%"] = quantiles[:, :, k].ravel()
-        return columns
-
-    def _labels(self) -> tuple[Hashable, ...]:
-        check_is_fitted(self, "models_")
-        return self.series_
-
-    def _each(
-        self, horizon: int, X: Any, by: Any, exposure: Any
-    ) -> Iterator[tuple[int, GPForecaster, dict[str, Any]]]:
-        """Yield number and model of each fitted series, with its regressors and exposures."""
-        parts: dict[Hashable, dict[str, Any]] = {}
-        if X is not None or np.ndim(exposure):
-            if by is None:
-                raise InputError("by= says which series rows of X and of exposure are of")
-            table = LongTable.of(np.empty(len(by)), X, by, None, exposure, None)
-            parts = {level_key(name): table.series(k) for k, name in enumerate(table.labels)}
-            check_kinds(parts, map(level_key, self.series_), "by")
-        elif self.regressors_ is not None:
-            raise InputError(
-                f"X is missing: the series were fitted with "
-                f"{', '.join(map(str, self.regressors_))}, and forecasts need their values"
-            )
-        for k, name in enumerate(self.series_):
-            if name not in self.models_:
-                continue
-            regressors: dict[str, Any] = {"X": None, "exposure": exposure}
-            if parts:
-                key = level_key(name)
-                if key not in parts or len(parts[key]["y"]) != horizon:
-                    rows = len(parts[key]["y"]) if key in parts else 0
-                    raise InputError(
-                        f"series {shown(name)} has {rows} rows of X or exposure, and the "
-                        f"horizon is {horizon}: give one row a step"
-                    )
-                regressors = {"X": parts[key]["X"], "exposure": parts[key]["exposure"]}
-            yield k, self.models_[name], regressors
-
-
 #: Hyper-parameters are common from so many series on.
 _FEW = 10
 #: Bytes of a fitted series: some, and so many for each observation and node.
@@ -226,7 +78,7 @@ _BASE, _EACH = 40_000.0, 350.0
 
 @restorable("gp-panel-forecaster/1", root=True)
 @dataclass(eq=False, repr=False, match_args=False)
-class GPPanelForecaster(Panels, Savable, BaseEstimator):
+class GPPanelForecaster(Savable, BaseEstimator):
     """Forecasts of many series, each by a `GPForecaster`, from a long table or labels of rows.
 
     The structure (seasons, trend, noise and family) is selected by majority vote on a sample of the
@@ -296,13 +148,13 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
 
     def fit(
         self,
-        y: Any,
-        X: Any = None,
+        y: ColumnLike,
+        X: DataLike | None = None,
         *,
-        by: Any = None,
-        index: Any = None,
-        exposure: ArrayLike | str | None = None,
-        data: Any = None,
+        by: ColumnLike | None = None,
+        index: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
+        data: DataLike | None = None,
     ) -> Self:
         """Fit to all series.
 
@@ -342,8 +194,7 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
         if not isinstance(single, GPForecaster):
             raise InputError(f"forecaster must be a GPForecaster, got {shown(single)}")
         table = LongTable.of(y, X, by, index, exposure, data)
-        draft.series_, clock = table.labels, _clock(table)
-        draft.regressors_ = None if table.X is None else tuple(table.X.names)
+        clock = _clock(table)
         count = len(table.labels)
         if how == "auto":
             how = "shared" if count >= _FEW else "own"
@@ -353,44 +204,61 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
             f"forecasters of {count} series",
             "fit them in parts",
         )
-        tasks = [Task(k, table.series(k)) for k in range(count)]
         structure = None
         if how != "own":
             structure = _common(single, table, clock, most, how == "prior")
-        draft.structure_ = structure
+        draft._take(table, self._fits(table, (single, structure, clock)), clock, structure)
+        return commit(self, draft)
+
+    def _fits(
+        self, table: LongTable, lasting: tuple[GPForecaster, Structure | None, StepClock | None]
+    ) -> list[Result]:
+        """Fit all series, and say how long that takes."""
+        count = len(table.labels)
+        tasks = [Task(k, table.series(k)) for k in range(count)]
         # A few series say how long all will take: the fastest has nothing compiled.
         first, seconds = [], math.inf
         for task in tasks[: max(1, min(5, count // 20))]:
             begun = time.process_time()
-            first += fit_some((single, structure, clock, [task]))
+            first += fit_some((*lasting, [task]))
             seconds = min(seconds, time.process_time() - begun)
         ahead = len(first)
-        with executor_of(threads_of(self.n_jobs) or _alone(self.scheduler), self.scheduler) as run:
+        threads = threads_of(self.n_jobs) or (None if self.scheduler else 1)
+        with executor_of(threads, self.scheduler) as run:
             hands = getattr(run, "workers", 1)
             announce(
                 f"fitting {count} series",
                 seconds * (count - ahead) / hands,
                 "scheduler= has them fitted by the processes of a dask cluster",
             )
-            calls = pieces((single, structure, clock), tasks[ahead:], bool(self.scheduler))
+            calls = pieces(lasting, tasks[ahead:], bool(self.scheduler))
             with counted(self.verbose, "series", count - ahead) as report, _quiet():
                 parts = run.run(fit_some, calls, report)
-        results = [*first, *(result for part in parts for result in part)]
-        draft._take(results, clock, self.together, self.errors)
-        if draft.failed_:
-            warn(_sentence(draft.failed_, count), UserWarning)
-        return commit(self, draft)
+        return [*first, *(result for part in parts for result in part)]
 
     def _take(
-        self, results: list[Result], clock: StepClock | None, together: str | bool, errors: str
+        self,
+        table: LongTable,
+        results: list[Result],
+        clock: StepClock | None,
+        structure: Structure | None,
     ) -> None:
         """Store the fitted models, and warn about series that could not be fitted."""
+        self.series_, self.structure_ = table.labels, structure
+        self.regressors_ = None if table.X is None else tuple(table.X.names)
         self.models_ = {self.series_[k]: model for k, model, _ in results if model is not None}
         self.failed_ = {self.series_[k]: said for k, model, said in results if model is None}
-        if self.failed_ and (errors == "raise" or not self.models_):
-            raise InputError(_sentence(self.failed_, len(self.series_)))
+        if self.failed_:
+            label, said = next(iter(self.failed_.items()))
+            sentence = (
+                f"{len(self.failed_)} of {self.count} series cannot be fitted, the first is "
+                f"{shown(label)}: {said}; failed_ has them all"
+            )
+            if self.errors == "raise" or not self.models_:
+                raise InputError(sentence)
+            warn(sentence, UserWarning)
         if clock is None:
-            if together is True:
+            if self.together is True:
                 raise InputError(
                     "together=True is for series whose times are steps of one clock, and these "
                     "are not: round their times"
@@ -401,10 +269,158 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
         ends = np.array([clock.steps(time)[0] for time in times])
         k = int(np.argmax(ends))
         alike = float(np.mean(ends == ends[k])) > 0.5
-        if alike if isinstance(together, str) else bool(together):
+        if alike if isinstance(self.together, str) else bool(self.together):
             # Series that were fitted as if they were alone have clocks of their own.
             for model in models:
                 model.last_ = float(model.clock_.steps(times[k])[0])
+
+    def _predict_once(self) -> tuple[Array, ...]:
+        for model in [*self.models_.values()][:_TRIED]:
+            model._predict_once()
+        return ()
+
+    def predict(
+        self,
+        horizon: int,
+        X: DataLike | None = None,
+        *,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> Array:
+        """Predict expected observations, shape (S, horizon); NaN for series without a fit.
+
+        Parameters
+        ----------
+        horizon : int
+            Steps.
+        X : data frame or mapping of columns, of S * horizon rows, optional
+            Regressors, if there were any, in the order of time for each series.
+        by : array-like, shape (S * horizon,), optional
+            Which series rows of X, and exposures, are of.
+        exposure : array-like, shape (S * horizon,), optional
+        """
+        ahead = whole(horizon, "horizon", 1)
+        means = np.full((len(self._labels()), ahead), np.nan)
+        for k, model, regressors in self._each(ahead, X, by, exposure):
+            means[k] = model.predict(ahead, **regressors)
+        return means
+
+    def predict_quantiles(
+        self,
+        horizon: int,
+        X: DataLike | None = None,
+        q: ArrayLike = (0.05, 0.5, 0.95),
+        *,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> Array:
+        """Return quantiles of observations, shape (S, horizon, Q); arguments as of `predict`."""
+        ahead = whole(horizon, "horizon", 1)
+        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
+        quantiles = np.full((len(self._labels()), ahead, at.size), np.nan)
+        for k, model, regressors in self._each(ahead, X, by, exposure):
+            quantiles[k] = model.predict_quantiles(ahead, q=at, **regressors)
+        return quantiles
+
+    def predict_interval(
+        self,
+        horizon: int,
+        X: DataLike | None = None,
+        level: float = 0.9,
+        *,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> Array:
+        """Return the central intervals of observations, shape (S, horizon, 2)."""
+        ends = central_levels(level)
+        return self.predict_quantiles(horizon, X, ends, by=by, exposure=exposure)
+
+    def index_ahead(self, horizon: int) -> NDArray[Any]:
+        """Return times of forecasts, shape (S, horizon); a series without a model has another's.
+
+        Dates with a time zone are those of UTC.
+        """
+        ahead = whole(horizon, "horizon", 1)
+        labels = self._labels()
+        times = {name: model.index_ahead(ahead) for name, model in self.models_.items()}
+        plain = {
+            name: (index.tz_convert(None) if hasattr(index, "tz_convert") else index)
+            for name, index in times.items()
+        }
+        default = next(iter(plain.values()))
+        return np.array([np.asarray(plain.get(name, default)) for name in labels])
+
+    def table(
+        self,
+        horizon: int,
+        X: DataLike | None = None,
+        q: ArrayLike = (0.05, 0.5, 0.95),
+        *,
+        by: ColumnLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Return forecasts as columns of a long table, from which data frames can be made.
+
+        Returns
+        -------
+        dict of ndarray, shape (S * horizon,)
+            "series", "time", "mean", and a column for each level, as "5%".
+        """
+        at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
+        labels = self._labels()
+        names = np.empty(len(labels), dtype=object)
+        names[:] = labels
+        if all(isinstance(label, str | int | float) for label in labels):
+            names = np.array(labels)
+        times = self.index_ahead(horizon)
+        columns = {
+            "series": np.repeat(names, horizon),
+            "time": times.ravel(),
+            "mean": self.predict(horizon, X, by=by, exposure=exposure).ravel(),
+        }
+        quantiles = self.predict_quantiles(horizon, X, at, by=by, exposure=exposure)
+        for k, level in enumerate(at):
+            columns[f"{100.0 * level:g}%"] = quantiles[:, :, k].ravel()
+        return columns
+
+    def _labels(self) -> tuple[Hashable, ...]:
+        check_is_fitted(self, "models_")
+        return self.series_
+
+    def _each(
+        self,
+        horizon: int,
+        X: DataLike | None,
+        by: ColumnLike | None,
+        exposure: ArrayLike | None,
+    ) -> Iterator[tuple[int, GPForecaster, dict[str, Any]]]:
+        """Yield number and model of each fitted series, with its regressors and exposures."""
+        parts: dict[Hashable, dict[str, Any]] = {}
+        if X is not None or (exposure is not None and np.ndim(exposure)):
+            if by is None:
+                raise InputError("by= says which series rows of X and of exposure are of")
+            table = LongTable.of(np.empty(len(by)), X, by, None, exposure, None)
+            parts = {level_key(name): table.series(k) for k, name in enumerate(table.labels)}
+            check_kinds(parts, map(level_key, self.series_), "by")
+        elif self.regressors_ is not None:
+            raise InputError(
+                f"X is missing: the series were fitted with "
+                f"{', '.join(map(str, self.regressors_))}, and forecasts need their values"
+            )
+        for k, name in enumerate(self.series_):
+            if name not in self.models_:
+                continue
+            regressors: dict[str, Any] = {"X": None, "exposure": exposure}
+            if parts:
+                key = level_key(name)
+                if key not in parts or len(parts[key]["y"]) != horizon:
+                    rows = len(parts[key]["y"]) if key in parts else 0
+                    raise InputError(
+                        f"series {shown(name)} has {rows} rows of X or exposure, and the "
+                        f"horizon is {horizon}: give one row a step"
+                    )
+                regressors = {"X": parts[key]["X"], "exposure": parts[key]["exposure"]}
+            yield k, self.models_[name], regressors
 
     def model(self, label: Hashable) -> GPForecaster:
         """Return the forecaster of one series.
@@ -427,10 +443,6 @@ class GPPanelForecaster(Panels, Savable, BaseEstimator):
     def count(self) -> int:
         """Number of series."""
         return len(self.series_)
-
-
-def _alone(scheduler: str | None) -> int | None:
-    return None if scheduler else 1
 
 
 def _clock(table: LongTable) -> StepClock | None:
@@ -475,12 +487,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _sentence(failed: dict[Hashable, str], count: int) -> str:
-    """Name the first of the series that failed."""
-    label, said = next(iter(failed.items()))
-    return (
-        f"{len(failed)} of {count} series cannot be fitted, the first is {shown(label)}: {said}; "
-        "failed_ has them all"
-    )

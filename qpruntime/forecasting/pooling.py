@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -209,7 +209,6 @@ def _pooled(objectives: list[EffectsObjective], start: Array) -> Array:
     """Return the mode of the sum of log evidences and one log prior."""
     if not start.size:
         return start
-    bounds = objectives[0].bounds
 
     def lost(theta: Array) -> tuple[float, Array]:
         value, slope = 0.0, np.zeros(theta.size)
@@ -220,16 +219,21 @@ def _pooled(objectives: list[EffectsObjective], start: Array) -> Array:
                 value, slope = value + at.log_prior, slope + at.prior_slope
         return -value / len(objectives), -slope / len(objectives)
 
+    return _least(lost, start, objectives[0], {"maxiter": _STEPS, "ftol": 1e-7, "gtol": 1e-4})
+
+
+def _least(
+    lost: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    objective: EffectsObjective,
+    options: dict[str, float],
+) -> Array:
+    """Return where a function with its slope is smallest, between the bounds of an objective."""
+    bounds = objective.bounds
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        optimum = minimize(
-            lost,
-            np.clip(start, *bounds.T),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": _STEPS, "ftol": 1e-7, "gtol": 1e-4},
-        )
+        begin = np.clip(start, *bounds.T)
+        optimum = minimize(lost, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return np.asarray(optimum.x)
 
 
@@ -253,7 +257,6 @@ def _mode(
     objective: EffectsObjective, start: Array, centres: Array, spread: Array
 ) -> tuple[Array, Array]:
     """Return the mode of one series under a normal prior, and the variances there."""
-    bounds = objective.bounds
 
     def lost(theta: Array) -> tuple[float, Array]:
         at, z = objective(theta), (theta - centres) / spread
@@ -262,20 +265,13 @@ def _mode(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
-            mode = minimize(
-                lost,
-                np.clip(start, *bounds.T),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                options={"maxiter": 20, "ftol": 1e-6},
-            ).x
+            mode = _least(lost, start, objective, {"maxiter": 20, "ftol": 1e-6})
             curvature = np.empty(mode.size)
             for k in range(mode.size):
                 ends = []
                 for sign in (-1.0, 1.0):
                     theta = mode.copy()
-                    theta[k] = np.clip(theta[k] + sign * _STEP, *bounds[k])
+                    theta[k] = np.clip(theta[k] + sign * _STEP, *objective.bounds[k])
                     ends.append((theta[k], objective(theta).evidence_slope[k]))
                 curvature[k] = -(ends[1][1] - ends[0][1]) / (ends[1][0] - ends[0][0])
         except NumericalError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
@@ -15,7 +15,12 @@ from qpruntime.forecasting.families import Scale
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.responses import LARGEST_COUNT
 from qpruntime.predictive.counts import DispersedRate, dispersed_tail
-from qpruntime.predictive.density import count_distribution, log_density, wide
+from qpruntime.predictive.density import (
+    RATE_LIKELIHOODS,
+    count_distribution,
+    mixture_log_density,
+    wide,
+)
 from qpruntime.predictive.distribution import Predicted
 from qpruntime.predictive.expectation import component, kind_of
 from qpruntime.predictive.inversion import Component, mixture_quantiles
@@ -59,15 +64,13 @@ class Ahead:
 
     def only(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Ahead:
         """Return the distributions at these rows of times."""
-        mixture = self.mixture
-        selected = mixture._replace(mean=mixture.mean[:, rows], variance=mixture.variance[:, rows])
-        return Ahead(selected, self.likelihoods, self.scale)
+        return replace(self, mixture=self.mixture.at(rows))
 
     def mean(self) -> Array:
         """Return the expected observations, shape (T,)."""
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
-        if name in ("poisson-exp", "negative-binomial"):
+        if name in RATE_LIKELIHOODS:
             with np.errstate(over="ignore"):
                 return np.asarray(weights @ np.exp(mean + 0.5 * variance))
         if name in ("gaussian", "student-t"):
@@ -91,7 +94,7 @@ class Ahead:
         z = self.scale.into(y)
         mean, variance, weights = self.mixture
         name = self.likelihoods[0].name
-        if self.scale.whole and name in ("poisson-exp", "negative-binomial"):
+        if self.scale.whole and name in RATE_LIKELIHOODS:
             with np.errstate(over="ignore"):
                 expected = np.asarray(weights @ np.exp(mean + 0.5 * variance))
             r = self.likelihoods[0].parameters.get("dispersion", np.inf)
@@ -105,12 +108,7 @@ class Ahead:
     def log_density(self, y: Array) -> Array:
         """Return log densities (T,) of observations `y`, log probabilities for counts."""
         observed = self.likelihoods[0].validate(self.scale.into(y))
-        mean, variance, weights = self.mixture
-        node_densities = []
-        for likelihood, m, v in zip(self.likelihoods, mean, variance, strict=True):
-            observing, numbers = likelihood.observing(observed)
-            node_densities.append(log_density(observing, m, wide(v), numbers))
-        log_densities = np.asarray(logsumexp(np.array(node_densities), axis=0, b=weights[:, None]))
+        log_densities = mixture_log_density(self.likelihoods, self.mixture, observed)
         return log_densities + self.scale.log_slope(y)
 
     def quantiles(self, q: Array) -> Array:
@@ -169,7 +167,7 @@ def _t_parts(nu: float) -> tuple[Array, Array]:
 def _component(likelihood: Likelihood, mean: Array, variance: Array, q: Array) -> Component:
     """Return the distribution of counts, or of other observations, at one node."""
     dispersion = likelihood.parameters.get("dispersion", np.inf)
-    if likelihood.name in ("poisson-exp", "negative-binomial"):
+    if likelihood.name in RATE_LIKELIHOODS:
         return count_distribution(mean, variance, q, link="exp", dispersion=dispersion)
     distribution = component(_generic(likelihood).likelihood, mean, variance, q)
     if not Predicted.discrete(likelihood):

@@ -5,16 +5,18 @@ Needs sktime, the extra ``sktime``. Nothing else of the package imports it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from qpruntime._formatting import install_hint
 from qpruntime.forecasting.forecaster import GPForecaster
+from qpruntime.likelihoods import Likelihood
 
 try:
     import pandas as pd
-    from sktime.forecasting.base import BaseForecaster
+    from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 except ImportError as error:  # pragma: no cover
     raise ImportError(f"this module is a forecaster of sktime: {install_hint('sktime')}") from error
 
@@ -73,36 +75,41 @@ class GPSktimeForecaster(BaseForecaster):
 
     def __init__(
         self,
-        seasons: Any = "auto",
+        seasons: str | Sequence[float] = "auto",
         trend: str = "auto",
-        noise: Any = "auto",
-        family: Any = "auto",
+        noise: str | bool = "auto",
+        family: str | Likelihood = "auto",
         integrate: str = "auto",
-        cycle: Any = "auto",
-        drift: Any = "auto",
-        outliers: Any = "auto",
+        cycle: str | bool | float = "auto",
+        drift: str | bool = "auto",
+        outliers: str | bool = "auto",
     ) -> None:
         self.seasons, self.trend, self.noise = seasons, trend, noise
         self.family, self.integrate = family, integrate
         self.cycle, self.drift, self.outliers = cycle, drift, outliers
         super().__init__()
 
-    def _fit(self, y: Any, X: Any, fh: Any) -> GPSktimeForecaster:
-        options: Any = self.get_params()
-        self.forecaster_ = GPForecaster(**options).fit(y.to_numpy(), X, index=y.index)
+    def _fit(
+        self, y: pd.Series, X: pd.DataFrame | None, fh: ForecastingHorizon | None
+    ) -> GPSktimeForecaster:
+        self.forecaster_ = GPForecaster(**self.get_params()).fit(y.to_numpy(), X, index=y.index)
         return self
 
-    def _at(self, fh: Any, X: Any) -> tuple[Any, dict[str, Any]]:
+    def _at(
+        self, fh: ForecastingHorizon, X: pd.DataFrame | None
+    ) -> tuple[pd.Index, dict[str, Any]]:
         """Return the index of the horizon, and arguments of `GPForecaster.predict`."""
         index = fh.to_absolute_index(self.cutoff)
         rows = X if X is None or len(X) == len(index) else X.loc[index]
         return index, {"X": rows, "index": index}
 
-    def _predict(self, fh: Any, X: Any) -> Any:
+    def _predict(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> pd.Series:
         index, at = self._at(fh, X)
         return pd.Series(self.forecaster_.predict(**at), index=index, name=self._y.name)
 
-    def _predict_quantiles(self, fh: Any, X: Any, alpha: Any) -> Any:
+    def _predict_quantiles(
+        self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: list[float]
+    ) -> pd.DataFrame:
         index, at = self._at(fh, X)
         # sktime counts from the outside in: its levels may have any order.
         order, back = np.unique(np.asarray(alpha, dtype=float), return_inverse=True)

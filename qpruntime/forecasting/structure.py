@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import real
-from qpruntime.dataframes.readers import DataColumns
+from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
+from qpruntime.effects.families import Bounds
+from qpruntime.effects.integration import Integration
 from qpruntime.effects.term import DEVIATION, EffectBlock, NormalPrior, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.damped import Damped
-from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, likelihood_of
+from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, exposures_of, likelihood_of
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.likelihoods import Likelihood
 
@@ -52,6 +54,8 @@ _OUTLIER = 5.0
 _NO_COUNT = 3.0
 # Between the chains of two phases, in seasons: nothing lasts so long.
 _APART = 1e8
+#: Columns of the model by name.
+DataRows = dict[str, NDArray[Any]]
 #: Names of columns.
 TREND, NOISE, EXPOSURE, LINE = "trend", "step", "exposure", "line"
 # Families whose exposures the model of effects takes itself.
@@ -100,7 +104,7 @@ class Structure:
     outliers: tuple[float, ...] = ()
     clock: StepClock | None = None
 
-    def columns(self, steps: Array, X: Any, exposure: ArrayLike | None) -> dict[str, Any]:
+    def columns(self, steps: Array, X: DataLike | None, exposure: ArrayLike | None) -> DataRows:
         """Return the columns of the model for these steps.
 
         Raises
@@ -108,7 +112,7 @@ class Structure:
         InputError
             If regressors or exposures are not those of these steps.
         """
-        data: dict[str, Any] = {NOISE: steps, TREND: steps, LINE: steps}
+        data: DataRows = {NOISE: steps, TREND: steps, LINE: steps}
         wall = steps if self.clock is None else self.clock.wall_steps(steps)
         for period in self.seasons:
             knots = phases(period)
@@ -140,21 +144,19 @@ class Structure:
         return not (isinstance(self.family, str) and self.family in _EXPOSED)
 
     def _exposure(self, steps: Array, exposure: ArrayLike | None) -> Array:
-        if exposure is None:
+        sizes = exposures_of(exposure, len(steps))
+        if sizes is None:
             return np.ones(len(steps))
         if isinstance(self.family, str) and self.family not in COUNTS:
             raise InputError(
                 f"exposure is for counts, and the family is {self.family!r}: divide y by it, or "
                 "make it a regressor"
             )
-        size = real(exposure, "exposure")
-        if size.shape not in ((), steps.shape):
-            raise InputError(f"exposure must have shape {steps.shape}, got {size.shape}")
-        if self._offset and not (size > 0.0).all():
+        if self._offset and not (sizes > 0.0).all():
             raise InputError(f"exposure must be above 0 for family {self.family!r}")
-        return np.array(np.broadcast_to(size, steps.shape))
+        return sizes
 
-    def model(self, data: Any, integrate: Any, y: Array | None = None) -> EffectsModel:
+    def model(self, data: DataRows, integrate: Integration, y: Array | None = None) -> EffectsModel:
         """Return the unfitted model of effects, for observations `y` if they are known."""
         steps = data[TREND]
         known = len(steps)
@@ -184,8 +186,8 @@ class Structure:
             terms.append(Cycle(NOISE, self.cycle, prior=prior))
         if self.noise:
             terms.append(Series(NOISE, step=1.0, prior=prior))
-        family: Any = self.family
-        bounds = None
+        family = self.family
+        bounds: Mapping[str, Bounds] | None = None
         if self.learnt is not None:
             terms = [PooledTerm.of(term, self.learnt) for term in terms]
             integrate = "mode" if self.learnt.stds is None else integrate
@@ -200,13 +202,13 @@ class Structure:
             terms, family, family_bounds=bounds, integrate=integrate, standardise=False, **exposed
         )
 
-    def _effects(self, data: Any) -> list[Any]:
+    def _effects(self, data: DataRows) -> list[Term]:
         """Return terms of the regressors, with priors of effects on a log rate if y are counts."""
         if not self.regressors:
             return []
         if not self.scale.whole:
             return [Fixed(*self.regressors)]
-        terms = []
+        terms: list[Term] = []
         for name in self.regressors:
             column = np.asarray(data[name])
             if column.dtype.kind not in "iuf":
@@ -223,7 +225,7 @@ def phases(period: float) -> int:
     return int(min(_PHASES, max(4, round(period))))
 
 
-def _regressor(frame: DataColumns, name: str) -> Any:
+def _regressor(frame: DataColumns, name: str) -> NDArray[Any]:
     """Return a column of numbers, or of labels."""
     at = name if name in frame.names else int(name) if name.isdigit() else name
     if not frame.is_numeric(at) and frame.column(at).dtype.kind != "b":
@@ -236,7 +238,7 @@ def _regressor(frame: DataColumns, name: str) -> Any:
         ) from error
 
 
-def ahead_of(model: EffectsModel, data: Any, scale: Scale) -> Ahead:
+def ahead_of(model: EffectsModel, data: DataRows, scale: Scale) -> Ahead:
     """Return the distributions of observations of a fitted model at the rows of `data`."""
     mixture, offset = model._ahead(data)
     # A rate of 0 is one of e^-700: no formula meets an infinite number.
@@ -274,7 +276,9 @@ class Learnt:
         k = self.names.index(name)
         return float(self.centres[k]), None if self.stds is None else float(self.stds[k])
 
-    def family(self, likelihood: Likelihood, bounds: dict[str, Any]) -> tuple[Likelihood, Any]:
+    def family(
+        self, likelihood: Likelihood, bounds: Mapping[str, Bounds]
+    ) -> tuple[Likelihood, Mapping[str, Bounds]]:
         """Return the likelihood at the centres, and bounds or "fixed" for its parameters."""
         known = {p: self.of(f"log {p}")[0] for p in bounds if f"log {p}" in self.names}
         values = {p: float(np.exp(v)) for p, v in known.items()}
@@ -319,12 +323,8 @@ class PooledTerm(Term):
         if self.stds is None:
             block.bounds = np.column_stack([block.start, block.start])
             return block
-        pooled: Any = block
-        priors = [
+        block.priors = tuple(
             NormalPrior(max(_LEAST, float(s)), float(c))
             for c, s in zip(self.centres, self.stds, strict=True)
-        ]
-        pooled.prior = priors[0]
-        if len(priors) > 1:
-            pooled.prior_of_rho = pooled.prior_of_length = priors[1]
+        )
         return block

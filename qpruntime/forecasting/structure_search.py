@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, number
+from qpruntime.effects.integration import Integration
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.forecasting.families import Scale, is_whole, likelihood_of, scale_of
 from qpruntime.forecasting.family_search import heavy, rounded, varied
@@ -94,8 +95,8 @@ def _chosen(options: StructureOptions, known: ObservedSeries) -> ChosenStructure
     if family != "auto":
         likelihood_of(family)
     integrate = options.integrate
-    if integrate == "auto":
-        integrate = "mode" if steps.size >= MANY else "auto"
+    if integrate == "auto" and steps.size >= MANY:
+        integrate = "mode"
     if counts and not y.any():
         return _nothing(options, known, integrate)
     best = _searched(options, known, counts)
@@ -182,7 +183,9 @@ def damped(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     return more if preferred(more, known) > preferred(best, known) else best
 
 
-def _nothing(options: StructureOptions, known: ObservedSeries, integrate: str) -> ChosenStructure:
+def _nothing(
+    options: StructureOptions, known: ObservedSeries, integrate: Integration
+) -> ChosenStructure:
     """Fit a level only, to counts that are all 0."""
     family = "poisson" if options.family == "auto" else options.family
     structure = Structure(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
+from qpruntime.effects.integration import Integration
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
 from qpruntime.likelihoods import Likelihood
@@ -43,21 +44,36 @@ class StructureOptions(Protocol):
     """Options of a forecaster that leave its structure open or fix it."""
 
     @property
-    def seasons(self) -> str | Sequence[float]: ...
+    def seasons(self) -> str | Sequence[float]:
+        """Periods in steps, or "auto"."""
+
     @property
-    def trend(self) -> str: ...
+    def trend(self) -> str:
+        """Name of a trend, "auto" or "average"."""
+
     @property
-    def noise(self) -> str | bool: ...
+    def noise(self) -> str | bool:
+        """True if there is autoregressive noise, or "auto"."""
+
     @property
-    def family(self) -> str | Likelihood: ...
+    def family(self) -> str | Likelihood:
+        """Name of a family, a likelihood, or "auto"."""
+
     @property
-    def integrate(self) -> str: ...
+    def integrate(self) -> Integration:
+        """Integration over hyper-parameters."""
+
     @property
-    def cycle(self) -> str | bool | float: ...
+    def cycle(self) -> str | bool | float:
+        """True if there is a cycle, its period, or "auto"."""
+
     @property
-    def drift(self) -> str | bool: ...
+    def drift(self) -> str | bool:
+        """True if seasons may change, or "auto"."""
+
     @property
-    def outliers(self) -> str | bool: ...
+    def outliers(self) -> str | bool:
+        """True if outliers are sought, or "auto"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +104,7 @@ class ChosenStructure:
     model: EffectsModel
 
 
-def fitted(structure: Structure, known: ObservedSeries, integrate: str) -> ChosenStructure:
+def fitted(structure: Structure, known: ObservedSeries, integrate: Integration) -> ChosenStructure:
     """Fit one structure."""
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate, known.y)

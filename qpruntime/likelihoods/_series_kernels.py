@@ -53,7 +53,7 @@ def expm1_less(d: float) -> float:
 
 @kernel
 def stirling_error(x: float) -> float:
-    """log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
+    """Return log Gamma(x) less (x - 1/2) log x - x + log(2 pi)/2."""
     if x < 16.0:
         return math.lgamma(x) - (x - 0.5) * math.log(x) + x - HALF_LOG_2PI
     i = 1.0 / (x * x)
@@ -64,7 +64,7 @@ def stirling_error(x: float) -> float:
 
 @kernel
 def log_peak(x: float) -> float:
-    """x log x - x - log x! for x >= 0, cancelled by hand."""
+    """Return x log x - x - log x! for x >= 0, cancelled by hand."""
     if x < 16.0:
         return x * math.log(x) - x - math.lgamma(x + 1.0) if x > 0.0 else 0.0
     return -0.5 * math.log(x) - HALF_LOG_2PI - stirling_error(x)

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._formatting import meant, spell
 from qpruntime._numba import (
     COORDINATES,
-    FRAME,
     LANDMARK,
     MOMENTS,
     RAISED_MOMENTS,
@@ -23,7 +22,7 @@ from qpruntime._numba import (
     LatePointer,
     Pointer,
 )
-from qpruntime._typing import Array, Floats
+from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import user_defined
 from qpruntime.quadrature.sigma_star_kernels import EXACT_POINT, RAISED_POINT, Frame, Functions
@@ -31,7 +30,6 @@ from qpruntime.table_format.metadata import Axis
 
 __all__ = [
     "ABSENT_COORDINATES",
-    "ABSENT_FRAME",
     "ABSENT_LANDMARK",
     "ABSENT_MOMENTS",
     "ABSENT_RAISED",
@@ -42,11 +40,13 @@ __all__ = [
     "NO_RULE",
     "STEP",
     "Likelihood",
+    "ParameterRange",
     "Powers",
     "Rate",
     "RateLink",
     "Reduction",
     "ResponseDistribution",
+    "compiled",
     "normal_rule",
     "restore",
 ]
@@ -57,12 +57,23 @@ __all__ = [
 class ResponseDistribution(Protocol):
     """Distribution of observations given f, with the methods of SciPy's frozen distributions."""
 
-    def mean(self) -> Array: ...
-    def var(self) -> Array: ...
-    def cdf(self, y: ArrayLike, /) -> Array: ...
-    def sf(self, y: ArrayLike, /) -> Array: ...
-    def ppf(self, q: float, /) -> Array: ...
-    def rvs(self, *, size: tuple[int, ...], random_state: np.random.Generator) -> Array: ...
+    def mean(self) -> Array:
+        """Return the means."""
+
+    def var(self) -> Array:
+        """Return the variances."""
+
+    def cdf(self, y: ArrayLike, /) -> Array:
+        """Return P(Y <= y)."""
+
+    def sf(self, y: ArrayLike, /) -> Array:
+        """Return P(Y > y)."""
+
+    def ppf(self, q: float, /) -> Array:
+        """Return the least y with P(Y <= y) >= q."""
+
+    def rvs(self, *, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
+        """Draw observations."""
 
 
 def _fixed(*parts: ArrayLike) -> Array:
@@ -105,6 +116,61 @@ class Powers:
 _NO_POWERS = Powers(whole=False)
 
 
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel as it is: the compiler of a `Pointer` to a function that is one already."""
+    return function
+
+
+@dataclass(frozen=True)
+class ParameterRange:
+    """Default start and bounds of a parameter that is learnt.
+
+    Attributes
+    ----------
+    start : float, optional
+        Start of effects, series and noise about f; by default the value that the likelihood has.
+    bounds : tuple of float, optional
+        Bounds in estimators with a kernel. By default 1e4 times less and more than the start.
+    effects : tuple of float, optional
+        Bounds in models of effects. Without them the parameter is fixed there.
+    series : tuple of float, optional
+        Bounds in forecasts, by default those of effects.
+    of_spread : bool
+        Whether these numbers are multiples of the spread of the observations.
+    rows : float
+        With N rows the lower bound of effects is `rows`/N at least.
+    """
+
+    start: float | None = None
+    bounds: tuple[float, float] | None = None
+    effects: tuple[float, float] | None = None
+    series: tuple[float, float] | None = None
+    of_spread: bool = False
+    rows: float = 0.0
+
+    def around(self, start: float, spread: float | None) -> tuple[float, float]:
+        """Return `bounds` for a start and a spread of the observations, None if none is known."""
+        unit = spread if self.of_spread else 1.0
+        if self.bounds is None or unit is None:
+            return start / 1e4, start * 1e4
+        return self.bounds[0] * unit, self.bounds[1] * unit
+
+
+#: Ranges of the names that likelihoods share; one that needs others declares them.
+_RANGES = {
+    # Sites of noise are differences that cancel in double precision for narrower noise, so that
+    # noise-free y have no fixed point.
+    "scale": ParameterRange(0.3, bounds=(2e-3, 1e2), effects=(1e-4, 1e2), of_spread=True),
+    # N counts of 0 let the density of a rate fall as its power -N r, for a dispersion r. It has to
+    # be steeper than -1 for an expected rate.
+    "dispersion": ParameterRange(1.0, effects=(1e-2, 1e6), rows=2.0),
+    "zeros": ParameterRange(0.2, bounds=(1e-4, 0.99), series=(1e-4, 0.9999)),
+    # Few degrees of freedom have no variance, and many are normal.
+    "nu": ParameterRange(bounds=(1.0, 100.0)),
+    "flip": ParameterRange(bounds=(1e-4, 0.4)),
+}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Likelihood:
     """p(y|f) for one observation y and one latent value f.
@@ -139,6 +205,9 @@ class Likelihood:
         are set by `with_parameters`, or by `qpruntime.likelihoods.get`.
     limits : mapping, optional
         Least and largest value of every parameter.
+    ranges : mapping, optional
+        Default starts and bounds of learnt parameters, where they are not those of other
+        likelihoods with a parameter of that name.
     derive : callable, optional
         ``derive(*parameters) -> tuple``: constants that follow the parameters in `theta`.
     mirror : bool
@@ -234,6 +303,7 @@ class Likelihood:
     rule: LatePointer | None = None
     recipe: tuple[tuple[str, Any], ...] | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: Mapping[str, ParameterRange] = field(default_factory=dict)
     derive: Callable[..., tuple[float, ...]] | None = None
     link: Callable[[Array], Array] | None = None
     score: Callable[[Array, Array], Array] | None = None
@@ -298,6 +368,36 @@ class Likelihood:
             return replace(self, parameters=merged)
         recipe = {**dict(self.recipe), "theta": tuple(merged.values())}
         return restore(tuple(recipe.items()))
+
+    def parameter_range(self, name: str) -> ParameterRange:
+        """Return the default start and bounds of a parameter."""
+        return self.ranges.get(name) or _RANGES.get(name, ParameterRange())
+
+    def default_start(self, name: str, spread: float = 1.0) -> float:
+        """Return the default start of a parameter, for observations of this spread."""
+        known = self.parameter_range(name)
+        if known.start is None:
+            return self.parameters[name]
+        return known.start * spread if known.of_spread else known.start
+
+    def effect_bounds(self, name: str, spread: float, rows: float) -> tuple[float, float] | None:
+        """Return bounds of a parameter in a model of effects of these rows; None if it is fixed."""
+        known = self.parameter_range(name)
+        if known.effects is None:
+            return None
+        low, high = (spread * v if known.of_spread else v for v in known.effects)
+        return max(low, known.rows / rows), high
+
+    def default_bounds(self, name: str, spread: float | None = None) -> tuple[float, float]:
+        """Return bounds of a parameter under a kernel, which hold its value and keep its limits.
+
+        `spread` is that of the observations, in the units of the parameter; without it, the bounds
+        of a scale follow from its value.
+        """
+        value, (least, most) = self.parameters[name], self.limits.get(name, (0.0, math.inf))
+        low, high = self.parameter_range(name).around(value, spread)
+        # The limits leave room for the differences that slopes are made of.
+        return max(min(low, value), least), min(max(high, value), most)
 
     @classmethod
     def from_log_prob(
@@ -412,7 +512,7 @@ class Likelihood:
 
     @property
     def free(self) -> Likelihood:
-        """This likelihood without any rows, which takes observations as users give them."""
+        """The likelihood without any rows, which takes observations as users give them."""
         if self.rows is None:
             return self
         return replace(self, rows=None, theta=self.theta[: -self.rows.size])
@@ -477,7 +577,7 @@ class Likelihood:
             self.split.handle,
             (self.moments or ABSENT_MOMENTS).handle,
             Frame(
-                (self.frame or ABSENT_FRAME).handle,
+                self.frame.handle if self.frame else NO_RULE,
                 rule,
                 (self.landmarks or ABSENT_LANDMARK).handle,
                 raised.moments.handle if raised.moments else NO_RULE,
@@ -644,10 +744,6 @@ def _absent_raised(
     return np.nan, np.nan, np.nan
 
 
-def _absent_frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return np.nan, np.nan, np.nan, np.nan
-
-
 def _absent_landmark(y: float, theta: Array, k: int) -> float:
     return np.nan
 
@@ -658,11 +754,10 @@ def _absent_coordinates(
     return INTEGRATE, np.nan, np.nan
 
 
-#: Placeholder for a rule that is never called.
+#: Address of a function that is never called.
 NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
 ABSENT_RAISED = Pointer(_absent_raised, RAISED_MOMENTS)
-ABSENT_FRAME = Pointer(_absent_frame, FRAME)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)

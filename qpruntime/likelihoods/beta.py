@@ -23,7 +23,7 @@ from qpruntime._numba import (
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
 from qpruntime.likelihoods.responses import shares
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
@@ -68,7 +68,7 @@ def log_share(f: float, y: float, theta: Array) -> float:
 
 @kernel
 def digamma_like(x: float) -> float:
-    """The derivative of log Gamma: by recurrence up to 6, and Stirling's series."""
+    """Return the derivative of log Gamma: by recurrence up to 6, and Stirling's series."""
     value = 0.0
     while x < 6.0:
         value -= 1.0 / x
@@ -134,18 +134,8 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
-
-
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return raised(mu, sigma, y, theta, 1.0)
-
-
-def _raised_moments(
-    mu: float, sigma: float, y: float, theta: Array, power: float
-) -> tuple[float, float, float]:
-    return raised(mu, sigma, y, theta, power)
 
 
 def _middle(y: float, theta: Array, k: int) -> float:
@@ -168,7 +158,9 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(raised, RAISED_MOMENTS, compiled),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
     log_concave=False,

@@ -20,7 +20,7 @@ __all__ = ["likelihood"]
 
 @kernel
 def shape(y: float, theta: Array) -> Floats:
-    """The shared form of `qpruntime.likelihoods._series_kernels`, with its peak at f = log y."""
+    """Return the shared form of `bent` in `_series_kernels`, with its peak at f = log y."""
     k, log_y = theta[0], math.log(y)
     return -1.0, k, 0.0, theta[1] + log_y, -log_y, log_peak(k) + theta[1] - log_y
 

@@ -9,7 +9,7 @@ import numpy as np
 from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, ParameterRange, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -85,6 +85,8 @@ likelihood = Likelihood(
     expected=Pointer(_expected, MOMENTS),
     parameters={"scale": 1.0},
     limits={"scale": (1e-50, 1e50)},
+    # Sites are exact, however narrow the noise is.
+    ranges={"scale": ParameterRange(0.3, bounds=(1e-5, 1e2), effects=(1e-4, 1e2), of_spread=True)},
     derive=_constants,
     reach=_reach,
     given=_given,

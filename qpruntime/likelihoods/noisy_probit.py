@@ -11,7 +11,7 @@ from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.base import Likelihood, Powers, compiled
 from qpruntime.likelihoods.responses import signs
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
@@ -50,10 +50,6 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
-
-
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     s2 = sigma * sigma
     root = math.sqrt(1.0 + s2)
@@ -73,7 +69,9 @@ likelihood = Likelihood(
     frame=Pointer(_frame, FRAME),
     mirror=True,
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
     log_concave=False,

@@ -29,7 +29,7 @@ from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers, compiled
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
 __all__ = [
@@ -187,10 +187,6 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
-
-
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     k = _EDGES + int(y)
     return noisy_between(mu, sigma, theta[k], theta[k + 1], 1.0)
@@ -235,8 +231,8 @@ def probabilities(likelihood: Likelihood, count: int, f: Array) -> Array:
 class _LevelDistribution:
     """Distribution of the level given f, with the methods of SciPy's that are asked for."""
 
-    def __init__(self, f: Array, edges: Array) -> None:
-        self.f, self.edges = np.asarray(f, dtype=float), edges
+    def __init__(self, f: Array, theta: Array) -> None:
+        self.f, self.edges = f, theta[_EDGES : _EDGES + MOST_LEVELS + 1]
 
     def _tails(self) -> tuple[Array, Array]:
         from scipy.special import ndtr  # takes longer to import than all likelihoods
@@ -277,10 +273,6 @@ class _LevelDistribution:
         return np.searchsorted(self.edges[1:-1], noisy, side="left").astype(float)
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    return _LevelDistribution(f, theta[_EDGES : _EDGES + MOST_LEVELS + 1])
-
-
 likelihood = Likelihood(
     name="ordinal",
     outcomes=f"levels 0, 1, 2, ... {MOST_LEVELS - 1}",
@@ -289,12 +281,14 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),
     parameters=dict.fromkeys(gap_names(MOST_LEVELS), 1.0) | {"middle": 0.0},
     limits=dict.fromkeys(gap_names(MOST_LEVELS), (1e-6, 2.0 * BEYOND)) | {"middle": (0.0, BEYOND)},
     derive=_thresholds,
-    given=_given,
+    given=_LevelDistribution,
 )

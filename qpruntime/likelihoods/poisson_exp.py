@@ -36,7 +36,7 @@ _LARGEST = 345.0
 
 @kernel
 def shape(y: float) -> Floats:
-    """The limit of the shared form for n without bound, with a = y."""
+    """Return the limit of the shared form for n without bound, with a = y."""
     return 1.0, y, 0.0, 0.0, (math.log(y) if y > 0.0 else 0.0), log_peak(y)
 
 

@@ -77,8 +77,9 @@ def scales(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
 
 @kernel
 def by_recursion(mu: float, sigma: float, y: float) -> tuple[float, float, float]:
-    """Moments from t_j = M_(2j+1)/(b M_2j), M_n the moments of N(b, 1): t_0 = 1,
-    M_(2j+2)/M_2j = p_j = b^2 t_j + 2j + 1 and t_(j+1) = 1 + (2j + 2) t_j/p_j. Nothing is
+    """Return moments by a recursion over t_j = M_(2j+1)/(b M_2j), M_n the moments of N(b, 1).
+
+    t_0 = 1, M_(2j+2)/M_2j = p_j = b^2 t_j + 2j + 1 and t_(j+1) = 1 + (2j + 2) t_j/p_j. Nothing is
     subtracted, and b = 0 is not special.
     """
     a = 1.0 + 2.0 * sigma * sigma

@@ -109,7 +109,7 @@ def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float)
 
 @kernel
 def log_ndtr_slopes(x: float) -> tuple[float, float, float]:
-    """log Phi(x), its first derivative, and minus its second."""
+    """Return log Phi(x), its first derivative, and minus its second."""
     if x > 0.0:
         upper = 0.5 * math.erfc(x * _SQRT1_2)
         r = _INV_SQRT_2PI * math.exp(-0.5 * x * x) / (1.0 - upper)

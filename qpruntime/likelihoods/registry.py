@@ -14,7 +14,7 @@ import pkgutil
 import sys
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from qpruntime._formatting import file_stem, meant, read
 from qpruntime._restorable import restorable_call
@@ -234,7 +234,7 @@ def stem(likelihood: Likelihood, preset: str = "grid", p: float | None = None) -
     return file_stem(likelihood.name, {} if plain else likelihood.parameters, preset, p)
 
 
-def _reduced(likelihood: Likelihood) -> Any:
+def _reduced(likelihood: Likelihood) -> tuple[Any, ...]:
     """Return how a likelihood pickles: by its recipe, by its name, or with all it holds."""
     if likelihood.recipe is not None:
         return restore, (likelihood.recipe,)
@@ -244,7 +244,7 @@ def _reduced(likelihood: Likelihood) -> Any:
             return holding, (plain, likelihood.rows)
     if _like_registered(likelihood):
         return get, (likelihood.spelt,)
-    return object.__reduce_ex__(likelihood, 2)
+    return cast("tuple[Any, ...]", object.__reduce_ex__(likelihood, 2))
 
 
 def _like_registered(likelihood: Likelihood) -> bool:

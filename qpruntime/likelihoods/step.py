@@ -43,7 +43,7 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 
 @kernel
 def pieces(alpha: float, y: float) -> tuple[float, float, float]:
-    """log Z, and the parts of the mass right and left of 0, for y >= 0 and a unit cavity."""
+    """Return log Z, and the parts of the mass right and left of 0, for y >= 0 and a unit cavity."""
     log_right, log_left = log_ndtr(alpha), log_ndtr(-alpha)
     lost = -math.expm1(-y) * math.exp(log_left)
     low = log_left - y
@@ -61,7 +61,7 @@ def pieces(alpha: float, y: float) -> tuple[float, float, float]:
 
 @kernel
 def two_sided(mu: float, sigma: float, y: float) -> Floats:
-    """log Z, mean, variance, alpha and the parts of the mass, all mirrored so that y >= 0."""
+    """Return log Z, mean, variance, alpha and the parts of the mass, mirrored so that y >= 0."""
     sign = -1.0 if y < 0.0 else 1.0
     y = abs(y)
     alpha = min(max(sign * mu / sigma, -_FAR), _FAR)

@@ -32,7 +32,7 @@ _LOW, _HIGH, _HALVINGS = -1000.0, 300.0, 70
 
 
 def gamma_step(nu: float) -> float:
-    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu)."""
+    """Return log Gamma((nu + 1)/2) - log Gamma(nu/2) - log(nu/2)/2, which falls as 1/(4 nu)."""
     if nu < 100.0:
         return math.lgamma(0.5 * nu + 0.5) - math.lgamma(0.5 * nu) - 0.5 * math.log(0.5 * nu)
     i = 1.0 / nu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
 from qpruntime.likelihoods.gaussian import tilted
 from qpruntime.likelihoods.ordinal import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.responses import spans
@@ -52,9 +51,7 @@ __all__ = [
 # --- Likelihoods of times
 
 
-def time_likelihood(
-    name: str, family: int, distribution: Callable[[float, Array], ResponseDistribution]
-) -> Likelihood:
+def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
     """Return the likelihood of log T = f + scale e, e of a family.
 
     Parameters
@@ -62,8 +59,8 @@ def time_likelihood(
     name : str
     family : int
         As kernels of `qpruntime.likelihoods.survival` know it.
-    distribution : callable
-        SciPy's distribution of T, of 1/scale and e^f.
+    distribution : str
+        SciPy's name of the distribution of T, with shape 1/scale and scale e^f.
     """
 
     def split(f: float, y: float, theta: Array) -> tuple[float, float]:
@@ -88,11 +85,12 @@ def time_likelihood(
     ) -> Floats:
         return rule_of(family, mu, sigma, y, theta, power)
 
-    def edge(y: float, theta: Array, k: int) -> float:
-        return edge_of(y, theta, k)
-
     def given(f: Array, theta: Array) -> ResponseDistribution:
-        return distribution(1.0 / theta[0], np.exp(np.clip(f, -700.0, 700.0)))
+        from scipy import stats  # takes longer to import than all likelihoods
+
+        scale = np.exp(np.clip(f, -700.0, 700.0))
+        response: ResponseDistribution = getattr(stats, distribution)(1.0 / theta[0], scale=scale)
+        return response
 
     return Likelihood(
         name=name,
@@ -104,7 +102,7 @@ def time_likelihood(
         frame=Pointer(frame, FRAME),
         powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
         rule=LatePointer(rule, RULE),
-        landmarks=Pointer(edge, LANDMARK),
+        landmarks=Pointer(edge_of, LANDMARK, compiled),
         parameters={"scale": 0.5},
         limits={"scale": (1e-4, 1e4)},
         derive=lambda scale: (math.log(scale),),
@@ -236,7 +234,7 @@ class Span(NamedTuple):
 
 @kernel
 def hazards(a: float, b: float) -> tuple[float, float]:
-    """A = e^a and D = e^b - A; neither overflows, and D is right where both are next to nothing."""
+    """Return A = e^a and D = e^b - A, without overflow; D is right where both are tiny."""
     start = math.exp(min(a, 700.0)) if a > -math.inf else 0.0
     # For larger gaps e^a adds nothing to e^b.
     gap = start * math.expm1(b - a) if b - a < 40.0 else math.exp(min(b, 700.0))
@@ -453,10 +451,6 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
-
-
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     low, high = ends_of(y, theta)
     if low == high:
@@ -483,10 +477,6 @@ def _raised_moments(
     return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, theta[0])
 
 
-def _edge(y: float, theta: Array, k: int) -> float:
-    return edge_of(y, theta, k)
-
-
 def _given(f: Array, theta: Array) -> ResponseDistribution:
     from scipy import stats  # takes longer to import than all likelihoods
 
@@ -502,10 +492,12 @@ log_normal_likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
-    landmarks=Pointer(_edge, LANDMARK),
+    landmarks=Pointer(edge_of, LANDMARK, compiled),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},
     derive=_constants,
@@ -514,29 +506,7 @@ log_normal_likelihood = Likelihood(
 )
 
 
-# --- Weibull times: e^e is exponential
-#
-# An observation is a row of the first and the last time that T can be: `spans`.
+# --- Weibull times: e^e is exponential; log-logistic times: e is logistic
 
-
-def _weibull_distribution(shape: float, scale: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.weibull_min(shape, scale=scale)
-
-
-weibull_likelihood = time_likelihood("weibull", WEIBULL, _weibull_distribution)
-
-
-# --- Log-logistic times: e is logistic
-#
-# An observation is a row of the first and the last time that T can be: `spans`.
-
-
-def _log_logistic_distribution(shape: float, scale: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.fisk(shape, scale=scale)
-
-
-log_logistic_likelihood = time_likelihood("log-logistic", LOGISTIC, _log_logistic_distribution)
+weibull_likelihood = time_likelihood("weibull", WEIBULL, "weibull_min")
+log_logistic_likelihood = time_likelihood("log-logistic", LOGISTIC, "fisk")

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numba
 import numpy as np
@@ -56,14 +56,14 @@ def from_log_prob(
     *,
     name: str,
     theta: ArrayLike | Mapping[str, float] = (),
-    outcomes: ArrayLike | tuple[float, float] | None = None,
+    outcomes: Iterable[float] | Outcomes | None = None,
     validate: Callable[[ArrayLike], Array] | None = None,
     log_concave: bool = False,
     mirror: bool = False,
     location: bool = False,
     even: bool = False,
     parameters: Mapping[str, float] | Sequence[str] | None = None,
-    landmarks: Any = None,
+    landmarks: Sequence[float] | Callable[..., ArrayLike] | None = None,
 ) -> dict[str, Any]:
     """Return what the `Likelihood` is made of, its arguments checked."""
     if not callable(log_prob):
@@ -146,11 +146,11 @@ class Outcomes:
     high: float = np.inf
 
     @classmethod
-    def of(cls, outcomes: Any) -> Outcomes:
+    def of(cls, outcomes: Iterable[float] | Outcomes | None) -> Outcomes:
         """Read ``outcomes`` of `Likelihood.from_log_prob`."""
         if outcomes is None:
             return cls()
-        if isinstance(outcomes, cls):
+        if isinstance(outcomes, Outcomes):
             return outcomes
         try:
             values = [float(v) for v in outcomes]
@@ -168,6 +168,7 @@ class Outcomes:
         return cls(tuple(sorted(set(values))))
 
     def __call__(self, y: ArrayLike) -> Array:
+        """Validate observations and return them as floats."""
         array = finite(y, "y")
         if self.values is not None:
             wrong = ~np.isin(array, self.values)
@@ -179,7 +180,7 @@ class Outcomes:
 
     @property
     def all_reals(self) -> bool:
-        """True if nothing finite is refused."""
+        """True if every finite number is accepted."""
         return self.values is None and self.low == -np.inf and self.high == np.inf
 
     def __contains__(self, y: float) -> bool:
@@ -206,15 +207,19 @@ class Outcomes:
 
 
 def called(log_prob: Callable[..., Any]) -> str:
+    """Return the name of a function for messages."""
     return getattr(log_prob, "__qualname__", repr(log_prob))
 
 
-def named_parameters(theta: Any, parameters: Any) -> tuple[Array, dict[str, float]]:
+def named_parameters(
+    theta: ArrayLike | Mapping[str, float], parameters: Mapping[str, float] | Sequence[str] | None
+) -> tuple[Array, dict[str, float]]:
     """Return the values as a read-only array, and by name if they have names."""
     if isinstance(theta, Mapping):
         if parameters is not None:
             raise InputError("give the parameters in theta or in parameters, not in both")
-        theta, parameters = tuple(theta.values()), tuple(theta)
+        parameters = theta
+        theta = tuple(parameters.values())
     values = np.array(finite(theta, "theta"), dtype=float).reshape(-1)
     names = () if parameters is None else tuple(parameters)
     if isinstance(parameters, Mapping):
@@ -336,7 +341,7 @@ class NotANumber(TypeError):
     """Error of a user's function that did not return one real number, with its result."""
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """Return what `log_prob` returned as a float, or raise `NotANumber`."""
     if isinstance(value, float):  # NumPy's are
         return value
@@ -347,7 +352,7 @@ def number(value: Any) -> float:
     ):
         raise NotANumber(f"{value!r}, which is not a real number")
     try:
-        return float(value.item() if isinstance(value, np.ndarray) else value)
+        return float(value.item() if isinstance(value, np.ndarray) else cast("float", value))
     except (TypeError, ValueError) as error:
         raise NotANumber(f"{value!r} of type {type(value).__name__}") from error
 
@@ -425,10 +430,10 @@ class LogDensity(Pointer):
         self._probes.append((f, y, value))
         return value
 
-    def _interpreted(self) -> Any:
+    def _interpreted(self) -> Callable[..., tuple[float, float]]:
         return self._recorded_split
 
-    def _build(self) -> Any:
+    def _build(self) -> Dispatcher:
         split = self._compile()
         self.compiled = split is not None
         if split is not None:
@@ -484,7 +489,7 @@ class LogDensity(Pointer):
     def _recorded_split(self, f: float, y: float, theta: Array) -> tuple[float, float]:
         return self._recorded(f, y), 0.0
 
-    def _compile(self) -> Any:
+    def _compile(self) -> Dispatcher | None:
         """Return the compiled `split`, or None if numba cannot, or would compute something else."""
         if not isinstance(self.log_prob, Dispatcher) and (
             self.wants_array or not inspect.isfunction(self.log_prob)
@@ -503,7 +508,7 @@ class LogDensity(Pointer):
                 return None
         return split
 
-    def _through_python(self) -> Any:
+    def _through_python(self) -> Dispatcher:
         """Return a `split` that calls Python; the callback lives as long as its address may."""
         self._callback = _C_FUNCTION(self._recorded)
         return _calling_split(self._callback)
@@ -520,7 +525,9 @@ class Landmarks(Pointer):
         Whose parameters these are, and where failures are kept.
     """
 
-    def __init__(self, landmarks: Any, density: LogDensity) -> None:
+    def __init__(
+        self, landmarks: Sequence[float] | Callable[..., ArrayLike], density: LogDensity
+    ) -> None:
         self.landmarks = landmarks
         self.density = density
         self._signature = LANDMARK
@@ -528,10 +535,9 @@ class Landmarks(Pointer):
 
     def points(self, y: float) -> tuple[float, ...]:
         """Landmarks for this y; exceptions are the user's own."""
-        landmarks = self.landmarks
-        if callable(landmarks):
-            landmarks = landmarks(np.float64(y), self.density.theta)
-        points = tuple(number(f) for f in np.atleast_1d(landmarks))
+        given = self.landmarks
+        values = given(np.float64(y), self.density.theta) if callable(given) else given
+        points = tuple(number(f) for f in np.atleast_1d(values))
         if not np.isfinite(points).all():
             raise ValueError(f"landmarks must be finite, got {points} for y = {y:g}")
         return points
@@ -540,10 +546,10 @@ class Landmarks(Pointer):
         """Return the k-th of them, NaN beyond the last."""
         return self._recorded(y, k)
 
-    def _interpreted(self) -> Any:
+    def _interpreted(self) -> Callable[..., float]:
         return self.__call__
 
-    def _build(self) -> Any:
+    def _build(self) -> Dispatcher:
         """Python is called, a few times for every cavity."""
         self._callback = _C_LANDMARK(self._recorded)
         return _calling_landmark(self._callback)
@@ -579,7 +585,7 @@ def _uncompiled(density: LogDensity) -> str:
     )
 
 
-def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
+def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Dispatcher:
     jitted = log_prob if isinstance(log_prob, Dispatcher) else numba.njit(**_OPTIONS)(log_prob)
 
     # An exception of a compiled function cannot pass through a kernel, but NaN can.
@@ -602,21 +608,21 @@ def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Any:
     return _unannounced(full if with_theta else short)
 
 
-def _calling_split(callback: Any) -> Any:
+def _calling_split(callback: Callable[[float, float], float]) -> Dispatcher:
     def split(f: float, y: float, theta: Array) -> tuple[float, float]:
         return callback(f, y), 0.0
 
     return _unannounced(split)
 
 
-def _calling_landmark(callback: Any) -> Any:
+def _calling_landmark(callback: Callable[[float, int], float]) -> Dispatcher:
     def landmark(y: float, theta: Array, k: int) -> float:
         return callback(y, k)
 
     return _unannounced(landmark)
 
 
-def _unannounced(function: Callable[..., Any]) -> Any:
+def _unannounced(function: Callable[..., Any]) -> Dispatcher:
     """Compile a function of the user's, about which `qpruntime._numba` gives no notice."""
     function.__module__ = "user"
     return numba.njit(**_OPTIONS)(function)

@@ -11,7 +11,7 @@ from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers, compiled
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
@@ -67,10 +67,6 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_frame(mu, sigma, y, theta, power)
-
-
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     shape = dispersed_shape(y, theta[0], theta[2])
     log_z, mean, variance = bent_moments(mu, sigma, shape, 1.0)
@@ -83,11 +79,11 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
 class _Inflated:
     """Distribution of the count given f, with the methods of SciPy's that are asked for."""
 
-    def __init__(self, f: Array, dispersion: float, zeros: float) -> None:
+    def __init__(self, f: Array, theta: Array) -> None:
         from scipy import stats  # takes longer to import than all likelihoods
 
-        rate = np.exp(np.minimum(f, 700.0))
-        self.zeros, self.own = zeros, stats.nbinom(dispersion, dispersion / (dispersion + rate))
+        (dispersion, self.zeros), rate = theta[:2], np.exp(np.minimum(f, 700.0))
+        self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
 
     def cdf(self, y: ArrayLike) -> Array:
         below: Array = (1.0 - self.zeros) * self.own.cdf(y)
@@ -113,10 +109,6 @@ class _Inflated:
         return np.where(random_state.uniform(size=size) < self.zeros, 0.0, sample)
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    return _Inflated(np.asarray(f, dtype=float), theta[0], theta[1])
-
-
 zero_inflated_likelihood = Likelihood(
     name="zero-inflated",
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
@@ -125,14 +117,16 @@ zero_inflated_likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=Pointer(_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(raised_frame, RAISED_FRAME, compiled),
+        whole=False,
     ),
     rule=adaptive_rule,
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.2},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
     derive=_constants,
-    given=_given,
+    given=_Inflated,
     log_link=True,
 )
 
@@ -218,28 +212,17 @@ def _hurdle_frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return raised_hurdle_frame(mu, sigma, y, theta, 1.0)
 
 
-def _raised_hurdle_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return raised_hurdle_frame(mu, sigma, y, theta, power)
-
-
 def _hurdle_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
     return raised(mu, sigma, y, theta, 1.0)
-
-
-def _raised_hurdle_moments(
-    mu: float, sigma: float, y: float, theta: Array, power: float
-) -> tuple[float, float, float]:
-    return raised(mu, sigma, y, theta, power)
 
 
 class _Hurdle:
     """Distribution of the count given f, with the methods of SciPy's that are asked for."""
 
-    def __init__(self, f: Array, dispersion: float, zeros: float) -> None:
+    def __init__(self, f: Array, theta: Array) -> None:
         from scipy import stats  # takes longer to import than all likelihoods
 
-        rate = np.exp(np.clip(f, -700.0, 700.0))
-        self.zeros = zeros
+        (dispersion, self.zeros), rate = theta[:2], np.exp(np.clip(f, -700.0, 700.0))
         self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
         # P(0) of those not truncated, and the rest of it.
         none = dispersion * np.log1p(rate / dispersion)
@@ -269,13 +252,9 @@ class _Hurdle:
         return np.where(beyond >= 1.0, 0.0, self._positive(beyond))
 
     def _positive(self, beyond: Array) -> Array:
-        """The least positive count that no more than this share of them is beyond."""
+        """Return the least positive count that at most this share of them exceeds."""
         quantile: Array = self.own.isf(np.minimum(beyond, 1.0) * self.seen)
         return np.maximum(quantile, 1.0)
-
-
-def _hurdle_given(f: Array, theta: Array) -> ResponseDistribution:
-    return _Hurdle(np.asarray(f, dtype=float), theta[0], theta[1])
 
 
 hurdle_likelihood = Likelihood(
@@ -286,8 +265,8 @@ hurdle_likelihood = Likelihood(
     moments=Pointer(_hurdle_moments, MOMENTS),
     frame=Pointer(_hurdle_frame, FRAME),
     powers=Powers(
-        Pointer(_raised_hurdle_moments, RAISED_MOMENTS),
-        Pointer(_raised_hurdle_frame, RAISED_FRAME),
+        Pointer(raised, RAISED_MOMENTS, compiled),
+        Pointer(raised_hurdle_frame, RAISED_FRAME, compiled),
         whole=False,
     ),
     rule=adaptive_rule,
@@ -295,6 +274,6 @@ hurdle_likelihood = Likelihood(
     parameters={"dispersion": 1.0, "zeros": 0.5},
     limits={"dispersion": (1e-3, 1e9), "zeros": (1e-9, 0.999999)},
     derive=_constants,
-    given=_hurdle_given,
+    given=_Hurdle,
     log_link=True,
 )

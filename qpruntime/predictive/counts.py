@@ -66,6 +66,7 @@ def log_pmf(rate: float, c: float, y: float) -> float:
 
 @kernel
 def log_pmf_many(rate: Array, c: Array, y: Array, out: Array) -> None:
+    """Fill `out` with `log_pmf` of each row."""
     for i in range(y.size):
         out[i] = log_pmf(rate[i], c[i], y[i])
 
@@ -165,7 +166,7 @@ def dispersed_tail(rate: DispersedRate, y: Array, upper: bool) -> Array:
 
 
 def _blocks(nodes: Array) -> list[int]:
-    """Ends of blocks of rows whose nodes fit into memory together."""
+    """Return the ends of blocks of rows whose nodes fit into memory together."""
     ends, most, first = [], 0, 0
     for i, count in enumerate(nodes):
         most = max(most, int(count))
@@ -193,17 +194,21 @@ class GammaRate(Rate):
     scale: Array
 
     def tail(self, g: Array, upper: bool) -> Array:
+        """P(rate < g), or P(rate > g), for g of shape (T, n)."""
         of = gammaincc if upper else gammainc
         return of(self.shape[:, None], g / self.scale[:, None])
 
     def nodes(self) -> tuple[Array, Array]:
+        """Rates, shape (T, n), and weights that sum to 1, for expectations."""
         relative, weights = _gamma_rule(self.shape)
         return (self.shape * self.scale)[:, None] * relative, weights
 
     def narrower(self, shape: Array) -> NDArray[np.bool_]:
+        """Return True for the rates that vary less than gamma variables of this shape."""
         return self.shape > shape
 
     def roots(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Roots of two rates beyond which there is less than exp(-low) and exp(-high)."""
         below = self.shape - np.sqrt(2.0 * self.shape * low)
         above = self.shape + np.sqrt(2.0 * self.shape * high) + high
         return np.sqrt(self.scale * np.maximum(below, 0.0)), np.sqrt(self.scale * above)

@@ -11,11 +11,13 @@ variance 1/r. Exposure has been applied.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import PointError
@@ -37,17 +39,20 @@ from qpruntime.predictive.counts import (
     dispersed_tail,
 )
 from qpruntime.predictive.inversion import Component, first_integers, mixture_quantiles
+from qpruntime.predictive.mixtures import Mixture
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 
 __all__ = [
     "PREDICTIVES",
+    "RATE_LIKELIHOODS",
     "OutcomeSupport",
     "count_distribution",
     "density_mean_and_variance",
     "density_quantiles",
     "log_density",
     "log_pmf",
+    "mixture_log_density",
     "mode",
     "places_of",
     "quantiles",
@@ -59,6 +64,8 @@ __all__ = [
 Counts = NDArray[np.int64]
 
 PREDICTIVES = ("exact", "gamma")
+#: Likelihoods of counts whose mean is e^f, which `count_distribution` takes by their dispersion.
+RATE_LIKELIHOODS = ("poisson-exp", "negative-binomial")
 
 # A latent variance of 0 comes from rounding; the formulas want a width.
 _LEAST_VARIANCE = 1e-30
@@ -80,6 +87,15 @@ def log_density(
     """
     method = "wp" if table is not None and table.metadata.projection is not None else "ep"
     return project_arrays(likelihood, mean, np.sqrt(wide(variance)), y, method, table).log_z
+
+
+def mixture_log_density(likelihoods: Sequence[Likelihood], mixture: Mixture, y: Array) -> Array:
+    """Return log densities (R,) of observations, one a row, with a likelihood for each normal."""
+    densities = []
+    for likelihood, mean, variance in zip(likelihoods, *mixture[:2], strict=True):
+        observing, numbers = likelihood.observing(y)
+        densities.append(log_density(observing, mean, wide(variance), numbers))
+    return np.asarray(logsumexp(np.array(densities), axis=0, b=mixture.weights[:, None]))
 
 
 def log_pmf(
@@ -203,7 +219,7 @@ def _rates(
 
 
 def rate_std(mean: Array, variance: Array, link: str = "square") -> Array:
-    """Standard deviation of the rate, shape (T,); that of its count adds a variance of its mean."""
+    """Return the standard deviation of the rate (T,); its count adds a variance of its mean."""
     rate, scale = LINKS[link].gamma(mean, wide(variance))
     return np.sqrt(rate) * np.sqrt(scale)
 

@@ -77,7 +77,7 @@ def log_probabilities(
 def scores(
     likelihood: Likelihood | None, mean: Array, variance: Array, table: Table | None = None
 ) -> Array:
-    """Normal quantile of p(+1) for latent values N(mean, variance), in their shape.
+    """Return the normal quantile of p(+1) for latent values N(mean, variance), in their shape.
 
     Scores have the sign of p(+1) - p(-1) and the order of p(+1), even if both probabilities round
     to 1/2.
@@ -101,7 +101,7 @@ def _closed(likelihood: Likelihood | None, mean: Array, variance: Array) -> Arra
 
 
 def quantile(minus: Array, plus: Array) -> Array:
-    """Normal quantile of p(+1) from log probabilities, of which the smaller one has all digits."""
+    """Return the normal quantile of p(+1) from log probabilities; the smaller has all digits."""
     whole = np.logaddexp(minus, plus)
     smaller = ndtri_exp(np.minimum(minus, plus) - whole)
     return np.where(plus < minus, smaller, np.where(plus > minus, -smaller, 0.0))

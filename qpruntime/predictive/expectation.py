@@ -154,7 +154,7 @@ def _given(
     trials: Array | None = None,
     rows: NDArray[np.intp] | slice = slice(None),
 ) -> ResponseDistribution:
-    """The distribution of y for f of shape (n, nodes), those of some rows."""
+    """Return the distribution of y for f of shape (n, nodes), those of some rows."""
     response = likelihood.given
     assert response is not None
     if trials is None:

@@ -35,7 +35,7 @@ class Mixture(NamedTuple):
     variance: Array
     weights: Array
 
-    def at(self, rows: NDArray[np.intp]) -> Mixture:
+    def at(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Mixture:
         """Return the numbers at some indices."""
         return Mixture(self.mean[:, rows], self.variance[:, rows], self.weights)
 

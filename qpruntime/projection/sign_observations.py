@@ -114,6 +114,7 @@ def signed(own: Likelihood) -> Signed:
         log_concave=own.log_concave,
         parameters=own.parameters,
         limits=own.limits,
+        ranges=own.ranges,
         powers=Powers(moments, frame, powers.whole) if own.powers else None,
         rule=BY_RULE if rules[0] else None,
         own=own,

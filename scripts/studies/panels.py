@@ -65,7 +65,7 @@ def measured(series: int, rows: int, how: str) -> dict[str, Any]:
     ends = model.predict_interval(_AHEAD)
     done = time.process_time()
     seen = y[:, rows:]
-    log_p = [model.model(k).predict_log_pmf(seen[k], _AHEAD) for k in range(series)]
+    log_p = [model.model(k).predict_log_density(seen[k], _AHEAD) for k in range(series)]
     rate = _DISPERSION / (_DISPERSION + np.exp(f[:, rows:]))
     return {
         "nlpd": round(float(-np.mean(log_p)), 4),
@@ -89,7 +89,7 @@ def hourly() -> dict[str, Any]:
     fitted = time.process_time()
     ends = model.predict_quantiles(ahead, q=np.arange(1, 100) / 100.0)
     done = time.process_time()
-    log_p = model.predict_log_pmf(y[n:], ahead)
+    log_p = model.predict_log_density(y[n:], ahead)
     inside = (y[n:] >= ends[:, 4]) & (y[n:] <= ends[:, 94])
     return {
         "nlpd": round(float(-log_p.mean()), 4),

@@ -113,6 +113,21 @@ def test_given_scales_and_bounds_are_in_the_units_of_y():
     assert any("scale is at its lower bound" in one for one in model.check())
 
 
+def test_a_likelihood_of_a_user_keeps_its_numbers_unless_bounds_are_given():
+    own = qpruntime.Likelihood.from_log_prob(
+        lambda f, y, theta: -0.5 * ((y - f) / theta[0]) ** 2 - np.log(theta[0]),
+        name="own",
+        theta={"scale": 2.0},
+    )
+    family, y = family_of(own, Y, None)
+    assert family.likelihood is own
+    assert not family.learn
+    np.testing.assert_array_equal(y, Y)
+    assert family_of(own, Y, {"scale": (0.5, 9.0)})[0].learn == {"scale": (0.5, 9.0)}
+    with pytest.raises(InputError, match="has no parameter 'flip'"):
+        family_of("logistic", Y > 0.0, {"flip": "fixed"})
+
+
 def test_the_mean_of_a_gaussian_is_predicted():
     model = EffectsModel([Fixed("day")], "gaussian").fit(DATA, Y)
     slope, start = np.polyfit(DAY, Y, 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qpruntime import GPRegressor, GPRobustRegressor, GPSurvival
-from qpruntime.estimators.likelihood_parameters import noise_bounds
+from qpruntime.likelihoods import get
 
 MODELS = {
     "gaussian": GPRegressor(),
@@ -49,5 +49,5 @@ def test_censored_times_without_noise_settle():
 
 
 def test_default_bounds_of_noise():
-    assert noise_bounds("gaussian", 3.0) == pytest.approx((3e-5, 3e2))
-    assert noise_bounds("student-t", 3.0) == pytest.approx((6e-3, 3e2))
+    assert get("gaussian").default_bounds("scale", 3.0) == pytest.approx((3e-5, 3e2))
+    assert get("student-t").default_bounds("scale", 3.0) == pytest.approx((6e-3, 3e2))

@@ -80,7 +80,7 @@ def test_series_of_a_panel_learn_its_length_from_each_other():
     centre, spread = learnt.of("damped(trend): log length")
     for one in panel.models_.values():
         block = next(b for b in one.model_.blocks_ if b.name == "damped(trend)")
-        prior = block.prior_of_length
+        prior = block.priors[1]
         assert (prior.mean, prior.std) == pytest.approx((centre, max(0.1, spread)))
         assert one.trends_ == {"damped": 1.0}
     assert np.isfinite(panel.predict_quantiles(4)).all()

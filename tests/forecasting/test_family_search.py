@@ -39,11 +39,11 @@ def test_zeros_of_their_own_are_found_and_forecast():
         seasons=(), trend="level", noise=False, family="hurdle", integrate="mode"
     ).fit(y)
     for one in (model, asked):
-        none = np.exp(one.predict_log_pmf([0.0], 1)[0])
+        none = np.exp(one.predict_log_density([0.0], 1)[0])
         assert none == pytest.approx(np.mean(y == 0.0), abs=0.03)
         # Quantiles are those of the sum of the probabilities, and the mean is theirs.
         counts = np.arange(120.0)
-        pmf = np.exp(one.predict_log_pmf(counts, index=np.full(120, 150.0)))
+        pmf = np.exp(one.predict_log_density(counts, index=np.full(120, 150.0)))
         assert pmf.sum() == pytest.approx(1.0, abs=1e-5)
         levels = np.array([0.3, 0.6, 0.9])
         wanted = np.searchsorted(np.cumsum(pmf), levels)

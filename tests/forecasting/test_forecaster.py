@@ -42,7 +42,7 @@ def test_forecasts_are_near_the_truth(model):
     assert model.seasons_ == (12.0,)
     assert (model.family_, model.noise_) == ("poisson", False)
     ahead = Y[300:]
-    log_p = model.predict_log_pmf(ahead, 24)
+    log_p = model.predict_log_density(ahead, 24)
     truth = stats.poisson.logpmf(ahead, RATE[300:])
     assert np.mean(truth - log_p) < 0.06
     np.testing.assert_allclose(np.log(model.predict(24)), np.log(RATE[300:]), atol=0.3)
@@ -50,7 +50,7 @@ def test_forecasts_are_near_the_truth(model):
     assert np.mean((ahead >= ends[:, 0]) & (ahead <= ends[:, 1])) >= 0.8
     # Probabilities of counts sum to one, and quantiles are theirs.
     counts = np.arange(60.0)
-    pmf = np.exp(model.predict_log_pmf(counts, index=np.full(60, 305.0)))
+    pmf = np.exp(model.predict_log_density(counts, index=np.full(60, 305.0)))
     assert pmf.sum() == pytest.approx(1.0, abs=1e-6)
     q = model.predict_quantiles(q=(0.1, 0.9), index=[305.0])[0]
     mass = np.cumsum(pmf)
@@ -114,7 +114,9 @@ def test_saved_and_backtested(model, tmp_path):
     found = backtest(GPForecaster(**bare), Y[:120], horizon=12, windows=2)
     assert found.starts.tolist() == [96, 108]
     own = GPForecaster(**bare).fit(Y[:108])
-    assert found.nlpd[1] == pytest.approx(-own.predict_log_pmf(Y[108:120], 12).mean(), rel=1e-12)
+    assert found.nlpd[1] == pytest.approx(
+        -own.predict_log_density(Y[108:120], 12).mean(), rel=1e-12
+    )
     drawn = own.predict_quantiles(12, q=(np.arange(150) + 0.5) / 150.0)
     # E|Y - y| - E|Y - Y'|/2 is the same score.
     crps = np.mean([

@@ -59,12 +59,12 @@ def test_hyperparameters_are_those_of_the_sum_of_evidences(panel):
 def test_forecasts_of_all_are_near_the_truth(panel):
     assert panel.predict(7).shape == (S, 7)
     log_p = np.array(
-        [panel.model(name).predict_log_pmf(Y[k, N:], 7) for k, name in enumerate(panel.series_)]
+        [panel.model(name).predict_log_density(Y[k, N:], 7) for k, name in enumerate(panel.series_)]
     )
     order = [int(name.split()[1]) for name in panel.series_]
     log_p = np.array(
         [
-            panel.models_[name].predict_log_pmf(Y[k, N:], 7)
+            panel.models_[name].predict_log_density(Y[k, N:], 7)
             for name, k in zip(panel.series_, order, strict=True)
         ]
     )
