@@ -157,9 +157,6 @@ class Observed:
             state["likelihood"] = None
         return state
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-
     def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:
         """Return a copy with a prior covariance, after checking that the inference used it.
 

@@ -20,7 +20,7 @@ from qpruntime.inference.local.blocks import NeighbourBlocks, PredictiveWeights,
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed
+from qpruntime.inference.solution_protocol import Crossed, Solution
 from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import seen_by_likelihood
 from qpruntime.inference.sparse.passes import Block, Cavities, project
@@ -159,7 +159,7 @@ _SPARSE_INSTEAD = "its attribute sparse pickles without rows, and predicts witho
 
 @restorable("local-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LocalSolution:
+class LocalSolution(Solution):
     """Solution of the sparse engine with nearest rows, which pickles with its rows.
 
     Attributes

@@ -15,7 +15,6 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, number, shown, unmasked, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference.dense.solution import outcome_of
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,
@@ -29,7 +28,7 @@ from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import ClassPosterior, ClassSolution, priors
 from qpruntime.inference.multiclass.site_kernels import leave_rows_out
 from qpruntime.inference.multiclass.solver import ClassPrior, ClassSolved
-from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Problem, check_sites
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
@@ -300,6 +299,6 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
     evidence, _ = log_evidence(problem, end)
     left_out = left_out_of(layout, solved, end)
     # The report counts rows, each of which has a site for every other class.
-    report = outcome_of(problem, end, evidence)
-    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
+    worst = int(layout.rows[end.worst])
+    outcome = report_of(problem.projector, end, layout.n, evidence, worst=worst, jitter=jitter)
     return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import numpy as np
@@ -15,7 +15,6 @@ from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, number, whole
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.dense.solution import outcome_of
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,
@@ -26,7 +25,7 @@ from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.multiclass.infer import layout_of, left_out_of, start_of
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.inference.multiclass.posterior import ClassPosterior
+from qpruntime.inference.multiclass.posterior import ClassPosterior, SettledClasses
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse_linalg import (
     ClassFeatures,
@@ -34,6 +33,7 @@ from qpruntime.inference.multiclass.sparse_linalg import (
     PointSolved,
     features_of,
 )
+from qpruntime.inference.posterior import report_of
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.features import InducingInputs
@@ -189,9 +189,8 @@ def _concluded(
     blocks = solved.blocks
     kept = PointKept(inducing, blocks.weights(solved.along_z()), blocks.covariance, layout.classes)
     mean = np.ascontiguousarray(solved.solution()[1].T)
-    report = outcome_of(problem, end, evidence)
-    lifted = max(points.jitter for points in inducing)
-    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=lifted)
+    lifted, worst = max(points.jitter for points in inducing), int(layout.rows[end.worst])
+    outcome = report_of(problem.projector, end, layout.n, evidence, worst=worst, jitter=lifted)
     left_out = left_out_of(layout, solved, end)
     solution = PointSolution(layout, end.sites, mean, left_out, blocks.of_values, kept)
     return SparseClassPosterior._of(outcome, solution)
@@ -231,8 +230,6 @@ class SparseClassPosterior(ClassPosterior):
     >>> np.exp(post.predict_log_proba([[-0.9], [0.9]])).round(2).tolist()
     [[0.98, 0.01, 0.01], [0.01, 0.01, 0.98]]
     """
-
-    _solution: PointSolution = field(kw_only=True)  # type: ignore[assignment]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -337,40 +334,19 @@ class PointKept:
 
 @restorable("point-solution/1")
 @dataclass(frozen=True, eq=False)
-class PointSolution:
-    """Settled sites of N rows of C classes, as `ClassSolution` has them, by inducing points.
+class PointSolution(SettledClasses):
+    """Settled sites by inducing points.
 
     Attributes
     ----------
-    layout : Layout
-    own : Sites
-        Sites of g, each of shape (N (C - 1),).
-    mean : ndarray, shape (N, C)
-    left_out, of_values : callable or None
-        Functions that compute leave-one-out log probabilities, and covariances (N, C, C) of the
-        latent values; pickles have neither.
+    of_values : callable or None
+        Function that computes covariances (N, C, C) of the latent values; pickles leave it out.
     kept : PointKept
     """
 
-    layout: Layout
-    own: Sites
-    mean: Array
-    left_out: Callable[[], Array] | None
     of_values: Callable[[], Array] | None
     kept: PointKept
-    densities: Array | None = None
     K: None = None
-
-    def sites(self) -> Sites:
-        """Return sites of all classes, (N, C) each, NaN at the own class."""
-        return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
-
-    def loo(self) -> Array:
-        """Return leave-one-out log probabilities, shape (N,)."""
-        if self.densities is None and self.left_out is not None:
-            object.__setattr__(self, "densities", self.left_out())
-        assert self.densities is not None
-        return self.densities
 
     def covariance(self) -> Array:
         """Return posterior covariances at the rows, shape (N, C, C)."""
@@ -410,6 +386,3 @@ class PointSolution:
     def __getstate__(self) -> dict[str, object]:
         self.loo()
         return {**vars(self), "left_out": None, "of_values": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)

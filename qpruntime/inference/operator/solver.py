@@ -160,15 +160,7 @@ class LatentSolved(Solved):
         few = Sites(self.tau[strong], np.zeros(strong.size))
         return CholeskyFactor(half.T @ half, few, few.nu).marginals()
 
-    def propose(
-        self,
-        problem: SiteProblem,
-        marginals: tuple[Array, Array],
-        sites: Sites,
-        steps: int,
-        counts: Counts,
-    ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, problem, marginals, sites, steps, counts)
+    propose = propose_matched
 
     def sweep(
         self,
@@ -377,9 +369,6 @@ class LatentKept(LatentAlgebra):
             "_weights": self._weights,
             "latent_weights": self.latent_weights,
         }
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
 
 
 # --- Gradients

@@ -13,7 +13,6 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, flag, number, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.dense.solution import outcome_of
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,
@@ -21,6 +20,7 @@ from qpruntime.inference.fixed_point.convergence import (
     warn_unsettled,
 )
 from qpruntime.inference.fixed_point.iterate import log_evidence
+from qpruntime.inference.posterior import report_of
 from qpruntime.inference.precision.aggregation import observed_sites, read_offset
 from qpruntime.inference.precision.iterate import settle
 from qpruntime.inference.precision.pattern import Pattern, as_precision, as_rows
@@ -183,7 +183,8 @@ def infer_precision(
         problem=problem,
         of_rows=Projector(likelihood, "ep", table).likelihood,
     )
-    outcome = outcome_of(problem, end, evidence).but(n=n, worst=observed.row_of(end.worst))
+    worst = observed.row_of(end.worst)
+    outcome = report_of(problem.projector, end, n, evidence, worst=worst)
     return PrecisionPosterior._of(outcome, solution)
 
 

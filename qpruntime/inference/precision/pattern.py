@@ -173,9 +173,6 @@ class Pattern:
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "held": {}, "_subset": None}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-
     def pairs_of(
         self, indptr: NDArray[np.integer], columns: NDArray[np.integer]
     ) -> NDArray[np.integer]:

@@ -107,9 +107,6 @@ class PrecisionSolved(Solved):
         # large as the factor.
         return {name: value for name, value in vars(self).items() if name != "inverse"}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-
     def relocate(self, nu: Array) -> None:
         self._nu = nu
         self._solution: tuple[Array, Array, Array] | None = None
@@ -225,15 +222,7 @@ class PrecisionSolved(Solved):
         few = Sites(self.tau[strong], np.zeros(strong.size))
         return CholeskyFactor(0.5 * (V + V.T), few, few.nu).marginals()
 
-    def propose(
-        self,
-        problem: SiteProblem,
-        marginals: tuple[Array, Array],
-        sites: Sites,
-        steps: int,
-        counts: Counts,
-    ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, problem, marginals, sites, steps, counts)
+    propose = propose_matched
 
     def sweep(
         self,

@@ -20,10 +20,10 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, warn_unsettled
-from qpruntime.inference.posterior import InferenceReport, Lookups, Posterior
+from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Observed, check_powers
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
+from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
 from qpruntime.inference.sparse.data import ChunkedRows, as_array, inputs_of, rows_of
 from qpruntime.inference.sparse.engine import Engine, leave_out, without_site
 from qpruntime.inference.sparse.features import InducingInputs, divide
@@ -166,23 +166,8 @@ def conclude(
     """
     report, state, rule = engine.outcome(), engine.state, engine.rule
     engine.release()
-    projector, evidence = rule.projector, report.log_evidence
-    outcome = InferenceReport(
-        likelihood=projector.likelihood.spelt,
-        method=projector.method,
-        n=engine.rows.n + (0 if engine.base is None else engine.base.n),
-        log_evidence=evidence,
-        status=ended.status,
-        n_sweeps=len(ended.history),
-        history=tuple(ended.history),
-        lookups=Lookups(int(ended.trace.counts[0]), int(ended.trace.counts[1])),
-        skipped=int(ended.trace.counts[2]),
-        damped=ended.trace.damped,
-        held=ended.held,
-        worst=ended.worst,
-        jitter=state.inducing.jitter,
-        fixed_points=(evidence,) if ended.status == "converged" else (),
-    )
+    n = engine.rows.n + (0 if engine.base is None else engine.base.n)
+    outcome = report_of(rule.projector, ended, n, report.log_evidence, jitter=state.inducing.jitter)
     solution = SparseSolution(
         kernel=engine.kernel,
         Z=engine.Z,
@@ -287,7 +272,7 @@ _NO_COVARIANCE = (
 
 @restorable("sparse-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SparseSolution:
+class SparseSolution(Solution):
     """Solution of the sparse engine; pickles leave its rows out.
 
     Attributes
@@ -321,7 +306,6 @@ class SparseSolution:
     rule: PowerProjector | None
     limits: Limits = field(default_factory=Limits)
 
-    lines = ()
     where = ("X",)
     algebra = 0
     name, corrects = "inducing", False
@@ -417,18 +401,8 @@ class SparseSolution:
             raise InputError(f"X must have shape (T, {self.Z.shape[1]}), got {points.shape}")
         return points, prior_mean(mean, self.prior, (len(points),))
 
-    def draw(
-        self,
-        at: tuple[ArrayLike, ...],
-        mean: ArrayLike | None,
-        count: int,
-        rng: np.random.Generator,
-    ) -> Array:
-        """Return joint samples at points (T, d), with the prior given the inducing values."""
-        return draws(*self.joint(at, mean), count, rng)
-
     def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
-        """Return joint means and covariances at points (T, d)."""
+        """Return joint moments at points (T, d), with the prior given the inducing values."""
         if not at:
             raise InputError("draws take points: sample(X)")
         points, prior = self.checked(at, mean)
