@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,7 +45,7 @@ _WORKSPACE_MATRICES = 2.0
 _FACTORISATIONS = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
 
 
-def _rows(K: Any, *_: object, **__: object) -> int:
+def _rows(K: Sized, *_: object, **__: object) -> int:
     """Return the number of rows of K, or 0 if K is not like a matrix."""
     try:
         return len(K)
@@ -233,7 +232,7 @@ def infer(
 
 def _check_memory(K: ArrayLike) -> None:
     """Raise `InputError` if inference with this matrix cannot fit into memory."""
-    shape: Any = getattr(K, "shape", ())
+    shape: tuple[int, ...] = getattr(K, "shape", ())
     if len(shape) == 2 and shape[0] == shape[1]:
         copies = 0.0 if getattr(K, "dtype", None) == np.float64 else 1.0
         require(

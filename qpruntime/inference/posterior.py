@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +42,7 @@ from qpruntime.persistence.file import Savable
 from qpruntime.projection.projector import Projector
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
@@ -622,7 +623,7 @@ class Posterior(EnginePosterior):
         )
 
     def __str__(self) -> str:
-        summary: Any = {"n_negative": 0, **self.summary()}
+        summary = {"n_negative": 0, **self.summary()}
         status = self.status if self.converged else self.status.upper()
         evidence = "bound of the log evidence" if self.method == "vb" else "log evidence"
         lookups = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
@@ -641,7 +642,7 @@ class Posterior(EnginePosterior):
         ).format(**summary)
         return "\n".join([text, *self._solution.lines])
 
-    def plot_history(self, axes: Any = None) -> Any:
+    def plot_history(self, axes: Axes | None = None) -> Axes:
         """Plot the change per sweep on a log scale with matplotlib, and return the axes."""
         if axes is None:
             import matplotlib.pyplot as plt
@@ -652,7 +653,12 @@ class Posterior(EnginePosterior):
         return axes
 
 
-def moved_to(post: Any, kernel: Kernel, X: Array | None, unscaled: Callable[[Array], Array]) -> Any:
+Moved = TypeVar("Moved", bound=Posterior)
+
+
+def moved_to(
+    post: Moved, kernel: Kernel, X: Array | None, unscaled: Callable[[Array], Array]
+) -> Moved:
     """Return a posterior in other units, given kernel and rows in them, and the way back."""
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
@@ -100,14 +100,16 @@ class On(Kernel):
             return False
         return bool(self.kernel == other.kernel) and list(self.columns) == list(other.columns)
 
-    def __call__(self, X: Any, Y: object = None, eval_gradient: bool = False) -> Any:
+    def __call__(
+        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
+    ) -> Array | tuple[Array, Array]:
         return self.kernel(self.of(X), None if Y is None else self.of(Y), eval_gradient)
 
-    def diag(self, X: Any) -> Array:
+    def diag(self, X: ArrayLike) -> Array:
         """k(x, x), shape (N,)."""
         return self.kernel.diag(self.of(X))
 
-    def of(self, X: Any) -> Array:
+    def of(self, X: ArrayLike) -> Array:
         """Return these columns of rows, shape (N, columns)."""
         if not isinstance(self.kernel, Kernel):
             raise no_kernel(self.kernel)
@@ -152,16 +154,18 @@ class Same(Kernel):
     def __init__(self) -> None:
         """Take no parameters; scikit-learn reads the signature."""
 
-    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+    def __call__(
+        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
+    ) -> Array | tuple[Array, Array]:
         X = np.atleast_2d(X)
         K: Array = (cdist(X, X if Y is None else np.atleast_2d(Y), "cityblock") == 0.0).astype(
             float
         )
         return (K, np.empty((len(X), len(X), 0))) if eval_gradient else K
 
-    def diag(self, X: Any) -> Array:
+    def diag(self, X: ArrayLike) -> Array:
         """k(x, x), which is 1, shape (N,)."""
-        return np.ones(len(X))
+        return np.ones(np.shape(X)[0])
 
     def is_stationary(self) -> bool:
         """Decide whether it depends on differences of rows alone."""
@@ -240,7 +244,9 @@ class Categories(Kernel):
         """Correlation of two levels, of each column, shape (q,)."""
         return np.exp(-self._weights())
 
-    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+    def __call__(
+        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
+    ) -> Array | tuple[Array, Array]:
         X = np.atleast_2d(X)
         Z = X if Y is None else np.atleast_2d(Y)
         self._check(X)
@@ -260,9 +266,9 @@ class Categories(Kernel):
             slopes = [np.sum(slopes, axis=0)]
         return K, np.stack(slopes, axis=2)
 
-    def diag(self, X: Any) -> Array:
+    def diag(self, X: ArrayLike) -> Array:
         """k(x, x), which is 1, shape (N,)."""
-        return np.ones(len(X))
+        return np.ones(np.shape(X)[0])
 
     def is_stationary(self) -> bool:
         """Decide whether it depends on differences of rows alone."""
@@ -309,8 +315,9 @@ def contracted(kernel: Categories, X: Array, Z: Array, W: Array) -> Array:
     return slopes.sum(keepdims=True) if kernel._one else slopes
 
 
-def _differ(X: Array, Z: Array, j: Any) -> Any:
-    return X[:, j, None] != Z[:, j]
+def _differ(X: Array, Z: Array, j: int | str) -> NDArray[np.bool_]:
+    column = int(j)
+    return X[:, column, None] != Z[:, column]
 
 
 CATEGORICAL_PARTS = KernelParts(levels="dissimilarity")

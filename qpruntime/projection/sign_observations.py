@@ -139,9 +139,9 @@ _SIGN_SPLIT, _SIGN_MOMENTS, _SIGN_FRAME, _SIGN_EXPECTED, _SIGN_RULE, _SIGN_LANDM
 _HELD: list = []
 
 
-def _stored(handle: Any) -> float:
+def _stored(handle: object) -> float:
     if not INTERPRETED:
-        return float(handle)
+        return float(handle)  # type: ignore[arg-type]
     _HELD.append(handle)
     return float(len(_HELD) - 1)
 
@@ -151,7 +151,7 @@ def _handle(theta: Array, place: int) -> int:
     return int(theta[theta.size - place])
 
 
-def _held(theta: Array, place: int) -> Any:
+def _held(theta: Array, place: int) -> object:
     return _HELD[_handle(theta, place)]
 
 

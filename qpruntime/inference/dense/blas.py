@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numba.extending import get_cython_function_address
@@ -43,19 +42,19 @@ def _routine(name: str) -> Callable[..., None]:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * _POINTER_COUNTS[name])(address)
 
 
-def _word(letter: str) -> Any:
+def _word(letter: str) -> object:
     return ctypes.byref(ctypes.c_char(letter.encode()))
 
 
-def _count(n: int) -> Any:
+def _count(n: int) -> object:
     return ctypes.byref(ctypes.c_int(n))
 
 
-def _number(value: float) -> Any:
+def _number(value: float) -> object:
     return ctypes.byref(ctypes.c_double(value))
 
 
-def _address(a: Array) -> tuple[int, Any]:
+def _address(a: Array) -> tuple[int, object]:
     """Return the address of a matrix, and its leading dimension."""
     # The stride of a single column is arbitrary.
     return a.ctypes.data, _count(max(a.strides[1] // a.itemsize, len(a), 1))

@@ -119,12 +119,16 @@ class DenseSolution(Solution):
                 f"second argument, got shape {K_new.shape}"
             )
         require(squares(count_new, 3.0), f"joint draws at {count_new} points", "take fewer points")
+        offset = prior_mean(mean, self.usual, (count_new,))
+        mean_new = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
+        return mean_new, K_new - self.reduced(K_star)
+
+    def reduced(self, K_star: Array) -> Array:
+        """Return prior less posterior covariance of points, or raise `InputError`."""
         reduced = getattr(self.kept, "reduced", None)
         if reduced is None:
             raise InputError("joint draws are of the dense engine's own posteriors")
-        offset = prior_mean(mean, self.usual, (count_new,))
-        mean_new = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
-        return mean_new, K_new - reduced(K_star)
+        return reduced(K_star)
 
     def _points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> JointPoints:
         """Return prior covariances of points with the rows and each other, and the prior mean."""

@@ -21,7 +21,7 @@ from qpruntime.inference.local.linalg import marginals, products, without_sites
 from qpruntime.inference.local.neighbours import distinct, metric, neighbours_of
 from qpruntime.inference.local.storage import in_parts, taken
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import Columns
+from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
@@ -67,13 +67,13 @@ class NeighbourBlocks:
     ----------
     kernel : scikit-learn kernel
     known : Known
-    columns : Columns
+    columns : Held
         Columns with inputs (N, d) that are held.
     sites : Sites
     """
 
     def __init__(
-        self, kernel: Kernel, known: PredictiveWeights, columns: Columns, sites: Sites
+        self, kernel: Kernel, known: PredictiveWeights, columns: Held, sites: Sites
     ) -> None:
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, Solution
-from qpruntime.inference.sparse.data import Held
+from qpruntime.inference.sparse.data import Columns, Held
 from qpruntime.inference.sparse.engine import seen_by_likelihood
 from qpruntime.inference.sparse.passes import Block, Cavities, project
 from qpruntime.inference.sparse.posterior import SparsePosterior, SparseSolution
@@ -125,13 +125,14 @@ def local_of(posterior: SparsePosterior, X: Array, k: int) -> LocalPosterior:
     return LocalPosterior._of(posterior, solution)
 
 
-def held_by(posterior: SparsePosterior, X: Any) -> Held:
+def held_by(posterior: SparsePosterior, X: ArrayLike) -> Held:
     """Return the rows of the engine of a posterior, with inputs that are in memory."""
     engine = posterior._solution.engine
     if engine is None:
         raise InputError("this posterior was pickled, without its rows: infer anew")
-    rows: Any = engine.rows
-    inputs: Array = X if on_disk(X) else np.ascontiguousarray(finite(X, "X"))
+    rows = engine.rows
+    assert isinstance(rows, Columns)
+    inputs = np.asanyarray(X) if on_disk(X) else np.ascontiguousarray(finite(X, "X"))
     check_rows(inputs, rows.n, posterior.Z.shape[1])
     return Held(inputs, rows.y, rows.weights, rows.prior, rows.scale)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -302,9 +303,7 @@ def _append(
 def _rows(
     window: Sequence[SeriesPiece], series: SortedSeries, space: StateSpace, edges: Array
 ) -> Rows:
-    def column(name: str) -> Any:
-        return joined_pieces(window, name)
-
+    column = partial(joined_pieces, window)
     rows_series = replace(
         series,
         **{name: column(name) for name in ("t", "y", "prior", "weights", "scale")},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,7 +35,6 @@ from qpruntime.projection.projector import Projector
 
 __all__ = [
     "concluded",
-    "halved",
     "infer_classes",
     "joined",
     "layout_of",
@@ -51,7 +50,7 @@ __all__ = [
 # --- `infer_classes`
 
 
-def _rows(K: Any, *_: object, **__: object) -> int:
+def _rows(K: object, *_: object, **__: object) -> int:
     """Return the number of rows of K, if it is like a matrix."""
     shape = getattr(K, "shape", (0,))
     return int(shape[-1]) if len(shape) else 0
@@ -133,7 +132,7 @@ def infer_classes(
     tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
     start = start_of(sites, layout)
     if layout.classes == 2:
-        half, start_of_half = halved(covariances), single(start, layout)
+        half, start_of_half = covariances.mean(axis=0), single(start, layout)
         post = infer(
             half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=start_of_half
         )
@@ -149,7 +148,7 @@ def infer_classes(
 
 def require_blocks(K: ArrayLike, n_classes: int | None = None) -> None:
     """Raise `InputError` if the matrices of all classes cannot fit into memory."""
-    shape: Any = getattr(K, "shape", ())
+    shape: tuple[int, ...] = getattr(K, "shape", ())
     if len(shape) in (2, 3):
         several = len(shape) == 3
         C = shape[0] if several else n_classes if isinstance(n_classes, int) else 3
@@ -208,11 +207,6 @@ def start_of(sites: Sites | Sequence[ArrayLike] | None, layout: Layout) -> Sites
 # The model is p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP
 # is the same along h and along g = u +- sqrt(2) h. QP is not, and is more accurate along h. A site
 # of h becomes the site of g that gives the same posterior of h once u is integrated out.
-
-
-def halved(K: Array) -> Array:
-    """Return the covariance of h from those of both classes, (2, N, N) or (1, N, N)."""
-    return K.mean(axis=0)
 
 
 def signs(layout: Layout) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,8 +63,7 @@ def left_out_log_proba(
     If `groups` (N,) are given, numbers of rows with equal features, all labels of the row's group
     are left out. Rows without such a posterior in double precision have NaN.
     """
-    solution: Any = posterior._solution
-    V, m = solution.covariance_of(rows), posterior.mean[rows]
+    V, m = posterior._solution.covariance_of(rows), posterior.mean[rows]
     if groups is None:
         precision, pseudo_mean = _said(posterior, rows)
     else:
@@ -349,7 +348,6 @@ class ClassPosterior(EnginePosterior):
         )
 
     def __str__(self) -> str:
-        summary: Any = self.summary()
         settled = self.status if self.converged else self.status.upper()
         return (
             f"{type(self).__name__} of {{n}} rows of {{classes}} classes: {{likelihood}}, method "
@@ -359,7 +357,7 @@ class ClassPosterior(EnginePosterior):
             "log p(y_i | y_-i) = {least_log_density:.4g}\n"
             "updates    {skipped} skipped, {damped} damped\n"
             "lookups    {inside} inside the grid, {outside} outside"
-        ).format(**summary)
+        ).format(**self.summary())
 
 
 # --- Class probabilities as ratios of evidences

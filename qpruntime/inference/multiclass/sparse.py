@@ -28,7 +28,6 @@ from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import ClassPosterior, SettledClasses
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse_linalg import (
-    ClassFeatures,
     PointPrior,
     PointSolved,
     features_of,
@@ -166,10 +165,8 @@ def settled_by_points(
 ) -> SparseClassPosterior:
     """Settle the sites of checked rows; return the posterior."""
     require_points(len(X), inducing[0].size, layout.classes, len(inducing))
-    features_by_prior = [points.features(X) for points in inducing]
-    residuals = np.array([r for _, r in features_by_prior])
-    features = features_of([phi for phi, _ in features_by_prior], residuals, layout.classes)
-    problem = Problem(PointPrior(features, layout), np.ones(layout.sites), projector)
+    prior = PointPrior(features_of(inducing, X, layout.classes), layout)
+    problem = Problem(prior, np.ones(layout.sites), projector)
     try:
         end = settle(problem, limits, order="parallel", sites=start)
         words, named = layout.words, of_estimator
@@ -310,18 +307,11 @@ class PointKept:
     covariance: Array
     classes: int
 
-    def features(self, X: Array) -> ClassFeatures:
-        """Return the features of rows by the inducing points."""
-        by_class = [points.features(X) for points in self.inducing]
-        return features_of(
-            [phi for phi, _ in by_class], np.array([r for _, r in by_class]), self.classes
-        )
-
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Return latent means (T, C) and covariances (T, C, C) at points (T, d)."""
 
         def one(block: slice) -> tuple[Array, Array]:
-            features = self.features(X[block])
+            features = features_of(self.inducing, X[block], self.classes)
             covariance = features.quadratic(self.covariance)
             np.einsum("tcc->tc", covariance)[...] += features.rest.T
             return features.spread(self.mean).T, covariance

@@ -23,7 +23,7 @@ from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.posterior import report_of
 from qpruntime.inference.precision.aggregation import observed_sites, read_offset
 from qpruntime.inference.precision.iterate import settle
-from qpruntime.inference.precision.pattern import Pattern, as_precision, as_rows
+from qpruntime.inference.precision.pattern import MatrixLike, Pattern, as_precision, as_rows
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.precision.solution import PrecisionSolution
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
@@ -38,8 +38,8 @@ __all__ = ["infer_precision"]
 
 @alone
 def infer_precision(
-    A: Any,
-    Q: Any,
+    A: MatrixLike,
+    Q: MatrixLike,
     y: ArrayLike,
     likelihood: str | Likelihood | None = None,
     method: Literal["ep", "qp"] = "ep",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.precision.aggregation import SeenRows, left_out_rows, slopes_of_rows
 from qpruntime.inference.precision.corrections import PairSums, pair_sums
-from qpruntime.inference.precision.pattern import as_precision, as_rows
+from qpruntime.inference.precision.pattern import MatrixLike, as_precision, as_rows
 from qpruntime.inference.precision.prior import prior_entries
 from qpruntime.inference.precision.solver import PrecisionSolved
 from qpruntime.inference.problem import Observed, Problem
@@ -412,7 +412,9 @@ def slope_of(solved: PrecisionSolved) -> Slope:
     return Slope(sparse.csr_array((data, indices, indptr), shape=shape), mean)
 
 
-def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
+def evidence_slopes(
+    solved: PrecisionSolved, change: MatrixLike | Sequence[MatrixLike] | None
+) -> Array | float:
     """Return the slope for one change of Q, or the slopes for a sequence of changes.
 
     Raises
@@ -426,7 +428,11 @@ def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
             "sequence of them"
         )
     several = isinstance(change, Sequence)
-    changes = [as_precision(dQ) for dQ in (change if several else [change])]
+    changes = (
+        [as_precision(dQ) for dQ in change]
+        if isinstance(change, Sequence)
+        else [as_precision(change)]
+    )
     pattern = solved.prior.pattern
     slope = slope_of(solved)
     indptr, indices = pattern.of_q

@@ -42,16 +42,20 @@ class PrecisionPrior(SparseLatent, Prior):
 
     @property
     def mean(self) -> Array:
+        """Offsets of the rows."""
         return self.offset
 
     @cached_property
     def variance(self) -> Array:
+        """Prior variances of the rows."""
         return self.factor(no_sites(self.offset.size)).marginals()[0]
 
     def factor(self, sites: Sites) -> PrecisionSolved:
+        """Return the posterior of these sites."""
         return PrecisionSolved(self, sites)
 
     def draw(self, rng: np.random.Generator) -> Array:
+        """Return eta at the rows sampled from the prior."""
         x = self.draw_latent(self.own, rng, 1)[:, 0]
         return self.offset + self.times(x[self.pattern.symbolic.order])
 
@@ -108,6 +112,7 @@ class PrecisionSolved(Solved):
         return {name: value for name, value in vars(self).items() if name != "inverse"}
 
     def relocate(self, nu: Array) -> None:
+        """Set the sites' precision-weighted means."""
         self._nu = nu
         self._solution: tuple[Array, Array, Array] | None = None
 
@@ -142,10 +147,12 @@ class PrecisionSolved(Solved):
 
     @property
     def mean(self) -> Array:
+        """Posterior mean of eta at the rows."""
         return self._solve()[1]
 
     @property
     def weights(self) -> Array:
+        """Weights of the rows, as in `Solved`."""
         return self._solve()[0]
 
     @property
@@ -155,6 +162,7 @@ class PrecisionSolved(Solved):
 
     @property
     def log_det(self) -> float:
+        """Log determinant of the posterior precision of x less that of the prior."""
         log_det = self.factor.log_det - self.prior.log_det
         return log_det if self.conditioned is None else log_det + self.conditioned.log_det
 
@@ -204,6 +212,7 @@ class PrecisionSolved(Solved):
         return variance
 
     def marginals(self) -> tuple[Array, Array]:
+        """Return posterior variances and 1 - tau variance at the rows."""
         variance = self.variances(self.prior.rows)
         kept = 1.0 - self.tau * variance
         strong = np.flatnonzero(kept < _STRONG)
@@ -232,13 +241,16 @@ class PrecisionSolved(Solved):
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
+        """Raise `InputError`: sites are updated in parallel."""
         raise InputError("sites on a sparse precision are updated in parallel order only")
 
     def discard(self) -> None:
+        """Free the memory of the inverse."""
         self._solve()
         vars(self).pop("inverse", None)
 
     def keep(self) -> PredictiveState:
+        """Raise `NotImplementedError`: there is nothing smaller."""
         raise NotImplementedError("a finished posterior keeps all of this")
 
     def slope(self) -> tuple[Array, Array]:
@@ -252,4 +264,5 @@ class PrecisionSolved(Solved):
         return covariance, self.latent[place]
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
+        """Raise `InputError`: there is none."""
         raise InputError("the leave-one-out objective is for dense priors")

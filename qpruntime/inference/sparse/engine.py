@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -68,6 +68,8 @@ __all__ = [
 
 # --- Selected rows of an engine
 
+Result = TypeVar("Result", Array, tuple[Array, Array])
+
 
 def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
     """Return leave-one-out log densities of selected rows, equal to those of `Engine.outcome`."""
@@ -75,13 +77,12 @@ def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
     def log_densities(block: Block, at: Cavities) -> Array:
         return np.asarray(project(engine.rule, block, at, "log_z", whole=True)[0])
 
-    return np.asarray(_of_cavities(engine, chosen, log_densities))
+    return _of_cavities(engine, chosen, log_densities)
 
 
 def without_site(engine: Engine, chosen: NDArray[np.intp]) -> tuple[Array, Array]:
     """Return cavity means and variances of selected rows as the likelihood sees them, or NaN."""
-    mean, variance = _of_cavities(engine, chosen, seen_by_likelihood)
-    return mean, variance
+    return _of_cavities(engine, chosen, seen_by_likelihood)
 
 
 def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
@@ -91,12 +92,14 @@ def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
     return np.where(at.proper, mean, np.nan), np.where(at.proper, variance, np.nan)
 
 
-def _of_cavities(engine: Engine, chosen: NDArray[np.intp], function: Callable[..., Any]) -> Any:
+def _of_cavities(
+    engine: Engine, chosen: NDArray[np.intp], function: Callable[[Block, Cavities], Result]
+) -> Result:
     """Join the values of `function` for blocks of selected rows and their cavities."""
     state, rule = engine.state, engine.rule
     rows = engine.rows.some(chosen)
 
-    def of_block(block_rows: slice) -> Any:
+    def of_block(block_rows: slice) -> Result:
         prior, scale = (None if a is None else a[block_rows] for a in (rows.prior, rows.scale))
         tau, nu = engine.tau[chosen[block_rows]], engine.nu[chosen[block_rows]]
         block = Block(rows.y[block_rows], None, prior, tau, nu, scale)

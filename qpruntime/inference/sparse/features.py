@@ -67,7 +67,7 @@ class InducingInputs:
     ) -> None:
         self.kernel, self.Z, self.dtype = kernel, Z, np.dtype(dtype)
         self.least = jitter
-        K = cross_covariance(kernel, Z, Z)
+        K: Array = np.asarray(cross_covariance(kernel, Z, Z), dtype=float)
         variance = float(np.mean(K.diagonal()))
         if not np.isfinite(K).all() or not variance > 0.0:
             raise NumericalError(
@@ -101,7 +101,7 @@ class InducingInputs:
         moved.dtype = np.dtype(dtype)
         return moved
 
-    def features(self, X: Array, out: Rows | None = None) -> tuple[Any, Array]:
+    def features(self, X: Array, out: Rows | None = None) -> tuple[Rows, Array]:
         """Return phi_n = L^-1 k(Z, x_n), shape (n, M), and r_n = max(k(x_n, x_n) - |phi_n|^2, 0).
 
         The features are written to `out`, if it is given.

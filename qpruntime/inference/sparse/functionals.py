@@ -9,7 +9,7 @@ side.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -76,7 +76,7 @@ def inputs_along(operator: ArrayLike, X: Array) -> tuple[Functionals, Array]:
 
 
 def along(
-    operator: ArrayLike, X: Any, mean: ArrayLike, d: int
+    operator: ArrayLike, X: ArrayLike, mean: ArrayLike, d: int
 ) -> tuple[Array, Array, float | None]:
     """Return inputs of an operator's rows, their prior means, and that of f if it is a number.
 
@@ -87,14 +87,15 @@ def along(
     """
     if is_lazy(X):
         raise InputError("an operator takes X as an array in memory, of its columns' inputs")
-    X = inputs_of(X, "X")
-    if X.shape[1] != d:
-        raise InputError(f"Z must have {X.shape[1]} columns like X, got {d}")
+    latent = np.asarray(inputs_of(X, "X"))
+    if latent.shape[1] != d:
+        raise InputError(f"Z must have {latent.shape[1]} columns like X, got {d}")
     prior = finite(mean, "mean")
-    if prior.shape not in ((), (len(X),)):
-        raise InputError(f"mean must be a number or have shape ({len(X)},), got {prior.shape}")
-    functionals, inputs = inputs_along(operator, X)
-    means = functionals.times(np.broadcast_to(prior, (len(X),)).copy())
+    n = len(latent)
+    if prior.shape not in ((), (n,)):
+        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    functionals, inputs = inputs_along(operator, latent)
+    means = functionals.times(np.broadcast_to(prior, (n,)).copy())
     return inputs, means, float(prior) if prior.ndim == 0 else None
 
 

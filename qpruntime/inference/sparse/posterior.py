@@ -199,7 +199,7 @@ class CheckedRows(NamedTuple):
 
 
 def checked_rows(
-    X: Any,
+    X: ArrayLike,
     y: ArrayLike,
     projector: Projector,
     power: float,

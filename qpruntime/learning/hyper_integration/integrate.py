@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
@@ -16,6 +15,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._memory import require, squares
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, SamplingWarning, warn
+from qpruntime.inference.posterior import EnginePosterior
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.hyper_integration.density import (
@@ -40,15 +40,18 @@ from qpruntime.learning.optimise import Optimum, all_bounds, maximise
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Solver
+from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 
 __all__ = [
     "MIN_EFFECTIVE_SHARE",
     "NOTHING_TO_INTEGRATE",
+    "NodeFit",
     "NodeSet",
     "find_nodes",
     "heavy_nodes",
     "integrate_hyperparameters",
+    "integrated_of",
     "prior_of",
     "warn_unreliable",
 ]
@@ -63,6 +66,9 @@ NOTHING_TO_INTEGRATE = (
 # Nodes with the smallest weights are dropped up to this total weight, because each node costs a
 # matrix product in every prediction.
 _DROPPED_WEIGHT = 1e-4
+
+#: Kernel, likelihood and posterior at a node.
+NodeFit = tuple[Kernel, Likelihood, EnginePosterior]
 
 
 def integrate_hyperparameters(
@@ -142,38 +148,52 @@ def integrate_hyperparameters(
             )
             shift = float(logsumexp(log_weights + correction) - logsumexp(log_weights))
             log_weights = log_weights + correction
-        weights = np.exp(log_weights - logsumexp(log_weights))
-        is_kept = heavy_nodes(weights)
-        nodes = [node for node, k in zip(nodes_found.nodes, is_kept, strict=True) if k]
+        nodes, weights = heavy_nodes(nodes_found.nodes, log_weights)
         require(
             squares(len(data.y), float(len(nodes))),
             f"posteriors of {len(data.y)} rows at {len(nodes)} nodes of the hyper-parameters",
             'inducing=200 or Integrate("composite") takes less',
         )
         fits = [_fit_at_node(data, data.projector, solver, kernel, node) for node in nodes]
-    weights = weights[is_kept] / weights[is_kept].sum()
+    evaluations = mode.n_evaluations + density.evaluations
+    names = names_of(kernel, data.learn)
+    found = nodes_found._replace(log_evidence=nodes_found.log_evidence + shift)
+    return integrated_of(found, nodes, weights, fits, names, evaluations)
+
+
+def heavy_nodes(nodes: list[Evaluated], log_weights: Array) -> tuple[list[Evaluated], Array]:
+    """Return the nodes that are not among the lightest, and their weights, which sum to 1."""
+    weights = np.exp(log_weights - logsumexp(log_weights))
+    order = np.argsort(weights)
+    is_heavy = np.ones(len(weights), dtype=bool)
+    is_heavy[order[np.cumsum(weights[order]) <= _DROPPED_WEIGHT]] = False
+    heavy = [node for node, k in zip(nodes, is_heavy, strict=True) if k]
+    return heavy, weights[is_heavy] / weights[is_heavy].sum()
+
+
+def integrated_of(
+    found: NodeSet,
+    nodes: list[Evaluated],
+    weights: Array,
+    fits: list[NodeFit],
+    names: tuple[str, ...],
+    evaluations: int,
+) -> Integrated:
+    """Return the fits at the heavy ones of the nodes that a design has found."""
     kernels, likelihoods, posteriors = zip(*fits, strict=True)
     return Integrated(
-        design=nodes_found.design,
-        names=names_of(kernel, data.learn),
+        design=found.design,
+        names=names,
         theta=np.array([node.theta for node in nodes]),
         weights=weights,
-        log_evidence=nodes_found.log_evidence + shift,
+        log_evidence=found.log_evidence,
         effective=1.0 / float(weights @ weights),
-        pareto_k=nodes_found.pareto_k,
-        evaluations=mode.n_evaluations + density.evaluations,
+        pareto_k=found.pareto_k,
+        evaluations=evaluations,
         kernels=kernels,
         likelihoods=likelihoods,
         posteriors=posteriors,
     )
-
-
-def heavy_nodes(weights: Array) -> NDArray[np.intp]:
-    """Return a mask of the nodes that are not among the lightest."""
-    order = np.argsort(weights)
-    is_heavy = np.ones(len(weights), dtype=bool)
-    is_heavy[order[np.cumsum(weights[order]) <= _DROPPED_WEIGHT]] = False
-    return is_heavy
 
 
 def prior_of(data: Data, begin: Start, kernel: Kernel) -> ProperPrior:
@@ -198,8 +218,8 @@ def _parts(
 
 
 def _fit_at_node(
-    data: Data, projector: Projector, solver: Solver, kernel: Kernel, node: Any
-) -> tuple:
+    data: Data, projector: Projector, solver: Solver, kernel: Kernel, node: Evaluated
+) -> NodeFit:
     """Return kernel, likelihood and posterior at a node."""
     node_kernel, projector = _parts(data, projector, kernel, node.theta)
     posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
@@ -207,7 +227,7 @@ def _fit_at_node(
 
 
 def _evidence_correction(
-    data: Data, evidence_projector: Projector, solver: Solver, kernel: Kernel, node: Any
+    data: Data, evidence_projector: Projector, solver: Solver, kernel: Kernel, node: Evaluated
 ) -> float:
     """Return the corrected log evidence less that of EP, or 0 if it is not available."""
     try:
@@ -328,7 +348,7 @@ def _by_composite(at: _Around, p: int, volume: float, seed: int) -> NodeSet:
 
 def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> NodeSet:
     z, log_proposal = draws(p, n, half_axis_reach(at, p), seed)
-    nodes: list[Any] = [at(node) for node in z]
+    nodes = [at(node) for node in z]
     logs = np.array([-math.inf if node is None else node[1] for node in nodes]) - log_proposal
     values = [node[0] for node in nodes if node is not None]
     inside = logs[np.isfinite(logs)]

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError
@@ -22,8 +20,10 @@ from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.hyper_integration.density import Density, Integrated
 from qpruntime.learning.hyper_integration.designs import MAX_COMPOSITE_PARAMETERS
 from qpruntime.learning.hyper_integration.integrate import (
+    NodeFit,
     find_nodes,
     heavy_nodes,
+    integrated_of,
     prior_of,
     warn_unreliable,
 )
@@ -127,11 +127,8 @@ def integrate_sparse(
         density, mode, "composite" if is_small else options.design, options.n, rng
     )
     warn_unreliable(nodes_found)
-    weights = np.exp(nodes_found.log_weights - logsumexp(nodes_found.log_weights))
-    is_kept = heavy_nodes(weights)
-    nodes = [node for node, k in zip(nodes_found.nodes, is_kept, strict=True) if k]
-    weights = weights[is_kept] / weights[is_kept].sum()
-    fits: list[tuple[Any, Any, Any]] = []
+    nodes, weights = heavy_nodes(nodes_found.nodes, nodes_found.log_weights)
+    fits: list[NodeFit] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for node in nodes:
@@ -143,20 +140,8 @@ def integrate_sparse(
             engine = _engine(ground, node_place, node.sites)
             post = posterior_of(engine, projector, settings, prior_mean, lambda _: None)
             fits.append((node_kernel, projector.likelihood, post))
-    kernels, likelihoods, posteriors = zip(*fits, strict=True)
-    return Integrated(
-        design=nodes_found.design,
-        names=names_of(kernel, data.learn),
-        theta=np.array([node.theta for node in nodes]),
-        weights=weights,
-        log_evidence=nodes_found.log_evidence,
-        effective=1.0 / float(weights @ weights),
-        pareto_k=nodes_found.pareto_k,
-        evaluations=density.evaluations,
-        kernels=kernels,
-        likelihoods=likelihoods,
-        posteriors=posteriors,
-    )
+    names = names_of(kernel, data.learn)
+    return integrated_of(nodes_found, nodes, weights, fits, names, density.evaluations)
 
 
 def _engine(ground: SparseFitData, place: Place, sites: Sites) -> Engine:
