@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime._duration import announce, expected_seconds
 from qpruntime._memory import require, squares
-from qpruntime._validation import choice, finite, generator, number, whole
+from qpruntime._validation import choice, finite, generator, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.dense.solution import summarise
@@ -186,8 +186,7 @@ def infer(
         like = "like K" if rows is None else "like the rows of the operator"
         raise InputError(f"y must have shape ({n},) {like}, got {y.shape}")
     projector.check_outcomes(y)
-    damping = number(damping, "damping", above=0.0, most=1.0)
-    tol = number(tol, "tol", above=0.0)
+    limits = Limits.checked(tol, max_sweeps, damping)
     if order is not None:
         choice(order, "order", ORDERS)
     restarts = whole(n_restarts, "n_restarts", 0)
@@ -196,7 +195,6 @@ def infer(
         raise InputError(
             f'{idle} cannot act: method "vb" is parallel and has one start; leave it out'
         )
-    max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     power, weights = check_powers(power, weights, projector, n)
     latent = rows is not None and takes_latent_side(rows, method)
     if rows is None:
@@ -208,24 +206,28 @@ def infer(
         many = latent or n >= _PARALLEL_FROM
         order = "parallel" if many and problem.nonnegative else "sequential"
     width = len(K) if latent else n
-    _announce(width, "parallel" if method == "vb" else order, max_sweeps)
+    _announce(width, "parallel" if method == "vb" else order, limits.sweeps)
     start = check_sites(sites, n, problem.nonnegative)
     random = order == "random" or restarts
     rng = generator(random_state) if random else None
     if method == "vb":
         end = variational.settle(
-            problem, tol=tol, max_sweeps=max_sweeps, damping=damping, sites=start
+            problem,
+            tol=limits.tol,
+            max_sweeps=limits.sweeps,
+            damping=limits.damping,
+            sites=start,
         )
     else:
         end = settle(
             problem,
-            Limits(tol, max_sweeps, damping),
+            limits,
             order=order,
             sites=start,
             rng=rng if order == "random" else None,
             restarts=rng.spawn(restarts) if rng else (),
         )
-    warn_unsettled(end, tol, n)
+    warn_unsettled(end, limits.tol, n)
     post = replace(summarise(problem, end), jitter=jitter)
     return post if rows is None else along(post, rows, K, prior)
 

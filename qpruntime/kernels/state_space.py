@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -273,7 +274,7 @@ class StateSpace:
         if term.factors[0].kind == LINE:
             s = term.factors[0].rate
             return np.array([[s * s + begin * begin, begin], [begin, 1.0]])
-        return _kron([f.stationary for f in term.factors])
+        return reduce(np.kron, [f.stationary for f in term.factors])
 
     def far(self) -> Array:
         """Step beyond which nothing is left of a term, shape (terms,)."""
@@ -289,7 +290,7 @@ class StateSpace:
         return max((1.0 / rate for rate in rates if rate > 0.0), default=0.0)
 
     def gradient(self, sums: Array, noise_slope: float) -> Array:
-        """Derivatives by the log parameters, from the sums of `wide_slope`.
+        """Return derivatives by the log parameters, from the sums of `wide_slope`.
 
         Raises
         ------
@@ -317,7 +318,7 @@ class StateSpace:
                     continue
                 parts = [np.eye(f.size) for f in term.factors]
                 parts[k] = factor.generator
-                F = _kron(parts)
+                F = reduce(np.kron, parts)
                 P = term.variance * self._start(term, 0.0)
                 D = -(F @ P + P @ F.T)
                 # The log length-scale up is time down.
@@ -328,10 +329,3 @@ class StateSpace:
             for place, slope in term.slopes:
                 slopes[place] += slope * term.variance * noise_slope
         return slopes
-
-
-def _kron(parts: list[Array]) -> Array:
-    product: Array = np.ones((1, 1))
-    for part in parts:
-        product = np.asarray(np.kron(product, part), dtype=np.float64)
-    return product

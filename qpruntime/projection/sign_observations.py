@@ -64,11 +64,13 @@ class Signed(Likelihood):
     own: Likelihood | None = None
 
     def with_parameters(self, **values: float) -> Likelihood:
+        """Return the same with other parameters of `own`."""
         assert self.own is not None
         inner = self.own.with_parameters(**values)
         return self if inner is self.own else signed(inner)
 
     def observing(self, y: ArrayLike) -> tuple[Likelihood, Array]:
+        """Return the likelihood and observations, of which `own` checks the finite ones."""
         assert self.own is not None
         numbers = np.array(y, dtype=float)
         finite_rows = np.isfinite(numbers)

@@ -336,18 +336,16 @@ class NeighbourFeatures:
         rows there as the inducing posterior contains them.
     """
 
-    def __init__(self, places: Places, known: PredictiveWeights, memory: float = MEMORY) -> None:
+    def __init__(self, places: Places, known: PredictiveWeights) -> None:
         self._places = places
         P, M = places.count, known.inducing.size
-        self.dtype = np.dtype(
-            np.float64 if min(_DOUBLE_BYTES, memory) >= 16 * P * M else np.float32
-        )
+        self.dtype = np.dtype(np.float64 if 16 * P * M <= _DOUBLE_BYTES else np.float32)
         self.known = known
         if self.dtype == np.float32:
             sample = places.at(np.arange(0, P, max(1, P // _SAMPLED_PLACES))[:_SAMPLED_PLACES])
             if _suffices(known, sample):
                 self.known = known.single()
-        self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
+        self._make(int(min(P, MEMORY // (2 * M * self.dtype.itemsize))))
 
     def _make(self, slots: int) -> None:
         M = self.known.inducing.size

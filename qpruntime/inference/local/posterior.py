@@ -15,16 +15,17 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, whole
 from qpruntime.errors import InputError
-from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.local.blocks import NeighbourBlocks, PredictiveWeights, check_rows
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
-from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed, Solution
 from qpruntime.inference.sparse.data import Columns, Held
 from qpruntime.inference.sparse.engine import seen_by_likelihood
 from qpruntime.inference.sparse.passes import Block, Cavities, project
-from qpruntime.inference.sparse.posterior import SparsePosterior, SparseSolution
+from qpruntime.inference.sparse.posterior import (
+    InducingSolution,
+    SparsePosterior,
+    SparseSolution,
+)
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -160,7 +161,7 @@ _SPARSE_INSTEAD = "its attribute sparse pickles without rows, and predicts witho
 
 @restorable("local-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LocalSolution(Solution):
+class LocalSolution(InducingSolution):
     """Solution of the sparse engine with nearest rows, which pickles with its rows.
 
     Attributes
@@ -177,9 +178,7 @@ class LocalSolution(Solution):
     rows: Held
     held: Sites
 
-    where = ("X",)
-    algebra = 0
-    name, corrects = "inducing+nearest", False
+    name = "inducing+nearest"
 
     def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in vars(self).items() if name != "_ground"}
@@ -305,14 +304,6 @@ class LocalSolution(Solution):
         """Return the slope of the evidence under the inducing inputs."""
         return self.inner.gradient(change)
 
-    def observed(self) -> Observed:
-        """Raise `InputError`, as the sparse engine does."""
-        return self.inner.observed()
-
-    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
-        """Raise `InputError`, as the inner solution does."""
-        return self.inner.points(at, mean)
-
     def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
         return {
@@ -322,10 +313,6 @@ class LocalSolution(Solution):
             "bytes_held": self.rows.X.nbytes + self.held.tau.nbytes + self.held.nu.nbytes,
             "rows_on_disk": on_disk(self.rows.X),
         }
-
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
-        """Return the points unchanged."""
-        return (points,)
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> LocalSolution:
         """Return the solution in other units of the inputs."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime._validation import finite, no_kernel, number, real, unmasked, whole
+from qpruntime._validation import finite, no_kernel, number, real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.convergence import (
@@ -154,8 +154,7 @@ def infer_series(
     if prior.shape not in ((), (n,)):
         raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
     power, weighed = check_powers(power, weights, projector, n)
-    damping = number(damping, "damping", above=0.0, most=1.0)
-    limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
+    limits = Limits.checked(tol, max_sweeps, damping)
     chosen = np.flatnonzero(observed)
     order = np.argsort(times[chosen], kind="stable")
     rows = chosen[order]

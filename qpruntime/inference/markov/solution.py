@@ -17,7 +17,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
-from qpruntime.inference.fixed_point.convergence import Limits, Trace
+from qpruntime.inference.fixed_point.convergence import Limits, Trace, finite_evidence
 from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import (
     Chain,
@@ -30,7 +30,7 @@ from qpruntime.inference.markov.messages_covariance_kernels import (
     take_in,
 )
 from qpruntime.inference.markov.messages_small_kernels import absorbed
-from qpruntime.inference.markov.passes import Rows, noise_slope, require_evidence
+from qpruntime.inference.markov.passes import Rows, noise_slope
 from qpruntime.inference.markov.streaming import (
     EVERY,
     Appended,
@@ -93,7 +93,7 @@ def concluded(
     marks = rows.marks(EVERY)
     del rows
     summary, order = end.summary, placed.order
-    require_evidence(summary)
+    finite_evidence(summary.log_evidence)
     worst = int(order[end.worst])
     outcome = report_of(series.projector, end, n, summary.log_evidence, worst=worst)
     columns = series.t, series.y, series.prior, series.weights, series.scale

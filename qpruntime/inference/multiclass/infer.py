@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime._memory import require, squares
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, number, shown, unmasked, whole
+from qpruntime._validation import choice, finite, shown, unmasked, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.fixed_point.convergence import (
@@ -129,7 +129,7 @@ def infer_classes(
     covariances, jitter = priors(K)
     several = len(covariances) if len(covariances) > 1 else None
     layout = layout_of(labels, covariances.shape[1], several, n_classes)
-    tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
+    limits = Limits.checked(tol, max_sweeps)
     start = start_of(sites, layout)
     if layout.classes == 2:
         half, start_of_half = covariances.mean(axis=0), single(start, layout)
@@ -139,8 +139,8 @@ def infer_classes(
         return replace(joined(post, covariances, layout), jitter=jitter)
     problem = problem_of(covariances, layout, Projector("probit", method, None, None))
     try:
-        end = settle(problem, Limits(tol, max_sweeps, 1.0), order="parallel", sites=start)
-        warn_unsettled(end, tol, layout.sites, words=layout.words)
+        end = settle(problem, limits, order="parallel", sites=start)
+        warn_unsettled(end, limits.tol, layout.sites, words=layout.words)
         return concluded(problem, end, jitter)
     except NumericalError as error:
         raise NumericalError(layout.words(str(error))) from error

@@ -13,7 +13,7 @@ from qpruntime._memory import require
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, number, whole
+from qpruntime._validation import choice, finite, number
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
@@ -134,14 +134,12 @@ def infer_sparse_classes(
     layout = layout_of(labels, len(rows), several, n_classes)
     if layout.classes == 2:
         raise InputError("two classes are one function: infer_sparse takes labels -1 and +1")
-    tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
+    limits = Limits.checked(tol, max_sweeps)
     start = start_of(sites, layout)
     inducing = tuple(
         InducingInputs(class_kernel, points, number(jitter, "jitter")) for class_kernel in kernels
     )
-    return settled_by_points(
-        rows, layout, inducing, Projector("probit", method), Limits(tol, max_sweeps, 1.0), start
-    )
+    return settled_by_points(rows, layout, inducing, Projector("probit", method), limits, start)
 
 
 def require_points(n: int, m: int, classes: int, kernels: int) -> None:

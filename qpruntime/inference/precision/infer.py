@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, flag, number, whole
+from qpruntime._validation import choice, finite, flag, number
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.convergence import (
@@ -143,8 +143,7 @@ def infer_precision(
     if known.shape != (n,) + (known.shape[1:] if projector.likelihood.columns > 1 else ()):
         raise InputError(f"y must have shape ({n},) like the rows of A, got {np.shape(y)}")
     shift = read_offset(offset, known, projector.likelihood)
-    damping = number(damping, "damping", above=0.0, most=1.0)
-    limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
+    limits = Limits.checked(tol, max_sweeps, damping)
     _, weights = check_powers(1.0, weights, projector, n)
     C = _constraint(constraint, Q.shape[0])
     known_log_det = None if log_det is None else number(log_det, "log_det")

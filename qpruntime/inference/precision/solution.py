@@ -330,7 +330,7 @@ class PrecisionSolution(Solution):
         return pair_sums(self.problem, self.solved, self.here, self.sites_held)
 
     def level_sums(self) -> PairSums:
-        """Sums over pairs of sites that share a level."""
+        """Return sums over pairs of sites that share a level."""
         return pair_sums(self.problem, self.solved, self.here, self.sites_held, levels=True)
 
     def __getstate__(self) -> dict[str, object]:

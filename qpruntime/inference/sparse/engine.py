@@ -14,11 +14,11 @@ from numpy.typing import DTypeLike, NDArray
 from qpruntime._memory import fits, require, squares
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
-from qpruntime.errors import NumericalError
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.executors import Divided, Executor, Threads
+from qpruntime.inference.fixed_point.convergence import finite_evidence, unbounded
 from qpruntime.inference.fixed_point.schedules import Swept
-from qpruntime.inference.sites import ImproperPosterior, Sites
+from qpruntime.inference.sites import NO_STEP, ImproperPosterior, Sites
 from qpruntime.inference.sparse.data import CHUNK, ChunkedRows, ChunkTask
 from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.inference.sparse.passes import (
@@ -59,7 +59,6 @@ __all__ = [
     "Engine",
     "Keeper",
     "Outcome",
-    "bounded",
     "leave_out",
     "seen_by_likelihood",
     "swept_by",
@@ -200,25 +199,16 @@ class Outcome:
     rows: Array | None = None
 
 
-def bounded(change: float, worst: int) -> float:
-    """Return the change of a sweep.
+def swept_by(change: float, worst: int, counts: Array) -> Swept:
+    """Return the report of a sweep from the counts of a pass: lookups, skipped, held at zero.
 
     Raises
     ------
     NumericalError
         If the change is not finite.
     """
-    if math.isfinite(change):
-        return change
-    raise NumericalError(
-        f"the sites grow without bound, row {worst} first: observations that the kernel ties "
-        'together contradict each other; use likelihood="probit", or add a WhiteKernel to the '
-        "kernel"
-    )
-
-
-def swept_by(change: float, worst: int, counts: Array) -> Swept:
-    """Return the report of a sweep from the counts of a pass: lookups, skipped, held at zero."""
+    if not math.isfinite(change):
+        raise unbounded(f"row {worst}")
     inside, outside, skipped, bounded = counts.astype(np.int64)
     return Swept(change, worst, np.array([inside, outside, skipped]), held=int(bounded))
 
@@ -352,8 +342,8 @@ class Engine:
             new = (self.tau, self.nu) if self.rule.nonnegative else np.empty((2, self.rows.n))
             for _ in range(HALVINGS):
                 sums = self._pass(sweep, now, (*new,), share=share)
-                _, worst = sums["worst"]
-                change = bounded(math.sqrt(sums["change"].max() / self.rows.n), int(worst))
+                change = math.sqrt(sums["change"].max() / self.rows.n)
+                swept = swept_by(change, int(sums["worst"][1]), sums["counts"])
                 try:
                     self.state = posterior_of(now.inducing, self.rule, sums, self.base)
                 except ImproperPosterior:
@@ -362,11 +352,8 @@ class Engine:
                     share *= 0.5
                     continue
                 self.tau, self.nu = new
-                return swept_by(change, int(worst), sums["counts"])
-        raise ImproperPosterior(
-            "negative site precisions leave no proper posterior however short the step; "
-            "use a smaller prior variance or a prior mean away from zero"
-        )
+                return swept
+        raise ImproperPosterior(NO_STEP)
 
     def outcome(self, rows: bool = False) -> Outcome:
         """Return the evidence of the current sites, with `rows` also marginals and densities.
@@ -380,12 +367,7 @@ class Engine:
             columns = np.empty((3, self.rows.n)) if rows else None
             column_arrays = () if columns is None else (*columns,)
             sums = self._pass(outcome, self._state_now, column_arrays, rows=rows)
-            value = evidence(self.state, sums, self.base)
-            if not math.isfinite(value):
-                raise NumericalError(
-                    f"the log evidence is {value}: an observation has no likelihood left in "
-                    "double precision under the others; check outliers, or widen the kernel"
-                )
+            value = finite_evidence(evidence(self.state, sums, self.base))
             size, row = sums["worst"]
             return Outcome(value, (-float(size), int(row)), columns)
 

@@ -131,6 +131,7 @@ class AlongRows:
         return {"kernel": clone(self.kernel), "d": self.d}
 
     def __call__(self, X: Array, Z: Array | None = None) -> Array:
+        """Return covariances of rows, or of rows with inducing inputs."""
         Z = X if Z is None else Z
         if X.shape[1] == self.d:
             return np.asarray(cross_covariance(self.kernel, X, Z))

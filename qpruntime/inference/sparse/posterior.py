@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckedRows",
+    "InducingSolution",
     "SparsePosterior",
     "SparseSolution",
     "about_prior",
@@ -270,9 +271,29 @@ _NO_COVARIANCE = (
 )
 
 
+class InducingSolution(Solution):
+    """Members of solutions with inducing inputs, which have no covariance matrix of the rows."""
+
+    where = ("X",)
+    algebra = 0
+    corrects = False
+
+    def observed(self) -> Observed:
+        """Raise `InputError`."""
+        raise InputError(_NO_COVARIANCE)
+
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
+        """Raise `InputError`."""
+        raise InputError(_NO_COVARIANCE)
+
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
+        """Return the points unchanged."""
+        return (points,)
+
+
 @restorable("sparse-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SparseSolution(Solution):
+class SparseSolution(InducingSolution):
     """Solution of the sparse engine; pickles leave its rows out.
 
     Attributes
@@ -306,9 +327,7 @@ class SparseSolution(Solution):
     rule: PowerProjector | None
     limits: Limits = field(default_factory=Limits)
 
-    where = ("X",)
-    algebra = 0
-    name, corrects = "inducing", False
+    name = "inducing"
 
     def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in vars(self).items() if name != "_rows"}
@@ -421,21 +440,9 @@ class SparseSolution(Solution):
         self.with_rows.release()
         return by_theta
 
-    def observed(self) -> Observed:
-        """Raise `InputError`: this engine has no covariance matrix of the rows."""
-        raise InputError(_NO_COVARIANCE)
-
-    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
-        """Raise `InputError`, as `observed` does."""
-        raise InputError(_NO_COVARIANCE)
-
     def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
         return {"inducing": len(self.Z), "power": self.power}
-
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
-        """Return the points unchanged."""
-        return (points,)
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SparseSolution:
         """Return the solution in other units of the inputs."""
