@@ -64,12 +64,6 @@ __all__ = [
 class Correcting:
     """Input of corrections: the data of a posterior, and the sites that they start from.
 
-    Parameters
-    ----------
-    observed : Observed
-    sites : Sites
-    outcome : Outcome
-
     Raises
     ------
     InputError

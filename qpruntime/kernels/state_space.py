@@ -274,7 +274,7 @@ class StateSpace:
         if term.factors[0].kind == LINE:
             s = term.factors[0].rate
             return np.array([[s * s + begin * begin, begin], [begin, 1.0]])
-        return reduce(np.kron, [f.stationary for f in term.factors])
+        return _kron([f.stationary for f in term.factors])
 
     def far(self) -> Array:
         """Step beyond which nothing is left of a term, shape (terms,)."""
@@ -318,7 +318,7 @@ class StateSpace:
                     continue
                 parts = [np.eye(f.size) for f in term.factors]
                 parts[k] = factor.generator
-                F = reduce(np.kron, parts)
+                F = _kron(parts)
                 P = term.variance * self._start(term, 0.0)
                 D = -(F @ P + P @ F.T)
                 # The log length-scale up is time down.
@@ -329,3 +329,7 @@ class StateSpace:
             for place, slope in term.slopes:
                 slopes[place] += slope * term.variance * noise_slope
         return slopes
+
+
+def _kron(parts: list[Array]) -> Array:
+    return reduce(lambda left, right: np.asarray(np.kron(left, right)), parts)

@@ -29,13 +29,7 @@ __all__ = [
 
 
 class PointPrior(ClassPrior):
-    """FITC's priors of C latent functions at N rows, all with mean 0.
-
-    Parameters
-    ----------
-    features : Features
-    layout : Layout
-    """
+    """FITC's priors of C latent functions at N rows, all with mean 0."""
 
     def __init__(self, features: ClassFeatures, layout: Layout) -> None:
         self.features, self.layout = features, layout

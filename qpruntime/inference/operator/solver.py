@@ -70,11 +70,6 @@ class LatentPrior:
 class LatentSolved(Solved):
     """Posterior of given sites.
 
-    Parameters
-    ----------
-    prior : LatentPrior
-    sites : Sites
-
     Raises
     ------
     NumericalError
