@@ -19,8 +19,8 @@ from qpruntime.inference.local.blocks import NeighbourBlocks, PredictiveWeights,
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import Columns, Held
-from qpruntime.inference.sparse.engine import seen_by_likelihood
-from qpruntime.inference.sparse.passes import Block, Cavities, project
+from qpruntime.inference.sparse.engine import log_densities, seen_by_likelihood
+from qpruntime.inference.sparse.passes import Block, Cavities
 from qpruntime.inference.sparse.posterior import (
     InducingSolution,
     SparsePosterior,
@@ -246,13 +246,12 @@ class LocalSolution(InducingSolution):
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of selected rows, each by the nearest other rows."""
-        block, at = self._cavities(np.arange(self.rows.n) if rows is None else rows)
-        return np.asarray(project(self.inner.known_rule, block, at, "log_z", whole=True)[0])
+        chosen = np.arange(self.rows.n) if rows is None else rows
+        return log_densities(self.inner.known_rule, *self._cavities(chosen))
 
     def loo_places(self, rows: NDArray[np.intp]) -> Array:
         """Return log densities of selected rows, each without all rows that equal it."""
-        block, at = self._cavities(rows, places=True)
-        return np.asarray(project(self.inner.known_rule, block, at, "log_z", whole=True)[0])
+        return log_densities(self.inner.known_rule, *self._cavities(rows, places=True))
 
     def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """Return leave-one-out means and variances of rows, as the likelihood sees them."""

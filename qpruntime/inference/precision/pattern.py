@@ -49,6 +49,10 @@ class _RowPattern(NamedTuple):
     order: NDArray[np.integer]
     pairs: NDArray[np.integer]
 
+    def of(self, A: sparse.csr_array) -> SparseRows:
+        """Return the rows with the values of A."""
+        return SparseRows(self.indptr, self.columns, A.data[self.order], self.pairs)
+
 
 def as_rows(A: MatrixLike, name: str = "A") -> sparse.csr_array:
     """Return sparse rows of finite numbers, or raise `InputError`."""
@@ -198,10 +202,7 @@ class Pattern:
         if known is None or not _alike(known[0], chosen):
             wanted = np.arange(A.shape[0]) if chosen is None else chosen
             known = self._subset = chosen, self._sorted(A, wanted)
-        row_pattern = known[1]
-        return SparseRows(
-            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
-        )
+        return known[1].of(A)
 
     def _sorted(self, A: sparse.csr_array, chosen: NDArray[np.intp]) -> _RowPattern:
         starts = np.zeros(chosen.size + 1, dtype=np.int64)
@@ -214,10 +215,7 @@ class Pattern:
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
         """Return other rows; they have no pairs if some pair has no place in the factor."""
-        row_pattern = self._sorted(A, np.arange(A.shape[0]))
-        return SparseRows(
-            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
-        )
+        return self._sorted(A, np.arange(A.shape[0])).of(A)
 
     def placed(self, rows: SparseRows) -> NDArray[np.bool_]:
         """Return which rows have places in the factor for all their pairs, shape (N,)."""

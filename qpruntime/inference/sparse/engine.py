@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,10 +59,10 @@ __all__ = [
     "Engine",
     "Keeper",
     "Outcome",
-    "leave_out",
+    "log_densities",
+    "of_cavities",
     "seen_by_likelihood",
     "swept_by",
-    "without_site",
 ]
 
 # --- Selected rows of an engine
@@ -70,18 +70,9 @@ __all__ = [
 Result = TypeVar("Result", Array, tuple[Array, Array])
 
 
-def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
-    """Return leave-one-out log densities of selected rows, equal to those of `Engine.outcome`."""
-
-    def log_densities(block: Block, at: Cavities) -> Array:
-        return np.asarray(project(engine.rule, block, at, "log_z", whole=True)[0])
-
-    return _of_cavities(engine, chosen, log_densities)
-
-
-def without_site(engine: Engine, chosen: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Return cavity means and variances of selected rows as the likelihood sees them, or NaN."""
-    return _of_cavities(engine, chosen, seen_by_likelihood)
+def log_densities(rule: PowerProjector, block: Block, at: Cavities) -> Array:
+    """Return leave-one-out log densities of rows, equal to those of `Engine.outcome`."""
+    return np.asarray(project(rule, block, at, "log_z", whole=True)[0])
 
 
 def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
@@ -91,7 +82,7 @@ def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
     return np.where(at.proper, mean, np.nan), np.where(at.proper, variance, np.nan)
 
 
-def _of_cavities(
+def of_cavities(
     engine: Engine, chosen: NDArray[np.intp], function: Callable[[Block, Cavities], Result]
 ) -> Result:
     """Join the values of `function` for blocks of selected rows and their cavities."""
@@ -314,7 +305,7 @@ class Engine:
         """
         with one_blas_thread():
             self.tau[:] = self.nu[:] = 0.0
-            start = State(self._inducing(), self.rule, state.root, state.h, state.mean)
+            start = replace(state, inducing=self._inducing(), rule=self.rule)
             sums = self._pass(sweep, start, (self.tau, self.nu))
             self.state = posterior_of(start.inducing, self.rule, sums, self.base)
 
@@ -401,8 +392,7 @@ class Engine:
     @property
     def _state_now(self) -> State:
         """State with the current rule."""
-        state = self.state
-        return State(state.inducing, self.rule, state.root, state.h, state.mean)
+        return replace(self.state, rule=self.rule)
 
     def _pass(
         self,

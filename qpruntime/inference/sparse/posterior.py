@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from qpruntime.inference.problem import Observed, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
 from qpruntime.inference.sparse.data import ChunkedRows, as_array, inputs_of, rows_of
-from qpruntime.inference.sparse.engine import Engine, leave_out, without_site
+from qpruntime.inference.sparse.engine import Engine, log_densities, of_cavities, seen_by_likelihood
 from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.iterate import settle, settle_tied
 from qpruntime.inference.sparse.state import Base, PowerProjector, State
@@ -390,11 +390,14 @@ class SparseSolution(InducingSolution):
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of selected rows."""
-        return self._rows[2].copy() if rows is None else leave_out(self.with_rows, rows)
+        if rows is None:
+            return self._rows[2].copy()
+        engine = self.with_rows
+        return of_cavities(engine, rows, partial(log_densities, engine.rule))
 
     def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """Return leave-one-out means and variances of rows, as the likelihood sees them."""
-        return without_site(self.with_rows, rows)
+        return of_cavities(self.with_rows, rows, seen_by_likelihood)
 
     def least(self) -> tuple[float, int]:
         """Return the least leave-one-out log density, and its row."""
