@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -49,9 +52,8 @@ __all__ = [
     "NodeFit",
     "NodeSet",
     "find_nodes",
-    "heavy_nodes",
     "integrate_hyperparameters",
-    "integrated_of",
+    "integrate_over",
     "prior_of",
     "warn_unreliable",
 ]
@@ -130,57 +132,41 @@ def integrate_hyperparameters(
         prior,
     )
     density = Density(objective, all_bounds(family, data.learn))
-    nodes_found = find_nodes(
-        density, mode.theta, settings.integrate.design, settings.integrate.n, rng
-    )
-    warn_unreliable(nodes_found)
-    log_weights = nodes_found.log_weights
-    shift = 0.0
-    with warnings.catch_warnings():
-        # A single node matters little, and the mode has given its own warnings.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        if settings.integrate.evidence == "corrected":
-            correction = np.array(
-                [
-                    _evidence_correction(data, projector, solver, kernel, node)
-                    for node in nodes_found.nodes
-                ]
-            )
-            shift = float(logsumexp(log_weights + correction) - logsumexp(log_weights))
-            log_weights = log_weights + correction
-        nodes, weights = heavy_nodes(nodes_found.nodes, log_weights)
-        require(
-            squares(len(data.y), float(len(nodes))),
-            f"posteriors of {len(data.y)} rows at {len(nodes)} nodes of the hyper-parameters",
-            'inducing=200 or Integrate("composite") takes less',
-        )
-        fits = [_fit_at_node(data, data.projector, solver, kernel, node) for node in nodes]
+    found = find_nodes(density, mode.theta, settings.integrate.design, settings.integrate.n, rng)
+    warn_unreliable(found)
+    if settings.integrate.evidence == "corrected":
+        found = _corrected(found, data, projector, solver, kernel)
     evaluations = mode.n_evaluations + density.evaluations
-    names = names_of(kernel, data.learn)
-    found = nodes_found._replace(log_evidence=nodes_found.log_evidence + shift)
-    return integrated_of(found, nodes, weights, fits, names, evaluations)
+    fit = partial(_fit_at_node, data, solver, kernel)
+    return integrate_over(found, fit, names_of(kernel, data.learn), evaluations, len(data.y))
 
 
-def heavy_nodes(nodes: list[Evaluated], log_weights: Array) -> tuple[list[Evaluated], Array]:
-    """Return the nodes that are not among the lightest, and their weights, which sum to 1."""
-    weights = np.exp(log_weights - logsumexp(log_weights))
+def integrate_over(
+    found: NodeSet,
+    fit: Callable[[Evaluated], NodeFit],
+    names: tuple[str, ...],
+    evaluations: int,
+    rows: int = 0,
+) -> Integrated:
+    """Drop the lightest nodes, and fit at the others.
+
+    `rows` is the number of rows of posteriors that hold a matrix of all rows.
+    """
+    weights = np.exp(found.log_weights - logsumexp(found.log_weights))
     order = np.argsort(weights)
     is_heavy = np.ones(len(weights), dtype=bool)
     is_heavy[order[np.cumsum(weights[order]) <= _DROPPED_WEIGHT]] = False
-    heavy = [node for node, k in zip(nodes, is_heavy, strict=True) if k]
-    return heavy, weights[is_heavy] / weights[is_heavy].sum()
-
-
-def integrated_of(
-    found: NodeSet,
-    nodes: list[Evaluated],
-    weights: Array,
-    fits: list[NodeFit],
-    names: tuple[str, ...],
-    evaluations: int,
-) -> Integrated:
-    """Return the fits at the heavy ones of the nodes that a design has found."""
-    kernels, likelihoods, posteriors = zip(*fits, strict=True)
+    nodes = [node for node, k in zip(found.nodes, is_heavy, strict=True) if k]
+    weights = weights[is_heavy] / weights[is_heavy].sum()
+    require(
+        squares(rows, float(len(nodes))),
+        f"posteriors of {rows} rows at {len(nodes)} nodes of the hyper-parameters",
+        'inducing=200 or Integrate("composite") takes less',
+    )
+    with warnings.catch_warnings():
+        # A single node matters little, and the mode has given its own warnings.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        kernels, likelihoods, posteriors = zip(*map(fit, nodes), strict=True)
     return Integrated(
         design=found.design,
         names=names,
@@ -217,25 +203,28 @@ def _parts(
     return node_kernel, projector
 
 
-def _fit_at_node(
-    data: Data, projector: Projector, solver: Solver, kernel: Kernel, node: Evaluated
-) -> NodeFit:
+def _fit_at_node(data: Data, solver: Solver, kernel: Kernel, node: Evaluated) -> NodeFit:
     """Return kernel, likelihood and posterior at a node."""
-    node_kernel, projector = _parts(data, projector, kernel, node.theta)
+    node_kernel, projector = _parts(data, data.projector, kernel, node.theta)
     posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
     return node_kernel, projector.likelihood, posterior.without_covariance()
 
 
-def _evidence_correction(
-    data: Data, evidence_projector: Projector, solver: Solver, kernel: Kernel, node: Evaluated
-) -> float:
-    """Return the corrected log evidence less that of EP, or 0 if it is not available."""
-    try:
-        node_kernel, projector = _parts(data, evidence_projector, kernel, node.theta)
-        posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
-        return float(posterior.corrected_evidence().value - posterior.log_evidence)
-    except NumericalError:
-        return 0.0
+def _corrected(
+    found: NodeSet, data: Data, projector: Projector, solver: Solver, kernel: Kernel
+) -> NodeSet:
+    """Return the nodes with weights by the corrected evidence where it is available."""
+    correction = np.zeros(len(found.nodes))
+    for k, node in enumerate(found.nodes):
+        with warnings.catch_warnings(), suppress(NumericalError):
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            node_kernel, at_node = _parts(data, projector, kernel, node.theta)
+            posterior = solver.infer(node_kernel, replace(data, projector=at_node), node.sites)
+            corrected = posterior.corrected_evidence().value
+            correction[k] = float(corrected - posterior.log_evidence)
+    log_weights = found.log_weights + correction
+    shift = float(logsumexp(log_weights) - logsumexp(found.log_weights))
+    return found._replace(log_weights=log_weights, log_evidence=found.log_evidence + shift)
 
 
 def warn_unreliable(nodes: NodeSet) -> None:
