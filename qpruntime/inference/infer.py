@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from qpruntime._duration import announce, expected_seconds
 from qpruntime._memory import require, squares
-from qpruntime._validation import choice, finite, generator, whole
+from qpruntime._validation import choice, generator, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.dense.solution import summarise
@@ -27,7 +27,7 @@ from qpruntime.inference.fixed_point.iterate import ORDERS, Order, settle
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solution import along, functionals_prior, takes_latent_side
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.problem import Problem, check_powers, check_sites, covariance
+from qpruntime.inference.problem import Problem, check_mean, check_powers, check_sites, covariance
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
@@ -177,10 +177,7 @@ def infer(
     n = len(K)
     projector, y = projector.observing(y)
     rows = None if operator is None else Functionals(operator, n)
-    prior = finite(mean, "mean")
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
-    prior = np.array(np.broadcast_to(prior, (n,)))
+    prior = np.array(np.broadcast_to(check_mean(mean, (n,)), (n,)))
     n = n if rows is None else rows.n
     if y.shape != (n,):
         like = "like K" if rows is None else "like the rows of the operator"

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from qpruntime._typing import Array, ArrayLike
-from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
-from qpruntime.inference.problem import Observed
+from qpruntime.inference.problem import Observed, check_mean
 from qpruntime.inference.sites import Sites
 
 if TYPE_CHECKING:
@@ -151,10 +150,7 @@ def prior_mean(mean: ArrayLike | None, usual: float | None, shape: tuple[int, ..
     InputError
         If it is not usable, or none was given and there is no usual one.
     """
-    value = finite(given_mean(mean, usual), "mean")
-    if value.shape not in ((), shape):
-        raise InputError(f"mean must be a number or have shape {shape}, got {value.shape}")
-    return value
+    return check_mean(given_mean(mean, usual), shape)
 
 
 def row_numbers(rows: ArrayLike, n: int) -> NDArray[np.intp]:

@@ -17,9 +17,9 @@ from sklearn.base import clone
 
 from qpruntime._memory import require
 from qpruntime._typing import Array, ArrayLike
-from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.inference.problem import check_mean
 from qpruntime.inference.sparse.checkpoint import kernel_words
 from qpruntime.inference.sparse.data import inputs_of, is_lazy
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
@@ -90,10 +90,8 @@ def along(
     latent = np.asarray(inputs_of(X, "X"))
     if latent.shape[1] != d:
         raise InputError(f"Z must have {latent.shape[1]} columns like X, got {d}")
-    prior = finite(mean, "mean")
     n = len(latent)
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    prior = check_mean(mean, (n,))
     functionals, inputs = inputs_along(operator, latent)
     means = functionals.times(np.broadcast_to(prior, (n,)).copy())
     return inputs, means, float(prior) if prior.ndim == 0 else None

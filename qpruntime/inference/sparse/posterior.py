@@ -21,7 +21,7 @@ from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, warn_unsettled
 from qpruntime.inference.posterior import Posterior, report_of
-from qpruntime.inference.problem import Observed, check_powers
+from qpruntime.inference.problem import Observed, check_mean, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
 from qpruntime.inference.sparse.data import ChunkedRows, as_array, inputs_of, rows_of
@@ -225,9 +225,7 @@ def checked_rows(
     if encoded.shape != (n,):
         raise InputError(f"y must have shape ({n},) like the rows of X, got {encoded.shape}")
     projector.check_outcomes(encoded)
-    prior = finite(as_array(mean, "mean"), "mean")
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    prior = check_mean(as_array(mean, "mean"), (n,))
     power, checked = check_powers(power, weights, projector, n)
     offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
     rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
