@@ -206,7 +206,7 @@ class EnginePosterior(InferenceReport, Savable):
 
     @property
     def sites(self) -> Sites:
-        """Named tuple (tau, nu), each of shape (N,)."""
+        """Named tuple (tau, nu) of arrays: a site for each row, or for each row and class."""
         return self._solution.sites()
 
     def summary(self) -> dict[str, str | int | float | bool]:
