@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._duration import announce, expected_seconds
 from qpruntime._memory import require, squares
-from qpruntime._validation import choice, finite, generator, number, whole
+from qpruntime._validation import choice, generator, whole
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.dense.solution import summarise
@@ -28,7 +27,7 @@ from qpruntime.inference.fixed_point.iterate import ORDERS, Order, settle
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solution import along, functionals_prior, takes_latent_side
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.problem import Problem, check_powers, check_sites, covariance
+from qpruntime.inference.problem import Problem, check_mean, check_powers, check_sites, covariance
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
@@ -46,7 +45,7 @@ _WORKSPACE_MATRICES = 2.0
 _FACTORISATIONS = {"parallel": 20.0, "sequential": 35.0, "random": 40.0}
 
 
-def _rows(K: Any, *_: object, **__: object) -> int:
+def _rows(K: Sized, *_: object, **__: object) -> int:
     """Return the number of rows of K, or 0 if K is not like a matrix."""
     try:
         return len(K)
@@ -178,17 +177,13 @@ def infer(
     n = len(K)
     projector, y = projector.observing(y)
     rows = None if operator is None else Functionals(operator, n)
-    prior = finite(mean, "mean")
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
-    prior = np.array(np.broadcast_to(prior, (n,)))
+    prior = np.array(np.broadcast_to(check_mean(mean, (n,)), (n,)))
     n = n if rows is None else rows.n
     if y.shape != (n,):
         like = "like K" if rows is None else "like the rows of the operator"
         raise InputError(f"y must have shape ({n},) {like}, got {y.shape}")
     projector.check_outcomes(y)
-    damping = number(damping, "damping", above=0.0, most=1.0)
-    tol = number(tol, "tol", above=0.0)
+    limits = Limits.checked(tol, max_sweeps, damping)
     if order is not None:
         choice(order, "order", ORDERS)
     restarts = whole(n_restarts, "n_restarts", 0)
@@ -197,7 +192,6 @@ def infer(
         raise InputError(
             f'{idle} cannot act: method "vb" is parallel and has one start; leave it out'
         )
-    max_sweeps = whole(max_sweeps, "max_sweeps", 1)
     power, weights = check_powers(power, weights, projector, n)
     latent = rows is not None and takes_latent_side(rows, method)
     if rows is None:
@@ -209,31 +203,35 @@ def infer(
         many = latent or n >= _PARALLEL_FROM
         order = "parallel" if many and problem.nonnegative else "sequential"
     width = len(K) if latent else n
-    _announce(width, "parallel" if method == "vb" else order, max_sweeps)
+    _announce(width, "parallel" if method == "vb" else order, limits.sweeps)
     start = check_sites(sites, n, problem.nonnegative)
     random = order == "random" or restarts
     rng = generator(random_state) if random else None
     if method == "vb":
         end = variational.settle(
-            problem, tol=tol, max_sweeps=max_sweeps, damping=damping, sites=start
+            problem,
+            tol=limits.tol,
+            max_sweeps=limits.sweeps,
+            damping=limits.damping,
+            sites=start,
         )
     else:
         end = settle(
             problem,
-            Limits(tol, max_sweeps, damping),
+            limits,
             order=order,
             sites=start,
             rng=rng if order == "random" else None,
             restarts=rng.spawn(restarts) if rng else (),
         )
-    warn_unsettled(end, tol, n)
+    warn_unsettled(end, limits.tol, n)
     post = replace(summarise(problem, end), jitter=jitter)
     return post if rows is None else along(post, rows, K, prior)
 
 
 def _check_memory(K: ArrayLike) -> None:
     """Raise `InputError` if inference with this matrix cannot fit into memory."""
-    shape: Any = getattr(K, "shape", ())
+    shape: tuple[int, ...] = getattr(K, "shape", ())
     if len(shape) == 2 and shape[0] == shape[1]:
         copies = 0.0 if getattr(K, "dtype", None) == np.float64 else 1.0
         require(

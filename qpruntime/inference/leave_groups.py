@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
+from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.local.posterior import LocalPosterior
+from qpruntime.inference.markov.solution import SeriesSolution
 from qpruntime.inference.markov.streaming import joined_pieces
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.engine import Engine
@@ -137,18 +139,19 @@ def _without_group(described: _Rows, rows: slice) -> tuple[Array, Array]:
     return solved[:, 0], np.where(proper, variance + described.extra[rows], np.nan)
 
 
-def _dense_rows(posterior: Posterior, solution: Any) -> _RowAccess:
+def _dense_rows(posterior: Posterior, solution: DenseSolution) -> _RowAccess:
     """Return access to the rows of the dense engine."""
     data, K = solution.observed(), solution.observed().K
     if K is None:
         raise InputError("groups of rows are left out with post.with_covariance(K) of a pickle")
-    (tau, nu), mean, kept = posterior.sites, posterior.mean, solution.kept
+    assert data.likelihood is not None
+    (tau, nu), mean = posterior.sites, posterior.mean
 
     def describe(members: Numbers) -> _Rows:
         def covariance(rows: slice) -> Array:
             row_numbers = members[rows]
             across = np.ascontiguousarray(K[row_numbers])
-            return np.asarray(across[:, row_numbers] - kept.reduced(across))
+            return np.asarray(across[:, row_numbers] - solution.reduced(across))
 
         zeros = np.zeros(members.size)
         return _Rows(mean[members], tau[members], nu[members], zeros, covariance)
@@ -156,7 +159,7 @@ def _dense_rows(posterior: Posterior, solution: Any) -> _RowAccess:
     return _RowAccess(describe, _by_likelihood(data.likelihood, data.y))
 
 
-def _series_rows(posterior: Posterior, solution: Any) -> _RowAccess:
+def _series_rows(posterior: Posterior, solution: SeriesSolution) -> _RowAccess:
     """Return access to rows of a series; rows of equal times share one latent value."""
     (tau, nu), mean, variance = posterior.sites, posterior.mean, posterior.variance
     y = solution.series.y[np.argsort(joined_pieces(solution.pieces, "index"))]

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,23 +34,27 @@ from qpruntime.inference.corrections.ep_fixed_point import (
     signless,
 )
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.fixed_point.convergence import Status
+from qpruntime.inference.fixed_point.convergence import Ended, Status
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Solution, row_numbers
+from qpruntime.inference.solution_protocol import row_numbers
 from qpruntime.persistence.file import Savable
+from qpruntime.projection.projector import Projector
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from sklearn.gaussian_process.kernels import Kernel
 
 __all__ = [
     "Correcting",
+    "EnginePosterior",
     "InferenceReport",
     "Lookups",
     "Posterior",
     "Sites",
     "Status",
     "moved_to",
+    "report_of",
     "solution_of",
 ]
 
@@ -59,12 +63,6 @@ __all__ = [
 
 class Correcting:
     """Input of corrections: the data of a posterior, and the sites that they start from.
-
-    Parameters
-    ----------
-    observed : Observed
-    sites : Sites
-    outcome : Outcome
 
     Raises
     ------
@@ -158,9 +156,94 @@ class InferenceReport:
     jitter: float = 0.0
     fixed_points: tuple[float, ...] = ()
 
+    @property
+    def converged(self) -> bool:
+        """True if the sites settled at a fixed point."""
+        return self.status == "converged"
+
     def but(self, **changes: Any) -> InferenceReport:
-        """Return a copy with other values."""
-        return replace(self, **changes)
+        """Return the report alone, with other values."""
+        reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
+        return InferenceReport(**reported | changes)
+
+
+def report_of(
+    projector: Projector, end: Ended, n: int, log_evidence: float, **changes: Any
+) -> InferenceReport:
+    """Return the report of an iteration over n sites; `changes` has further or other values."""
+    trace = end.trace
+    report = InferenceReport(
+        likelihood=projector.likelihood.spelt,
+        method=projector.method,
+        n=n,
+        log_evidence=log_evidence,
+        status=end.status,
+        n_sweeps=len(trace.history),
+        history=tuple(trace.history),
+        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
+        skipped=int(trace.counts[2]),
+        damped=trace.damped,
+        held=end.held,
+        worst=int(end.worst),
+        fixed_points=end.peaks or ((log_evidence,) if end.status == "converged" else ()),
+    )
+    return report.but(**changes)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EnginePosterior(InferenceReport, Savable):
+    """Report of an inference, with the solution of its engine."""
+
+    _solution: Any = field(kw_only=True)
+
+    @classmethod
+    def _of(cls, outcome: InferenceReport, solution: object, **more: Any) -> Self:
+        """Return the posterior of a report and the engine's solution."""
+        return cls(**vars(outcome.but()), _solution=solution, **more)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_correcting"}
+
+    @property
+    def sites(self) -> Sites:
+        """Named tuple (tau, nu) of arrays: a site for each row, or for each row and class."""
+        return self._solution.sites()
+
+    def summary(self) -> dict[str, str | int | float | bool]:
+        """Return what `print` shows as plain values: one row of a log, or of a data frame.
+
+        Returns
+        -------
+        dict
+            ``likelihood``, ``method``, ``n`` (sites), ``status``, ``n_sweeps``, ``last_change``
+            (of the sites), ``worst`` (the site that changed most), ``log_evidence``, ``held``
+            (precisions held at zero), ``fixed_points`` (how many were found), ``jitter``,
+            ``skipped`` and ``damped`` (updates), ``inside`` and ``outside`` (table lookups),
+            ``least_expected`` and ``least_log_density`` (the observation that the others expect
+            least, and its leave-one-out log density), and what the engine adds: ``n_negative``
+            (precisions below zero), ``inducing``, ``power``, ``nearest``, ``state_dimension``.
+        """
+        density, row = self._solution.least()
+        return {
+            "likelihood": self.likelihood,
+            "method": self.method,
+            "n": self.n,
+            "status": self.status,
+            "n_sweeps": self.n_sweeps,
+            "last_change": float(self.history[-1]) if self.history else 0.0,
+            "worst": self.worst,
+            "log_evidence": self.log_evidence,
+            "held": self.held,
+            "fixed_points": len(self.fixed_points),
+            "jitter": self.jitter,
+            "skipped": self.skipped,
+            "damped": self.damped,
+            "inside": self.lookups.inside,
+            "outside": self.lookups.outside,
+            "least_expected": row,
+            "least_log_density": density,
+            **self._solution.facts(),
+        }
 
 
 # --- `Posterior`
@@ -178,7 +261,7 @@ def _rows(post: Posterior, *_: object, **__: object) -> int:
 
 @restorable("posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior(InferenceReport, Savable):
+class Posterior(EnginePosterior):
     """Gaussian approximation of the posterior of a latent function, and its values at N rows.
 
     All engines have these methods, with the same arguments. The arguments `at` give the points:
@@ -244,30 +327,6 @@ class Posterior(InferenceReport, Savable):
     >>> mean.round(2).tolist(), post.mean[:1].round(2).tolist()
     ([-1.84], [-1.84])
     """
-
-    _solution: Any = field(kw_only=True)
-
-    @classmethod
-    def _of(cls, outcome: InferenceReport, solution: Solution) -> Self:
-        """Return the posterior of a report and the engine's solution."""
-        reported = {
-            attribute.name: getattr(outcome, attribute.name)
-            for attribute in fields(InferenceReport)
-        }
-        return cls(**reported, _solution=solution)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_correcting"}
-
-    @property
-    def converged(self) -> bool:
-        """True if the sites settled at a fixed point."""
-        return self.status == "converged"
-
-    @property
-    def sites(self) -> Sites:
-        """Named tuple (tau, nu), each of shape (N,)."""
-        return self._solution.sites()
 
     @property
     def mean(self) -> Array:
@@ -551,42 +610,6 @@ class Posterior(InferenceReport, Savable):
         """
         return self._solution.gradient(dK)
 
-    def summary(self) -> dict[str, str | int | float | bool]:
-        """Return what `print` shows as plain values: one row of a log, or of a data frame.
-
-        Returns
-        -------
-        dict
-            ``likelihood``, ``method``, ``n`` (sites), ``status``, ``n_sweeps``, ``last_change``
-            (of the sites), ``worst`` (the site that changed most), ``log_evidence``, ``held``
-            (precisions held at zero), ``fixed_points`` (how many were found), ``jitter``,
-            ``skipped`` and ``damped`` (updates), ``inside`` and ``outside`` (table lookups),
-            ``least_expected`` and ``least_log_density`` (the observation that the others expect
-            least, and its leave-one-out log density), and what the engine adds: ``n_negative``
-            (precisions below zero), ``inducing``, ``power``, ``nearest``, ``state_dimension``.
-        """
-        density, row = self._solution.least()
-        return {
-            "likelihood": self.likelihood,
-            "method": self.method,
-            "n": self.n,
-            "status": self.status,
-            "n_sweeps": self.n_sweeps,
-            "last_change": float(self.history[-1]) if self.history else 0.0,
-            "worst": self.worst,
-            "log_evidence": self.log_evidence,
-            "held": self.held,
-            "fixed_points": len(self.fixed_points),
-            "jitter": self.jitter,
-            "skipped": self.skipped,
-            "damped": self.damped,
-            "inside": self.lookups.inside,
-            "outside": self.lookups.outside,
-            "least_expected": row,
-            "least_log_density": density,
-            **self._solution.facts(),
-        }
-
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} of {self.n} sites{self._solution.words}, {self.likelihood}, "
@@ -594,7 +617,7 @@ class Posterior(InferenceReport, Savable):
         )
 
     def __str__(self) -> str:
-        summary: Any = {"n_negative": 0, **self.summary()}
+        summary = {"n_negative": 0, **self.summary()}
         status = self.status if self.converged else self.status.upper()
         evidence = "bound of the log evidence" if self.method == "vb" else "log evidence"
         lookups = "{inside} inside the grid, {outside} outside" if any(self.lookups) else "none"
@@ -613,7 +636,7 @@ class Posterior(InferenceReport, Savable):
         ).format(**summary)
         return "\n".join([text, *self._solution.lines])
 
-    def plot_history(self, axes: Any = None) -> Any:
+    def plot_history(self, axes: Axes | None = None) -> Axes:
         """Plot the change per sweep on a log scale with matplotlib, and return the axes."""
         if axes is None:
             import matplotlib.pyplot as plt
@@ -624,7 +647,12 @@ class Posterior(InferenceReport, Savable):
         return axes
 
 
-def moved_to(post: Any, kernel: Kernel, X: Array | None, unscaled: Callable[[Array], Array]) -> Any:
+Moved = TypeVar("Moved", bound=Posterior)
+
+
+def moved_to(
+    post: Moved, kernel: Kernel, X: Array | None, unscaled: Callable[[Array], Array]
+) -> Moved:
     """Return a posterior in other units, given kernel and rows in them, and the way back."""
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 

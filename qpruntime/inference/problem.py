@@ -28,6 +28,7 @@ from qpruntime.quadrature.sigma_star_kernels import OK, PlainFunctions
 __all__ = [
     "Observed",
     "Problem",
+    "check_mean",
     "check_powers",
     "check_sites",
     "covariance",
@@ -157,9 +158,6 @@ class Observed:
             state["likelihood"] = None
         return state
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-
     def with_covariance(self, K: ArrayLike, weights: Array, mean: Array) -> Observed:
         """Return a copy with a prior covariance, after checking that the inference used it.
 
@@ -274,7 +272,15 @@ def _add_jitter(K: Array, scale: float, eps: float) -> tuple[Array, float]:
     return K, jitter
 
 
-# --- Powers, weights and sites
+# --- Means, powers, weights and sites
+
+
+def check_mean(mean: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """Return a prior mean, a number or an array of this shape, or raise `InputError`."""
+    value = finite(mean, "mean")
+    if value.shape not in ((), shape):
+        raise InputError(f"mean must be a number or have shape {shape}, got {value.shape}")
+    return value
 
 
 def check_powers(

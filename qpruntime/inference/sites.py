@@ -11,7 +11,15 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 
-__all__ = ["Counts", "ImproperPosterior", "Sites", "no_counts", "no_sites", "without_negative"]
+__all__ = [
+    "NO_STEP",
+    "Counts",
+    "ImproperPosterior",
+    "Sites",
+    "no_counts",
+    "no_sites",
+    "without_negative",
+]
 
 #: Numbers of lookups inside and outside a grid, and of updates skipped at improper cavities.
 Counts = NDArray[np.int64]
@@ -45,6 +53,13 @@ class Sites(NamedTuple):
 
 class ImproperPosterior(NumericalError):
     """Negative site precisions outweigh the prior; damping avoids it."""
+
+
+#: Message if damping does not avoid it.
+NO_STEP = (
+    "negative site precisions leave no proper posterior however short the step; use a smaller "
+    "prior variance or a prior mean away from zero"
+)
 
 
 def no_sites(n: int) -> Sites:

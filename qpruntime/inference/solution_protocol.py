@@ -10,21 +10,28 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from qpruntime._typing import Array, ArrayLike
-from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
-from qpruntime.inference.problem import Observed
+from qpruntime.inference.problem import Observed, check_mean
 from qpruntime.inference.sites import Sites
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
-__all__ = ["Crossed", "Solution", "draws", "given_mean", "prior_mean", "row_numbers"]
+__all__ = [
+    "Crossed",
+    "Solution",
+    "common_value",
+    "draws",
+    "given_mean",
+    "prior_mean",
+    "row_numbers",
+]
 
 # An engine represents the prior of N latent values by a covariance matrix, inducing inputs, the
-# states of a series, or the nearest rows of a point. A `Posterior` needs only the members below.
-# `qpruntime.inference.dense`, `sparse`, `markov`, `local` and others each have a `Solution`;
-# `tests/tools/diagonal.py` has a minimal one.
+# states of a series, or the nearest rows of a point. A `Posterior` needs only the members below, of
+# which some have a default. Engines are in `qpruntime.inference.dense`, `sparse`, `markov`, `local`
+# and others.
 
 #: Prior covariances of points with the rows (T, N), and prior variances of the points (T,).
 Crossed = Callable[[], tuple[Array, Array]]
@@ -44,10 +51,12 @@ class Solution(Protocol):
     @property
     def words(self) -> str:
         """Words about the engine for one line on the posterior, as in ", 20 inducing inputs"."""
+        return ""
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Further lines of a printed posterior."""
+        return ()
 
     @property
     def width(self) -> int:
@@ -76,6 +85,9 @@ class Solution(Protocol):
 
     def least(self) -> tuple[float, int]:
         """Return the least leave-one-out log density, and its row."""
+        log_z = self.loo(None)
+        row = int(np.argmin(log_z))
+        return float(log_z[row]), row
 
     def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances (T,); `mean` None is the usual prior mean."""
@@ -91,6 +103,7 @@ class Solution(Protocol):
         rng: np.random.Generator,
     ) -> Array:
         """Return joint samples of the latent function, shape (count, T)."""
+        return draws(*self.joint(at, mean), count, rng)
 
     def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means (T,) and covariances (T, T) of the latent function at points of `draw`."""
@@ -108,7 +121,17 @@ class Solution(Protocol):
         """Return the arguments of `predict` for points (T, d): the points, or their covariances."""
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> Self:
-        """Return the solution in other units, given their kernel and rows and the way back."""
+        """Return the solution in other units, given their kernel and rows and the way back.
+
+        A solution that holds no inputs is returned unchanged.
+        """
+        return self
+
+
+def common_value(values: Array) -> float | None:
+    """Return the value that all entries have, None if they differ."""
+    low, high = float(values.min()), float(values.max())
+    return low if low == high else None
 
 
 def given_mean(mean: ArrayLike | None, usual: float | None) -> ArrayLike:
@@ -127,10 +150,7 @@ def prior_mean(mean: ArrayLike | None, usual: float | None, shape: tuple[int, ..
     InputError
         If it is not usable, or none was given and there is no usual one.
     """
-    value = finite(given_mean(mean, usual), "mean")
-    if value.shape not in ((), shape):
-        raise InputError(f"mean must be a number or have shape {shape}, got {value.shape}")
-    return value
+    return check_mean(given_mean(mean, usual), shape)
 
 
 def row_numbers(rows: ArrayLike, n: int) -> NDArray[np.intp]:

@@ -184,9 +184,7 @@ class Factor:
 
     @property
     def kind(self) -> int:
-        """Number by which compiled kernels know the factor; general factors are numbered
-        separately.
-        """
+        """Number by which compiled kernels know the factor; general factors have another."""
         return self.states.kind + self.harmonic
 
     @property

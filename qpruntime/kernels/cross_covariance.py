@@ -14,11 +14,11 @@ Let r be the distance in length-scales, k = f(r) and W = H * g with g = -f'(r)/r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
@@ -28,7 +28,6 @@ from qpruntime.kernels.radial_kernels import squared_distances
 
 __all__ = [
     "contract",
-    "contract_diagonal",
     "contract_square",
     "cross_covariance",
     "diagonal",
@@ -43,8 +42,12 @@ _STEP = 1e-4
 
 
 def cross_covariance(
-    kernel: Kernel, X: Array, Z: Array, dtype: DTypeLike = np.float64, out: Any = None
-) -> Any:
+    kernel: Kernel,
+    X: Array,
+    Z: Array,
+    dtype: DTypeLike = np.float64,
+    out: NDArray[np.floating] | None = None,
+) -> NDArray[np.floating]:
     """Return k(X, Z) (n, M) for points X (n, d), Z (M, d), without white noise; in `out` if given.
 
     Distances are computed in float64 even for float32 results, which are then right to rounding.
@@ -108,11 +111,6 @@ def contract_square(kernel: Kernel, Z: Array, S: Array) -> tuple[Array, Array]:
     return dtheta, 2.0 * dZ
 
 
-def contract_diagonal(kernel: Kernel, X: Array, rho: Array) -> Array:
-    """Return sum_n rho_n dk(x_n, x_n)/dtheta (p,)."""
-    return np.array(_diagonal_slopes(read(kernel), X, rho), dtype=float)
-
-
 class _Part(NamedTuple):
     """Sums over one part of a kernel: of H k, of H dk/dtheta, and of H dk/dz."""
 
@@ -147,7 +145,7 @@ def _without_noise(node: Node, X: Array) -> Array:
     return np.asarray(node.kernel.diag(X), dtype=float)
 
 
-def _values(node: Node, X: Array, Z: Array, dtype: DTypeLike) -> Any:
+def _values(node: Node, X: Array, Z: Array, dtype: DTypeLike) -> Array | float:
     """k(X, Z), or a number where it is constant."""
     if isinstance(node, Added):
         return _values(node.one, X, Z, dtype) + _values(node.two, X, Z, dtype)
@@ -166,9 +164,9 @@ def _values(node: Node, X: Array, Z: Array, dtype: DTypeLike) -> Any:
     return np.asarray(kernel(X, Z)).astype(dtype, copy=False)
 
 
-def _scaled(leaf: Leaf, X: Array, Z: Array) -> tuple[Array, Array, Any]:
+def _scaled(leaf: Leaf, X: Array, Z: Array) -> tuple[Array, Array, Array | float]:
     """Points in length-scales, about the middle of Z, where their squares cancel least."""
-    length: Any = 1.0
+    length: Array | float = 1.0
     if leaf.parts.scaled:
         length = np.asarray(leaf.kernel.length_scale, dtype=float)
     centre = np.median(Z, axis=0)  # which one input far away does not move
@@ -274,7 +272,7 @@ def _by_differences(kernel: Kernel, X: Array, Z: Array, H: Array) -> _Part:
     return _Part(value(kernel), _differences(kernel, theta, value), 0.0)
 
 
-def _differences(kernel: Kernel, theta: Array, value: Any) -> Array:
+def _differences(kernel: Kernel, theta: Array, value: Callable[[Kernel], float]) -> Array:
     steps = _STEP * np.eye(theta.size)
     pairs = [[value(kernel.clone_with_theta(theta + s)) for s in (h, -h)] for h in steps]
     return np.array([(up - down) / (2.0 * _STEP) for up, down in pairs])

@@ -41,12 +41,12 @@ class DerivativeRows(NamedTuple):
 
     @classmethod
     def values(cls, points: Array) -> DerivativeRows:
-        """Values alone."""
+        """Return rows of values alone."""
         return cls(points, np.full(len(points), -1))
 
     @classmethod
     def both(cls, points: Array, where: Array, feature: NDArray[np.intp]) -> DerivativeRows:
-        """Values at points (n, d), then slopes at `where` (m, d)."""
+        """Return rows of values at points (n, d), then of slopes at `where` (m, d)."""
         none = np.full(len(points), -1)
         return cls(np.vstack([points, where]), np.concatenate([none, feature]))
 
@@ -57,12 +57,12 @@ def require_slopes(kernel: Kernel) -> None:
 
 
 def covariance(kernel: Kernel, one: DerivativeRows, other: DerivativeRows | None = None) -> Array:
-    """Covariances of what is asked for, shape (N, M); white noise is on values of one set alone."""
+    """Return covariances (N, M) of two sets; white noise is on values of one set alone."""
     return _values(read(kernel), one, other)
 
 
 def diagonal(kernel: Kernel, asked: DerivativeRows) -> Array:
-    """Prior variances of slopes, shape (N,)."""
+    """Return prior variances, shape (N,)."""
     return _variances(read(kernel), asked)
 
 
@@ -167,7 +167,7 @@ class _Pairs:
         return self._left[:, k, None] - self._right[:, k]
 
     def covariance(self) -> Array:
-        """Shape (N, M)."""
+        """Return the covariances, shape (N, M)."""
         rows, columns = self._valued
         values = self._alike * self.g - self._by_row * self._by_column * self.h
         values[rows] += self.g[rows] * self._by_column[rows]
@@ -176,7 +176,7 @@ class _Pairs:
         return values
 
     def contracted(self, M: Array) -> list[float]:
-        """Sums of M and the derivatives by log length-scales."""
+        """Return sums of M and the derivatives by log length-scales."""
         rows, columns = self._valued
         same_column = np.outer(rows, columns)
         product = self._by_row * self._by_column

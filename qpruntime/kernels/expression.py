@@ -69,7 +69,7 @@ class Seen(Leaf):
         return self.inner.is_free
 
     def of(self, X: Array) -> Array:
-        """The columns that it sees."""
+        """Return the columns that it sees."""
         return self.kernel.of(X)
 
 

@@ -90,6 +90,7 @@ class Isotropic(Covariance):
         return K
 
     def contract(self, M: Array) -> Array:
+        """Return sum_ij M_ij dK_ij/dtheta, as `Covariance` does."""
         total, spread = contract_squares(M, self._K, self._squares, 2.0 * self._rate)
         return np.array([total, spread])[self._free]
 
@@ -117,6 +118,7 @@ class Radial(Covariance):
         self._full, self._slope = np.empty((2, len(X), len(X)))
 
     def at(self, theta: Array) -> Array:
+        """Return the covariance matrix, whose memory the next call overwrites."""
         self._logs[self._free] = theta
         (self._offset, level), lengths = np.exp(self._logs[:2]), np.exp(self._logs[2:])
         length = self._unit(lengths)
@@ -125,6 +127,7 @@ class Radial(Covariance):
         return K
 
     def contract(self, M: Array) -> Array:
+        """Return sum_ij M_ij dK_ij/dtheta, as `Covariance` does."""
         flat = np.ascontiguousarray(M).ravel()
         offset = self._offset * float(flat.sum())
         level = float(flat @ self._full.ravel()) - offset
@@ -134,11 +137,11 @@ class Radial(Covariance):
         return cdist(self._X, self._X)
 
     def _unit(self, lengths: Array) -> float:
-        """Length-scale of the distances that are kept."""
+        """Return the length-scale of the distances that are kept."""
         return float(lengths[0])
 
     def _spread(self, M: Array) -> Array:
-        """Contraction with the slopes in the log length-scales."""
+        """Return the contraction with the slopes in the log length-scales."""
         return np.array([np.vdot(M, self._slope)])
 
 
@@ -224,7 +227,7 @@ def contract_gradient(kernel: Kernel, X: Array, M: Array, K: Array | None = None
 
 
 def contract_read(node: Node, X: Array, M: Array, K: Array | None = None) -> Array:
-    """`contract_gradient` of a kernel that has been read."""
+    """Return `contract_gradient` of a kernel that has been read."""
     return np.array(_contract(node, X, M, K), dtype=float)
 
 

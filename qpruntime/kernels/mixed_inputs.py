@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
-from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
+from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, StationaryKernelMixin
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
@@ -100,25 +100,22 @@ class On(Kernel):
             return False
         return bool(self.kernel == other.kernel) and list(self.columns) == list(other.columns)
 
-    def __call__(self, X: Any, Y: object = None, eval_gradient: bool = False) -> Any:
+    def __call__(
+        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Return k(X, Y), and its gradient too if that is wanted."""
         return self.kernel(self.of(X), None if Y is None else self.of(Y), eval_gradient)
 
-    def diag(self, X: Any) -> Array:
-        """k(x, x), shape (N,)."""
+    def diag(self, X: ArrayLike) -> Array:
+        """Return k(x, x), shape (N,)."""
         return self.kernel.diag(self.of(X))
 
-    def of(self, X: Any) -> Array:
+    def of(self, X: ArrayLike) -> Array:
         """Return these columns of rows, shape (N, columns)."""
         if not isinstance(self.kernel, Kernel):
             raise no_kernel(self.kernel)
-        X, columns = np.atleast_2d(X), np.asarray(self.columns)
-        fits = columns.ndim == 1 and columns.size and columns.dtype.kind in "iu"
-        if not fits or columns.min() < 0 or columns.max() >= X.shape[1]:
-            raise InputError(
-                f"columns of On must be whole numbers from 0 to {X.shape[1] - 1} for rows of "
-                f"{X.shape[1]} columns, got {shown(self.columns)}"
-            )
-        return np.ascontiguousarray(X[:, columns])
+        X = np.atleast_2d(X)
+        return np.ascontiguousarray(X[:, _checked_columns("On", self.columns, X.shape[1])])
 
     def is_stationary(self) -> bool:
         """Decide whether it depends on differences of rows alone."""
@@ -128,11 +125,31 @@ class On(Kernel):
         return f"On({self.kernel}, {shown(list(self.columns))})"
 
 
+def _checked_columns(kernel: str, columns: Sequence[int | str], width: int) -> NDArray[np.intp]:
+    """Return numbers of columns of rows of this width, or raise `InputError`."""
+    numbers = np.asarray(columns)
+    fits = numbers.ndim == 1 and numbers.size and numbers.dtype.kind in "iu"
+    if not fits or numbers.min() < 0 or numbers.max() >= width:
+        raise InputError(
+            f"columns of {kernel} must be whole numbers from 0 to {width - 1} for rows of {width} "
+            f"columns, got {shown(columns)}"
+        )
+    return numbers
+
+
+class _OfUnitVariance(StationaryKernelMixin, Kernel):
+    """A stationary kernel that is 1 between equal rows."""
+
+    def diag(self, X: ArrayLike) -> Array:
+        """Return k(x, x), which is 1, shape (N,)."""
+        return np.ones(np.shape(X)[0])
+
+
 # --- `Same`: 1 for equal rows, 0 elsewhere
 
 
 @restorable("same/1")
-class Same(Kernel):
+class Same(_OfUnitVariance):
     """The covariance of independent values, one for each distinct row.
 
     k(x, z) is 1 where x = z, else 0. Unlike white noise it holds between rows of two sets: rows of
@@ -152,20 +169,15 @@ class Same(Kernel):
     def __init__(self) -> None:
         """Take no parameters; scikit-learn reads the signature."""
 
-    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+    def __call__(
+        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Return k(X, Y), and its gradient too if that is wanted."""
         X = np.atleast_2d(X)
         K: Array = (cdist(X, X if Y is None else np.atleast_2d(Y), "cityblock") == 0.0).astype(
             float
         )
         return (K, np.empty((len(X), len(X), 0))) if eval_gradient else K
-
-    def diag(self, X: Any) -> Array:
-        """k(x, x), which is 1, shape (N,)."""
-        return np.ones(len(X))
-
-    def is_stationary(self) -> bool:
-        """Decide whether it depends on differences of rows alone."""
-        return True
 
     def __repr__(self) -> str:
         return "Same()"
@@ -175,7 +187,7 @@ class Same(Kernel):
 
 
 @restorable("categories/1")
-class Categories(Kernel):
+class Categories(_OfUnitVariance):
     """The covariance of levels: two that differ are alike by exp(-dissimilarity).
 
     k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns. Their numbers are names of levels, so
@@ -240,7 +252,10 @@ class Categories(Kernel):
         """Correlation of two levels, of each column, shape (q,)."""
         return np.exp(-self._weights())
 
-    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+    def __call__(
+        self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Return k(X, Y), and its gradient too if that is wanted."""
         X = np.atleast_2d(X)
         Z = X if Y is None else np.atleast_2d(Y)
         self._check(X)
@@ -259,14 +274,6 @@ class Categories(Kernel):
         if self._one:
             slopes = [np.sum(slopes, axis=0)]
         return K, np.stack(slopes, axis=2)
-
-    def diag(self, X: Any) -> Array:
-        """k(x, x), which is 1, shape (N,)."""
-        return np.ones(len(X))
-
-    def is_stationary(self) -> bool:
-        """Decide whether it depends on differences of rows alone."""
-        return True
 
     @property
     def _one(self) -> bool:
@@ -288,12 +295,7 @@ class Categories(Kernel):
                 f"columns of Categories are names, {shown(self.columns)}: fit an estimator with it "
                 "to a data frame, or give their numbers from 0"
             )
-        fits = columns.ndim == 1 and columns.size and columns.dtype.kind in "iu"
-        if not fits or columns.min() < 0 or columns.max() >= X.shape[1]:
-            raise InputError(
-                f"columns of Categories must be whole numbers from 0 to {X.shape[1] - 1} for rows "
-                f"of {X.shape[1]} columns, got {shown(self.columns)}"
-            )
+        _checked_columns("Categories", self.columns, X.shape[1])
 
     def __repr__(self) -> str:
         weights = np.array2string(np.asarray(self.dissimilarity, dtype=float), precision=3)
@@ -309,8 +311,9 @@ def contracted(kernel: Categories, X: Array, Z: Array, W: Array) -> Array:
     return slopes.sum(keepdims=True) if kernel._one else slopes
 
 
-def _differ(X: Array, Z: Array, j: Any) -> Any:
-    return X[:, j, None] != Z[:, j]
+def _differ(X: Array, Z: Array, j: int | str) -> NDArray[np.bool_]:
+    column = int(j)
+    return X[:, column, None] != Z[:, column]
 
 
 CATEGORICAL_PARTS = KernelParts(levels="dissimilarity")

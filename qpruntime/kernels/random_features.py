@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,11 +163,9 @@ def _unknown(node: Node) -> InputError:
     )
 
 
-class _Phases(Protocol):
-    def __call__(self, X: Array) -> Any: ...
-
-
-def _phases(factor: _Factor, count: int, d: int, rng: np.random.Generator) -> _Phases:
+def _phases(
+    factor: _Factor, count: int, d: int, rng: np.random.Generator
+) -> Callable[[Array], Array]:
     kernel, columns = factor.leaf.kernel, factor.columns
     if factor.leaf.parts.levels:
         similarities = zip(kernel.columns, kernel.similarity, strict=True)
@@ -187,8 +187,8 @@ class _Linear:
 class _OfLevels:
     columns: list[_Column]
 
-    def __call__(self, X: Array) -> Any:
-        return sum(column(X) for column in self.columns)
+    def __call__(self, X: Array) -> Array:
+        return reduce(np.add, (column(X) for column in self.columns))
 
 
 @dataclass

@@ -70,7 +70,7 @@ class Units:
         return [at for at in range(len(kept)) if at not in levels], levels
 
     def scaled(self, X: Array) -> Array:
-        """X in these units, without the ignored features; one of zeros if none is left."""
+        """Return X in these units, without the ignored features; one of zeros if none is left."""
         kept = self.spread > 0.0
         if kept.all():
             return (X - self.centre) / self.spread
@@ -79,7 +79,7 @@ class Units:
         return (X[:, kept] - self.centre[kept]) / self.spread[kept]
 
     def unscaled(self, Z: Array) -> Array:
-        """Points in these units as points of the features; ignored features are in the middle."""
+        """Return points in these units as points of the features, ignored ones in the middle."""
         points = np.tile(self.centre, (len(Z), 1))
         kept = self.spread > 0.0
         if kept.any():
@@ -104,7 +104,7 @@ class Units:
         return type(kernel)(**parameters)
 
     def _of_columns(self, kernel: Kernel) -> Kernel:
-        """The same of a kernel of some scaled columns."""
+        """Return a kernel of some scaled columns as one of the columns themselves."""
         kept = np.flatnonzero(self.spread > 0.0)[list(kernel.columns)]
         arguments = kernel.get_params(deep=False) | {"columns": kept.tolist()}
         if isinstance(kernel, On):
@@ -114,7 +114,7 @@ class Units:
 
 
 def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:
-    """Middle and spread of every column, each of shape (d,).
+    """Return the middle and spread of every column, each of shape (d,).
 
     The spread is the range without its tails, over sqrt(12). Standard deviations serve alike but
     for sparse columns, counts and pixels, which they blow up.

@@ -53,7 +53,7 @@ def periodic_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, 
 
 
 def by_length(kernel: Kernel, r: Array) -> Array:
-    """Derivative by the log length-scale, which is one of the sine."""
+    """Return the derivative by the log length-scale, which is one of the sine."""
     turn = math.pi / float(kernel.periodicity)
     rate = 2.0 / float(kernel.length_scale) ** 2
     square = np.sin(turn * r) ** 2
@@ -61,12 +61,12 @@ def by_length(kernel: Kernel, r: Array) -> Array:
 
 
 def by_period(kernel: Kernel, r: Array) -> Array:
-    """Derivative by the log period: that by r, with its sign changed, times r."""
+    """Return the derivative by the log period: that by r, with its sign changed, times r."""
     return periodic_shape(kernel, r * r, True)[1] * r * r
 
 
 def periodic_state_space(kernel: Kernel) -> tuple[Term, ...]:
-    """A constant and harmonics.
+    """Return a constant and harmonics.
 
     Raises
     ------

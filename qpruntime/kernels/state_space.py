@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -289,7 +290,7 @@ class StateSpace:
         return max((1.0 / rate for rate in rates if rate > 0.0), default=0.0)
 
     def gradient(self, sums: Array, noise_slope: float) -> Array:
-        """Derivatives by the log parameters, from the sums of `wide_slope`.
+        """Return derivatives by the log parameters, from the sums of `wide_slope`.
 
         Raises
         ------
@@ -331,7 +332,4 @@ class StateSpace:
 
 
 def _kron(parts: list[Array]) -> Array:
-    product: Array = np.ones((1, 1))
-    for part in parts:
-        product = np.asarray(np.kron(product, part), dtype=np.float64)
-    return product
+    return reduce(lambda left, right: np.asarray(np.kron(left, right)), parts)

@@ -73,7 +73,7 @@ def gamma_share(k: int, y: float, e: float) -> float:
 
 
 def rational_quadratic_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
-    """The slope is the power above."""
+    """Return f and -f'(r)/r, which is f to a power that is larger by 1/alpha."""
     alpha = float(kernel.alpha)
     base = 1.0 + squares / (2.0 * alpha)
     f = base**-alpha
@@ -81,7 +81,7 @@ def rational_quadratic_shape(kernel: Kernel, squares: Array, slope: bool) -> tup
 
 
 def by_alpha(kernel: Kernel, r: Array) -> Array:
-    """Derivative by log alpha."""
+    """Return the derivative by log alpha."""
     alpha = float(kernel.alpha)
     share = r * r / (2.0 * alpha)
     base = 1.0 + share
@@ -169,7 +169,7 @@ MATERN_5_PARTS = replace(half_integer(5, matern_5_profile, MATERN_5_STATES), ben
 
 @kernel
 def matern_5_step(x: float) -> Floats:
-    """(A by rows, Q00, Q01, Q02, Q11, Q12, Q22) of variance 1, of which that of 3/2 is less."""
+    """Return (A by rows, Q00, Q01, Q02, Q11, Q12, Q22) of variance 1."""
     decay = math.exp(-x)
     half = 0.5 * x * x
     y, e, q = 2.0 * x, decay * decay, 16.0 / 3.0
@@ -245,7 +245,7 @@ def matern_1_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, 
 
 
 def matern_1_state_space(kernel: Kernel) -> Factor:
-    """The Ornstein-Uhlenbeck process."""
+    """Return the Ornstein-Uhlenbeck process."""
     return Factor(MATERN_1_STATES, 1.0 / one_length(kernel), "length_scale")
 
 
@@ -326,7 +326,7 @@ def _states(k: int) -> States:
 
 
 def _filter(sections: Sequence[tuple[float, float]]) -> States:
-    """The process whose spectral density is 1 / prod ((a - w^2)^2 + b^2 w^2).
+    """Return the process whose spectral density is 1 / prod ((a - w^2)^2 + b^2 w^2).
 
     Sections are (log a, log b). States are f^(k) / 3^k, which are of like size.
     """

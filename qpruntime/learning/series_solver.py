@@ -12,9 +12,9 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
+from qpruntime.inference.fixed_point.convergence import Limits, finite_evidence, warn_unsettled
 from qpruntime.inference.markov.data import Clock, SortedSeries
-from qpruntime.inference.markov.passes import Rows, require_evidence
+from qpruntime.inference.markov.passes import Rows
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.solution import Placed, concluded
 from qpruntime.inference.markov.streaming import settle
@@ -138,7 +138,7 @@ class SeriesObjective(Objective):
         if not is_free and self.evaluations > 1 and (end.held or not end.settled):
             raise NumericalError("the sites have no fixed point at these parameters")
         summary = end.summary
-        require_evidence(summary)
+        finite_evidence(summary.log_evidence)
         slopes = space.gradient(rows.slope(), summary.noise)
         if self.learn:
             parameter_gradient = parameter_slopes(series, self.learn, *rows.cavities())[0]  # type: ignore[arg-type]

@@ -313,6 +313,8 @@ class Site:
 
 
 class Estimates(NamedTuple):
+    """`SampledProjection` of one site."""
+
     log_z: float
     mean: float
     std_ep: float

@@ -64,11 +64,13 @@ class Signed(Likelihood):
     own: Likelihood | None = None
 
     def with_parameters(self, **values: float) -> Likelihood:
+        """Return the same with other parameters of `own`."""
         assert self.own is not None
         inner = self.own.with_parameters(**values)
         return self if inner is self.own else signed(inner)
 
     def observing(self, y: ArrayLike) -> tuple[Likelihood, Array]:
+        """Return the likelihood and observations, of which `own` checks the finite ones."""
         assert self.own is not None
         numbers = np.array(y, dtype=float)
         finite_rows = np.isfinite(numbers)
@@ -140,9 +142,9 @@ _SIGN_SPLIT, _SIGN_MOMENTS, _SIGN_FRAME, _SIGN_EXPECTED, _SIGN_RULE, _SIGN_LANDM
 _HELD: list = []
 
 
-def _stored(handle: Any) -> float:
+def _stored(handle: object) -> float:
     if not INTERPRETED:
-        return float(handle)
+        return float(handle)  # type: ignore[arg-type]
     _HELD.append(handle)
     return float(len(_HELD) - 1)
 
@@ -152,7 +154,7 @@ def _handle(theta: Array, place: int) -> int:
     return int(theta[theta.size - place])
 
 
-def _held(theta: Array, place: int) -> Any:
+def _held(theta: Array, place: int) -> object:
     return _HELD[_handle(theta, place)]
 
 

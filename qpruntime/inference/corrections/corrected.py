@@ -110,12 +110,7 @@ class MarginalPoints(NamedTuple):
 
 
 class Corrected:
-    """Corrections of a posterior, from EP's fixed point.
-
-    Parameters
-    ----------
-    fixed_point : FixedPoint
-    """
+    """Corrections of a posterior, from EP's fixed point."""
 
     def __init__(self, fixed_point: FixedPoint) -> None:
         self.found = fixed_point

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numba.extending import get_cython_function_address
@@ -27,35 +26,38 @@ __all__ = [
     "inverse_triangle",
     "invert",
     "multiply",
+    "routine",
     "solve",
     "solve_lower",
     "square",
 ]
 
-_POINTER_COUNTS = {"dgemm": 13, "dsyrk": 10, "dtrsm": 11, "dtrmm": 11, "dpotrf": 5, "dtrtri": 6}
+_POINTER_COUNTS = {
+    "gemm": 13, "syrk": 10, "trsm": 11, "trmm": 11, "ger": 9, "potrf": 5, "trtri": 6,
+}  # fmt: skip
 
 
 @cache
-def _routine(name: str) -> Callable[..., None]:
+def routine(name: str) -> Callable[..., None]:
     """Return a BLAS or LAPACK routine of SciPy, whose arguments are all pointers."""
-    library = "lapack" if name in ("dpotrf", "dtrtri") else "blas"
+    library = "lapack" if name[1:] in ("potrf", "trtri") else "blas"
     address = get_cython_function_address(f"scipy.linalg.cython_{library}", name)
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * _POINTER_COUNTS[name])(address)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * _POINTER_COUNTS[name[1:]])(address)
 
 
-def _word(letter: str) -> Any:
+def _word(letter: str) -> object:
     return ctypes.byref(ctypes.c_char(letter.encode()))
 
 
-def _count(n: int) -> Any:
+def _count(n: int) -> object:
     return ctypes.byref(ctypes.c_int(n))
 
 
-def _number(value: float) -> Any:
+def _number(value: float) -> object:
     return ctypes.byref(ctypes.c_double(value))
 
 
-def _address(a: Array) -> tuple[int, Any]:
+def _address(a: Array) -> tuple[int, object]:
     """Return the address of a matrix, and its leading dimension."""
     # The stride of a single column is arbitrary.
     return a.ctypes.data, _count(max(a.strides[1] // a.itemsize, len(a), 1))
@@ -64,7 +66,7 @@ def _address(a: Array) -> tuple[int, Any]:
 def add_product(alpha: float, A: Array, B: Array, out: Array, transposed: bool) -> None:
     """Add alpha A B^T to `out`, or alpha A^T B if `transposed`."""
     (first, second), inner = ("TN", A.shape[0]) if transposed else ("NT", A.shape[1])
-    _routine("dgemm")(
+    routine("dgemm")(
         _word(first),
         _word(second),
         *map(_count, (*out.shape, inner)),
@@ -79,7 +81,7 @@ def add_product(alpha: float, A: Array, B: Array, out: Array, transposed: bool) 
 def add_square(alpha: float, A: Array, out: Array, transposed: bool) -> None:
     """Add alpha A A^T to the lower triangle of `out`, or alpha A^T A if `transposed`."""
     letter, inner = ("T", A.shape[0]) if transposed else ("N", A.shape[1])
-    _routine("dsyrk")(
+    routine("dsyrk")(
         _word("L"),
         _word(letter),
         *map(_count, (len(out), inner)),
@@ -93,7 +95,7 @@ def add_square(alpha: float, A: Array, out: Array, transposed: bool) -> None:
 def _triangular(
     name: str, left: bool, transposed: bool, alpha: float, L: Array, out: Array
 ) -> None:
-    _routine(name)(
+    routine(name)(
         _word("L" if left else "R"),
         _word("L"),
         _word("T" if transposed else "N"),
@@ -118,7 +120,7 @@ def multiply(alpha: float, L: Array, out: Array, left: bool, transposed: bool) -
 def factorise(out: Array) -> int:
     """Replace a lower triangle by its Cholesky factor; return the row that fails, from 1, or 0."""
     info = ctypes.c_int(0)
-    _routine("dpotrf")(_word("L"), _count(len(out)), *_address(out), ctypes.byref(info))
+    routine("dpotrf")(_word("L"), _count(len(out)), *_address(out), ctypes.byref(info))
     return info.value
 
 
@@ -126,7 +128,7 @@ def invert(out: Array) -> None:
     """Replace L by its inverse."""
     info = ctypes.c_int(0)
     letters = _word("L"), _word("N")
-    _routine("dtrtri")(*letters, _count(len(out)), *_address(out), ctypes.byref(info))
+    routine("dtrtri")(*letters, _count(len(out)), *_address(out), ctypes.byref(info))
 
 
 # --- Tiled Cholesky factors on several threads

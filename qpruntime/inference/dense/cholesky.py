@@ -45,10 +45,12 @@ class DensePullback(Pullback):
         self._squared = self._S * self._S
 
     def to_sites(self, by_variance: Array, by_mean: Array) -> Array:
+        """Return the derivatives by tau and nu, shape (2, N), with the prior fixed."""
         back = self._S @ by_mean
         return np.array([-(self._squared @ by_variance) - self._mean * back, back])
 
     def to_prior(self, by_variance: Array, by_mean: Array) -> Array:
+        """Return the derivative by K, shape (N, N), with the sites fixed."""
         # The diagonal of A is known; as I - (K + 1/tau)^-1 K it would cancel under a vast prior.
         A = -self._tau[:, None] * self._S
         A.flat[:: len(A) + 1] = self._kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,28 +14,36 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
-from qpruntime.inference.dense.solver import DenseState
 from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.fixed_point.schedules import Settled
-from qpruntime.inference.posterior import InferenceReport, Lookups, Posterior
+from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed, draws, given_mean, prior_mean
-from qpruntime.inference.solver_protocol import PredictiveState as AnyKept
+from qpruntime.inference.solution_protocol import (
+    Crossed,
+    Solution,
+    common_value,
+    given_mean,
+    prior_mean,
+)
+from qpruntime.inference.solver_protocol import PredictiveState
 
 if TYPE_CHECKING:
-    from sklearn.gaussian_process.kernels import Kernel
+    pass
 
 __all__ = [
     "DenseSolution",
-    "outcome_of",
+    "JointPoints",
     "summarise",
 ]
+
+#: Prior covariances of points with the rows and with each other, and their prior mean.
+JointPoints = tuple[Array, Array, ArrayLike | None]
 
 
 @restorable("dense-solution/1")
 @dataclass(frozen=True, eq=False)
-class DenseSolution:
+class DenseSolution(Solution):
     """Solution of the dense engine; see `qpruntime.inference.solution_protocol.Solution`.
 
     Attributes
@@ -54,12 +61,10 @@ class DenseSolution:
     mean: Array
     variance: Array
     log_z: Array
-    kept: AnyKept
+    kept: PredictiveState
     data: Observed
 
-    lines = ()
     where = ("K_star", "k_star_diag")
-    words = ""
     name, corrects = "dense", True
 
     @property
@@ -89,11 +94,6 @@ class DenseSolution:
         """Return leave-one-out log densities of selected rows."""
         return self.log_z.copy() if rows is None else self.log_z[rows]
 
-    def least(self) -> tuple[float, int]:
-        """Return the least leave-one-out log density, and its row."""
-        row = int(np.argmin(self.log_z))
-        return float(self.log_z[row]), row
-
     def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances, given prior covariances and variances of points."""
         return self.kept.predict(*at, given_mean(mean, self.usual))
@@ -106,27 +106,12 @@ class DenseSolution:
         diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
         return MarginalPoints(K_star, *diagonal_and_offset)
 
-    def draw(
-        self,
-        at: tuple[ArrayLike, ...],
-        mean: ArrayLike | None,
-        count: int,
-        rng: np.random.Generator,
-    ) -> Array:
-        """Return joint samples, given prior covariances of points with the rows and each other.
+    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
+        """Return joint moments at points, given prior covariances with the rows and each other.
 
         The points are the rows themselves if none are given.
         """
-        return draws(*self.joint(at, mean), count, rng)
-
-    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
-        """Return joint means and covariances at points, with arguments as those of `draw`."""
-        if not at:
-            K = self.observed().K
-            if K is None:
-                raise InputError("draws at the rows take post.with_covariance(K) of a pickle")
-            at, mean = (K, K), self.data.prior if mean is None else mean
-        K_star, K_new = (finite(a, name) for a, name in zip(at, ("K_star", "K_new"), strict=True))
+        K_star, K_new, mean = self._points(at, mean)
         count_new = len(K_star)
         if K_new.shape != (count_new, count_new):
             raise InputError(
@@ -134,12 +119,25 @@ class DenseSolution:
                 f"second argument, got shape {K_new.shape}"
             )
         require(squares(count_new, 3.0), f"joint draws at {count_new} points", "take fewer points")
-        kept = self.kept
-        if not isinstance(kept, DenseState):
-            raise InputError("joint draws are of the dense engine's own posteriors")
         offset = prior_mean(mean, self.usual, (count_new,))
-        mean_new = kept.predict(K_star, K_new.diagonal(), offset)[0]
-        return mean_new, K_new - kept.reduced(K_star)
+        mean_new = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
+        return mean_new, K_new - self.reduced(K_star)
+
+    def reduced(self, K_star: Array) -> Array:
+        """Return prior less posterior covariance of points, or raise `InputError`."""
+        reduced = getattr(self.kept, "reduced", None)
+        if reduced is None:
+            raise InputError("joint draws are of the dense engine's own posteriors")
+        return reduced(K_star)
+
+    def _points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> JointPoints:
+        """Return prior covariances of points with the rows and each other, and the prior mean."""
+        if not at:
+            K = self.data.K
+            if K is None:
+                raise InputError("draws at the rows take post.with_covariance(K) of a pickle")
+            return K, K, self.data.prior if mean is None else mean
+        return finite(at[0], "K_star"), finite(at[1], "K_new"), mean
 
     def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of the log evidence for a change of the covariance."""
@@ -173,39 +171,13 @@ class DenseSolution:
         """Return covariances of the points."""
         return crossed()
 
-    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> DenseSolution:
-        """Return the solution itself, which holds no inputs."""
-        return self
-
     @property
     def usual(self) -> float | None:
         """Prior mean, if it is a single number."""
-        prior = self.data.prior
-        low, high = float(prior.min()), float(prior.max())
-        return low if low == high else None
+        return common_value(self.data.prior)
 
 
 # --- Settled sites as a `Posterior`
-
-
-def outcome_of(problem: Problem, end: Settled, evidence: float) -> InferenceReport:
-    """Return the report of settled sites for any engine."""
-    trace, projector = end.trace, problem.projector
-    return InferenceReport(
-        likelihood=projector.likelihood.spelt,
-        method=projector.method,
-        n=problem.n,
-        log_evidence=evidence,
-        status=end.status,
-        n_sweeps=len(trace.history),
-        history=tuple(trace.history),
-        lookups=Lookups(int(trace.counts[0]), int(trace.counts[1])),
-        skipped=int(trace.counts[2]),
-        damped=trace.damped,
-        held=end.held,
-        worst=int(end.worst),
-        fixed_points=end.peaks or ((evidence,) if end.status == "converged" else ()),
-    )
 
 
 def summarise(problem: Problem, end: Settled) -> Posterior:
@@ -213,7 +185,7 @@ def summarise(problem: Problem, end: Settled) -> Posterior:
     evidence, log_z = log_evidence(problem, end)
     if end.bound is not None:
         evidence = end.bound
-    outcome = outcome_of(problem, end, evidence)
+    outcome = report_of(problem.projector, end, problem.n, evidence)
     prior = problem.prior
     data = problem.y, prior.mean, problem.projector.likelihood, problem.power, problem.weights
     rows = end.sites, end.factor.mean, end.variance, log_z

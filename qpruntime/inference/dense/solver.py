@@ -16,7 +16,7 @@ from qpruntime.inference.dense.cholesky import CholeskyFactor, DensePullback, Tr
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper, sweep, take_turn
 from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.sites import Counts, Sites
-from qpruntime.inference.solver_protocol import Prior, SiteProblem, Solved
+from qpruntime.inference.solver_protocol import SiteProblem, Solved
 
 __all__ = [
     "DensePrior",
@@ -27,36 +27,31 @@ __all__ = [
 # --- Prior and posterior of a dense covariance
 
 
-class DensePrior(Prior):
-    """Gaussian prior with mean `mean` (N,) and C-ordered covariance `K` (N, N)."""
+class DensePrior:
+    """`Prior` with mean `mean` (N,) and C-ordered covariance `K` (N, N)."""
 
     def __init__(self, K: Array, mean: Array) -> None:
-        self.K = K
-        self._mean = mean
-
-    @property
-    def mean(self) -> Array:
-        return self._mean
+        self.K = self.covariance = K
+        self.mean = mean
 
     @property
     def variance(self) -> Array:
+        """Prior variances, shape (N,)."""
         return self.K.diagonal()
 
-    @property
-    def covariance(self) -> Array:
-        return self.K
-
     def factor(self, sites: Sites) -> DenseSolved:
-        return DenseSolved(self.K, sites, self._mean)
+        """Return the posterior of these sites."""
+        return DenseSolved(self.K, sites, self.mean)
 
     def draw(self, rng: np.random.Generator) -> Array:
+        """Return latent values sampled from the prior, shape (N,)."""
         try:
             root = np.linalg.cholesky(self.K + 1e-8 * np.diag(self.variance))
         except np.linalg.LinAlgError:
             # Rounding of the largest variances outweighs the jitter of the smallest.
             values, vectors = np.linalg.eigh(self.K)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
-        return np.asarray(self._mean + root @ rng.standard_normal(len(self.K)))
+        return np.asarray(self.mean + root @ rng.standard_normal(len(self.K)))
 
 
 class DenseSolved(CholeskyFactor, Solved):
@@ -125,9 +120,11 @@ class DenseSolved(CholeskyFactor, Solved):
         return variance, tau - sites.tau, nu - sites.nu
 
     def keep(self) -> DenseState:
+        """Return the triangle of the factor, and the solution."""
         return DenseState(self)
 
     def pullback(self, marginals: tuple[Array, Array]) -> DensePullback:
+        """Return the transposed derivative of the given marginals."""
         return DensePullback(self, self._tau, marginals[1])
 
 

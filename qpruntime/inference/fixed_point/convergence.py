@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -9,7 +10,8 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from qpruntime._restorable import restorable
-from qpruntime.errors import ConvergenceWarning, warn
+from qpruntime._validation import number, whole
+from qpruntime.errors import ConvergenceWarning, NumericalError, warn
 from qpruntime.inference.sites import Counts
 
 __all__ = [
@@ -20,13 +22,34 @@ __all__ = [
     "Limits",
     "Status",
     "Trace",
+    "finite_evidence",
+    "unbounded",
     "warn_unsettled",
 ]
 
 #: Largest change of a site, in units of its marginal, at which sweeps stop; and sweeps at most.
 DEFAULT_TOL, DEFAULT_MAX_SWEEPS = 1e-6, 100
 
-# --- Warnings
+# --- Errors and warnings
+
+
+def unbounded(site: str) -> NumericalError:
+    """Return the error about sites that grow without bound, `site` the fastest."""
+    return NumericalError(
+        f"the sites grow without bound, {site} first: observations that the kernel ties together "
+        "contradict each other, as equal points with opposite labels do under the heaviside; use "
+        'likelihood="probit", or add a WhiteKernel to the kernel'
+    )
+
+
+def finite_evidence(value: float) -> float:
+    """Return a log evidence, or raise `NumericalError` if it is not finite."""
+    if not math.isfinite(value):
+        raise NumericalError(
+            f"the log evidence is {value}: an observation has no likelihood left in double "
+            "precision under the others; check outliers, or widen the kernel"
+        )
+    return value
 
 
 class HowItEnded(Protocol):
@@ -135,6 +158,12 @@ class Limits(NamedTuple):
     tol: float = DEFAULT_TOL
     sweeps: int = DEFAULT_MAX_SWEEPS
     damping: float = 1.0
+
+    @classmethod
+    def checked(cls, tol: float, max_sweeps: int, damping: float = 1.0) -> Limits:
+        """Return limits of checked arguments, or raise `InputError`."""
+        damping = number(damping, "damping", above=0.0, most=1.0)
+        return cls(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.fixed_point.convergence import HELD, Limits, Trace
+from qpruntime.inference.fixed_point.convergence import HELD, Limits, Trace, finite_evidence
 from qpruntime.inference.fixed_point.schedules import (
     Anderson,
     Settled,
@@ -287,9 +287,4 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
         )
     with np.errstate(all="ignore"):  # the error below names an overflow
         evidence = terms.sum() - 0.5 * factor.log_det
-    if not np.isfinite(evidence):
-        raise NumericalError(
-            f"the log evidence is {evidence}: an observation has no likelihood left in double "
-            "precision under the others; check outliers, or widen the kernel"
-        )
-    return float(evidence), log_z
+    return finite_evidence(float(evidence)), log_z

@@ -14,12 +14,18 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from qpruntime._typing import Array
-from qpruntime.errors import NumericalError
-from qpruntime.inference.fixed_point.convergence import Ended, Limits, Trace
+from qpruntime.inference.fixed_point.convergence import Ended, Limits, Trace, unbounded
 from qpruntime.inference.parallel_updates import sizes
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import Marginals
-from qpruntime.inference.sites import Counts, ImproperPosterior, Sites, no_counts, no_sites
+from qpruntime.inference.sites import (
+    NO_STEP,
+    Counts,
+    ImproperPosterior,
+    Sites,
+    no_counts,
+    no_sites,
+)
 from qpruntime.inference.solver_protocol import Solved
 
 __all__ = [
@@ -276,6 +282,9 @@ def settle_parallel(
 # ones reach 1e-6 in a third of the number.
 
 _RIDGE = 1e-10
+# Number of past differences, and the first residual of a new problem below which the old secant
+# model is kept.
+_MEMORY, _NEAR_RESIDUAL = 6, 0.01
 
 
 def solve_positive(A: Array, b: Array) -> Array:
@@ -309,18 +318,12 @@ class Anderson:
 
     Parameters
     ----------
-    memory : int
-        Number of past differences.
     begin : float
         Root mean squared weighted residual below which the secant model is trusted.
-    near : float
-        First residual of a new problem below which the old model is kept.
     """
 
-    def __init__(self, memory: int = 6, begin: float = 0.3, near: float = 0.01) -> None:
-        self.memory = memory
+    def __init__(self, begin: float = 0.3) -> None:
         self.begin = begin
-        self.near = near
         self._steps = self._changes = np.empty((0, 0))
         self._count = self._next = 0
         self.restart()
@@ -338,16 +341,16 @@ class Anderson:
         scaled = residual * unit
         size = math.sqrt(float(scaled @ scaled) / scaled.size)
         if self._steps.shape[1] != x.size:
-            self._steps, self._changes = np.empty((2, self.memory, x.size))
+            self._steps, self._changes = np.empty((2, _MEMORY, x.size))
             self._count = 0
-        fresh = self._last is None and size > self.near
+        fresh = self._last is None and size > _NEAR_RESIDUAL
         if size > self.begin or size > 2.0 * self._size or fresh:
             self._count = self._next = 0
         elif self._last is not None:
             self._steps[self._next] = x - self._last[0]
             self._changes[self._next] = residual - self._last[1]
-            self._next = (self._next + 1) % self.memory
-            self._count = min(self._count + 1, self.memory)
+            self._next = (self._next + 1) % _MEMORY
+            self._count = min(self._count + 1, _MEMORY)
         self._last, self._size = (x, residual), size
         if not self._count:
             return residual
@@ -368,10 +371,7 @@ def advance(
             return new, problem.prior.factor(new), halvings
         except ImproperPosterior:
             scale *= 0.5
-    raise ImproperPosterior(
-        "negative site precisions leave no proper posterior however short the step; "
-        "use a smaller prior variance or a prior mean away from zero"
-    )
+    raise ImproperPosterior(NO_STEP)
 
 
 #: Relative rounding of a site that is far from others; of a posterior variance that is a difference
@@ -398,11 +398,7 @@ def measure_change(
     change = sizes(d_tau, d_nu, nu, variance, rounding, step)
     if not np.isfinite(change):
         site = int(np.argmax(np.where(np.isfinite(step[:n] + step[n:]), 0.0, 1.0)))
-        raise NumericalError(
-            f"the sites grow without bound, site {site} first: observations that the kernel ties "
-            "together contradict each other, as equal points with opposite labels do under the "
-            'heaviside; use likelihood="probit", or add a WhiteKernel to the kernel'
-        )
+        raise unbounded(f"site {site}")
     return change, step
 
 

@@ -21,7 +21,7 @@ from qpruntime.inference.local.linalg import marginals, products, without_sites
 from qpruntime.inference.local.neighbours import distinct, metric, neighbours_of
 from qpruntime.inference.local.storage import in_parts, taken
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import Columns
+from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
@@ -67,13 +67,13 @@ class NeighbourBlocks:
     ----------
     kernel : scikit-learn kernel
     known : Known
-    columns : Columns
+    columns : Held
         Columns with inputs (N, d) that are held.
     sites : Sites
     """
 
     def __init__(
-        self, kernel: Kernel, known: PredictiveWeights, columns: Columns, sites: Sites
+        self, kernel: Kernel, known: PredictiveWeights, columns: Held, sites: Sites
     ) -> None:
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
@@ -336,18 +336,16 @@ class NeighbourFeatures:
         rows there as the inducing posterior contains them.
     """
 
-    def __init__(self, places: Places, known: PredictiveWeights, memory: float = MEMORY) -> None:
+    def __init__(self, places: Places, known: PredictiveWeights) -> None:
         self._places = places
         P, M = places.count, known.inducing.size
-        self.dtype = np.dtype(
-            np.float64 if min(_DOUBLE_BYTES, memory) >= 16 * P * M else np.float32
-        )
+        self.dtype = np.dtype(np.float64 if 16 * P * M <= _DOUBLE_BYTES else np.float32)
         self.known = known
         if self.dtype == np.float32:
             sample = places.at(np.arange(0, P, max(1, P // _SAMPLED_PLACES))[:_SAMPLED_PLACES])
             if _suffices(known, sample):
                 self.known = known.single()
-        self._make(int(min(P, memory // (2 * M * self.dtype.itemsize))))
+        self._make(int(min(P, MEMORY // (2 * M * self.dtype.itemsize))))
 
     def _make(self, slots: int) -> None:
         M = self.known.inducing.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,16 +15,17 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, whole
 from qpruntime.errors import InputError
-from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.local.blocks import NeighbourBlocks, PredictiveWeights, check_rows
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
-from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed
-from qpruntime.inference.sparse.data import Held
-from qpruntime.inference.sparse.engine import seen_by_likelihood
-from qpruntime.inference.sparse.passes import Block, Cavities, project
-from qpruntime.inference.sparse.posterior import SparsePosterior, SparseSolution
+from qpruntime.inference.sparse.data import Columns, Held
+from qpruntime.inference.sparse.engine import log_densities, seen_by_likelihood
+from qpruntime.inference.sparse.passes import Block, Cavities
+from qpruntime.inference.sparse.posterior import (
+    InducingSolution,
+    SparsePosterior,
+    SparseSolution,
+)
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -125,13 +126,14 @@ def local_of(posterior: SparsePosterior, X: Array, k: int) -> LocalPosterior:
     return LocalPosterior._of(posterior, solution)
 
 
-def held_by(posterior: SparsePosterior, X: Any) -> Held:
+def held_by(posterior: SparsePosterior, X: ArrayLike) -> Held:
     """Return the rows of the engine of a posterior, with inputs that are in memory."""
     engine = posterior._solution.engine
     if engine is None:
         raise InputError("this posterior was pickled, without its rows: infer anew")
-    rows: Any = engine.rows
-    inputs: Array = X if on_disk(X) else np.ascontiguousarray(finite(X, "X"))
+    rows = engine.rows
+    assert isinstance(rows, Columns)
+    inputs = np.asanyarray(X) if on_disk(X) else np.ascontiguousarray(finite(X, "X"))
     check_rows(inputs, rows.n, posterior.Z.shape[1])
     return Held(inputs, rows.y, rows.weights, rows.prior, rows.scale)
 
@@ -159,7 +161,7 @@ _SPARSE_INSTEAD = "its attribute sparse pickles without rows, and predicts witho
 
 @restorable("local-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LocalSolution:
+class LocalSolution(InducingSolution):
     """Solution of the sparse engine with nearest rows, which pickles with its rows.
 
     Attributes
@@ -176,9 +178,7 @@ class LocalSolution:
     rows: Held
     held: Sites
 
-    where = ("X",)
-    algebra = 0
-    name, corrects = "inducing+nearest", False
+    name = "inducing+nearest"
 
     def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in vars(self).items() if name != "_ground"}
@@ -246,13 +246,12 @@ class LocalSolution:
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of selected rows, each by the nearest other rows."""
-        block, at = self._cavities(np.arange(self.rows.n) if rows is None else rows)
-        return np.asarray(project(self.inner.known_rule, block, at, "log_z", whole=True)[0])
+        chosen = np.arange(self.rows.n) if rows is None else rows
+        return log_densities(self.inner.known_rule, *self._cavities(chosen))
 
     def loo_places(self, rows: NDArray[np.intp]) -> Array:
         """Return log densities of selected rows, each without all rows that equal it."""
-        block, at = self._cavities(rows, places=True)
-        return np.asarray(project(self.inner.known_rule, block, at, "log_z", whole=True)[0])
+        return log_densities(self.inner.known_rule, *self._cavities(rows, places=True))
 
     def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """Return leave-one-out means and variances of rows, as the likelihood sees them."""
@@ -304,14 +303,6 @@ class LocalSolution:
         """Return the slope of the evidence under the inducing inputs."""
         return self.inner.gradient(change)
 
-    def observed(self) -> Observed:
-        """Raise `InputError`, as the sparse engine does."""
-        return self.inner.observed()
-
-    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
-        """Raise `InputError`, as the inner solution does."""
-        return self.inner.points(at, mean)
-
     def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
         return {
@@ -321,10 +312,6 @@ class LocalSolution:
             "bytes_held": self.rows.X.nbytes + self.held.tau.nbytes + self.held.nu.nbytes,
             "rows_on_disk": on_disk(self.rows.X),
         }
-
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
-        """Return the points unchanged."""
-        return (points,)
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> LocalSolution:
         """Return the solution in other units of the inputs."""

@@ -44,7 +44,7 @@ def on_disk(X: object) -> bool:
     return isinstance(X, _MappedArray) and getattr(X, "_mmap", None) is not None
 
 
-def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Any:
+def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Array:
     """Return an array to be filled, in memory or on disk.
 
     Raises
@@ -68,10 +68,10 @@ def room(shape: tuple[int, ...], dtype: DTypeLike, disk: bool) -> Any:
         raise InputError(f"{why}, which fails ({error.strerror or error}): {remedy}") from error
 
 
-def forget(X: Any) -> None:
+def forget(X: object) -> None:
     """Free the memory of the pages of a file, which are read again when needed."""
     if on_disk(X) and hasattr(mmap, "MADV_DONTNEED"):
-        X._mmap.madvise(mmap.MADV_DONTNEED)
+        getattr(X, "_mmap").madvise(mmap.MADV_DONTNEED)  # noqa: B009  unknown to NumPy's stubs
 
 
 def blocks(n: int) -> Iterator[slice]:

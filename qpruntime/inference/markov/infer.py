@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime._validation import finite, no_kernel, number, real, unmasked, whole
+from qpruntime._validation import no_kernel, number, real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.fixed_point.convergence import (
@@ -22,7 +22,7 @@ from qpruntime.inference.fixed_point.convergence import (
 from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.solution import Placed, concluded
-from qpruntime.inference.problem import check_powers, check_sites
+from qpruntime.inference.problem import check_mean, check_powers, check_sites
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import StateSpace, approximates, state_space
 from qpruntime.likelihoods import Likelihood
@@ -150,12 +150,9 @@ def infer_series(
     if events.shape != (int(observed.sum()),):
         raise InputError(f"y must have shape ({n},) like t, got {np.asarray(y).shape}")
     projector.check_outcomes(events)
-    prior = finite(mean, "mean")
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    prior = check_mean(mean, (n,))
     power, weighed = check_powers(power, weights, projector, n)
-    damping = number(damping, "damping", above=0.0, most=1.0)
-    limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
+    limits = Limits.checked(tol, max_sweeps, damping)
     chosen = np.flatnonzero(observed)
     order = np.argsort(times[chosen], kind="stable")
     rows = chosen[order]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from qpruntime._numba import plain
 from qpruntime._typing import Array
-from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.schedules import Swept
 from qpruntime.inference.markov.data import SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import wide_pass, wide_slope, wide_sweep
@@ -41,7 +40,6 @@ __all__ = [
     "noise_slope",
     "opening",
     "read",
-    "require_evidence",
     "summarise",
     "width",
     "written",
@@ -295,15 +293,6 @@ class Summary:
 
 
 NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
-
-
-def require_evidence(summary: Summary) -> None:
-    """Raise `NumericalError` if the evidence is not finite."""
-    if not np.isfinite(summary.log_evidence):
-        raise NumericalError(
-            f"the log evidence is {summary.log_evidence}: an observation has no likelihood left in "
-            "double precision under the others; check outliers, or widen the kernel"
-        )
 
 
 def cavities(rows: Finished, report: Report) -> tuple[Array, Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,9 +11,9 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime.inference.markov.solution import Placed, SeriesSolution, concluded, ending
+from qpruntime.inference.markov.solution import Placed, SeriesSolution, concluded
 from qpruntime.inference.markov.streaming import merged, read_more
-from qpruntime.inference.posterior import InferenceReport, Posterior
+from qpruntime.inference.posterior import InferenceReport, Posterior, report_of
 from qpruntime.inference.sites import Sites
 
 __all__ = ["SeriesPosterior"]
@@ -123,9 +124,8 @@ class SeriesPosterior(Posterior):
         if more.weights is None and settled and more.t.size and bool(more.t.min() >= last):
             appended, later = earlier.appended(more)
             rise = self.log_evidence + appended.rise
-            report = ending(appended.ended, rise, appended.ended.worst, n=later.held_rows)
-            reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
-            return SeriesPosterior(**{**reported, **report}, _solution=later, swept=appended.swept)
+            outcome = report_of(earlier.how.projector, appended.ended, later.held_rows, rise)
+            return SeriesPosterior._of(outcome, later, swept=appended.swept)
         piece = earlier.whole()
         tau, nu = earlier.sorted_sites()
         series, start, sort = merged(
@@ -139,8 +139,7 @@ class SeriesPosterior(Posterior):
         )
         return SeriesPosterior.of(outcome, solution)
 
-    @staticmethod
-    def of(outcome: InferenceReport, solution: SeriesSolution) -> SeriesPosterior:
+    @classmethod
+    def of(cls, outcome: InferenceReport, solution: SeriesSolution) -> Self:
         """Return the posterior of a series whose rows have all been swept."""
-        reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
-        return SeriesPosterior(**reported, _solution=solution, swept=outcome.n)
+        return cls._of(outcome, solution, swept=outcome.n)

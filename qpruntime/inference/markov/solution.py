@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
-from qpruntime.inference.fixed_point.convergence import Limits, Trace
+from qpruntime.inference.fixed_point.convergence import Limits, Trace, finite_evidence
 from qpruntime.inference.markov.data import Clock, SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import (
     Chain,
@@ -30,22 +30,21 @@ from qpruntime.inference.markov.messages_covariance_kernels import (
     take_in,
 )
 from qpruntime.inference.markov.messages_small_kernels import absorbed
-from qpruntime.inference.markov.passes import Rows, noise_slope, require_evidence
+from qpruntime.inference.markov.passes import Rows, noise_slope
 from qpruntime.inference.markov.streaming import (
     EVERY,
     Appended,
     More,
     SeriesPiece,
-    SweepResult,
     append,
     joined_pieces,
     settle,
     with_times,
 )
-from qpruntime.inference.posterior import InferenceReport, Lookups
+from qpruntime.inference.posterior import InferenceReport, report_of
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed, prior_mean
+from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
 from qpruntime.kernels.state_space import StateSpace, state_space
 from qpruntime.kernels.transition_kernels import fill
 
@@ -55,7 +54,6 @@ __all__ = [
     "concluded",
     "draw",
     "draw_states",
-    "ending",
 ]
 
 # --- Settled series
@@ -95,12 +93,9 @@ def concluded(
     marks = rows.marks(EVERY)
     del rows
     summary, order = end.summary, placed.order
-    require_evidence(summary)
-    outcome = InferenceReport(
-        likelihood=series.projector.likelihood.spelt,
-        method=series.projector.method,
-        **ending(end, summary.log_evidence, int(order[end.worst]), n),
-    )
+    finite_evidence(summary.log_evidence)
+    worst = int(order[end.worst])
+    outcome = report_of(series.projector, end, n, summary.log_evidence, worst=worst)
     columns = series.t, series.y, series.prior, series.weights, series.scale
     piece = SeriesPiece(
         *columns, *sites, summary.mean, summary.variance, summary.log_z, order, marks
@@ -118,26 +113,6 @@ def concluded(
     return outcome, solution
 
 
-def ending(end: SweepResult, log_evidence: float, worst: int, n: int) -> dict[str, Any]:
-    """Return the report of the way in which sweeps ended."""
-    trace = end.trace
-    settled = "held" if end.held else "converged"
-    status = settled if end.settled else "not converged"
-    return {
-        "n": n,
-        "log_evidence": log_evidence,
-        "status": status,
-        "n_sweeps": len(trace.history),
-        "history": tuple(trace.history),
-        "lookups": Lookups(int(trace.counts[0]), int(trace.counts[1])),
-        "skipped": int(trace.counts[2]),
-        "damped": trace.damped,
-        "held": end.held,
-        "fixed_points": (log_evidence,) if status == "converged" else (),
-        "worst": worst,
-    }
-
-
 # --- What a posterior of a series keeps
 
 #: Number of rows up to which corrections take the covariance matrix of a series.
@@ -148,7 +123,7 @@ _DENSE = "the dense engine has corrections of any kernel, infer(kernel(t[:, None
 
 @restorable("series-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SeriesSolution:
+class SeriesSolution(Solution):
     """Solution of a series; see `qpruntime.inference.solution_protocol.Solution`.
 
     Attributes
@@ -176,7 +151,6 @@ class SeriesSolution:
     seen: tuple[NDArray[np.intp], ...]
     given: int
 
-    lines = ()
     where = ("t",)
     width = algebra = 0
     name = "markov"
@@ -237,12 +211,6 @@ class SeriesSolution:
         """Return leave-one-out log densities of chosen rows."""
         log_z = self._at_rows[3]
         return log_z.copy() if rows is None else log_z[rows]
-
-    def least(self) -> tuple[float, int]:
-        """Return the least leave-one-out log density, and its row."""
-        log_z = self._at_rows[3]
-        row = int(np.argmin(log_z))
-        return float(log_z[row]), row
 
     def sorted_sites(self) -> Sites:
         """Return sites in order of time, about the prior mean."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,10 +15,17 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real, unmasked
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.fixed_point.convergence import HELD, Ended, Limits, Trace
+from qpruntime.inference.fixed_point.convergence import (
+    HELD,
+    Ended,
+    Limits,
+    Trace,
+    finite_evidence,
+    unbounded,
+)
 from qpruntime.inference.fixed_point.schedules import Swept, swept_until
 from qpruntime.inference.markov.data import Clock, SortedSeries
-from qpruntime.inference.markov.passes import NO_SUMMARY, Rows, Summary, read, require_evidence
+from qpruntime.inference.markov.passes import NO_SUMMARY, Rows, Summary, read
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import StateSpace
 from qpruntime.projection.projector import Projector
@@ -291,7 +299,7 @@ def _append(
         moved = _moved(space, mark, behind, extended.edges[3])
         if not moved < limits.tol:
             return None
-    require_evidence(ended.summary)
+    finite_evidence(ended.summary.log_evidence)
     index = np.concatenate([*(piece.index for piece in window), new.index])
     piece = _piece(extended, ended.summary, index, marks)
     rise = ended.summary.log_evidence - share.log_evidence
@@ -302,9 +310,7 @@ def _append(
 def _rows(
     window: Sequence[SeriesPiece], series: SortedSeries, space: StateSpace, edges: Array
 ) -> Rows:
-    def column(name: str) -> Any:
-        return joined_pieces(window, name)
-
+    column = partial(joined_pieces, window)
     rows_series = replace(
         series,
         **{name: column(name) for name in ("t", "y", "prior", "weights", "scale")},
@@ -470,11 +476,7 @@ def _sweeps(
     def sweep(damping: float) -> Swept:
         swept = rows.sweep(damping, hold)
         if hold and not math.isfinite(swept.change):
-            raise NumericalError(
-                f"the sites grow without bound, site {swept.worst} first: observations that the "
-                'kernel ties together contradict each other; use likelihood="probit", or '
-                "add a WhiteKernel to the kernel"
-            )
+            raise unbounded(f"site {swept.worst}")
         return swept._replace(shortened=shortened)
 
     steering = _Patience(rows, share, hold, best)

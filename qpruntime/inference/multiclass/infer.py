@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._memory import require, squares
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, number, shown, unmasked, whole
+from qpruntime._validation import choice, finite, shown, unmasked, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.blas_threads import sized
-from qpruntime.inference.dense.solution import outcome_of
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,
@@ -29,14 +28,13 @@ from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import ClassPosterior, ClassSolution, priors
 from qpruntime.inference.multiclass.site_kernels import leave_rows_out
 from qpruntime.inference.multiclass.solver import ClassPrior, ClassSolved
-from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Problem, check_sites
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
 
 __all__ = [
     "concluded",
-    "halved",
     "infer_classes",
     "joined",
     "layout_of",
@@ -52,7 +50,7 @@ __all__ = [
 # --- `infer_classes`
 
 
-def _rows(K: Any, *_: object, **__: object) -> int:
+def _rows(K: object, *_: object, **__: object) -> int:
     """Return the number of rows of K, if it is like a matrix."""
     shape = getattr(K, "shape", (0,))
     return int(shape[-1]) if len(shape) else 0
@@ -131,18 +129,18 @@ def infer_classes(
     covariances, jitter = priors(K)
     several = len(covariances) if len(covariances) > 1 else None
     layout = layout_of(labels, covariances.shape[1], several, n_classes)
-    tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
+    limits = Limits.checked(tol, max_sweeps)
     start = start_of(sites, layout)
     if layout.classes == 2:
-        half, start_of_half = halved(covariances), single(start, layout)
+        half, start_of_half = covariances.mean(axis=0), single(start, layout)
         post = infer(
             half, signs(layout), method=method, tol=tol, max_sweeps=max_sweeps, sites=start_of_half
         )
         return replace(joined(post, covariances, layout), jitter=jitter)
     problem = problem_of(covariances, layout, Projector("probit", method, None, None))
     try:
-        end = settle(problem, Limits(tol, max_sweeps, 1.0), order="parallel", sites=start)
-        warn_unsettled(end, tol, layout.sites, words=layout.words)
+        end = settle(problem, limits, order="parallel", sites=start)
+        warn_unsettled(end, limits.tol, layout.sites, words=layout.words)
         return concluded(problem, end, jitter)
     except NumericalError as error:
         raise NumericalError(layout.words(str(error))) from error
@@ -150,7 +148,7 @@ def infer_classes(
 
 def require_blocks(K: ArrayLike, n_classes: int | None = None) -> None:
     """Raise `InputError` if the matrices of all classes cannot fit into memory."""
-    shape: Any = getattr(K, "shape", ())
+    shape: tuple[int, ...] = getattr(K, "shape", ())
     if len(shape) in (2, 3):
         several = len(shape) == 3
         C = shape[0] if several else n_classes if isinstance(n_classes, int) else 3
@@ -209,11 +207,6 @@ def start_of(sites: Sites | Sequence[ArrayLike] | None, layout: Layout) -> Sites
 # The model is p(y = 1) = Phi(h) for h = (f_1 - f_0)/sqrt(2), whose covariance is (K_0 + K_1)/2. EP
 # is the same along h and along g = u +- sqrt(2) h. QP is not, and is more accurate along h. A site
 # of h becomes the site of g that gives the same posterior of h once u is integrated out.
-
-
-def halved(K: Array) -> Array:
-    """Return the covariance of h from those of both classes, (2, N, N) or (1, N, N)."""
-    return K.mean(axis=0)
 
 
 def signs(layout: Layout) -> Array:
@@ -300,6 +293,6 @@ def concluded(problem: Problem, end: Settled, jitter: float = 0.0) -> ClassPoste
     evidence, _ = log_evidence(problem, end)
     left_out = left_out_of(layout, solved, end)
     # The report counts rows, each of which has a site for every other class.
-    report = outcome_of(problem, end, evidence)
-    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=jitter)
+    worst = int(layout.rows[end.worst])
+    outcome = report_of(problem.projector, end, layout.n, evidence, worst=worst, jitter=jitter)
     return ClassPosterior._of(outcome, solution_of(solved, layout, prior.K, end.sites, left_out))

@@ -127,6 +127,8 @@ class Blocks:
         Prior covariances, one for each class or one for all.
     D : ndarray, shape (C, N)
         Precisions along z, all positive.
+    own : ndarray of int, shape (N,)
+        Class of each row.
 
     Attributes
     ----------
@@ -141,8 +143,8 @@ class Blocks:
         If one of the matrices is not positive definite in double precision.
     """
 
-    def __init__(self, K: Array, D: Array) -> None:
-        self.K, self.D = K, D
+    def __init__(self, K: Array, D: Array, own: NDArray[np.intp]) -> None:
+        self.K, self.D, self.own = K, D, own
         (C, n), root = D.shape, np.sqrt(D)
         self.E, self._share = np.empty((C, n, n)), np.empty((C, n))
         total, self.log_det = np.zeros((n, n)), 0.0
@@ -183,7 +185,7 @@ class Blocks:
             return weights @ self.K[0]
         return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
 
-    def marginals(self, own_class: NDArray[np.intp]) -> tuple[Array, Array]:
+    def marginals(self) -> tuple[Array, Array]:
         """Return Cov(z_i)_cc and the shares 1 - D_ic Cov(z_i)_cc, each of shape (N, C).
 
         Entries of a row's own class are not filled, because no site is along it.
@@ -191,18 +193,18 @@ class Blocks:
         C, n = self.D.shape
         variance, kept = np.zeros((n, C)), np.ones((n, C))
         for c in range(C):
-            rows, half = self._half(c, own_class)
+            rows, half = self._half(c)
             gained = products_of_rows(half, half) / self.D[c][rows]
             kept[rows, c] = self._share[c][rows] - gained
             variance[rows, c] = self.alone(c)[rows] + gained / self.D[c][rows]
         return variance, kept
 
-    def covariances(self, own_class: NDArray[np.intp]) -> Array:
+    def covariances(self) -> Array:
         """Return Cov(z_i), shape (N, C, C), without entries of a row's own class."""
         C, n = self.D.shape
         halves, covariance = np.zeros((C, n, n)), np.empty((n, C, C))
         for c in range(C):
-            rows, half = self._half(c, own_class)
+            rows, half = self._half(c)
             halves[c][rows] = half
             for d in range(c + 1):
                 shared = products_of_rows(halves[c], halves[d]) / (self.D[c] * self.D[d])
@@ -210,9 +212,9 @@ class Blocks:
             covariance[:, c, c] += self.alone(c)
         return covariance
 
-    def _half(self, c: int, own_class: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+    def _half(self, c: int) -> tuple[NDArray[np.intp], Array]:
         """Return the rows of other classes, and those rows of Y_c', C-ordered."""
-        rows = np.flatnonzero(own_class != c)
+        rows = np.flatnonzero(self.own != c)
         return rows, blas.solve_lower(self.lower, self.E[c][rows].T).T
 
     def alone(self, c: int) -> Array:
@@ -225,14 +227,10 @@ class Blocks:
         return variance
 
 
-def half_of(E: Array, lower: Array) -> Array:
-    """Return Y_c' = E_c L^-T, shape (N, N), C-ordered: its rows are those of the data."""
-    return blas.solve_lower(lower, E.T.copy(order="F")).T
-
-
 def slope_of(E: Array, lower: Array, weights: Array) -> Array:
     """Return the derivative of the log evidence by K_c with the sites fixed, shape (N, N)."""
-    half = half_of(E, lower)
+    # The rows of Y_c' = E_c L^-T are those of the data.
+    half = blas.solve_lower(lower, E.T.copy(order="F")).T
     slope = half @ half.T
     slope -= E
     slope += np.outer(weights, weights)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,11 +28,10 @@ from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.solver import ClassKept
-from qpruntime.inference.posterior import Correcting, InferenceReport
+from qpruntime.inference.posterior import Correcting, EnginePosterior, InferenceReport
 from qpruntime.inference.problem import Observed, Problem, covariance
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import get
-from qpruntime.persistence.file import Savable
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -40,6 +39,7 @@ __all__ = [
     "RATIO",
     "ClassPosterior",
     "ClassSolution",
+    "SettledClasses",
     "left_out_log_proba",
     "log_ratios",
     "priors",
@@ -63,8 +63,7 @@ def left_out_log_proba(
     If `groups` (N,) are given, numbers of rows with equal features, all labels of the row's group
     are left out. Rows without such a posterior in double precision have NaN.
     """
-    solution: Any = posterior._solution
-    V, m = solution.covariance_of(rows), posterior.mean[rows]
+    V, m = posterior._solution.covariance_of(rows), posterior.mean[rows]
     if groups is None:
         precision, pseudo_mean = _said(posterior, rows)
     else:
@@ -109,7 +108,7 @@ def _rows(post: ClassPosterior, *_: object, **__: object) -> int:
 
 @restorable("class-posterior/1", root=True)
 @dataclass(frozen=True, eq=False, repr=False)
-class ClassPosterior(InferenceReport, Savable):
+class ClassPosterior(EnginePosterior):
     """Gaussian approximation of the joint posterior of C latent functions at N rows.
 
     The label of a row is the class whose latent value with unit normal noise is the largest, the
@@ -158,22 +157,6 @@ class ClassPosterior(InferenceReport, Savable):
     [0, 2]
     """
 
-    _solution: ClassSolution = field(kw_only=True)
-
-    @classmethod
-    def _of(cls, outcome: InferenceReport, solution: Any) -> Self:
-        """Return the posterior of an outcome and its solution."""
-        reported = {field.name: getattr(outcome, field.name) for field in fields(InferenceReport)}
-        return cls(**reported, _solution=solution)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_correcting"}
-
-    @property
-    def converged(self) -> bool:
-        """True if the sites settled at a fixed point."""
-        return self.status == "converged"
-
     @property
     def classes(self) -> int:
         """Number of classes."""
@@ -183,11 +166,6 @@ class ClassPosterior(InferenceReport, Savable):
     def labels(self) -> NDArray[np.intp]:
         """Class of each row, shape (N,)."""
         return self._solution.layout.own
-
-    @property
-    def sites(self) -> Sites:
-        """Named tuple (tau, nu), each of shape (N, C)."""
-        return self._solution.sites()
 
     @property
     def mean(self) -> Array:
@@ -357,33 +335,11 @@ class ClassPosterior(InferenceReport, Savable):
         solution = self._solution
         return Correcting(solution.observed(), solution.own, self.but(n=solution.layout.sites))
 
-    def but(self, **changes: Any) -> InferenceReport:
-        """Return the report of the inference, with other values."""
-        reported = {field.name: getattr(self, field.name) for field in fields(InferenceReport)}
-        return InferenceReport(**reported | changes)
-
     def summary(self) -> dict[str, str | int | float | bool]:
         """Return the printed values as a dictionary; see `Posterior.summary`."""
-        log_z = self._solution.loo()
-        row = int(np.argmin(log_z))
-        return {
-            "likelihood": "multinomial probit",
-            "method": self.method,
-            "n": self.n,
-            "classes": self.classes,
-            "status": self.status,
-            "n_sweeps": self.n_sweeps,
-            "last_change": float(self.history[-1]) if self.history else 0.0,
-            "worst": self.worst,
-            "log_evidence": self.log_evidence,
-            "jitter": self.jitter,
-            "skipped": self.skipped,
-            "damped": self.damped,
-            "inside": self.lookups.inside,
-            "outside": self.lookups.outside,
-            "least_expected": row,
-            "least_log_density": float(log_z[row]),
-        }
+        summary = {**super().summary(), "likelihood": "multinomial probit"}
+        del summary["held"], summary["fixed_points"]
+        return summary
 
     def __repr__(self) -> str:
         return (
@@ -392,7 +348,6 @@ class ClassPosterior(InferenceReport, Savable):
         )
 
     def __str__(self) -> str:
-        summary: Any = self.summary()
         settled = self.status if self.converged else self.status.upper()
         return (
             f"{type(self).__name__} of {{n}} rows of {{classes}} classes: {{likelihood}}, method "
@@ -402,7 +357,7 @@ class ClassPosterior(InferenceReport, Savable):
             "log p(y_i | y_-i) = {least_log_density:.4g}\n"
             "updates    {skipped} skipped, {damped} damped\n"
             "lookups    {inside} inside the grid, {outside} outside"
-        ).format(**summary)
+        ).format(**self.summary())
 
 
 # --- Class probabilities as ratios of evidences
@@ -514,9 +469,8 @@ def priors(K: ArrayLike, name: str = "K") -> tuple[Array, float]:
     return np.array([block for block, _ in checked]), max(jitter for _, jitter in checked)
 
 
-@restorable("class-solution/1")
 @dataclass(frozen=True, eq=False)
-class ClassSolution:
+class SettledClasses:
     """Settled sites of N rows of C classes.
 
     Attributes
@@ -527,11 +481,6 @@ class ClassSolution:
     mean : ndarray, shape (N, C)
     left_out : callable or None
         Function that computes the leave-one-out log probabilities; pickles have its result instead.
-    kept : ClassKept
-    K : ndarray, shape (C, N, N) or (1, N, N), or None
-        Prior covariances; pickles leave them out.
-    spread : ndarray, shape (N, C, C), or None
-        Posterior covariances of rows, once they are computed.
     densities : ndarray, shape (N,), or None
         Leave-one-out log probabilities, once they are computed.
     """
@@ -540,10 +489,7 @@ class ClassSolution:
     own: Sites
     mean: Array
     left_out: Callable[[], Array] | None
-    kept: ClassKept
-    K: Array | None
-    spread: Array | None = None
-    densities: Array | None = None
+    densities: Array | None = field(default=None, kw_only=True)
 
     def sites(self) -> Sites:
         """Return sites of all classes, (N, C) each, NaN at the own class."""
@@ -555,6 +501,34 @@ class ClassSolution:
             object.__setattr__(self, "densities", self.left_out())
         assert self.densities is not None
         return self.densities
+
+    def least(self) -> tuple[float, int]:
+        """Return the least leave-one-out log probability, and its row."""
+        row = int(np.argmin(self.loo()))
+        return float(self.loo()[row]), row
+
+    def facts(self) -> dict[str, object]:
+        """Return the engine's entries of a summary."""
+        return {"classes": self.layout.classes}
+
+
+@restorable("class-solution/1")
+@dataclass(frozen=True, eq=False)
+class ClassSolution(SettledClasses):
+    """Settled sites by covariance matrices of all rows.
+
+    Attributes
+    ----------
+    kept : ClassKept
+    K : ndarray, shape (C, N, N) or (1, N, N), or None
+        Prior covariances; pickles leave them out.
+    spread : ndarray, shape (N, C, C), or None
+        Posterior covariances of rows, once they are computed.
+    """
+
+    kept: ClassKept
+    K: Array | None
+    spread: Array | None = None
 
     def covariance(self) -> Array:
         """Return posterior covariances at the rows, shape (N, C, C)."""
@@ -665,6 +639,3 @@ class ClassSolution:
             self.covariance()
         self.loo()
         return {**vars(self), "K": None, "left_out": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)

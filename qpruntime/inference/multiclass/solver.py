@@ -60,10 +60,12 @@ class ClassPrior(Prior):
 
     @property
     def mean(self) -> Array:
+        """Prior mean of the sites, 0."""
         return np.zeros(self.layout.sites)
 
     @property
     def variance(self) -> Array:
+        """Prior variances of the sites."""
         rows, others = self.layout.rows, self.layout.others
         return 1.0 + self.squares[self.layout.own[rows], rows] + self.squares[others, rows]
 
@@ -76,9 +78,11 @@ class ClassPrior(Prior):
         return covariance
 
     def factor(self, sites: Sites) -> ClassSolved:
+        """Return the posterior of these sites."""
         return ClassSolved(self, sites)
 
     def draw(self, rng: np.random.Generator) -> Array:
+        """Raise `NotImplementedError`: only restarts draw."""
         raise NotImplementedError("restarts are for likelihoods that are not log-concave")
 
 
@@ -105,13 +109,14 @@ class ClassSolved(Solved):
     def blocks(self) -> Blocks:
         """The factorisations."""
         D = np.maximum(self._layout.whole(self.tau, 1.0).T, _FLOOR / self._prior.squares)
-        return Blocks(self._prior.K, np.ascontiguousarray(D))
+        return Blocks(self._prior.K, np.ascontiguousarray(D), self._layout.own)
 
     @property
     def _is_prior(self) -> bool:
         return not self.tau.any()
 
     def relocate(self, nu: Array) -> None:
+        """Set the sites' precision-weighted means."""
         self._nu = nu
         self._solution: tuple[Array, Array, Array] | None = None
 
@@ -136,26 +141,30 @@ class ClassSolved(Solved):
 
     @property
     def mean(self) -> Array:
+        """Posterior mean of the sites."""
         _, mean, shift = self.solution()
         return self._layout.flat(-(mean + shift).T)
 
     @property
     def weights(self) -> Array:
+        """Weights of the sites, as in `Solved`."""
         return self._layout.flat(-self.solution()[0].T)
 
     @property
     def log_det(self) -> float:
+        """Log determinant log |I + K diag(tau)|."""
         return 0.0 if self._is_prior else self.blocks.log_det
 
     def rows(self) -> Array:
         """Return Cov(z_i), shape (N, C, C), without entries of a row's own class."""
-        return self._prior.rows() if self._is_prior else self.blocks.covariances(self._layout.own)
+        return self._prior.rows() if self._is_prior else self.blocks.covariances()
 
     def marginals(self) -> tuple[Array, Array]:
+        """Return posterior variances and 1 - tau variance of the sites."""
         layout = self._layout
         if self._is_prior:
             return self._prior.variance, np.ones(layout.sites)
-        variance, kept = self.blocks.marginals(layout.own)
+        variance, kept = self.blocks.marginals()
         return layout.flat(variance), layout.flat(kept)
 
     def propose(
@@ -214,10 +223,12 @@ class ClassSolved(Solved):
         return tau - sites.tau, nu - sites.nu
 
     def discard(self) -> None:
+        """Free the memory of the factorisations."""
         self.solution()
         vars(self).pop("blocks", None)
 
     def keep(self) -> ClassKept:
+        """Return the algebra of predictions."""
         return ClassKept(self.blocks, self.solution()[0], self.weights)
 
     def slope(self) -> Iterator[Array]:
@@ -225,6 +236,7 @@ class ClassSolved(Solved):
         return self.keep().slopes()
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
+        """Raise `InputError`: there is none."""
         raise InputError(
             'classes jointly have no slope of the leave-one-out density: use optimize="evidence"'
         )

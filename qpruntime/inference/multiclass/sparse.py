@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import numpy as np
@@ -13,9 +13,8 @@ from qpruntime._memory import require
 from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, number, whole
+from qpruntime._validation import choice, finite, number
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.dense.solution import outcome_of
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,
@@ -26,14 +25,14 @@ from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.multiclass.infer import layout_of, left_out_of, start_of
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.inference.multiclass.posterior import ClassPosterior
+from qpruntime.inference.multiclass.posterior import ClassPosterior, SettledClasses
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse_linalg import (
-    ClassFeatures,
     PointPrior,
     PointSolved,
     features_of,
 )
+from qpruntime.inference.posterior import report_of
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.features import InducingInputs
@@ -135,14 +134,12 @@ def infer_sparse_classes(
     layout = layout_of(labels, len(rows), several, n_classes)
     if layout.classes == 2:
         raise InputError("two classes are one function: infer_sparse takes labels -1 and +1")
-    tol, max_sweeps = number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1)
+    limits = Limits.checked(tol, max_sweeps)
     start = start_of(sites, layout)
     inducing = tuple(
         InducingInputs(class_kernel, points, number(jitter, "jitter")) for class_kernel in kernels
     )
-    return settled_by_points(
-        rows, layout, inducing, Projector("probit", method), Limits(tol, max_sweeps, 1.0), start
-    )
+    return settled_by_points(rows, layout, inducing, Projector("probit", method), limits, start)
 
 
 def require_points(n: int, m: int, classes: int, kernels: int) -> None:
@@ -166,10 +163,8 @@ def settled_by_points(
 ) -> SparseClassPosterior:
     """Settle the sites of checked rows; return the posterior."""
     require_points(len(X), inducing[0].size, layout.classes, len(inducing))
-    features_by_prior = [points.features(X) for points in inducing]
-    residuals = np.array([r for _, r in features_by_prior])
-    features = features_of([phi for phi, _ in features_by_prior], residuals, layout.classes)
-    problem = Problem(PointPrior(features, layout), np.ones(layout.sites), projector)
+    prior = PointPrior(features_of(inducing, X, layout.classes), layout)
+    problem = Problem(prior, np.ones(layout.sites), projector)
     try:
         end = settle(problem, limits, order="parallel", sites=start)
         words, named = layout.words, of_estimator
@@ -189,9 +184,8 @@ def _concluded(
     blocks = solved.blocks
     kept = PointKept(inducing, blocks.weights(solved.along_z()), blocks.covariance, layout.classes)
     mean = np.ascontiguousarray(solved.solution()[1].T)
-    report = outcome_of(problem, end, evidence)
-    lifted = max(points.jitter for points in inducing)
-    outcome = report.but(n=layout.n, worst=int(layout.rows[end.worst]), jitter=lifted)
+    lifted, worst = max(points.jitter for points in inducing), int(layout.rows[end.worst])
+    outcome = report_of(problem.projector, end, layout.n, evidence, worst=worst, jitter=lifted)
     left_out = left_out_of(layout, solved, end)
     solution = PointSolution(layout, end.sites, mean, left_out, blocks.of_values, kept)
     return SparseClassPosterior._of(outcome, solution)
@@ -231,8 +225,6 @@ class SparseClassPosterior(ClassPosterior):
     >>> np.exp(post.predict_log_proba([[-0.9], [0.9]])).round(2).tolist()
     [[0.98, 0.01, 0.01], [0.01, 0.01, 0.98]]
     """
-
-    _solution: PointSolution = field(kw_only=True)  # type: ignore[assignment]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -313,18 +305,11 @@ class PointKept:
     covariance: Array
     classes: int
 
-    def features(self, X: Array) -> ClassFeatures:
-        """Return the features of rows by the inducing points."""
-        by_class = [points.features(X) for points in self.inducing]
-        return features_of(
-            [phi for phi, _ in by_class], np.array([r for _, r in by_class]), self.classes
-        )
-
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Return latent means (T, C) and covariances (T, C, C) at points (T, d)."""
 
         def one(block: slice) -> tuple[Array, Array]:
-            features = self.features(X[block])
+            features = features_of(self.inducing, X[block], self.classes)
             covariance = features.quadratic(self.covariance)
             np.einsum("tcc->tc", covariance)[...] += features.rest.T
             return features.spread(self.mean).T, covariance
@@ -337,40 +322,19 @@ class PointKept:
 
 @restorable("point-solution/1")
 @dataclass(frozen=True, eq=False)
-class PointSolution:
-    """Settled sites of N rows of C classes, as `ClassSolution` has them, by inducing points.
+class PointSolution(SettledClasses):
+    """Settled sites by inducing points.
 
     Attributes
     ----------
-    layout : Layout
-    own : Sites
-        Sites of g, each of shape (N (C - 1),).
-    mean : ndarray, shape (N, C)
-    left_out, of_values : callable or None
-        Functions that compute leave-one-out log probabilities, and covariances (N, C, C) of the
-        latent values; pickles have neither.
+    of_values : callable or None
+        Function that computes covariances (N, C, C) of the latent values; pickles leave it out.
     kept : PointKept
     """
 
-    layout: Layout
-    own: Sites
-    mean: Array
-    left_out: Callable[[], Array] | None
     of_values: Callable[[], Array] | None
     kept: PointKept
-    densities: Array | None = None
     K: None = None
-
-    def sites(self) -> Sites:
-        """Return sites of all classes, (N, C) each, NaN at the own class."""
-        return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
-
-    def loo(self) -> Array:
-        """Return leave-one-out log probabilities, shape (N,)."""
-        if self.densities is None and self.left_out is not None:
-            object.__setattr__(self, "densities", self.left_out())
-        assert self.densities is not None
-        return self.densities
 
     def covariance(self) -> Array:
         """Return posterior covariances at the rows, shape (N, C, C)."""
@@ -410,6 +374,3 @@ class PointSolution:
     def __getstate__(self) -> dict[str, object]:
         self.loo()
         return {**vars(self), "left_out": None, "of_values": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)

@@ -14,12 +14,14 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.solver import ClassPrior, ClassSolved
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.sparse.features import InducingInputs
 
 __all__ = [
     "ClassFeatures",
     "PointBlocks",
     "PointPrior",
     "PointSolved",
+    "SharedFeatures",
     "features_of",
 ]
 
@@ -27,13 +29,7 @@ __all__ = [
 
 
 class PointPrior(ClassPrior):
-    """FITC's priors of C latent functions at N rows, all with mean 0.
-
-    Parameters
-    ----------
-    features : Features
-    layout : Layout
-    """
+    """FITC's priors of C latent functions at N rows, all with mean 0."""
 
     def __init__(self, features: ClassFeatures, layout: Layout) -> None:
         self.features, self.layout = features, layout
@@ -41,6 +37,7 @@ class PointPrior(ClassPrior):
         self.squares = np.broadcast_to(squares + features.rest, (layout.classes, layout.n))
 
     def factor(self, sites: Sites) -> PointSolved:
+        """Return the posterior of these sites."""
         return PointSolved(self, sites)
 
 
@@ -51,6 +48,7 @@ class PointSolved(ClassSolved):
 
     @cached_property
     def blocks(self) -> PointBlocks:  # type: ignore[override]
+        """The factorisation."""
         D = np.ascontiguousarray(self._layout.whole(self.tau, 1.0).T)
         return PointBlocks(self._prior.features, D)
 
@@ -58,17 +56,8 @@ class PointSolved(ClassSolved):
         """Return the sites' precision-weighted means along z, shape (C, N)."""
         return np.ascontiguousarray(-self._layout.whole(self._nu, 0.0).T)
 
-    def rows(self) -> Array:
-        return self._prior.rows() if self._is_prior else self.blocks.covariances()
-
-    def marginals(self) -> tuple[Array, Array]:
-        layout = self._layout
-        if self._is_prior:
-            return self._prior.variance, np.ones(layout.sites)
-        variance, kept = self.blocks.marginals()
-        return layout.flat(variance), layout.flat(kept)
-
     def slope(self) -> NoReturn:
+        """Raise `InputError`: there is none."""
         raise InputError("inducing points of classes have no slope of the evidence")
 
 
@@ -275,7 +264,7 @@ class ClassFeatures:
         return np.array([self.of(c) @ row for c, row in enumerate(parts)])
 
 
-class _Shared(ClassFeatures):
+class SharedFeatures(ClassFeatures):
     """Features of one kernel that all classes share."""
 
     def _products(self) -> Iterator[tuple[slice, Array]]:
@@ -324,6 +313,8 @@ class _Shared(ClassFeatures):
         return forms.reshape(n, C, C)
 
 
-def features_of(phi: Sequence[Array], rest: Array, classes: int) -> ClassFeatures:
-    """Return the features of rows by inducing points, in the faster of two forms."""
-    return (_Shared if len(phi) == 1 else ClassFeatures)(phi, rest, classes)
+def features_of(inducing: Sequence[InducingInputs], X: Array, classes: int) -> ClassFeatures:
+    """Return the features of rows by the inducing points of all classes, or of each class."""
+    phi, rest = zip(*(points.features(X) for points in inducing), strict=True)
+    kind = SharedFeatures if len(inducing) == 1 else ClassFeatures
+    return kind(phi, np.array(rest), classes)

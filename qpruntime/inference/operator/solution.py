@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from qpruntime._memory import require, squares
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
+from qpruntime.inference.dense.solution import DenseSolution, JointPoints
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solver import LatentKept, LatentPrior, RowsKept
 from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Observed, covariance
-from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
+from qpruntime.inference.solution_protocol import common_value, prior_mean
 
 if TYPE_CHECKING:
-    from sklearn.gaussian_process.kernels import Kernel
+    pass
 
 __all__ = [
     "OperatorSolution",
@@ -39,40 +37,27 @@ _SAME = 1e-6
 
 @restorable("operator-solution/1")
 @dataclass(frozen=True, eq=False)
-class OperatorSolution:
-    """Solution along an operator; see `qpruntime.inference.solution_protocol.Solution`.
+class OperatorSolution(DenseSolution):
+    """Solution along an operator: rows are functionals, and points are related to f.
 
     Attributes
     ----------
-    own : Sites
-    mean_rows, variance_rows, log_z : ndarray, shape (N,)
-        Results of the functionals; the last are leave-one-out log densities.
-    kept : RowsKept or LatentKept
     functionals : Functionals
     prior : ndarray, shape (n,)
         Prior mean of f.
-    data : Observed
-        Data of the functionals, without a covariance.
     K : ndarray, shape (n, n), or None
         Prior covariance of f; pickles leave it out.
-    moments_latent : tuple or None
+    latent_moments : tuple or None
         Posterior means and variances of f, once they are computed.
     """
 
-    own: Sites
-    mean_rows: Array
-    variance_rows: Array
-    log_z: Array
     kept: RowsKept | LatentKept
     functionals: Functionals
     prior: Array
-    data: Observed
     K: Array | None
-    moments_latent: tuple[Array, Array] | None = None
+    latent_moments: tuple[Array, Array] | None = None
 
-    lines = ()
-    where = ("K_star", "k_star_diag")
-    name, corrects = "operator", True
+    name = "operator"
 
     @property
     def words(self) -> str:
@@ -85,40 +70,18 @@ class OperatorSolution:
         return min(self.functionals.n, self.functionals.latent)
 
     @property
-    def held_rows(self) -> int:
-        """All rows."""
-        return self.functionals.n
-
-    @property
     def width(self) -> int:
         """Numbers that a prediction computes for a point."""
         return self.functionals.latent
 
-    def sites(self) -> Sites:
-        """Return the sites of the functionals."""
-        return self.own
-
-    def moments(self) -> tuple[Array, Array]:
-        """Return posterior means and variances of the functionals."""
-        return self.mean_rows, self.variance_rows
-
     def latent(self) -> tuple[Array, Array]:
         """Return posterior means and variances of f, each of shape (n,)."""
-        if self.moments_latent is None:
+        if self.latent_moments is None:
             K = self._covariance()
             moments = self.kept.predict(K, K.diagonal(), self.prior)
-            object.__setattr__(self, "moments_latent", moments)
-        assert self.moments_latent is not None
-        return self.moments_latent
-
-    def loo(self, rows: NDArray[np.intp] | None) -> Array:
-        """Return leave-one-out log densities of chosen observations."""
-        return self.log_z.copy() if rows is None else self.log_z[rows]
-
-    def least(self) -> tuple[float, int]:
-        """Return the least leave-one-out log density, and its row."""
-        row = int(np.argmin(self.log_z))
-        return float(self.log_z[row]), row
+            object.__setattr__(self, "latent_moments", moments)
+        assert self.latent_moments is not None
+        return self.latent_moments
 
     def predict(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return latent means and variances at points, given their prior covariances."""
@@ -146,35 +109,11 @@ class OperatorSolution:
         diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
         return MarginalPoints(crossed, *diagonal_and_offset)
 
-    def draw(
-        self,
-        at: tuple[ArrayLike, ...],
-        mean: ArrayLike | None,
-        count: int,
-        rng: np.random.Generator,
-    ) -> Array:
-        """Draw jointly at points, from their prior covariances with f and with each other.
-
-        Without points the draws are those of f.
-        """
-        return draws(*self.joint(at, mean), count, rng)
-
-    def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
-        """Return means and covariances at such points."""
+    def _points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> JointPoints:
         if not at:
             K = self._covariance()
             at, mean = (K, K), self.prior if mean is None else mean
-        K_star, K_new = self._crossed(at[0]), finite(at[1], "K_new")
-        count_new = len(K_star)
-        if K_new.shape != (count_new, count_new):
-            raise InputError(
-                f"joint draws at {count_new} points take their prior covariance (T, T) for a "
-                f"second argument, got shape {K_new.shape}"
-            )
-        require(squares(count_new, 3.0), f"joint draws at {count_new} points", "take fewer points")
-        offset = prior_mean(mean, self.usual, (count_new,))
-        centre = self.kept.predict(K_star, K_new.diagonal(), offset)[0]
-        return centre, K_new - self.kept.reduced(K_star)
+        return self._crossed(at[0]), finite(at[1], "K_new"), mean
 
     def gradient(self, change: ArrayLike | None) -> Array | float:
         """Return the slope of the log evidence for a change of the covariance of f."""
@@ -212,8 +151,8 @@ class OperatorSolution:
         posterior_mean = self.functionals.times(
             self.prior + prior_covariance @ self.kept.latent_weights
         )
-        scale = np.abs(self.mean_rows) + np.sqrt(self.variance_rows)
-        gap = np.abs(posterior_mean - self.mean_rows)
+        scale = np.abs(self.mean) + np.sqrt(self.variance)
+        gap = np.abs(posterior_mean - self.mean)
         if not (gap <= _SAME * scale).all():
             raise InputError(
                 f"K is not the prior covariance of this posterior: with it the posterior mean of "
@@ -223,29 +162,17 @@ class OperatorSolution:
 
     def facts(self) -> dict[str, object]:
         """Return what this engine adds to a summary."""
-        return {"n_negative": int((self.own.tau < 0.0).sum()), "latent": self.functionals.latent}
-
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
-        """Return covariances of the points."""
-        return crossed()
-
-    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> OperatorSolution:
-        """Return the solution itself, which does not depend on inputs."""
-        return self
+        return {**super().facts(), "latent": self.functionals.latent}
 
     @property
     def usual(self) -> float | None:
         """Prior mean, if it is one number for all rows."""
-        low, high = float(self.prior.min()), float(self.prior.max())
-        return low if low == high else None
+        return common_value(self.prior)
 
     def __getstate__(self) -> dict[str, object]:
         if self.K is not None:
             self.latent()
         return {**vars(self), "K": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
 
 
 # --- Choice of the smaller side
@@ -287,7 +214,7 @@ def along(post: Posterior, functionals: Functionals, K: Array, mean: Array) -> P
         if isinstance(rows_solution.kept, LatentKept)
         else RowsKept(rows_solution.kept, functionals)
     )
-    rows = rows_solution.own, rows_solution.mean, rows_solution.variance, rows_solution.log_z
-    data = replace(rows_solution.data, K=None)
+    known = {**vars(rows_solution), "kept": kept, "data": replace(rows_solution.data, K=None)}
     prior = np.broadcast_to(mean, (functionals.latent,)).copy()
-    return replace(post, _solution=OperatorSolution(*rows, kept, functionals, prior, data, K))
+    solution = OperatorSolution(**known, functionals=functionals, prior=prior, K=K)
+    return replace(post, _solution=solution)

@@ -15,7 +15,6 @@ from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import NumericalError
-from qpruntime.inference import solver_protocol
 from qpruntime.inference.dense.cholesky import CholeskyFactor, finite_solution
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
 from qpruntime.inference.dense.solver import DenseState
@@ -23,7 +22,7 @@ from qpruntime.inference.operator.functionals import FunctionalFeatures, Functio
 from qpruntime.inference.operator.visit_kernels import visit
 from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
-from qpruntime.inference.solver_protocol import Prior, Pullback, SiteProblem, Solved
+from qpruntime.inference.solver_protocol import Pullback, SiteProblem, Solved
 
 __all__ = [
     "LatentAlgebra",
@@ -49,39 +48,27 @@ _STRONG = 1e-5
 _WEAK = 1e3
 
 
-class LatentPrior(Prior):
-    """N functionals of n latent values with covariance K (n, n) and mean (n,)."""
+class LatentPrior:
+    """`Prior` of N functionals of n latent values with covariance K (n, n) and mean (n,)."""
 
     covariance = None
 
     def __init__(self, functionals: Functionals, K: Array, mean: Array) -> None:
-        self.K, self.latent_mean = K, mean
+        self.K = K
         self.features = FunctionalFeatures(functionals, K)
-        self._mean = functionals.times(mean)
-        self._variance = self.features.squares()
-
-    @property
-    def mean(self) -> Array:
-        return self._mean
-
-    @property
-    def variance(self) -> Array:
-        return self._variance
+        self.mean, self.variance = functionals.times(mean), self.features.squares()
 
     def factor(self, sites: Sites) -> LatentSolved:
+        """Return the posterior of these sites."""
         return LatentSolved(self, sites)
 
     def draw(self, rng: np.random.Generator) -> Array:
-        return self._mean + self.features.times(rng.standard_normal(self.features.width))
+        """Return functionals of latent values sampled from the prior, shape (N,)."""
+        return self.mean + self.features.times(rng.standard_normal(self.features.width))
 
 
 class LatentSolved(Solved):
     """Posterior of given sites.
-
-    Parameters
-    ----------
-    prior : LatentPrior
-    sites : Sites
 
     Raises
     ------
@@ -109,6 +96,7 @@ class LatentSolved(Solved):
         return self.features.factor(tau, float((tau * self._prior.variance).max()))
 
     def relocate(self, nu: Array) -> None:
+        """Set the sites' precision-weighted means."""
         self._nu = nu
         self._solution: tuple[Array, Array] | None = None
 
@@ -130,17 +118,21 @@ class LatentSolved(Solved):
 
     @property
     def mean(self) -> Array:
+        """Posterior mean of the functionals, shape (N,)."""
         return self._solve()[1]
 
     @property
     def weights(self) -> Array:
+        """Weights of the functionals, shape (N,)."""
         return self._solve()[0]
 
     @property
     def log_det(self) -> float:
+        """Log determinant of B."""
         return 2.0 * float(np.log(self.factor.diagonal()).sum())
 
     def marginals(self) -> tuple[Array, Array]:
+        """Return posterior variances and 1 - tau variance of the functionals, each (N,)."""
         variance = self.features.squares(self.factor)
         kept = 1.0 - self.tau * variance
         strong = np.flatnonzero(kept < _STRONG)
@@ -160,15 +152,7 @@ class LatentSolved(Solved):
         few = Sites(self.tau[strong], np.zeros(strong.size))
         return CholeskyFactor(half.T @ half, few, few.nu).marginals()
 
-    def propose(
-        self,
-        problem: SiteProblem,
-        marginals: tuple[Array, Array],
-        sites: Sites,
-        steps: int,
-        counts: Counts,
-    ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, problem, marginals, sites, steps, counts)
+    propose = propose_matched
 
     def sweep(
         self,
@@ -204,9 +188,11 @@ class LatentSolved(Solved):
         return np.ascontiguousarray(whole)
 
     def discard(self) -> None:
+        """Keep the factor, which is small, and compute the solution."""
         self._solve()
 
     def keep(self) -> LatentKept:
+        """Return the algebra of predictions of f."""
         return LatentKept(self._prior.K, self.features.functionals, self.tau, self.weights)
 
     def slope(self) -> Array:
@@ -226,6 +212,7 @@ class LatentSolved(Solved):
         return slope
 
     def pullback(self, marginals: tuple[Array, Array]) -> LatentPullback:
+        """Return the transposed derivative of the marginals."""
         half = solve_triangular(self.factor, self.features.rows.T, lower=True, check_finite=False)
         rows = self.features.functionals
         return LatentPullback(half.T @ half, self._prior.K, rows, self.tau, self._solve())
@@ -238,15 +225,18 @@ class LatentSolved(Solved):
 # applies.
 
 
-class LatentAlgebra(solver_protocol.PredictiveState, ABC):
+class LatentAlgebra(ABC):
     """Predictions and gradient of the log evidence, for the factor of either side.
 
     Attributes
     ----------
+    weights : ndarray, shape (N,)
+        (A K A')^-1 (posterior mean - prior mean) of the functionals.
     latent_weights : ndarray, shape (n,)
         K^-1 (posterior mean - prior mean) of f.
     """
 
+    weights: Array
     latent_weights: Array
 
     @abstractmethod
@@ -298,20 +288,18 @@ class RowsKept(LatentAlgebra):
 
     def __init__(self, kept: DenseState, functionals: Functionals) -> None:
         self.kept, self.functionals = kept, functionals
-        self.latent_weights = functionals.back(kept.weights)
-
-    @property
-    def weights(self) -> Array:
-        """Weights of the functionals: (A K A')^-1 (posterior mean - prior mean), shape (N,)."""
-        return self.kept.weights
+        self.weights, self.latent_weights = kept.weights, functionals.back(kept.weights)
 
     def reduction(self, K_star: Array) -> Array:
+        """Return the reduction of variances from covariances with the functionals."""
         return self.kept.reduction(self._seen(K_star))
 
     def reduced(self, K_star: Array) -> Array:
+        """Return the reduction of covariances from covariances with the functionals."""
         return self.kept.reduced(self._seen(K_star))
 
     def inner(self) -> Array:
+        """Return (K + H^-1)^-1 from the inverse of the functionals' covariance."""
         # The identity is (K + H^-1)^-1 = A' (A K A' + diag(1/tau))^-1 A.
         back = self.functionals.back
         return back(np.ascontiguousarray(back(self.kept.inner()).T))
@@ -333,13 +321,8 @@ class LatentKept(LatentAlgebra):
     """
 
     def __init__(self, K: Array, functionals: Functionals, tau: Array, weights: Array) -> None:
-        self._K, self._functionals, self._tau, self._weights = K, functionals, tau, weights
-        self.latent_weights = functionals.back(weights)
-
-    @property
-    def weights(self) -> Array:
-        """Weights of the functionals, shape (N,)."""
-        return self._weights
+        self._K, self._functionals, self._tau = K, functionals, tau
+        self.weights, self.latent_weights = weights, functionals.back(weights)
 
     @cached_property
     def _factor(self) -> tuple[Array, DenseState]:
@@ -360,26 +343,26 @@ class LatentKept(LatentAlgebra):
         return across, DenseState(CholeskyFactor(0.5 * (along + along.T), Sites(depth, none), none))
 
     def reduction(self, K_star: Array) -> Array:
+        """Return the reduction of variances along the coordinates."""
         across, kept = self._factor
         return kept.reduction(K_star @ across)
 
     def reduced(self, K_star: Array) -> Array:
+        """Return the reduction of covariances along the coordinates."""
         across, kept = self._factor
         return kept.reduced(K_star @ across)
 
     def inner(self) -> Array:
+        """Return (K + H^-1)^-1 from that of the coordinates."""
         across, kept = self._factor
         return across @ kept.inner() @ across.T
 
     def __getstate__(self) -> dict[str, object]:
         return {
             "_factor": self._factor,
-            "_weights": self._weights,
+            "weights": self.weights,
             "latent_weights": self.latent_weights,
         }
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
 
 
 # --- Gradients
@@ -414,11 +397,13 @@ class LatentPullback(Pullback):
         self._weights, self._mean = solution
 
     def to_sites(self, by_variance: Array, by_mean: Array) -> Array:
+        """Return the derivatives by tau and nu, shape (2, N), with the prior fixed."""
         back = self._S @ by_mean
         squared = (self._S * self._S) @ by_variance
         return np.array([-squared - self._mean * back, back])
 
     def to_prior(self, by_variance: Array, by_mean: Array) -> Array:
+        """Return the derivative by K, shape (n, n), with the sites fixed."""
         # The variances are v_i = a' S a with S = (K^-1 + H)^-1, and dS = (I + K H)^-1 dK (I + H
         # K)^-1.
         rows, H = self._rows, self._rows.precision(self._tau)

@@ -533,7 +533,7 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 
 @kernel
 def level(k: float, fail: float, f: float) -> float:
-    """log p."""
+    """Return log p."""
     value = 0.0
     if k > 0.0:
         value += k * log_ndtr(f)

@@ -174,24 +174,22 @@ class LevelPairs(NamedTuple):
     places: NDArray[np.integer]
 
 
-def level_pairs(prior: SparseLatent, most: int = MOST) -> LevelPairs:
-    """Return the pairs of rows that share a column of at most `most` rows; they are cached."""
+def level_pairs(prior: SparseLatent) -> LevelPairs:
+    """Return the pairs of rows that share a column of at most `MOST` rows; they are cached."""
     pattern, rows = prior.pattern, prior.rows
     cached = pattern.held.get("pairs")
-    if cached is not None and cached[0] is rows.indptr and cached[1] == most:
-        return cached[2]
-    pairs = _level_pairs(pattern, rows, most)
-    pattern.held["pairs"] = rows.indptr, most, pairs
-    return pairs
+    if cached is None or cached[0] is not rows.indptr:
+        cached = pattern.held["pairs"] = rows.indptr, _level_pairs(pattern, rows)
+    return cached[1]
 
 
-def _level_pairs(pattern: Pattern, rows: SparseRows, most: int) -> LevelPairs:
+def _level_pairs(pattern: Pattern, rows: SparseRows) -> LevelPairs:
     k = pattern.k
     counts = np.bincount(rows.columns, minlength=k)
     starts = np.concatenate([[0], np.cumsum(counts)])
     members = np.empty(rows.columns.size, np.int32)
     fill_members(rows.indptr, rows.columns, starts[:-1].copy(), members)
-    level = (counts >= 2) & (counts <= most)
+    level = (counts >= 2) & (counts <= MOST)
     shape = tuple(pattern.symbolic.shape)
     none = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64), rows.pairs[:0]
     structure = rows.indptr, rows.columns, starts, members, level

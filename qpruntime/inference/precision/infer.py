@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, finite, flag, number, whole
+from qpruntime._validation import choice, finite, flag, number
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.dense.solution import outcome_of
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,
@@ -21,9 +20,10 @@ from qpruntime.inference.fixed_point.convergence import (
     warn_unsettled,
 )
 from qpruntime.inference.fixed_point.iterate import log_evidence
+from qpruntime.inference.posterior import report_of
 from qpruntime.inference.precision.aggregation import observed_sites, read_offset
 from qpruntime.inference.precision.iterate import settle
-from qpruntime.inference.precision.pattern import Pattern, as_precision, as_rows
+from qpruntime.inference.precision.pattern import MatrixLike, Pattern, as_precision, as_rows
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.precision.solution import PrecisionSolution
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
@@ -38,8 +38,8 @@ __all__ = ["infer_precision"]
 
 @alone
 def infer_precision(
-    A: Any,
-    Q: Any,
+    A: MatrixLike,
+    Q: MatrixLike,
     y: ArrayLike,
     likelihood: str | Likelihood | None = None,
     method: Literal["ep", "qp"] = "ep",
@@ -143,8 +143,7 @@ def infer_precision(
     if known.shape != (n,) + (known.shape[1:] if projector.likelihood.columns > 1 else ()):
         raise InputError(f"y must have shape ({n},) like the rows of A, got {np.shape(y)}")
     shift = read_offset(offset, known, projector.likelihood)
-    damping = number(damping, "damping", above=0.0, most=1.0)
-    limits = Limits(number(tol, "tol", above=0.0), whole(max_sweeps, "max_sweeps", 1), damping)
+    limits = Limits.checked(tol, max_sweeps, damping)
     _, weights = check_powers(1.0, weights, projector, n)
     C = _constraint(constraint, Q.shape[0])
     known_log_det = None if log_det is None else number(log_det, "log_det")
@@ -183,7 +182,8 @@ def infer_precision(
         problem=problem,
         of_rows=Projector(likelihood, "ep", table).likelihood,
     )
-    outcome = outcome_of(problem, end, evidence).but(n=n, worst=observed.row_of(end.worst))
+    worst = observed.row_of(end.worst)
+    outcome = report_of(problem.projector, end, n, evidence, worst=worst)
     return PrecisionPosterior._of(outcome, solution)
 
 

@@ -8,7 +8,7 @@ hyper-parameters.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,10 @@ from qpruntime.inference.precision.pattern_kernels import pair_places, placed, p
 from qpruntime.inference.precision.symbolic import Symbolic, analyse
 from qpruntime.inference.precision.symbolic_kernels import Ordering
 
-__all__ = ["Pattern", "SparseRows", "as_precision", "as_rows"]
+__all__ = ["MatrixLike", "Pattern", "SparseRows", "as_precision", "as_rows"]
+
+#: Matrices of users, dense or sparse.
+MatrixLike: TypeAlias = ArrayLike | sparse.sparray | sparse.spmatrix
 
 #: Two mirrored entries of a precision differ if their gap exceeds this share of the larger one.
 _SYMMETRIC = 1e-8
@@ -46,8 +49,12 @@ class _RowPattern(NamedTuple):
     order: NDArray[np.integer]
     pairs: NDArray[np.integer]
 
+    def of(self, A: sparse.csr_array) -> SparseRows:
+        """Return the rows with the values of A."""
+        return SparseRows(self.indptr, self.columns, A.data[self.order], self.pairs)
 
-def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
+
+def as_rows(A: MatrixLike, name: str = "A") -> sparse.csr_array:
     """Return sparse rows of finite numbers, or raise `InputError`."""
     try:
         rows = sparse.csr_array(A)
@@ -58,7 +65,7 @@ def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
     if rows.ndim != 2:
         raise InputError(f"{name} must have two dimensions, got {rows.ndim}")
     if not rows.has_canonical_format:
-        rows = rows.copy() if rows is A else rows
+        rows = sparse.csr_array(rows, copy=rows is A)
         rows.sum_duplicates()
     if not np.isfinite(rows.data).all():
         row = int(np.searchsorted(rows.indptr, np.argmin(np.isfinite(rows.data)), "right")) - 1
@@ -66,7 +73,7 @@ def as_rows(A: Any, name: str = "A") -> sparse.csr_array:
     return rows
 
 
-def as_precision(Q: ArrayLike) -> sparse.csr_array:
+def as_precision(Q: MatrixLike) -> sparse.csr_array:
     """Return a square sparse matrix of finite numbers, or raise `InputError`."""
     precision = as_rows(Q, "Q")
     if precision.shape[0] != precision.shape[1] or not precision.shape[0]:
@@ -124,8 +131,8 @@ class Pattern:
 
     def __init__(
         self,
-        A: Any,
-        Q: Any,
+        A: MatrixLike,
+        Q: MatrixLike,
         *,
         ordering: Ordering = "mmd",
         operations: float | None = None,
@@ -134,13 +141,13 @@ class Pattern:
         choice(ordering, "ordering", ("mmd", "natural"))
         if operations is not None:
             operations = number(operations, "operations", above=0.0)
-        A, Q = as_rows(A), as_precision(Q)
-        if A.shape[1] != Q.shape[0]:
-            raise InputError(f"A has {A.shape[1]} columns, and Q {Q.shape[0]}: they must agree")
-        self.n, self.k = A.shape
-        self._a, self._q = (A.indptr, A.indices), (Q.indptr, Q.indices)
-        ones_of_a = sparse.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
-        ones_of_q = sparse.csr_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape)
+        a, q = as_rows(A), as_precision(Q)
+        if a.shape[1] != q.shape[0]:
+            raise InputError(f"A has {a.shape[1]} columns, and Q {q.shape[0]}: they must agree")
+        self.n, self.k = a.shape
+        self._a, self._q = (a.indptr, a.indices), (q.indptr, q.indices)
+        ones_of_a = sparse.csr_array((np.ones(a.nnz), a.indices, a.indptr), shape=a.shape)
+        ones_of_q = sparse.csr_array((np.ones(q.nnz), q.indices, q.indptr), shape=q.shape)
         mirrored = ones_of_q.T.tocsr()
         mirrored.sort_indices()
         if not _same(self._q, mirrored):
@@ -151,9 +158,9 @@ class Pattern:
         self.symbolic: Symbolic = analyse(joined, ordering, order, operations)
         shape, place = self.symbolic.shape, self.symbolic.place
         self._kind = np.dtype(np.int32 if self.symbolic.size < 2**31 else np.int64)
-        row = place[np.repeat(np.arange(self.k), np.diff(Q.indptr))]
-        column = place[Q.indices]
-        self.entries = np.empty(Q.nnz, dtype=self._kind)
+        row = place[np.repeat(np.arange(self.k), np.diff(q.indptr))]
+        column = place[q.indices]
+        self.entries = np.empty(q.nnz, dtype=self._kind)
         places(tuple(shape), row, column, self.entries)
         self.lower_entries, self.mirrored_entries = self._halves(row, column)
         self.lower = self.entries[self.lower_entries]
@@ -172,9 +179,6 @@ class Pattern:
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "held": {}, "_subset": None}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
 
     def pairs_of(
         self, indptr: NDArray[np.integer], columns: NDArray[np.integer]
@@ -198,10 +202,7 @@ class Pattern:
         if known is None or not _alike(known[0], chosen):
             wanted = np.arange(A.shape[0]) if chosen is None else chosen
             known = self._subset = chosen, self._sorted(A, wanted)
-        row_pattern = known[1]
-        return SparseRows(
-            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
-        )
+        return known[1].of(A)
 
     def _sorted(self, A: sparse.csr_array, chosen: NDArray[np.intp]) -> _RowPattern:
         starts = np.zeros(chosen.size + 1, dtype=np.int64)
@@ -214,10 +215,7 @@ class Pattern:
 
     def new_rows(self, A: sparse.csr_array) -> SparseRows:
         """Return other rows; they have no pairs if some pair has no place in the factor."""
-        row_pattern = self._sorted(A, np.arange(A.shape[0]))
-        return SparseRows(
-            row_pattern.indptr, row_pattern.columns, A.data[row_pattern.order], row_pattern.pairs
-        )
+        return self._sorted(A, np.arange(A.shape[0])).of(A)
 
     def placed(self, rows: SparseRows) -> NDArray[np.bool_]:
         """Return which rows have places in the factor for all their pairs, shape (N,)."""
@@ -225,12 +223,12 @@ class Pattern:
         placed(tuple(self.symbolic.shape), rows.indptr, rows.columns, is_placed)
         return is_placed
 
-    def halves(self, Q: sparse.csr_array, name: str = "Q") -> Array:
+    def halves(self, Q: sparse.csr_array) -> Array:
         """Return values of the lower triangle, in the order of `lower`, or raise `InputError`."""
         lower, mirrored = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
         gap = np.abs(lower - mirrored)
         if gap.size and not (gap <= _SYMMETRIC * np.abs(Q.data).max()).all():
-            raise InputError(f"{name} must be symmetric: mirrored entries differ by {gap.max():g}")
+            raise InputError(f"Q must be symmetric: mirrored entries differ by {gap.max():g}")
         return lower
 
     @property

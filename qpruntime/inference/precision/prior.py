@@ -123,7 +123,7 @@ class SparseLatent:
 
     @cached_property
     def log_det(self) -> float:
-        """log |Q| of the prior, plus log |C Q^-1 C'| with a constraint."""
+        """Log determinant log |Q| of the prior, plus log |C Q^-1 C'| with a constraint."""
         factor = self.own
         if self.constraint is None:
             return factor.log_det

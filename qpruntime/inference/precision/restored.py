@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._typing import Array
@@ -19,6 +20,8 @@ __all__ = ["check_indices"]
 #: Largest number of operations that the inference was allowed.
 _ANY = 1e300
 
+Indices = NDArray[np.integer]
+
 
 def check_indices(solution: PrecisionSolution) -> None:
     """Raise `ValueError` unless all indices are those of an analysis of A and Q.
@@ -28,7 +31,8 @@ def check_indices(solution: PrecisionSolution) -> None:
     """
     solved = solution.solved
     for prior in (solved.prior, solution.problem.prior):
-        _require(isinstance(prior, SparseLatent), "the prior")
+        if not isinstance(prior, SparseLatent):
+            raise ValueError("the prior of another model")
         _check_prior(prior)
     _check_factor(solved.factor, solved.prior.pattern.symbolic)
     count = len(solved.prior.offset)
@@ -37,7 +41,7 @@ def check_indices(solution: PrecisionSolution) -> None:
     _require(len(solution.problem.y) == count, "observations")
 
 
-def _check_prior(prior: Any) -> None:
+def _check_prior(prior: SparseLatent) -> None:
     pattern, rows = prior.pattern, prior.rows
     fresh = _analysed_again(pattern)
     for name, value in vars(pattern).items():
@@ -64,16 +68,16 @@ def _analysed_again(pattern: Pattern) -> Pattern:
     return Pattern(A, Q, operations=_ANY, order=order)
 
 
-def _ones(begins: Any, columns: Any, width: int) -> sparse.csr_array:
+def _ones(begins: Indices, columns: Indices, width: int) -> sparse.csr_array:
     _require(_ascends(begins, columns.size), "rows")
     _require(bool(((columns >= 0) & (columns < width)).all()), "columns")
     return sparse.csr_array((np.ones(columns.size), columns, begins), (begins.size - 1, width))
 
 
-def _ascends(begins: Any, end: int) -> bool:
+def _ascends(begins: Indices, end: int) -> bool:
     """Decide whether rows begin at 0, ascend and end at `end`."""
-    known: bool = begins.ndim == 1 and begins.size > 0 and begins[0] == 0 and begins[-1] == end
-    return known and bool((np.diff(begins) >= 0).all())
+    known = begins.ndim == 1 and begins.size > 0 and begins[0] == 0 and begins[-1] == end
+    return bool(known) and bool((np.diff(begins) >= 0).all())
 
 
 def _check_factor(factor: Factorised, symbolic: Symbolic) -> None:
@@ -82,15 +86,14 @@ def _check_factor(factor: Factorised, symbolic: Symbolic) -> None:
     _require(_equal_kind(factor.panels, np.empty(symbolic.size)), "the factor")
 
 
-def _equal_kind(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
+def _equal_kind(one: object, other: Array) -> TypeGuard[Array]:
+    return isinstance(one, np.ndarray) and one.shape == other.shape and one.dtype == other.dtype
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     """Decide whether two trees of tuples, arrays and numbers are equal."""
     if isinstance(other, tuple):
-        pairs = zip(one, other, strict=True)
-        return len(one) == len(other) and all(_equal(a, b) for a, b in pairs)
+        return isinstance(one, tuple) and len(one) == len(other) and all(map(_equal, one, other))
     if isinstance(other, np.ndarray):
         return _equal_kind(one, other) and bool((one == other).all())
     return bool(one == other)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,17 +21,22 @@ from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.precision.aggregation import SeenRows, left_out_rows, slopes_of_rows
 from qpruntime.inference.precision.corrections import PairSums, pair_sums
-from qpruntime.inference.precision.pattern import as_precision, as_rows
+from qpruntime.inference.precision.pattern import MatrixLike, as_precision, as_rows
 from qpruntime.inference.precision.prior import prior_entries
 from qpruntime.inference.precision.solver import PrecisionSolved
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed, prior_mean
+from qpruntime.inference.solution_protocol import (
+    Crossed,
+    Solution,
+    common_value,
+    prior_mean,
+)
 from qpruntime.likelihoods import Likelihood
 
 if TYPE_CHECKING:
-    from sklearn.gaussian_process.kernels import Kernel
+    pass
 
 __all__ = [
     "MOST_CORRECTED_ROWS",
@@ -128,7 +133,7 @@ MOST_CORRECTED_ROWS = 3000
 
 @restorable("precision-solution/1")
 @dataclass(frozen=True, eq=False)
-class PrecisionSolution:
+class PrecisionSolution(Solution):
     """Solution of a sparse precision; see `qpruntime.inference.solution_protocol.Solution`.
 
     Attributes
@@ -155,8 +160,8 @@ class PrecisionSolution:
     problem: Problem
     of_rows: Likelihood
 
-    lines = ()
     where = ("A",)
+    algebra = 0
     name, corrects = "precision", True
 
     @property
@@ -168,11 +173,6 @@ class PrecisionSolution:
     def latent_size(self) -> int:
         """Number of latent values, K."""
         return self.solved.prior.pattern.k
-
-    @property
-    def algebra(self) -> int:
-        """Size of matrices that BLAS threads would share: none."""
-        return 0
 
     @property
     def held_rows(self) -> int:
@@ -221,11 +221,6 @@ class PrecisionSolution:
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of chosen rows."""
         return self._left_out.copy() if rows is None else self._left_out[rows]
-
-    def least(self) -> tuple[float, int]:
-        """Return the least leave-one-out log density, and its row."""
-        row = int(np.argmin(self._left_out))
-        return float(self._left_out[row]), row
 
     def rows_at(self, at: tuple[ArrayLike, ...]) -> sparse.csr_array:
         """Return rows of A at new points."""
@@ -335,15 +330,12 @@ class PrecisionSolution:
         return pair_sums(self.problem, self.solved, self.here, self.sites_held)
 
     def level_sums(self) -> PairSums:
-        """Sums over pairs of sites that share a level."""
+        """Return sums over pairs of sites that share a level."""
         return pair_sums(self.problem, self.solved, self.here, self.sites_held, levels=True)
 
     def __getstate__(self) -> dict[str, object]:
         # The problem caches addresses, which mean nothing in another process.
         return {**vars(self), "problem": replace(self.problem)}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
 
     @property
     def knows_covariance(self) -> bool:
@@ -360,16 +352,11 @@ class PrecisionSolution:
         """Return rows of A."""
         raise InputError("a sparse precision knows no inputs: hand over rows of A")
 
-    def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> PrecisionSolution:
-        """Return the solution itself, which does not depend on inputs."""
-        return self
-
     @property
     def usual(self) -> float | None:
         """Offset, if it is one number for all rows."""
         offset = self.solved.prior.offset - self.seen.collapsed.merged.shift
-        low, high = float(offset.min()), float(offset.max())
-        return low if low == high else None
+        return common_value(offset)
 
 
 # --- Gradient
@@ -425,7 +412,9 @@ def slope_of(solved: PrecisionSolved) -> Slope:
     return Slope(sparse.csr_array((data, indices, indptr), shape=shape), mean)
 
 
-def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
+def evidence_slopes(
+    solved: PrecisionSolved, change: MatrixLike | Sequence[MatrixLike] | None
+) -> Array | float:
     """Return the slope for one change of Q, or the slopes for a sequence of changes.
 
     Raises
@@ -439,7 +428,11 @@ def evidence_slopes(solved: PrecisionSolved, change: Any) -> Array | float:
             "sequence of them"
         )
     several = isinstance(change, Sequence)
-    changes = [as_precision(dQ) for dQ in (change if several else [change])]
+    changes = (
+        [as_precision(dQ) for dQ in change]
+        if isinstance(change, Sequence)
+        else [as_precision(change)]
+    )
     pattern = solved.prior.pattern
     slope = slope_of(solved)
     indptr, indices = pattern.of_q

@@ -42,16 +42,20 @@ class PrecisionPrior(SparseLatent, Prior):
 
     @property
     def mean(self) -> Array:
+        """Offsets of the rows."""
         return self.offset
 
     @cached_property
     def variance(self) -> Array:
+        """Prior variances of the rows."""
         return self.factor(no_sites(self.offset.size)).marginals()[0]
 
     def factor(self, sites: Sites) -> PrecisionSolved:
+        """Return the posterior of these sites."""
         return PrecisionSolved(self, sites)
 
     def draw(self, rng: np.random.Generator) -> Array:
+        """Return eta at the rows sampled from the prior."""
         x = self.draw_latent(self.own, rng, 1)[:, 0]
         return self.offset + self.times(x[self.pattern.symbolic.order])
 
@@ -107,10 +111,8 @@ class PrecisionSolved(Solved):
         # large as the factor.
         return {name: value for name, value in vars(self).items() if name != "inverse"}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-
     def relocate(self, nu: Array) -> None:
+        """Set the sites' precision-weighted means."""
         self._nu = nu
         self._solution: tuple[Array, Array, Array] | None = None
 
@@ -145,10 +147,12 @@ class PrecisionSolved(Solved):
 
     @property
     def mean(self) -> Array:
+        """Posterior mean of eta at the rows."""
         return self._solve()[1]
 
     @property
     def weights(self) -> Array:
+        """Weights of the rows, as in `Solved`."""
         return self._solve()[0]
 
     @property
@@ -158,6 +162,7 @@ class PrecisionSolved(Solved):
 
     @property
     def log_det(self) -> float:
+        """Log determinant of the posterior precision of x less that of the prior."""
         log_det = self.factor.log_det - self.prior.log_det
         return log_det if self.conditioned is None else log_det + self.conditioned.log_det
 
@@ -207,6 +212,7 @@ class PrecisionSolved(Solved):
         return variance
 
     def marginals(self) -> tuple[Array, Array]:
+        """Return posterior variances and 1 - tau variance at the rows."""
         variance = self.variances(self.prior.rows)
         kept = 1.0 - self.tau * variance
         strong = np.flatnonzero(kept < _STRONG)
@@ -225,15 +231,7 @@ class PrecisionSolved(Solved):
         few = Sites(self.tau[strong], np.zeros(strong.size))
         return CholeskyFactor(0.5 * (V + V.T), few, few.nu).marginals()
 
-    def propose(
-        self,
-        problem: SiteProblem,
-        marginals: tuple[Array, Array],
-        sites: Sites,
-        steps: int,
-        counts: Counts,
-    ) -> tuple[Sites, Array, Array]:
-        return propose_matched(self, problem, marginals, sites, steps, counts)
+    propose = propose_matched
 
     def sweep(
         self,
@@ -243,13 +241,16 @@ class PrecisionSolved(Solved):
         visits: NDArray[np.intp] | None,
         counts: Counts,
     ) -> tuple[Array, Array, Array]:
+        """Raise `InputError`: sites are updated in parallel."""
         raise InputError("sites on a sparse precision are updated in parallel order only")
 
     def discard(self) -> None:
+        """Free the memory of the inverse."""
         self._solve()
         vars(self).pop("inverse", None)
 
     def keep(self) -> PredictiveState:
+        """Raise `NotImplementedError`: there is nothing smaller."""
         raise NotImplementedError("a finished posterior keeps all of this")
 
     def slope(self) -> tuple[Array, Array]:
@@ -263,4 +264,5 @@ class PrecisionSolved(Solved):
         return covariance, self.latent[place]
 
     def pullback(self, marginals: tuple[Array, Array]) -> Pullback:
+        """Raise `InputError`: there is none."""
         raise InputError("the leave-one-out objective is for dense priors")

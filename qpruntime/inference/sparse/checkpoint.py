@@ -283,14 +283,14 @@ def _likelihood_words(likelihood: Likelihood, y: Array) -> str:
     return f"{likelihood.spelt} {hashlib.sha256(' '.join(values).encode()).hexdigest()[:16]}"
 
 
-def digest(rows: ChunkedRows, *arrays: Any) -> str:
+def digest(rows: ChunkedRows, *arrays: ArrayLike) -> str:
     """Return a hash of these arrays and of rows.
 
     Lazy inputs enter by a few chunks only, because reading them all may take longer than computing.
     """
     sha256 = hashlib.sha256()
 
-    def add(values: Any) -> None:
+    def add(values: NDArray[np.generic] | None) -> None:
         if values is None:
             sha256.update(b"-")
             return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,12 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError
 
+if TYPE_CHECKING:
+    from dask.array import Array as DaskArray
+    from distributed import Client
+    from zarr import Array as ZarrArray
+    from zarr.storage import StorePath
+
 __all__ = [
     "CHUNK",
     "Chunk",
@@ -26,7 +32,9 @@ __all__ = [
     "ChunkedRows",
     "Columns",
     "Held",
+    "Inputs",
     "Lazy",
+    "LazyInputs",
     "Others",
     "as_array",
     "chunk_count",
@@ -44,7 +52,38 @@ __all__ = [
 # --- Inputs transformed as they are read
 
 
-def mapped(X: Any, function: Callable[[Array], Array], columns: int) -> Any:
+class LazyInputs(Protocol):
+    """Inputs (N, d) that are read in parts: zarr, HDF5, a memory map, or a dask array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and columns."""
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Type of the numbers."""
+
+    def __getitem__(self, rows: slice, /) -> Array:
+        """Read a block of rows."""
+
+
+#: Inputs of N rows as `inputs_of` returns them.
+Inputs: TypeAlias = Array | LazyInputs
+
+
+def is_dask(X: object) -> TypeGuard[DaskArray]:
+    """Decide whether inputs are a collection of dask."""
+    return hasattr(X, "__dask_graph__")
+
+
+Given = TypeVar("Given")
+
+
+@overload
+def mapped(X: Array, function: Callable[[Array], Array], columns: int) -> Array: ...
+@overload
+def mapped(X: LazyInputs, function: Callable[[Array], Array], columns: int) -> LazyInputs: ...
+def mapped(X: Inputs, function: Callable[[Array], Array], columns: int) -> Inputs:
     """Return ``function(X)`` for inputs of any kind; lazy inputs stay lazy.
 
     Parameters
@@ -55,8 +94,8 @@ def mapped(X: Any, function: Callable[[Array], Array], columns: int) -> Any:
     columns : int
     """
     if not is_lazy(X):
-        return function(X)
-    if not hasattr(X, "__dask_graph__"):
+        return function(np.asarray(X))
+    if not is_dask(X):
         return _TransformedInputs(X, function, columns)
     whole = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
     shape = whole.chunks[0], (columns,)
@@ -67,20 +106,23 @@ def mapped(X: Any, function: Callable[[Array], Array], columns: int) -> Any:
 class _TransformedInputs:
     """Lazy inputs that are transformed when they are sliced."""
 
-    X: Any
+    X: LazyInputs
     function: Callable[[Array], Array]
     columns: int
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
         return int(self.X.shape[0]), self.columns
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
+        """Type of the numbers."""
         return np.dtype(float)
 
     @property
-    def chunks(self) -> Any:
+    def chunks(self) -> object:
+        """Chunks of the inputs; having them makes inputs lazy."""
         return getattr(self.X, "chunks", None)
 
     def __getitem__(self, block: slice) -> Array:
@@ -97,7 +139,7 @@ _MISSING_CHUNKS_ATTRIBUTE, _MISSING_CHUNKS_ALLOWED = "missing_chunks", "fill_val
 _Place = tuple[tuple[int, ...], tuple[slice, ...]]
 
 
-def taken(X: Any, block: slice, name: str = "X") -> Any:
+def taken(X: Inputs, block: slice, name: str = "X") -> Array:
     """Return ``X[block]``, which stays lazy for a dask array.
 
     Raises
@@ -105,7 +147,7 @@ def taken(X: Any, block: slice, name: str = "X") -> Any:
     InputError
         If it cannot be read, or chunks of a zarr array are missing; the message names them.
     """
-    if hasattr(X, "__dask_graph__"):
+    if is_dask(X):
         return X[block]
     try:
         part = X[block]
@@ -123,12 +165,12 @@ def taken(X: Any, block: slice, name: str = "X") -> Any:
     return part
 
 
-def _is_zarr(X: Any) -> bool:
+def _is_zarr(X: object) -> TypeGuard[ZarrArray]:
     ours = type(X).__module__.split(".")[0] == "zarr"
     return ours and hasattr(X, "store_path") and hasattr(X, "metadata")
 
 
-def _places(X: Any, block: slice) -> Iterator[_Place]:
+def _places(X: ZarrArray, block: slice) -> Iterator[_Place]:
     """Yield the number of every stored chunk that meets these rows, and its place in X."""
     ends = [block.indices(X.shape[0])[:2], *((0, n) for n in X.shape[1:])]
     axes = [
@@ -142,11 +184,11 @@ def _places(X: Any, block: slice) -> Iterator[_Place]:
         yield tuple(k for k, _ in place), tuple(part for _, part in place)
 
 
-def _path(X: Any, number: tuple[int, ...]) -> Any:
+def _path(X: ZarrArray, number: tuple[int, ...]) -> StorePath:
     return X.store_path / X.metadata.encode_chunk_key(number)
 
 
-def _unreadable(X: Any, block: slice) -> str:
+def _unreadable(X: Inputs, block: slice) -> str:
     """Return words that name the unreadable chunk of a zarr array."""
     if _is_zarr(X):
         for number, place in _places(X, block):
@@ -157,7 +199,7 @@ def _unreadable(X: Any, block: slice) -> str:
     return ""
 
 
-def _refuse_missing(X: Any, block: slice, part: Any, name: str) -> None:
+def _refuse_missing(X: ZarrArray, block: slice, part: Array, name: str) -> None:
     """Raise `InputError` if a chunk is missing; only chunks of the fill value can be."""
     first = block.indices(X.shape[0])[0]
     fill, values = X.fill_value, np.asarray(part)
@@ -180,7 +222,7 @@ def _refuse_missing(X: Any, block: slice, part: Any, name: str) -> None:
                 )
 
 
-def _is_absent(path: Any) -> bool:
+def _is_absent(path: StorePath) -> bool:
     """Decide whether a chunk is absent or empty, which zarr treats alike."""
     from zarr.core.sync import sync
 
@@ -190,7 +232,7 @@ def _is_absent(path: Any) -> bool:
         return True
 
 
-def _equals_fill(values: Any, fill: Any) -> Any:
+def _equals_fill(values: Array, fill: float) -> NDArray[np.bool_]:
     """Return where values equal the fill value, which may be NaN."""
     same = values == fill
     return same | (values != values) if fill != fill else same
@@ -275,7 +317,7 @@ class Columns:
     Labels y may have one byte each.
     """
 
-    X: Any
+    X: Inputs
     y: Array
     weights: Array | None = None
     prior: Array | None = None
@@ -283,10 +325,12 @@ class Columns:
 
     @property
     def n(self) -> int:
+        """Number of rows."""
         return len(self.y)
 
     @property
     def chunks(self) -> int:
+        """Number of chunks."""
         return chunk_count(self.n)
 
     def others(self, block: slice | NDArray[np.intp]) -> Others:
@@ -296,6 +340,7 @@ class Columns:
         return np.asarray(self.y[block], dtype=float), weights, prior, scale
 
     def slice(self, number: int) -> slice:
+        """Return the rows of a chunk."""
         return chunk_slice(number, self.n)
 
 
@@ -303,15 +348,18 @@ class Columns:
 class Held(Columns):
     """Rows held as arrays of this process; X has shape (N, d)."""
 
+    X: Array
+
     def piece(self, number: int) -> Chunk:
+        """Return a chunk."""
         block = self.slice(number)
         # Scaled columns may have Fortran's order; pickles change it, and sums would then differ.
         return Chunk(np.ascontiguousarray(self.X[block]), *self.others(block))
 
-    def read(self, number: int) -> Chunk:
-        return self.piece(number)
+    read = piece
 
     def some(self, numbers: NDArray[np.intp]) -> Chunk:
+        """Return rows with these numbers, in their order."""
         return Chunk(np.ascontiguousarray(self.X[numbers]), *self.others(numbers))
 
 
@@ -321,15 +369,15 @@ class Held(Columns):
 # computes a chunk reads its inputs. This module does not import the storage libraries.
 
 
-def is_lazy(X: Any) -> bool:
+def is_lazy(X: object) -> TypeGuard[LazyInputs]:
     """Decide whether inputs are read in parts, being neither an array in memory nor a list."""
-    if isinstance(X, np.memmap) or hasattr(X, "__dask_graph__"):
+    if isinstance(X, np.memmap) or is_dask(X):
         return True
     plain = isinstance(X, np.ndarray) or hasattr(X, "__array_interface__")
     return not plain and all(hasattr(X, name) for name in ("shape", "dtype", "chunks"))
 
 
-def known_chunks(X: Any, name: str) -> Any:
+def known_chunks(X: Given, name: str) -> Given:
     """Return a dask collection as an array of known shape, and anything else unchanged.
 
     Raises
@@ -337,25 +385,24 @@ def known_chunks(X: Any, name: str) -> Any:
     InputError
         If a column is not numeric, or computing fails.
     """
-    if not hasattr(X, "__dask_graph__"):
+    if not is_dask(X):
         return X
     client = _client_of(X, name)
     with nullcontext() if client is None else client.as_current():
-        if hasattr(X, "to_dask_array"):
-            X = X.to_dask_array(lengths=True)
-        if any(math.isnan(size) for size in X.shape):
+        array: DaskArray = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
+        if any(math.isnan(size) for size in array.shape):
             # The copy protects the caller's array, because this sets the sizes in place.
-            X = X.copy()
-            X.compute_chunk_sizes()
-    if X.dtype.kind not in "fiub":
-        raise InputError(f"{name} must have real numbers in all columns, got dtype {X.dtype}")
-    return X
+            array = array.copy()
+            array.compute_chunk_sizes()
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} must have real numbers in all columns, got dtype {array.dtype}")
+    return array
 
 
-def _client_of(X: Any, name: str) -> Any:
+def _client_of(X: object, name: str) -> Client | None:
     """Return the dask client of the cluster where a collection was persisted, None for others."""
-    distributed: Any = sys.modules.get("distributed")
-    if distributed is None or not hasattr(X, "__dask_graph__"):
+    distributed = sys.modules.get("distributed")
+    if distributed is None or not is_dask(X):
         return None
     futures = distributed.client.futures_of(X)
     if any(future.cancelled() for future in futures):
@@ -363,14 +410,14 @@ def _client_of(X: Any, name: str) -> Any:
     return futures[0].client if futures else None
 
 
-def as_array(value: Any, name: str) -> Any:
+def as_array(value: ArrayLike, name: str) -> ArrayLike:
     """Return a lazy column as an array in memory, and anything else unchanged."""
-    if hasattr(value, "__dask_graph__"):
+    if is_dask(value):
         return value.compute(scheduler=_client_of(value, name))
     return taken(value, slice(None), name) if is_lazy(value) else value
 
 
-def inputs_of(X: Any, name: str) -> Any:
+def inputs_of(X: ArrayLike | LazyInputs, name: str) -> Inputs:
     """Return checked inputs (rows, columns): finite C-ordered arrays, or lazy inputs unchanged.
 
     Raises
@@ -379,26 +426,24 @@ def inputs_of(X: Any, name: str) -> Any:
         If they are not usable.
     """
     X = known_chunks(X, name)
-    lazy = is_lazy(X)
-    if not lazy:
-        X = finite(X, name)
-    if len(X.shape) != 2 or 0 in X.shape:
-        raise InputError(f"{name} must have shape (rows, columns), got {tuple(X.shape)}")
-    return X if lazy else np.ascontiguousarray(X)
+    inputs: Inputs = X if is_lazy(X) else finite(X, name)  # type: ignore[arg-type]
+    if len(inputs.shape) != 2 or 0 in inputs.shape:
+        raise InputError(f"{name} must have shape (rows, columns), got {tuple(inputs.shape)}")
+    return inputs if is_lazy(inputs) else np.ascontiguousarray(inputs)
 
 
 def rows_of(
-    X: Any, y: Array, weights: Array | None, prior: Array | None, scale: Array | None = None
+    X: Inputs, y: Array, weights: Array | None, prior: Array | None, scale: Array | None = None
 ) -> ChunkedRows:
     """Return rows of inputs that `inputs_of` has checked."""
     return (Lazy if is_lazy(X) else Held)(X, y, weights, prior, scale)
 
 
-def _read_block(X: Any, block: slice, first: int, home: Any = None) -> Array:
+def _read_block(X: Inputs, block: slice, first: int, home: Client | None = None) -> Array:
     """Read a slice of inputs as finite float64; `first` numbers its rows in messages."""
     part = taken(X, block)
     shape = part.shape
-    if hasattr(part, "__dask_graph__"):
+    if is_dask(part):
         part = part.compute(scheduler="synchronous" if home is None else home)
     values = real(part, "X")
     if values.shape != shape:
@@ -416,14 +461,14 @@ def _read_block(X: Any, block: slice, first: int, home: Any = None) -> Array:
 class UnreadChunk:
     """Chunk of inputs that are not read yet; `home` is the client of a cluster's inputs."""
 
-    X: Any
+    X: Inputs
     block: slice
     first: int
     y: Array
     weights: Array | None
     prior: Array | None
     scale: Array | None
-    home: Any = None
+    home: Client | None = None
 
     def load(self) -> Chunk:
         """Read the inputs.
@@ -447,14 +492,17 @@ class UnreadChunk:
 class Lazy(Columns):
     """Rows whose inputs X (N, d) are read chunk by chunk."""
 
+    X: LazyInputs
+
     @cached_property
-    def home(self) -> Any:
+    def home(self) -> Client | None:
         """Client of the cluster that holds the inputs, or None."""
         return _client_of(self.X, "X")
 
     def piece(self, number: int) -> UnreadChunk:
+        """Return the reference from which a chunk is read."""
         block = self.slice(number)
-        if hasattr(self.X, "__dask_graph__"):
+        if is_dask(self.X):
             part = self.X[block]
             if self.home is None:
                 part = _optimized(part)  # send only this chunk's part of the graph
@@ -462,27 +510,29 @@ class Lazy(Columns):
         return UnreadChunk(self.X, block, block.start, *self.others(block))
 
     def read(self, number: int) -> Chunk:
+        """Read a chunk in this process."""
         return self.piece(number).load()
 
     def some(self, numbers: NDArray[np.intp]) -> Chunk:
+        """Read rows with these numbers, in their order, in this process."""
         once, where = np.unique(numbers, return_inverse=True)
         X = sample(self.X, once)[where] if len(once) else np.empty((0, self.X.shape[1]))
         return Chunk(X, *self.others(numbers))
 
 
-def _optimized(part: Any) -> Any:
+def _optimized(part: DaskArray) -> DaskArray:
     from dask import optimize
 
     (optimized,) = optimize(part)
     return optimized
 
 
-def read(X: Any, block: slice) -> Array:
+def read(X: Inputs, block: slice) -> Array:
     """Return a slice of inputs of any kind; `InputError` if it is not finite."""
     return _read_block(X, block, block.start, _client_of(X, "X"))
 
 
-def sample(X: Any, rows: ArrayLike) -> Array:
+def sample(X: Inputs, rows: ArrayLike) -> Array:
     """Return selected rows of inputs of any kind, read chunk by chunk, in ascending order."""
     wanted = np.sort(np.asarray(rows))
     n, parts, home = int(X.shape[0]), [], _client_of(X, "X")

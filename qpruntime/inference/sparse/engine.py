@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -14,11 +14,11 @@ from numpy.typing import DTypeLike, NDArray
 from qpruntime._memory import fits, require, squares
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
-from qpruntime.errors import NumericalError
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.execution.executors import Divided, Executor, Threads
+from qpruntime.inference.fixed_point.convergence import finite_evidence, unbounded
 from qpruntime.inference.fixed_point.schedules import Swept
-from qpruntime.inference.sites import ImproperPosterior, Sites
+from qpruntime.inference.sites import NO_STEP, ImproperPosterior, Sites
 from qpruntime.inference.sparse.data import CHUNK, ChunkedRows, ChunkTask
 from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.inference.sparse.passes import (
@@ -59,29 +59,20 @@ __all__ = [
     "Engine",
     "Keeper",
     "Outcome",
-    "bounded",
-    "leave_out",
+    "log_densities",
+    "of_cavities",
     "seen_by_likelihood",
     "swept_by",
-    "without_site",
 ]
 
 # --- Selected rows of an engine
 
-
-def leave_out(engine: Engine, chosen: NDArray[np.intp]) -> Array:
-    """Return leave-one-out log densities of selected rows, equal to those of `Engine.outcome`."""
-
-    def log_densities(block: Block, at: Cavities) -> Array:
-        return np.asarray(project(engine.rule, block, at, "log_z", whole=True)[0])
-
-    return np.asarray(_of_cavities(engine, chosen, log_densities))
+Result = TypeVar("Result", Array, tuple[Array, Array])
 
 
-def without_site(engine: Engine, chosen: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Return cavity means and variances of selected rows as the likelihood sees them, or NaN."""
-    mean, variance = _of_cavities(engine, chosen, seen_by_likelihood)
-    return mean, variance
+def log_densities(rule: PowerProjector, block: Block, at: Cavities) -> Array:
+    """Return leave-one-out log densities of rows, equal to those of `Engine.outcome`."""
+    return np.asarray(project(rule, block, at, "log_z", whole=True)[0])
 
 
 def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
@@ -91,12 +82,14 @@ def seen_by_likelihood(block: Block, at: Cavities) -> tuple[Array, Array]:
     return np.where(at.proper, mean, np.nan), np.where(at.proper, variance, np.nan)
 
 
-def _of_cavities(engine: Engine, chosen: NDArray[np.intp], function: Callable[..., Any]) -> Any:
+def of_cavities(
+    engine: Engine, chosen: NDArray[np.intp], function: Callable[[Block, Cavities], Result]
+) -> Result:
     """Join the values of `function` for blocks of selected rows and their cavities."""
     state, rule = engine.state, engine.rule
     rows = engine.rows.some(chosen)
 
-    def of_block(block_rows: slice) -> Any:
+    def of_block(block_rows: slice) -> Result:
         prior, scale = (None if a is None else a[block_rows] for a in (rows.prior, rows.scale))
         tau, nu = engine.tau[chosen[block_rows]], engine.nu[chosen[block_rows]]
         block = Block(rows.y[block_rows], None, prior, tau, nu, scale)
@@ -197,25 +190,16 @@ class Outcome:
     rows: Array | None = None
 
 
-def bounded(change: float, worst: int) -> float:
-    """Return the change of a sweep.
+def swept_by(change: float, worst: int, counts: Array) -> Swept:
+    """Return the report of a sweep from the counts of a pass: lookups, skipped, held at zero.
 
     Raises
     ------
     NumericalError
         If the change is not finite.
     """
-    if math.isfinite(change):
-        return change
-    raise NumericalError(
-        f"the sites grow without bound, row {worst} first: observations that the kernel ties "
-        'together contradict each other; use likelihood="probit", or add a WhiteKernel to the '
-        "kernel"
-    )
-
-
-def swept_by(change: float, worst: int, counts: Array) -> Swept:
-    """Return the report of a sweep from the counts of a pass: lookups, skipped, held at zero."""
+    if not math.isfinite(change):
+        raise unbounded(f"row {worst}")
     inside, outside, skipped, bounded = counts.astype(np.int64)
     return Swept(change, worst, np.array([inside, outside, skipped]), held=int(bounded))
 
@@ -321,7 +305,7 @@ class Engine:
         """
         with one_blas_thread():
             self.tau[:] = self.nu[:] = 0.0
-            start = State(self._inducing(), self.rule, state.root, state.h, state.mean)
+            start = replace(state, inducing=self._inducing(), rule=self.rule)
             sums = self._pass(sweep, start, (self.tau, self.nu))
             self.state = posterior_of(start.inducing, self.rule, sums, self.base)
 
@@ -349,8 +333,8 @@ class Engine:
             new = (self.tau, self.nu) if self.rule.nonnegative else np.empty((2, self.rows.n))
             for _ in range(HALVINGS):
                 sums = self._pass(sweep, now, (*new,), share=share)
-                _, worst = sums["worst"]
-                change = bounded(math.sqrt(sums["change"].max() / self.rows.n), int(worst))
+                change = math.sqrt(sums["change"].max() / self.rows.n)
+                swept = swept_by(change, int(sums["worst"][1]), sums["counts"])
                 try:
                     self.state = posterior_of(now.inducing, self.rule, sums, self.base)
                 except ImproperPosterior:
@@ -359,11 +343,8 @@ class Engine:
                     share *= 0.5
                     continue
                 self.tau, self.nu = new
-                return swept_by(change, int(worst), sums["counts"])
-        raise ImproperPosterior(
-            "negative site precisions leave no proper posterior however short the step; "
-            "use a smaller prior variance or a prior mean away from zero"
-        )
+                return swept
+        raise ImproperPosterior(NO_STEP)
 
     def outcome(self, rows: bool = False) -> Outcome:
         """Return the evidence of the current sites, with `rows` also marginals and densities.
@@ -377,12 +358,7 @@ class Engine:
             columns = np.empty((3, self.rows.n)) if rows else None
             column_arrays = () if columns is None else (*columns,)
             sums = self._pass(outcome, self._state_now, column_arrays, rows=rows)
-            value = evidence(self.state, sums, self.base)
-            if not math.isfinite(value):
-                raise NumericalError(
-                    f"the log evidence is {value}: an observation has no likelihood left in "
-                    "double precision under the others; check outliers, or widen the kernel"
-                )
+            value = finite_evidence(evidence(self.state, sums, self.base))
             size, row = sums["worst"]
             return Outcome(value, (-float(size), int(row)), columns)
 
@@ -416,8 +392,7 @@ class Engine:
     @property
     def _state_now(self) -> State:
         """State with the current rule."""
-        state = self.state
-        return State(state.inducing, self.rule, state.root, state.h, state.mean)
+        return replace(self.state, rule=self.rule)
 
     def _pass(
         self,

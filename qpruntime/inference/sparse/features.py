@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import cython_blas
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
+from qpruntime.inference.dense.blas import routine
 from qpruntime.kernels.cross_covariance import contract_square, cross_covariance, diagonal
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class InducingInputs:
     ) -> None:
         self.kernel, self.Z, self.dtype = kernel, Z, np.dtype(dtype)
         self.least = jitter
-        K = cross_covariance(kernel, Z, Z)
+        K: Array = np.asarray(cross_covariance(kernel, Z, Z), dtype=float)
         variance = float(np.mean(K.diagonal()))
         if not np.isfinite(K).all() or not variance > 0.0:
             raise NumericalError(
@@ -101,7 +100,7 @@ class InducingInputs:
         moved.dtype = np.dtype(dtype)
         return moved
 
-    def features(self, X: Array, out: Rows | None = None) -> tuple[Any, Array]:
+    def features(self, X: Array, out: Rows | None = None) -> tuple[Rows, Array]:
         """Return phi_n = L^-1 k(Z, x_n), shape (n, M), and r_n = max(k(x_n, x_n) - |phi_n|^2, 0).
 
         The features are written to `out`, if it is given.
@@ -146,19 +145,6 @@ _LETTER = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _NUMBER = {"s": ctypes.c_float, "d": ctypes.c_double}
 
 
-@cache
-def _function(name: str, count: int) -> Callable[..., None]:
-    """Return a BLAS function of `count` arguments, which are all addresses."""
-    capsule = cython_blas.__pyx_capi__[name]
-    api = ctypes.pythonapi
-    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
-    pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", api)
-    )
-    address = pointer_of(capsule, name_of(capsule))
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(address)
-
-
 def _call(name: str, letter: str, *args: bytes | float | NDArray[np.generic]) -> None:
     """Call a BLAS function by reference; bytes are letters, numbers scalars, the rest arrays."""
     references: list[Any] = []
@@ -175,7 +161,7 @@ def _call(name: str, letter: str, *args: bytes | float | NDArray[np.generic]) ->
         value.ctypes.data if isinstance(value, np.ndarray) else ctypes.addressof(value)
         for value in references
     ]
-    _function(letter + name, len(addresses))(*addresses)
+    routine(letter + name)(*addresses)
 
 
 def divide(rows: SameRows, lower: Rows) -> SameRows:

@@ -9,7 +9,7 @@ side.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -17,9 +17,9 @@ from sklearn.base import clone
 
 from qpruntime._memory import require
 from qpruntime._typing import Array, ArrayLike
-from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.inference.operator.functionals import Functionals
+from qpruntime.inference.problem import check_mean
 from qpruntime.inference.sparse.checkpoint import kernel_words
 from qpruntime.inference.sparse.data import inputs_of, is_lazy
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
@@ -76,7 +76,7 @@ def inputs_along(operator: ArrayLike, X: Array) -> tuple[Functionals, Array]:
 
 
 def along(
-    operator: ArrayLike, X: Any, mean: ArrayLike, d: int
+    operator: ArrayLike, X: ArrayLike, mean: ArrayLike, d: int
 ) -> tuple[Array, Array, float | None]:
     """Return inputs of an operator's rows, their prior means, and that of f if it is a number.
 
@@ -87,14 +87,13 @@ def along(
     """
     if is_lazy(X):
         raise InputError("an operator takes X as an array in memory, of its columns' inputs")
-    X = inputs_of(X, "X")
-    if X.shape[1] != d:
-        raise InputError(f"Z must have {X.shape[1]} columns like X, got {d}")
-    prior = finite(mean, "mean")
-    if prior.shape not in ((), (len(X),)):
-        raise InputError(f"mean must be a number or have shape ({len(X)},), got {prior.shape}")
-    functionals, inputs = inputs_along(operator, X)
-    means = functionals.times(np.broadcast_to(prior, (len(X),)).copy())
+    latent = np.asarray(inputs_of(X, "X"))
+    if latent.shape[1] != d:
+        raise InputError(f"Z must have {latent.shape[1]} columns like X, got {d}")
+    n = len(latent)
+    prior = check_mean(mean, (n,))
+    functionals, inputs = inputs_along(operator, latent)
+    means = functionals.times(np.broadcast_to(prior, (n,)).copy())
     return inputs, means, float(prior) if prior.ndim == 0 else None
 
 
@@ -130,6 +129,7 @@ class AlongRows:
         return {"kernel": clone(self.kernel), "d": self.d}
 
     def __call__(self, X: Array, Z: Array | None = None) -> Array:
+        """Return covariances of rows, or of rows with inducing inputs."""
         Z = X if Z is None else Z
         if X.shape[1] == self.d:
             return np.asarray(cross_covariance(self.kernel, X, Z))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._validation import flag, no_kernel, number, whole
@@ -168,7 +169,7 @@ def infer_sparse(
     if isinstance(kernel, type) or not (callable(kernel) and hasattr(kernel, "diag")):
         raise no_kernel(kernel)
     projector = Projector(likelihood, method, table, p)
-    inducing = inputs_of(as_array(Z, "Z"), "Z")
+    inducing = np.asarray(inputs_of(as_array(Z, "Z"), "Z"))
     latent_kernel = kernel
     if operator is None:
         checked = checked_rows(X, y, projector, power, weights, mean, inducing.shape[1], scale)
@@ -179,11 +180,7 @@ def infer_sparse(
         kernel = AlongRows(kernel, inducing.shape[1])
         checked = checked_rows(X, y, projector, power, weights, mean, X.shape[1], scale)
         checked = checked._replace(prior=prior)
-    limits = Limits(
-        number(tol, "tol", above=0.0),
-        whole(max_sweeps, "max_sweeps", 1),
-        number(damping, "damping", above=0.0, most=1.0),
-    )
+    limits = Limits.checked(tol, max_sweeps, damping)
     memory = number(memory, "memory", above=-1.0)
     jitter = number(jitter, "jitter", above=-1e-300, most=1e-4)
     nearest = whole(nearest, "nearest", 0)

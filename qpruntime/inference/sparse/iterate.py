@@ -12,7 +12,7 @@ from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.inference.fixed_point.convergence import Ended, Limits
 from qpruntime.inference.fixed_point.schedules import Swept, swept_until
 from qpruntime.inference.sites import ImproperPosterior, Sites, without_negative
-from qpruntime.inference.sparse.engine import HALVINGS, Engine, bounded, swept_by
+from qpruntime.inference.sparse.engine import HALVINGS, Engine, swept_by
 from qpruntime.inference.sparse.features import divide
 from qpruntime.inference.sparse.passes import Done, Job, outcome, sweep
 from qpruntime.inference.sparse.state import (
@@ -101,7 +101,7 @@ class Tied(Engine):
             proposed = with_base(sums, self.base)
             change = {name: proposed[name] - getattr(old, name) for name in ("B", "h")}
             row = int(sums["worst"][1])
-            swept = swept_by(bounded(_change_size(change, old), row), row, sums["counts"])
+            swept = swept_by(_change_size(change, old), row, sums["counts"])
             for halvings_left in reversed(range(HALVINGS)):
                 step = {name: getattr(old, name) + share * change[name] for name in change}
                 try:

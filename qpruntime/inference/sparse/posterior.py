@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,12 +20,12 @@ from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, warn_unsettled
-from qpruntime.inference.posterior import InferenceReport, Lookups, Posterior
-from qpruntime.inference.problem import Observed, check_powers
+from qpruntime.inference.posterior import Posterior, report_of
+from qpruntime.inference.problem import Observed, check_mean, check_powers
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import Crossed, draws, prior_mean
+from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
 from qpruntime.inference.sparse.data import ChunkedRows, as_array, inputs_of, rows_of
-from qpruntime.inference.sparse.engine import Engine, leave_out, without_site
+from qpruntime.inference.sparse.engine import Engine, log_densities, of_cavities, seen_by_likelihood
 from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.iterate import settle, settle_tied
 from qpruntime.inference.sparse.state import Base, PowerProjector, State
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckedRows",
+    "InducingSolution",
     "SparsePosterior",
     "SparseSolution",
     "about_prior",
@@ -166,23 +167,8 @@ def conclude(
     """
     report, state, rule = engine.outcome(), engine.state, engine.rule
     engine.release()
-    projector, evidence = rule.projector, report.log_evidence
-    outcome = InferenceReport(
-        likelihood=projector.likelihood.spelt,
-        method=projector.method,
-        n=engine.rows.n + (0 if engine.base is None else engine.base.n),
-        log_evidence=evidence,
-        status=ended.status,
-        n_sweeps=len(ended.history),
-        history=tuple(ended.history),
-        lookups=Lookups(int(ended.trace.counts[0]), int(ended.trace.counts[1])),
-        skipped=int(ended.trace.counts[2]),
-        damped=ended.trace.damped,
-        held=ended.held,
-        worst=ended.worst,
-        jitter=state.inducing.jitter,
-        fixed_points=(evidence,) if ended.status == "converged" else (),
-    )
+    n = engine.rows.n + (0 if engine.base is None else engine.base.n)
+    outcome = report_of(rule.projector, ended, n, report.log_evidence, jitter=state.inducing.jitter)
     solution = SparseSolution(
         kernel=engine.kernel,
         Z=engine.Z,
@@ -214,7 +200,7 @@ class CheckedRows(NamedTuple):
 
 
 def checked_rows(
-    X: Any,
+    X: ArrayLike,
     y: ArrayLike,
     projector: Projector,
     power: float,
@@ -239,9 +225,7 @@ def checked_rows(
     if encoded.shape != (n,):
         raise InputError(f"y must have shape ({n},) like the rows of X, got {encoded.shape}")
     projector.check_outcomes(encoded)
-    prior = finite(as_array(mean, "mean"), "mean")
-    if prior.shape not in ((), (n,)):
-        raise InputError(f"mean must be a number or have shape ({n},), got {prior.shape}")
+    prior = check_mean(as_array(mean, "mean"), (n,))
     power, checked = check_powers(power, weights, projector, n)
     offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
     rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
@@ -285,9 +269,29 @@ _NO_COVARIANCE = (
 )
 
 
+class InducingSolution(Solution):
+    """Members of solutions with inducing inputs, which have no covariance matrix of the rows."""
+
+    where = ("X",)
+    algebra = 0
+    corrects = False
+
+    def observed(self) -> Observed:
+        """Raise `InputError`."""
+        raise InputError(_NO_COVARIANCE)
+
+    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
+        """Raise `InputError`."""
+        raise InputError(_NO_COVARIANCE)
+
+    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
+        """Return the points unchanged."""
+        return (points,)
+
+
 @restorable("sparse-solution/1")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SparseSolution:
+class SparseSolution(InducingSolution):
     """Solution of the sparse engine; pickles leave its rows out.
 
     Attributes
@@ -321,10 +325,7 @@ class SparseSolution:
     rule: PowerProjector | None
     limits: Limits = field(default_factory=Limits)
 
-    lines = ()
-    where = ("X",)
-    algebra = 0
-    name, corrects = "inducing", False
+    name = "inducing"
 
     def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in vars(self).items() if name != "_rows"}
@@ -387,11 +388,14 @@ class SparseSolution:
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of selected rows."""
-        return self._rows[2].copy() if rows is None else leave_out(self.with_rows, rows)
+        if rows is None:
+            return self._rows[2].copy()
+        engine = self.with_rows
+        return of_cavities(engine, rows, partial(log_densities, engine.rule))
 
     def left_out(self, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """Return leave-one-out means and variances of rows, as the likelihood sees them."""
-        return without_site(self.with_rows, rows)
+        return of_cavities(self.with_rows, rows, seen_by_likelihood)
 
     def least(self) -> tuple[float, int]:
         """Return the least leave-one-out log density, and its row."""
@@ -417,18 +421,8 @@ class SparseSolution:
             raise InputError(f"X must have shape (T, {self.Z.shape[1]}), got {points.shape}")
         return points, prior_mean(mean, self.prior, (len(points),))
 
-    def draw(
-        self,
-        at: tuple[ArrayLike, ...],
-        mean: ArrayLike | None,
-        count: int,
-        rng: np.random.Generator,
-    ) -> Array:
-        """Return joint samples at points (T, d), with the prior given the inducing values."""
-        return draws(*self.joint(at, mean), count, rng)
-
     def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
-        """Return joint means and covariances at points (T, d)."""
+        """Return joint moments at points (T, d), with the prior given the inducing values."""
         if not at:
             raise InputError("draws take points: sample(X)")
         points, prior = self.checked(at, mean)
@@ -447,21 +441,9 @@ class SparseSolution:
         self.with_rows.release()
         return by_theta
 
-    def observed(self) -> Observed:
-        """Raise `InputError`: this engine has no covariance matrix of the rows."""
-        raise InputError(_NO_COVARIANCE)
-
-    def points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> MarginalPoints:
-        """Raise `InputError`, as `observed` does."""
-        raise InputError(_NO_COVARIANCE)
-
     def facts(self) -> dict[str, object]:
         """Return the engine's entries of a summary."""
         return {"inducing": len(self.Z), "power": self.power}
-
-    def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
-        """Return the points unchanged."""
-        return (points,)
 
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> SparseSolution:
         """Return the solution in other units of the inputs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -18,7 +18,6 @@ from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.hyper_integration.designs import directions
 from qpruntime.learning.hyperpriors import Priors
 from qpruntime.learning.initialisation import start_from
-from qpruntime.learning.objective import Objective
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
@@ -44,18 +43,30 @@ class Evaluated(NamedTuple):
     sites: Sites | None
 
 
+class SettledObjective(Protocol):
+    """Negative log evidence less the log prior, with its gradient, and the sites found last."""
+
+    sites: Sites | None
+
+    @property
+    def evaluations(self) -> int:
+        """Number of evaluations so far."""
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        """Return the objective and its gradient."""
+
+
 class Density:
     """Log evidence and log prior of log parameters, between bounds.
 
     Parameters
     ----------
-    objective : Objective
-        Negative; with the prior in it.
+    objective : SettledObjective
     bounds : ndarray, shape (p, 2)
     """
 
-    def __init__(self, objective: Any, bounds: Array) -> None:
-        self._objective: Objective = objective
+    def __init__(self, objective: SettledObjective, bounds: Array) -> None:
+        self._objective = objective
         self.low, self.high = bounds.T
 
     @property
@@ -206,7 +217,11 @@ class ProperPrior:
 
 
 def proper_prior(
-    search_prior: Any, kernel: Kernel, start: Array, X: Array, likelihood_start: Array
+    search_prior: Priors | LogNormal | None,
+    kernel: Kernel,
+    start: Array,
+    X: Array,
+    likelihood_start: Array,
 ) -> ProperPrior:
     """Return the prior of all parameters, first of the kernel, then of the likelihood.
 

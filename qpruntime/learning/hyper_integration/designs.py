@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import gammaln
@@ -161,9 +161,10 @@ def draws(p: int, n: int, stretch: Array, seed: int) -> tuple[Array, Array]:
 # Coordinates z are relative to the mode, where the curvature is 1. The caller's ``at(z)`` returns
 # the value of a node with its log density less that of the mode, or None if the density is zero.
 
-At = Callable[[Array], "tuple[Any, float] | None"]
+Value = TypeVar("Value")
+At = Callable[[Array], tuple[Value, float] | None]
 #: Nodes (J, p), their values, log densities (J,), and weights (J,) to multiply the densities.
-DesignNodes = tuple[Array, list[Any], Array, Array]
+DesignNodes = tuple[Array, list[Value], Array, Array]
 
 # Largest number of lattice steps from the mode.
 _MAX_LATTICE_STEPS = 24
@@ -180,9 +181,11 @@ def directions(H: Array) -> Array:
     return np.asarray(vectors / np.sqrt(np.maximum(values, _MIN_EIGENVALUE)))
 
 
-def lattice(at: At, p: int, centre: Any, spacing: float, drop: float) -> DesignNodes:
+def lattice(
+    at: At[Value], p: int, centre: Value, spacing: float, drop: float
+) -> DesignNodes[Value]:
     """Return the nodes of a lattice as far as the density reaches, from neighbour to neighbour."""
-    nodes: dict[tuple[int, ...], tuple[Any, float]] = {(0,) * p: (centre, 0.0)}
+    nodes: dict[tuple[int, ...], tuple[Value, float]] = {(0,) * p: (centre, 0.0)}
     frontier, visited = [(0,) * p], {(0,) * p}
     while frontier:
         cell = frontier.pop(0)
@@ -202,7 +205,7 @@ def lattice(at: At, p: int, centre: Any, spacing: float, drop: float) -> DesignN
     return positions, [node for node, _ in nodes.values()], logs, np.ones(len(logs))
 
 
-def half_axis_reach(at: At, p: int) -> Array:
+def half_axis_reach(at: At[Value], p: int) -> Array:
     """Return the reach of the density along each half axis below and above, (2, p).
 
     It is 1 for a normal density, and comes from two values per axis.
@@ -218,7 +221,7 @@ def half_axis_reach(at: At, p: int) -> Array:
     return stretch
 
 
-def stretched_composite(at: At, p: int, centre: Any) -> DesignNodes:
+def stretched_composite(at: At[Value], p: int, centre: Value) -> DesignNodes[Value]:
     """Return the nodes of the composite design, stretched along each half axis."""
     stretch = half_axis_reach(at, p)
     points, base = composite(p)

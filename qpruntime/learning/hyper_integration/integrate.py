@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
@@ -16,6 +18,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._memory import require, squares
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, SamplingWarning, warn
+from qpruntime.inference.posterior import EnginePosterior
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.hyper_integration.density import (
@@ -40,15 +43,17 @@ from qpruntime.learning.optimise import Optimum, all_bounds, maximise
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Solver
+from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 
 __all__ = [
     "MIN_EFFECTIVE_SHARE",
     "NOTHING_TO_INTEGRATE",
+    "NodeFit",
     "NodeSet",
     "find_nodes",
-    "heavy_nodes",
     "integrate_hyperparameters",
+    "integrate_over",
     "prior_of",
     "warn_unreliable",
 ]
@@ -63,6 +68,9 @@ NOTHING_TO_INTEGRATE = (
 # Nodes with the smallest weights are dropped up to this total weight, because each node costs a
 # matrix product in every prediction.
 _DROPPED_WEIGHT = 1e-4
+
+#: Kernel, likelihood and posterior at a node.
+NodeFit = tuple[Kernel, Likelihood, EnginePosterior]
 
 
 def integrate_hyperparameters(
@@ -124,56 +132,54 @@ def integrate_hyperparameters(
         prior,
     )
     density = Density(objective, all_bounds(family, data.learn))
-    nodes_found = find_nodes(
-        density, mode.theta, settings.integrate.design, settings.integrate.n, rng
+    found = find_nodes(density, mode.theta, settings.integrate.design, settings.integrate.n, rng)
+    warn_unreliable(found)
+    if settings.integrate.evidence == "corrected":
+        found = _corrected(found, data, projector, solver, kernel)
+    evaluations = mode.n_evaluations + density.evaluations
+    fit = partial(_fit_at_node, data, solver, kernel)
+    return integrate_over(found, fit, names_of(kernel, data.learn), evaluations, len(data.y))
+
+
+def integrate_over(
+    found: NodeSet,
+    fit: Callable[[Evaluated], NodeFit],
+    names: tuple[str, ...],
+    evaluations: int,
+    rows: int = 0,
+) -> Integrated:
+    """Drop the lightest nodes, and fit at the others.
+
+    `rows` is the number of rows of posteriors that hold a matrix of all rows.
+    """
+    weights = np.exp(found.log_weights - logsumexp(found.log_weights))
+    order = np.argsort(weights)
+    is_heavy = np.ones(len(weights), dtype=bool)
+    is_heavy[order[np.cumsum(weights[order]) <= _DROPPED_WEIGHT]] = False
+    nodes = [node for node, k in zip(found.nodes, is_heavy, strict=True) if k]
+    weights = weights[is_heavy] / weights[is_heavy].sum()
+    require(
+        squares(rows, float(len(nodes))),
+        f"posteriors of {rows} rows at {len(nodes)} nodes of the hyper-parameters",
+        'inducing=200 or Integrate("composite") takes less',
     )
-    warn_unreliable(nodes_found)
-    log_weights = nodes_found.log_weights
-    shift = 0.0
     with warnings.catch_warnings():
         # A single node matters little, and the mode has given its own warnings.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if settings.integrate.evidence == "corrected":
-            correction = np.array(
-                [
-                    _evidence_correction(data, projector, solver, kernel, node)
-                    for node in nodes_found.nodes
-                ]
-            )
-            shift = float(logsumexp(log_weights + correction) - logsumexp(log_weights))
-            log_weights = log_weights + correction
-        weights = np.exp(log_weights - logsumexp(log_weights))
-        is_kept = heavy_nodes(weights)
-        nodes = [node for node, k in zip(nodes_found.nodes, is_kept, strict=True) if k]
-        require(
-            squares(len(data.y), float(len(nodes))),
-            f"posteriors of {len(data.y)} rows at {len(nodes)} nodes of the hyper-parameters",
-            'inducing=200 or Integrate("composite") takes less',
-        )
-        fits = [_fit_at_node(data, data.projector, solver, kernel, node) for node in nodes]
-    weights = weights[is_kept] / weights[is_kept].sum()
-    kernels, likelihoods, posteriors = zip(*fits, strict=True)
+        kernels, likelihoods, posteriors = zip(*map(fit, nodes), strict=True)
     return Integrated(
-        design=nodes_found.design,
-        names=names_of(kernel, data.learn),
+        design=found.design,
+        names=names,
         theta=np.array([node.theta for node in nodes]),
         weights=weights,
-        log_evidence=nodes_found.log_evidence + shift,
+        log_evidence=found.log_evidence,
         effective=1.0 / float(weights @ weights),
-        pareto_k=nodes_found.pareto_k,
-        evaluations=mode.n_evaluations + density.evaluations,
+        pareto_k=found.pareto_k,
+        evaluations=evaluations,
         kernels=kernels,
         likelihoods=likelihoods,
         posteriors=posteriors,
     )
-
-
-def heavy_nodes(weights: Array) -> NDArray[np.intp]:
-    """Return a mask of the nodes that are not among the lightest."""
-    order = np.argsort(weights)
-    is_heavy = np.ones(len(weights), dtype=bool)
-    is_heavy[order[np.cumsum(weights[order]) <= _DROPPED_WEIGHT]] = False
-    return is_heavy
 
 
 def prior_of(data: Data, begin: Start, kernel: Kernel) -> ProperPrior:
@@ -197,25 +203,28 @@ def _parts(
     return node_kernel, projector
 
 
-def _fit_at_node(
-    data: Data, projector: Projector, solver: Solver, kernel: Kernel, node: Any
-) -> tuple:
+def _fit_at_node(data: Data, solver: Solver, kernel: Kernel, node: Evaluated) -> NodeFit:
     """Return kernel, likelihood and posterior at a node."""
-    node_kernel, projector = _parts(data, projector, kernel, node.theta)
+    node_kernel, projector = _parts(data, data.projector, kernel, node.theta)
     posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
     return node_kernel, projector.likelihood, posterior.without_covariance()
 
 
-def _evidence_correction(
-    data: Data, evidence_projector: Projector, solver: Solver, kernel: Kernel, node: Any
-) -> float:
-    """Return the corrected log evidence less that of EP, or 0 if it is not available."""
-    try:
-        node_kernel, projector = _parts(data, evidence_projector, kernel, node.theta)
-        posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
-        return float(posterior.corrected_evidence().value - posterior.log_evidence)
-    except NumericalError:
-        return 0.0
+def _corrected(
+    found: NodeSet, data: Data, projector: Projector, solver: Solver, kernel: Kernel
+) -> NodeSet:
+    """Return the nodes with weights by the corrected evidence where it is available."""
+    correction = np.zeros(len(found.nodes))
+    for k, node in enumerate(found.nodes):
+        with warnings.catch_warnings(), suppress(NumericalError):
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            node_kernel, at_node = _parts(data, projector, kernel, node.theta)
+            posterior = solver.infer(node_kernel, replace(data, projector=at_node), node.sites)
+            corrected = posterior.corrected_evidence().value
+            correction[k] = float(corrected - posterior.log_evidence)
+    log_weights = found.log_weights + correction
+    shift = float(logsumexp(log_weights) - logsumexp(found.log_weights))
+    return found._replace(log_weights=log_weights, log_evidence=found.log_evidence + shift)
 
 
 def warn_unreliable(nodes: NodeSet) -> None:
@@ -328,7 +337,7 @@ def _by_composite(at: _Around, p: int, volume: float, seed: int) -> NodeSet:
 
 def _by_importance(at: _Around, p: int, volume: float, n: int, seed: int) -> NodeSet:
     z, log_proposal = draws(p, n, half_axis_reach(at, p), seed)
-    nodes: list[Any] = [at(node) for node in z]
+    nodes = [at(node) for node in z]
     logs = np.array([-math.inf if node is None else node[1] for node in nodes]) - log_proposal
     values = [node[0] for node in nodes if node is not None]
     inside = logs[np.isfinite(logs)]

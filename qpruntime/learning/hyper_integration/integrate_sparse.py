@@ -5,25 +5,23 @@ The evidence is that of sparse inference at fixed inputs; sites of all rows sett
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from qpruntime._typing import Array
-from qpruntime.errors import ConvergenceWarning, InputError
+from qpruntime.errors import InputError
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.hyper_integration.density import Density, Integrated
+from qpruntime.learning.hyper_integration.density import Density, Evaluated, Integrated
 from qpruntime.learning.hyper_integration.designs import MAX_COMPOSITE_PARAMETERS
 from qpruntime.learning.hyper_integration.integrate import (
+    NodeFit,
     find_nodes,
-    heavy_nodes,
+    integrate_over,
     prior_of,
     warn_unreliable,
 )
@@ -123,40 +121,22 @@ def integrate_sparse(
     mode = search.place.theta
     is_small = options.design == "auto" and mode.size <= MAX_COMPOSITE_PARAMETERS
     density = Density(PointObjective(search, place.Z), bounds)
-    nodes_found = find_nodes(
-        density, mode, "composite" if is_small else options.design, options.n, rng
-    )
-    warn_unreliable(nodes_found)
-    weights = np.exp(nodes_found.log_weights - logsumexp(nodes_found.log_weights))
-    is_kept = heavy_nodes(weights)
-    nodes = [node for node, k in zip(nodes_found.nodes, is_kept, strict=True) if k]
-    weights = weights[is_kept] / weights[is_kept].sum()
-    fits: list[tuple[Any, Any, Any]] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for node in nodes:
-            node_place = Place(node.theta, place.Z)
-            node_kernel, projector = ground.kernel_at(node_place), data.projector
-            if data.learn:
-                projector = learnt(projector, tuple(data.learn), node.theta[node_kernel.n_dims :])
-            assert node.sites is not None
-            engine = _engine(ground, node_place, node.sites)
-            post = posterior_of(engine, projector, settings, prior_mean, lambda _: None)
-            fits.append((node_kernel, projector.likelihood, post))
-    kernels, likelihoods, posteriors = zip(*fits, strict=True)
-    return Integrated(
-        design=nodes_found.design,
-        names=names_of(kernel, data.learn),
-        theta=np.array([node.theta for node in nodes]),
-        weights=weights,
-        log_evidence=nodes_found.log_evidence,
-        effective=1.0 / float(weights @ weights),
-        pareto_k=nodes_found.pareto_k,
-        evaluations=density.evaluations,
-        kernels=kernels,
-        likelihoods=likelihoods,
-        posteriors=posteriors,
-    )
+    design = "composite" if is_small else options.design
+    found = find_nodes(density, mode, design, options.n, rng)
+    warn_unreliable(found)
+
+    def fit(node: Evaluated) -> NodeFit:
+        """Return kernel, likelihood and posterior at a node."""
+        node_place = Place(node.theta, place.Z)
+        node_kernel, projector = ground.kernel_at(node_place), data.projector
+        if data.learn:
+            projector = learnt(projector, tuple(data.learn), node.theta[node_kernel.n_dims :])
+        assert node.sites is not None
+        engine = _engine(ground, node_place, node.sites)
+        post = posterior_of(engine, projector, settings, prior_mean, lambda _: None)
+        return node_kernel, projector.likelihood, post
+
+    return integrate_over(found, fit, names_of(kernel, data.learn), density.evaluations)
 
 
 def _engine(ground: SparseFitData, place: Place, sites: Sites) -> Engine:

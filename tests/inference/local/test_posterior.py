@@ -185,9 +185,7 @@ def test_in_other_units_and_with_little_memory(monkeypatch):
     np.testing.assert_allclose(moved.predict(POINTS * units), expected, **CLOSE)
     # Features of few places at a time, made again and again, in single precision.
     monkeypatch.setattr(blocks, "_DOUBLE_BYTES", 0.0)
-    store = blocks.NeighbourFeatures.__init__
-    few = lambda self, *given: store(self, *given, memory=48.0 * 12)  # noqa: E731
-    monkeypatch.setattr(blocks.NeighbourFeatures, "__init__", few)
+    monkeypatch.setattr(blocks, "MEMORY", 48.0 * 12)
     again = local_of(local.sparse, X, 9)
     assert again._solution._ground._features.known.inducing.dtype == np.float32
     for _ in range(2):

@@ -11,7 +11,11 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import qpruntime
 from qpruntime import InputError, infer_classes, infer_sparse_classes
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.inference.multiclass.sparse_linalg import ClassFeatures, PointBlocks, features_of
+from qpruntime.inference.multiclass.sparse_linalg import (
+    ClassFeatures,
+    PointBlocks,
+    SharedFeatures,
+)
 from tests.tools.cases import every_case
 
 OPTIONS = {"tol": 1e-11, "max_sweeps": 300}
@@ -109,7 +113,7 @@ def test_one_kernel_of_all_by_products_of_features():
     own, shared = rng.normal(size=(2, C, n))
     V = rng.normal(size=(C * m, C * m))
     V += V.T
-    one, several = features_of([phi], rest, C), ClassFeatures([phi] * C, rest, C)
+    one, several = SharedFeatures([phi], rest, C), ClassFeatures([phi] * C, rest, C)
     blocks = np.triu(np.kron(np.ones((C, C)), np.ones((m, m))).astype(bool))
     known = np.einsum("cn,dn,nk,nl->ckdl", shared, -shared, phi, phi)
     for c in range(C):
