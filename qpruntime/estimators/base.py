@@ -29,7 +29,15 @@ from qpruntime.estimators.averaging import (
     remembered,
     to_integrate,
 )
-from qpruntime.estimators.input_data import checked, matrix_of, no_text, on_columns, with_table
+from qpruntime.estimators.input_data import (
+    checked,
+    in_memory,
+    kernel_of_columns,
+    matrix_of,
+    no_text,
+    on_columns,
+    refuse_levels,
+)
 from qpruntime.estimators.latent_functions import Components, LatentPaths, components_of
 from qpruntime.estimators.monotone import monotone_data
 from qpruntime.estimators.option_checks import refuse_idle
@@ -37,16 +45,17 @@ from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.prior_mean import CrossFitted, Target
 from qpruntime.estimators.prior_mean_selection import with_mean
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
-from qpruntime.estimators.train import remember, train_all, whole
+from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import solution_of
+from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
+from qpruntime.learning.inputs import Inputs, StoredRows
 from qpruntime.learning.model_selection.budget import Stage
 from qpruntime.learning.rank_transform import Warp
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, Slopes, generator, settings_of
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
@@ -88,6 +97,7 @@ class GPEstimator(Parameters):
     def validate_points(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
+        X = in_memory(X)
         table = matrix_of(self, X, False)
         if table is not None:
             return checked(check_array, table, dtype=np.float64)
@@ -117,13 +127,13 @@ class GPEstimator(Parameters):
         """Return the prior mean of the latent functions without `prior_mean`."""
         return 0.0
 
-    def prior_means(self, points: Array) -> Sequence[Array | float]:
+    def prior_means(self, points: Array | StoredRows) -> Sequence[Array | float]:
         """Return the prior means of all processes at points, each a number or (T,)."""
         count = len(all_of(self.posterior_))
         mean = getattr(self, "prior_mean_", None)
         if mean is None:
             return [self._constant()] * count
-        return list(mean.at(whole(points)).T)
+        return list(mean.at(Inputs(points).in_memory().X).T)
 
     def _spread_at(self, points: Array) -> Array:
         """Return variances of the prior means at points, (T,) or (T, K); 0 if they are constant."""
@@ -395,26 +405,23 @@ class GPEstimator(Parameters):
         latent_scale: float = 1.0,
         theta: Array | None = None,
         offset: Array | float = 0.0,
-        groups: RowGroups | None = None,
     ) -> list[Fit]:
         """Train one process after the other, and store the attributes that all estimators have.
 
-        All have the same X and weights; their latent functions vary by about `latent_scale`. The
-        default kernel may begin at `theta`. Observed is `scale` times the latent function plus the
-        known `offset`, and ``target()`` is what another estimator learns of it. Rows of one
-        of the `groups`, by default those with equal features, are left out together.
+        All have the same inputs and weights; their latent functions vary by about `latent_scale`.
+        The default kernel may begin at `theta`. Observed is `scale` times the latent function plus
+        the known `offset`, and ``target()`` is what another estimator learns of it.
         """
-        together = RowGroups(processes[0].X) if groups is None else groups
-        processes = [replace(data, groups=together) for data in processes]
-        processes, settings = with_table(self, processes, settings)
+        settings = kernel_of_columns(processes[0].inputs, settings)
+        refuse_levels(self, processes[0].inputs.table, settings)
         processes, settings, slopes = monotone_data(self, processes, settings)
-        X = processes[0].X
+        inputs = processes[0].inputs
         refuse_idle(self, settings, processes)
         rng = generator(self.random_state)
 
-        train = partial(train_all, latent_scale=latent_scale, theta=theta)
+        train = partial(fit_processes, latent_scale=latent_scale, theta=theta)
         fits, choice, self.prior_mean_ = with_mean(
-            on_columns(self, self.prior_mean), processes, target, offset, settings, rng, train
+            on_columns(inputs, self.prior_mean), processes, target, offset, settings, rng, train
         )
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
@@ -424,8 +431,9 @@ class GPEstimator(Parameters):
         self.engine_ = engine_of(fits[0].posterior) if choice is None else choice.engine
         self.nearest_ = 0 if choice is None else choice.nearest
         # A copy, for the caller may change the array; inducing points need no rows.
-        rows = np.empty((0, int(X.shape[1]))) if sparse else np.array(X, dtype=float)
-        self.X_train_ = rows if sparse else self.kernel_inputs(rows)
+        self.X_train_ = np.empty((0, inputs.width))
+        if not sparse:
+            self.X_train_ = self.kernel_inputs(np.array(inputs.in_memory().X, dtype=float))
         self.kernel_ = one_or_all([fit.kernel for fit in fits])
         self.posterior_ = one_or_all([fit.posterior for fit in fits])
         self.integrated_ = remembered(fits)

@@ -26,7 +26,6 @@ from qpruntime.estimators.input_data import (
     check_signs,
     classes_of,
     fit_data,
-    group_codes,
     signs_of,
     weighed,
 )
@@ -46,10 +45,9 @@ from qpruntime.estimators.train import begun, extended, fitted_table, table_to_f
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.sparse.data import is_lazy
+from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.corrected import signs_by_grid
@@ -279,9 +277,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         draft._likelihood_ = likelihood if likelihood.has_density else None
         points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
-        named = group_codes(groups, len(labels))
-        weights, points, labels, named = weighed(sample_weight, points, labels, named)
-        together = RowGroups(points, named)
+        weights, points, labels = weighed(sample_weight, points, labels, groups=groups)
         draft.classes_ = classes_of(labels, "GPClassifier")
         one_direction(self, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
@@ -292,14 +288,14 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
                     'weight, or use multi_class="one_vs_rest"'
                 )
             codes = np.searchsorted(draft.classes_, labels)
-            fit_joint(draft, points, codes, projector, joint_settings(self), together)
+            fit_joint(draft, points, codes, projector, joint_settings(self))
             draft.coupling_ = 0.0
             return commit(self, draft)
         if jointly:
             # Two classes are one process either way, with the options of one.
             settings = settings_to_fit(self)
         # Rows that are read in parts may be many, and are made floats chunk by chunk.
-        signs = signs_of(labels, draft.classes_, np.int8 if is_lazy(points) else np.float64)
+        signs = signs_of(labels, draft.classes_, np.int8 if points.stored else np.float64)
         prior = np.zeros(len(labels))
 
         def target() -> Target:
@@ -312,14 +308,13 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
             [Data(points, y, projector, prior, weights, learn=learn) for y in signs],
             settings,
             target,
-            groups=together,
         )
         if learn:
             draft._likelihood_ = fits[0].likelihood
         draft.coupling_, draft.exponent_ = 0.0, 1.0
         if draft.classes_.size > 2:
             codes = np.searchsorted(draft.classes_, labels)
-            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights, together)
+            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights, points.groups)
         return commit(self, draft)
 
     @with_inducing
@@ -370,7 +365,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
                 f"{self.classes_.tolist()}: fit all rows, or begin with rows of every class"
             )
         signs = signs_of(labels, self.classes_)
-        return renewed(self, extended(self, points, signs, weights, self.prior_means(points)))
+        return renewed(self, extended(self, points, signs, weights, self.prior_means(points.rows)))
 
     @property
     def fitted_likelihood(self) -> Likelihood | None:

@@ -39,8 +39,9 @@ from qpruntime.errors import InputError
 from qpruntime.inference.sparse.data import as_array, inputs_of, is_lazy
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 from qpruntime.kernels.mixed_inputs import Categories, On, Same
+from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
-from qpruntime.learning.settings import Data, Settings, left_open
+from qpruntime.learning.settings import Settings, left_open
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
@@ -51,14 +52,14 @@ __all__ = [
     "classes_of",
     "fit_data",
     "group_codes",
-    "kernel_of_table",
-    "levels_of",
+    "in_memory",
+    "kernel_of_columns",
     "matrix_of",
     "no_text",
     "on_columns",
+    "refuse_levels",
     "signs_of",
     "weighed",
-    "with_table",
 ]
 
 # --- Class labels --------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     Its own exceptions are `ValueError`, and `TypeError` for sparse matrices; what foreign objects
     raise on the way becomes an `InputError`, as do masked entries, which it would take for data.
     """
-    arrays = tuple(array if is_lazy(array) else unmasked(array, "the data") for array in arrays)
+    arrays = tuple(unmasked(array, "the data") for array in arrays)
     try:
         with np.errstate(all="ignore"):
             validated = validate(*arrays, **options)
@@ -157,8 +158,8 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
 
 
 def fit_data(
-    model: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any
-) -> tuple[Any, Any]:
+    model: Any, X: Any, y: Any, sample_weight: Any = None, reset: bool = True, **options: Any
+) -> tuple[Inputs, NDArray[Any]]:
     """Validate training data; with inducing points, rows that are read in parts stay in place.
 
     Zarr arrays, memory maps, dask arrays and data frames are read in parts, as by
@@ -169,27 +170,39 @@ def fit_data(
     y = _targets(y)
     if options.get("y_numeric"):
         no_text(y, "y")
-    if not is_lazy(X):
-        X = unmasked(X, "X", missing=True)
-    table = matrix_of(model, X, options.get("reset", True), sample_weight)
-    if table is not None:
-        checks = {name: value for name, value in options.items() if name != "reset"}
-        points, targets = checked(check_X_y, table, y, dtype=np.float64, estimator=model, **checks)
-        return points, targets
-    if not is_lazy(X) or _whole(model, X):
+    if is_lazy(X) and not _whole(model, X):
+        return _stored(model, X, y, reset)
+    X = unmasked(in_memory(X), "X", missing=True)
+    points = matrix_of(model, X, reset, sample_weight)
+    if points is not None:
+        checks = {"dtype": np.float64, "estimator": model, **options}
+        points, targets = checked(check_X_y, points, y, **checks)
+    else:
         no_text(X, "X")
-        points, targets = checked(validate_data, model, X, y, dtype=np.float64, **options)
-        return points, targets
-    points = inputs_of(X, "X")
-    targets = checked(column_or_1d, as_array(y, "y"))
-    if len(targets) != points.shape[0]:
-        raise InputError(f"y must have {points.shape[0]} rows like X, got {len(targets)}")
-    width = int(points.shape[1])
-    if options.get("reset", True):
-        model.n_features_in_ = width
-    elif width != model.n_features_in_:
-        raise InputError(f"X must have {model.n_features_in_} columns as before, got {width}")
-    return points, targets
+        checks = {"dtype": np.float64, "reset": reset, **options}
+        points, targets = checked(validate_data, model, X, y, **checks)
+    names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
+    return Inputs(points, names, model.columns_), targets
+
+
+def _stored(model: Any, X: Any, y: Any, reset: bool) -> tuple[Inputs, NDArray[Any]]:
+    """Return rows that are read in parts, and targets that belong to them."""
+    inputs = Inputs(inputs_of(X, "X"))
+    targets = checked(column_or_1d, y)
+    if len(targets) != len(inputs):
+        raise InputError(f"y must have {len(inputs)} rows like X, got {len(targets)}")
+    if reset:
+        model.n_features_in_, model.columns_ = inputs.width, None
+    elif inputs.width != model.n_features_in_:
+        raise InputError(
+            f"X must have {model.n_features_in_} columns as before, got {inputs.width}"
+        )
+    return inputs, targets
+
+
+def in_memory(X: Any) -> Any:
+    """Return rows that could be read in parts as an array, and anything else unchanged."""
+    return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if is_lazy(X) else X
 
 
 def _targets(y: Any) -> Any:
@@ -200,8 +213,7 @@ def _targets(y: Any) -> Any:
     InputError
         If entries are masked or missing.
     """
-    if is_lazy(y):
-        return y
+    y = as_array(y, "y")
     if hasattr(y, "to_pylist") or (hasattr(y, "to_numpy") and hasattr(y, "dtype")):
         y = array_of(y, "y")
     y = unmasked(y, "y")
@@ -223,8 +235,6 @@ def no_text(value: object, name: str) -> None:
 
     scikit-learn converts what it can: a column that was read as text would be taken for numbers.
     """
-    if is_lazy(value):
-        return
     try:
         array = np.asarray(value)
     except Exception:  # what is no array is for validators to complain of
@@ -244,22 +254,30 @@ def no_text(value: object, name: str) -> None:
         )
 
 
-def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:
-    """Check sample weights and drop the rows of weight 0.
+def weighed(
+    sample_weight: ArrayLike | None,
+    inputs: Inputs,
+    *columns: Any,
+    groups: ArrayLike | None = None,
+) -> tuple[Any, ...]:
+    """Check sample weights and labels of groups, and drop the rows of weight 0.
 
     Parameters
     ----------
     sample_weight : array-like, shape (N,), or None
         Powers of the single likelihoods.
-    points : ndarray, shape (N, d)
-    others : ndarray, shape (N,), or None
+    inputs : Inputs
+        N rows.
+    columns : ndarray, shape (N,), or None
         What else has a row per point.
+    groups : array-like, shape (N,), optional
+        Rows with equal labels are left out together; by default those with equal features.
 
     Returns
     -------
     weights : ndarray, shape (M,), or None
         Those above 0; None if all of these are 1.
-    points, *others : ndarray
+    inputs, *columns : Inputs, ndarray
         Their M rows.
 
     Raises
@@ -268,24 +286,25 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
         If the weights are no finite numbers of 0 or more for each row; `InputError` if none is
         above 0.
     """
-    if sample_weight is None:
-        return None, points, *others
-    sample_weight = unmasked(sample_weight, "sample_weight")
-    no_text(sample_weight, "sample_weight")
-    weights_of_all: Array = checked(
-        _check_sample_weight, sample_weight, points, ensure_non_negative=True
-    )
-    kept = weights_of_all > 0.0
-    if not kept.any():
-        raise InputError("every sample weight is zero: nothing is left to fit")
-    weights = None if (weights_of_all[kept] == 1.0).all() else weights_of_all[kept]
-    if is_lazy(points):
+    codes, weights, others = group_codes(groups, len(inputs)), None, list(columns)
+    if sample_weight is not None:
+        sample_weight = unmasked(sample_weight, "sample_weight")
+        no_text(sample_weight, "sample_weight")
+        weights = checked(
+            _check_sample_weight, sample_weight, inputs.rows, ensure_non_negative=True
+        )
+        kept = weights > 0.0
+        if not kept.any():
+            raise InputError("every sample weight is zero: nothing is left to fit")
         if not kept.all():
-            raise InputError(
-                "rows of weight 0 are not possible in data that are read in parts: remove them"
-            )
-        return weights, points, *others
-    return weights, *(None if rows is None else rows[kept] for rows in (points, *others))
+            if inputs.stored:
+                raise InputError(
+                    "rows of weight 0 are not possible in data that are read in parts: remove them"
+                )
+            inputs = replace(inputs, rows=inputs.X[kept])
+            codes, *others = (None if a is None else a[kept] for a in (codes, *others))
+        weights = None if (weights[kept] == 1.0).all() else weights[kept]
+    return weights, replace(inputs, groups=RowGroups(inputs.rows, codes)), *others
 
 
 def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
@@ -337,8 +356,6 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     InputError
         If a column cannot be read; names that differ are reported as scikit-learn does.
     """
-    if is_lazy(X):
-        return None
     if hasattr(X, "toarray"):
         return None
     X = unmasked(X, "X", missing=True)
@@ -382,30 +399,39 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     return table.matrix(columns, silent=reset)
 
 
-def levels_of(model: object) -> tuple[int, ...]:
-    """Return the columns of a fitted table's matrix that are codes of levels."""
-    table: EncodedTable | None = getattr(model, "columns_", None)
-    return () if table is None else table.categorical
-
-
-def on_columns(model: Any, estimator: Any) -> Any:
+def on_columns(inputs: Inputs, estimator: Any) -> Any:
     """Let a pipeline have the columns of a data frame in place of codes of its levels.
 
     Other estimators, and pipelines of arrays, are returned as they are; so are all where pandas is
     missing.
     """
-    table: EncodedTable | None = getattr(model, "columns_", None)
-    named = getattr(model, "feature_names_in_", None)
-    if not isinstance(estimator, Pipeline) or named is None or find_spec("pandas") is None:
+    names, table = inputs.names, inputs.table
+    if not isinstance(estimator, Pipeline) or not names or find_spec("pandas") is None:
         return estimator
-    if table is None or len(table.names) != len(named):
+    if table is None or len(table.names) != len(names):
         return estimator
-    frames = FunctionTransformer(partial(table.frame, tuple(named)))
+    frames = FunctionTransformer(partial(table.frame, names))
     return Pipeline([("columns", frames), ("estimator", estimator)])
 
 
-def with_table(model: Any, processes: Any, settings: Settings) -> tuple[list[Data], Settings]:
-    """Return processes that know which columns are levels, and the kernel that is given for them.
+def refuse_levels(model: Any, table: EncodedTable | None, settings: Settings) -> None:
+    """Raise `InputError` for options that take columns of numbers, if there are others."""
+    if table is None or table.plain:
+        return
+    if settings.solver == "markov":
+        raise InputError(
+            'solver="markov" takes one column of numbers, none of them missing, and '
+            f"{_which(table)}: leave it out"
+        )
+    if getattr(model, "monotone", None):
+        raise InputError(
+            f"monotone takes columns of numbers, none of them missing, and "
+            f"{_which(table)}: encode it, or leave monotone out"
+        )
+
+
+def kernel_of_columns(inputs: Inputs, settings: Settings) -> Settings:
+    """Return settings whose kernel, if one is given, is of the matrix of the inputs.
 
     Names of columns in it become numbers. If numbers are missing, the kernel is multiplied by a
     kernel of the indicators of missing values.
@@ -413,38 +439,13 @@ def with_table(model: Any, processes: Any, settings: Settings) -> tuple[list[Dat
     Raises
     ------
     InputError
-        If the kernel takes codes of levels for numbers, or a series is asked for.
+        If the kernel takes codes of levels for numbers.
     """
-    levels, settings = levels_of(model), kernel_of_table(model, settings)
-    if not levels:
-        return list(processes), settings
-    if settings.solver == "markov":
-        raise InputError(
-            'solver="markov" takes one column of numbers, none of them missing, and '
-            f"{_which(model.columns_)}: leave it out"
-        )
-    if getattr(model, "monotone", None):
-        raise InputError(
-            f"monotone takes columns of numbers, none of them missing, and "
-            f"{_which(model.columns_)}: encode it, or leave monotone out"
-        )
-    return [replace(data, levels=levels) for data in processes], settings
-
-
-def kernel_of_table(model: Any, settings: Settings) -> Settings:
-    """Return settings whose kernel, if one is given, is of the matrix of the model's table."""
     if not isinstance(settings.kernel, Kernel):
         return settings
-    return replace(settings, kernel=_of_matrix(model, settings.kernel))
-
-
-def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
-    table: EncodedTable | None = getattr(model, "columns_", None)
-    kernel = _numbered(
-        kernel, [str(feature) for feature in getattr(model, "feature_names_in_", ())]
-    )
+    table, kernel = inputs.table, _numbered(settings.kernel, list(inputs.names))
     if table is None or table.plain:
-        return kernel
+        return replace(settings, kernel=kernel)
     count = len(table.names)
     categorical = frozenset(k for k in table.categorical if k < count)
     for k in sorted(categorical & _measured(read(kernel), frozenset(range(count)))):
@@ -454,10 +455,10 @@ def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
             f"On(Matern(), [columns of numbers]) * Categories([{name}]) of qpruntime.kernels, "
             "or leave kernel=None"
         )
-    if not table.gaps:
-        return kernel
-    gaps = Categories([count + k for k in range(len(table.gaps))])
-    return On(kernel, list(range(count))) * gaps
+    if table.gaps:
+        gaps = Categories([count + k for k in range(len(table.gaps))])
+        kernel = On(kernel, list(range(count))) * gaps
+    return replace(settings, kernel=kernel)
 
 
 def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:

@@ -14,8 +14,7 @@ from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.input_data import kernel_of_table
-from qpruntime.estimators.input_data import levels_of as levels_of_inputs
+from qpruntime.estimators.input_data import kernel_of_columns
 from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
@@ -33,9 +32,9 @@ from qpruntime.inference.sparse.features import InducingInputs as Points
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
+from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.options import Inducing, Series, integrate_of
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector
@@ -186,11 +185,10 @@ def _is_auto(inducing: object) -> bool:
 
 def fit_joint(
     draft: Any,
-    points: Array,
+    points: Inputs,
     codes: NDArray[np.intp],
     projector: Projector,
     settings: Settings,
-    groups: RowGroups,
 ) -> None:
     """Fit all classes at once, and store what every estimator has afterwards.
 
@@ -211,14 +209,15 @@ def fit_joint(
             f"correction={draft.correction!r} is possible for at most {CORRECTED} sites, and "
             f"N (C - 1) = {layout.sites} here: use correction=None, or fit fewer rows"
         )
-    settings = kernel_of_table(draft, settings)
+    settings = kernel_of_columns(points, settings)
     wanted = inducing_points_of(draft, settings, layout.n, layout.classes)
     settings = replace(settings, inducing=None)
-    rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
+    rng, units = generator(draft.random_state), None
+    X = np.array(points.in_memory().X, dtype=float)
     if isinstance(settings.kernel, Kernel):
         begin, inputs = given_start(settings.kernel, settings.search.priors, {}), X
     else:
-        units = Units.of(X, levels=levels_of_inputs(draft))
+        units = Units.of(X, levels=points.levels)
         inputs = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout
@@ -226,7 +225,8 @@ def fit_joint(
     if wanted is not None:
         learning_rows = rows_to_learn(layout.n, layout.classes, rng)
         few = Layout(layout.own[learning_rows], layout.classes)
-    data = Data(inputs[learning_rows], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
+    learning = Inputs(inputs[learning_rows])
+    data = Data(learning, np.ones(few.sites), projector, np.zeros(few.n), joint=few)
     fit = train(data, begin, settings, rng)
     kernel, posterior, optima = fit.kernel, fit.posterior, fit.optima
     if wanted is not None:
@@ -245,7 +245,7 @@ def fit_joint(
         draft.engine_, draft.X_train_ = "inducing", np.empty((0, X.shape[1]))
         draft.inducing_points_ = posterior.Z
     draft.kernel_, draft.posterior_, draft.optima_ = kernel, posterior, optima
-    draft.exponent_ = exponent_of(posterior, layout.own, groups)
+    draft.exponent_ = exponent_of(posterior, layout.own, points.groups)
     draft.optimum_ = optima[0] if optima else None
     draft.log_marginal_likelihood_value_ = float(posterior.log_evidence)
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)

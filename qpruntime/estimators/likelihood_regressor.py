@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
@@ -45,8 +45,8 @@ from qpruntime.estimators.process import commit
 from qpruntime.estimators.train import table_to_fit
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.binomial import MOST_TRIALS
@@ -89,13 +89,12 @@ class LikelihoodRegressor(GPEstimator):
     def _fit_observed(
         self,
         draft: Any,
-        points: Any,
+        points: Inputs,
         targets: Array,
         weights: Array | None,
         likelihood: Likelihood,
         begin: tuple[float, float] | None = None,
         shift: Array | float = 0.0,
-        groups: NDArray[np.intp] | None = None,
     ) -> Any:
         """Learn kernel and parameters for validated rows; return what `fit` does.
 
@@ -153,8 +152,7 @@ class LikelihoodRegressor(GPEstimator):
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
         draft.mean_, draft._likelihood_units_ = prior, units
-        together = RowGroups(points, groups)
-        fit = draft._train([data], settings, target, spread, None, shift, together)[0]
+        fit = draft._train([data], settings, target, spread, None, shift)[0]
         draft._centre_, draft._unit_ = centre, unit
         # This likelihood holds no rows, so that the model can be saved.
         draft._predicted_ = Predicted.of(fit.likelihood, targets)

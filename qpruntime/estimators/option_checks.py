@@ -83,7 +83,7 @@ def _solver(model: Any, settings: Settings, data: Data) -> None:
         return
     if not isinstance(solver, Series) or solver.approximate is None:
         return
-    kernel, width = settings.kernel, int(data.X.shape[1])
+    kernel, width = settings.kernel, data.inputs.width
     for why, holds in (
         (f"a series has X of one column, this one has {width}", width != 1),
         ("corrections take a covariance matrix", model.correction is not None),

@@ -21,7 +21,7 @@ from qpruntime.dataframes.levels import level_keys, level_values, numbers_of, so
 from qpruntime.dataframes.readers import DeclaredLevels, categories_of
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
-from qpruntime.estimators.input_data import check_labels, checked, fit_data, group_codes, weighed
+from qpruntime.estimators.input_data import check_labels, checked, fit_data, weighed
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
@@ -149,14 +149,13 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         draft = draft_of(self)
         points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
-        named = group_codes(groups, len(labels))
-        weights, points, labels, named = weighed(sample_weight, points, labels, named)
+        weights, points, labels = weighed(sample_weight, points, labels, groups=groups)
         draft.levels_ = _ordered(self.levels, labels, categories_of(y))
         draft.classes_ = draft.levels_[_by_value(draft.levels_)]
         codes = _codes(draft.levels_, labels)
         likelihood, mean = _begun(codes, weights, len(draft.levels_))
         observed = points, codes, weights, likelihood
-        return self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
+        return self._fit_observed(draft, *observed, (mean, 1.0))
 
     def _learnt(
         self, likelihood: Likelihood, units: Mapping[str, float]

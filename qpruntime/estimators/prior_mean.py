@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
-from qpruntime.learning.row_groups import RowGroups
+from qpruntime.learning.inputs import RowGroups
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import RateLink
 from qpruntime.projection.projector import project_arrays

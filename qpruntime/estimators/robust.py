@@ -19,7 +19,7 @@ from qpruntime._validation import whole as whole_number
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, densities, is_integrated, mixed_at, mixed_draws
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
-from qpruntime.estimators.input_data import fit_data, group_codes, weighed
+from qpruntime.estimators.input_data import fit_data, weighed
 from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
@@ -29,7 +29,6 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.predictive.density import log_density
@@ -195,8 +194,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         draft = draft_of(self)
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
-        named = group_codes(groups, len(targets))
-        weights, points, targets, named = weighed(sample_weight, points, targets, named)
+        weights, points, targets = weighed(sample_weight, points, targets, groups=groups)
         spread = robust_std(targets, weights)
         centre, unit, middle = 0.0, 1.0, median(targets, weights)
         if self.normalize_y:
@@ -215,8 +213,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         def target() -> Target:
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
-        together, wide = RowGroups(points, named), max(spread, abs(middle)) / unit
-        fit = draft._train([data], settings, target, wide, groups=together)[0]
+        fit = draft._train([data], settings, target, max(spread, abs(middle)) / unit)[0]
         draft._centre_, draft._unit_ = centre, unit
         for name, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, name, value)
@@ -239,7 +236,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
         scaled = (targets - self._centre_) / self._unit_
-        changed = extended(self, points, [scaled], weights, self.prior_means(points))
+        changed = extended(self, points, [scaled], weights, self.prior_means(points.rows))
         settled = self.converged_ and changed["posterior_"].converged
         return renewed(self, changed | {"converged_": settled})
 

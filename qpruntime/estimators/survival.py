@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
-from qpruntime.estimators.input_data import fit_data, group_codes, weighed
+from qpruntime.estimators.input_data import fit_data, weighed
 from qpruntime.estimators.likelihood_regressor import Bounds, LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
@@ -157,9 +157,9 @@ class GPSurvival(LikelihoodRegressor):
         known = spans_of(y, event)
         # Numbers of rows stand for what scikit-learn does not take for targets.
         points, rows = fit_data(draft, X, np.arange(len(known), dtype=float), sample_weight)
-        together, known = group_codes(groups, len(rows)), known[rows.astype(int)]
-        weights, points, known, together = weighed(sample_weight, points, known, together)
-        return self._fit_observed(draft, points, known, weights, likelihood, groups=together)
+        known = known[rows.astype(int)]
+        weights, points, known = weighed(sample_weight, points, known, groups=groups)
+        return self._fit_observed(draft, points, known, weights, likelihood)
 
     def predict(self, X: ArrayLike) -> Array:
         """Predict the median time until the event, shape (T,)."""

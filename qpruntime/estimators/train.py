@@ -1,35 +1,22 @@
-"""Training of one process after another, in scaled units."""
+"""Parts of fits that all estimators share: rows that come in parts, and tables found again."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime._memory import require
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, TableError
 from qpruntime.estimators.averaging import only_mode
-from qpruntime.estimators.monotone import train_monotone
 from qpruntime.estimators.process import all_of, one_or_all
 from qpruntime.inference.local.posterior import LocalPosterior
-from qpruntime.inference.posterior import moved_to
-from qpruntime.inference.sparse.data import is_lazy, mapped, read
 from qpruntime.inference.sparse.posterior import SparsePosterior
-from qpruntime.kernels.scaling import Units
-from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
-from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
-from qpruntime.learning.model_selection.budget import rank_screening_applies, selection_applies
-from qpruntime.learning.model_selection.select import Choice, fit_with_selection, screened_choice
-from qpruntime.learning.model_selection.small_data import screen_features, screen_ranks
-from qpruntime.learning.settings import Data, Settings, left_open, numbered
-from qpruntime.learning.sparse.checkpoint import remove_checkpoints
-from qpruntime.learning.train import Fit, train
+from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.settings import left_open
 from qpruntime.projection.open import reopen
 from qpruntime.projection.table import Table
 
@@ -40,8 +27,6 @@ __all__ = [
     "fitted_table",
     "remember",
     "table_to_fit",
-    "train_all",
-    "whole",
     "with_inducing",
 ]
 
@@ -96,7 +81,7 @@ def begun(model: Any) -> bool:
 
 def extended(
     model: Any,
-    points: Any,
+    points: Inputs,
     targets: Sequence[Array],
     weights: Array | None,
     means: Sequence[ArrayLike],
@@ -106,7 +91,7 @@ def extended(
 
     Parameters
     ----------
-    points : array-like, shape (n, d)
+    points : Inputs
     targets : sequence of ndarray, shape (n,)
         Of each process, as it observes them.
     weights : ndarray, shape (n,), or None
@@ -117,7 +102,7 @@ def extended(
     """
     only_mode(model, "posteriors that rows can be added to are")
     later = [
-        post.extend(points, y, weights=weights, mean=mean, scale=scale)
+        post.extend(points.rows, y, weights=weights, mean=mean, scale=scale)
         for post, y, mean in zip(all_of(model.posterior_), targets, means, strict=True)
     ]
     return {
@@ -170,108 +155,3 @@ def _path_or_none(table: Any) -> str | None:
     if not isinstance(table, (str, os.PathLike)) or table == "exact":
         return None
     return str(os.fspath(table))
-
-
-# --- Training in units of each feature's spread --------------------------------------------------
-
-
-def train_all(
-    processes: Sequence[Data],
-    settings: Settings,
-    rng: np.random.Generator,
-    latent_scale: float,
-    theta: Array | None = None,
-) -> tuple[list[Fit], Choice | None]:
-    """Return the fits of processes with the same X and weights, in the units of X; what was chosen.
-
-    A kernel that is given is taken as it is. Others are learnt in units of each feature's spread,
-    for latent functions that vary by about `latent_scale`; they may begin at `theta`.
-    """
-    X = processes[0].X
-    if processes[0].slopes is not None:
-        return train_monotone(processes, settings, rng, latent_scale, theta), None
-    if selection_applies(processes[0], settings):
-        return fit_with_selection(processes, settings, rng, latent_scale)
-    if settings.sparse is None and is_lazy(X):
-        X = whole(X)
-        # Convert targets as for other inputs, because kernels would compile again for integers.
-        processes = [replace(data, X=X, y=np.asarray(data.y, dtype=float)) for data in processes]
-    if isinstance(settings.kernel, Kernel):
-        begin = given_start(settings.kernel, settings.search.priors, processes[0].learn)
-        return _trained(processes, [begin] * len(processes), settings, rng), None
-    few = rank_screening_applies(processes[0], settings) and not is_lazy(X)
-    looked = screen_ranks(processes, settings, latent_scale) if few else None
-    if looked is not None and looked.warp is not None:
-        X = looked.warp(X)
-    units = _units(X, processes[0].weights, rng, processes[0].levels)
-    screened = screen_features(processes, X, units, settings, latent_scale) if few else None
-    if screened is not None:
-        units = screened[0]
-    scaled = mapped(X, units.scaled, units.width)
-    scaled_settings = settings.in_units(units)
-    if scaled_settings.solver == "auto" and (int(X.shape[1]) > 1 or units.levels):
-        # Constant columns are left out of the units, and one that is left is no series.
-        scaled_settings = replace(scaled_settings, solver="dense")
-    elif scaled_settings.solver == "markov" and int(X.shape[1]) != int(scaled.shape[1]):
-        raise InputError(
-            f'solver="markov" takes X of one column, got {X.shape[1]}: leave out constant columns'
-        )
-    start = default_start if settings.kernel is None else automatic_start
-    begin = start(units, latent_scale)
-    thetas = looked.thetas if looked is not None and screened is None else ()
-    begins = [replace(begin, thetas=(end,)) for end in thetas]
-    if theta is not None:
-        begin = replace(begin, thetas=(theta,))
-    begins += [begin] * (len(processes) - len(begins))
-    fits = _trained([replace(data, X=scaled) for data in processes], begins, scaled_settings, rng)
-    fits = [_unscaled(fit, X, units) for fit in fits]
-    if looked is None and screened is None:
-        return fits, None
-    warp = looked.warp if looked is not None else None
-    stages = (looked.stages if looked is not None else ()) + (
-        screened[1] if screened is not None else ()
-    )
-    return fits, screened_choice(len(X), len(fits), warp, units.count, stages)
-
-
-def whole(X: Any) -> Array:
-    """Return all rows of inputs, even those that could be read in parts."""
-    if not is_lazy(X):
-        return np.asarray(X)
-    n, width = (int(size) for size in X.shape)
-    require(
-        8.0 * n * width,
-        f"X of shape {n, width}, read at once",
-        "inducing=200 reads it in parts, as does the default where kernel, solver, method, "
-        "correction, and in optimize= objective and restarts, are left as they are",
-    )
-    return read(X, slice(0, n))
-
-
-def _trained(
-    processes: Sequence[Data],
-    begins: Sequence[Start],
-    settings: Settings,
-    rng: np.random.Generator,
-) -> list[Fit]:
-    by_process = numbered(settings, len(processes))
-    cases = zip(processes, begins, by_process, strict=True)
-    fits = [train(data, begin, process_settings, rng) for data, begin, process_settings in cases]
-    remove_checkpoints(by_process)
-    return fits
-
-
-def _unscaled(fit: Fit, X: Any, units: Units) -> Fit:
-    def change(kernel: Kernel, posterior: Any) -> tuple[Kernel, Any]:
-        unscaled_kernel = units.kernel_of_features(kernel)
-        return unscaled_kernel, moved_to(posterior, unscaled_kernel, X, units.unscaled)
-
-    return fit.moved(change)
-
-
-def _units(X: Any, weights: Array | None, rng: np.random.Generator, levels: Sequence[int]) -> Units:
-    """Return the units of features, from a sample if rows are read in parts."""
-    if not is_lazy(X):
-        return Units.of(X, weights, levels)
-    sampled = sample(int(X.shape[0]), SAMPLE, rng)
-    return Units.of(rows_at(X, sampled), None if weights is None else weights[sampled], levels)

@@ -18,8 +18,8 @@ from qpruntime import (
     Search,
     infer,
 )
-from qpruntime.estimators.train import whole
 from qpruntime.learning.inducing_points import clusters, pivots
+from qpruntime.learning.inputs import Inputs
 from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(2.0) * RBF(1.0)
@@ -211,7 +211,7 @@ class Endless:
 
 def test_rows_beyond_memory_are_not_read_at_once():
     with pytest.raises(InputError, match="inducing=200 reads it in parts"):
-        whole(Endless())
+        Inputs(Endless()).in_memory()
 
 
 def exposed(n, seed=4):

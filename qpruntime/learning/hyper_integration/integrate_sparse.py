@@ -27,6 +27,7 @@ from qpruntime.learning.hyper_integration.integrate import (
     prior_of,
     warn_unreliable,
 )
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import all_bounds
 from qpruntime.learning.progress import names_of
@@ -114,7 +115,7 @@ def integrate_sparse(
             "or inducing=None"
         )
     kernel = ground.kernel
-    prior = prior_of(replace(data, X=points), begin, kernel)
+    prior = prior_of(replace(data, inputs=Inputs(points)), begin, kernel)
     engine = _engine(ground, place, sites)
     search = EvidenceSearch(engine, kernel, data.learn, prior, None)
     bounds = all_bounds(kernel, data.learn)

@@ -20,12 +20,12 @@ from qpruntime.execution.resolve import executor_of
 from qpruntime.inference.fixed_point.convergence import Ended, Limits
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.local.storage import held_inputs
-from qpruntime.inference.sparse.data import ChunkedRows, rows_of
+from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import conclude
 from qpruntime.inference.sparse.state import PowerProjector
-from qpruntime.learning.inducing_points import clusters, levels_of, rows_at, sample, units
+from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.finish import posterior_of
@@ -228,16 +228,13 @@ class InducingSearch:
     @cached_property
     def _points(self) -> Array:
         """Inputs that inducing points are chosen from."""
-        return rows_at(
-            self.data.X,
-            sample(len(self.data.y), _CLUSTERING_ROWS, np.random.default_rng(self.seed)),
-        )
+        rng = np.random.default_rng(self.seed)
+        return self.data.inputs.at(sample(len(self.data.y), _CLUSTERING_ROWS, rng))
 
     @cached_property
     def _rows(self) -> ChunkedRows:
         data = self.data
-        prior = data.prior if data.prior.any() else None
-        return rows_of(data.X, data.y, data.weights, prior, data.scale)
+        return data.inputs.chunked(data.y, data.weights, data.prior, data.scale)
 
     @cached_property
     def _options(self) -> dict[str, Any]:
