@@ -90,7 +90,7 @@ class Coding:
         return np.where(unknown, -1, codes)
 
     def codes(self, data: DataColumns) -> Codes:
-        """Number of the level of every row, -1 for levels that are not known, shape (N,)."""
+        """Return the number of each row's level, -1 for unknown levels, shape (N,)."""
         wanted = self._combine(data)
         place = np.minimum(np.searchsorted(self.combined, wanted), self.size - 1)
         return np.where(self.combined[place] == wanted, place, -1)

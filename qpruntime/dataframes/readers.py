@@ -413,7 +413,7 @@ def _of_polars(name: str, column: Any) -> Column:
 
 
 def _of_objects(name: str, values: list[Any]) -> Column:
-    """A column of Python objects: all numbers, or all text."""
+    """Read a column of Python objects: all numbers, or all text."""
     values = [None if is_missing(cell) else cell for cell in values]
     present = [cell for cell in values if cell is not None]
     number = text = 0

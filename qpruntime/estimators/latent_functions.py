@@ -199,7 +199,7 @@ class LatentPaths:
             self._parts.append(part)
 
     def __len__(self) -> int:
-        """Number of functions."""
+        """Return the number of functions."""
         return self._count
 
     def __call__(self, X: ArrayLike) -> Array:

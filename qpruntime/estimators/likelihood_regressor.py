@@ -181,6 +181,7 @@ class LikelihoodRegressor(GPEstimator):
         return self.mean_
 
     def latent_units(self) -> tuple[float, float]:
+        """Return the centre and the unit of the observations."""
         return self._centre_, self._unit_
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:

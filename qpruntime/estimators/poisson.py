@@ -330,6 +330,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         return {"likelihood_": likelihood, "dispersion_": dispersion}
 
     def processes(self) -> list[Process]:
+        """Return the fitted process, whose latent values exposures multiply."""
         slope, _ = LINKS[self.link_].exposed(self.exposure_)
         return [replace(process, slope=slope) for process in super().processes()]
 

@@ -105,6 +105,7 @@ class OfClasses:
     logistic: bool
 
     def __call__(self, model: Any, X: Array) -> Array:
+        """Return the scores (T, K) that a model gives points."""
         columns = range(self.count) if self.count > 2 else (1,)
         if hasattr(model, "predict_proba"):
             outputs, fill = np.asarray(model.predict_proba(X), float), 0.0
@@ -133,6 +134,7 @@ class OfRates:
     least: float
 
     def __call__(self, model: Any, X: Array) -> Array:
+        """Return the scores (T, K) that a model gives points."""
         rates = np.maximum(_predicted(model, X), self.least)
         values: NDArray[Any] = np.array([self.link.latent(float(rate)) for rate in rates])
         return values[:, None]
@@ -146,6 +148,7 @@ class OfNumbers:
     unit: float
 
     def __call__(self, model: Any, X: Array) -> Array:
+        """Return the scores (T, K) that a model gives points."""
         return ((_predicted(model, X) - self.centre) / self.unit)[:, None]
 
 

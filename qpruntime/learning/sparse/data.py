@@ -293,6 +293,7 @@ class Stages:
         self._now, self._done = number, 0
 
     def __call__(self, theta: Array, value: float) -> None:
+        """Count an evaluation, and tell how far the fit is."""
         stage = self.stages[self._now]
         self._done += 1
         self._spent += stage.cost
