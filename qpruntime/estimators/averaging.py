@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -15,6 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, generator, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import all_of, one_or_columns
+from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
@@ -24,6 +26,10 @@ from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets, log_
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
+
+if TYPE_CHECKING:
+    from qpruntime.estimators.base import GPEstimator
+    from qpruntime.estimators.classifier import GPClassifier
 
 __all__ = [
     "Weighed",
@@ -47,7 +53,7 @@ __all__ = [
 # --- Class probabilities and intervals -----------------------------------------------------------
 
 
-def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
+def mixed_probabilities(model: GPClassifier, points: Array) -> tuple[Array, Array]:
     """Return log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
     likelihood, table = model._likelihood_, model._table_if_needed()
 
@@ -63,7 +69,7 @@ def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
     return minus, plus
 
 
-def mixed_normals(model: Any, points: Array, level: float) -> Array:
+def mixed_normals(model: GPEstimator, points: Array, level: float) -> Array:
     """Return central intervals (T, 2) of two classes' latent function, a mixture of normals."""
     ((weights, models),) = nodes_of(model)
     predicted = [
@@ -111,7 +117,7 @@ class Weighed(NamedTuple):
     models: tuple[Any, ...]
 
 
-def to_integrate(model: Any, settings: Settings) -> Settings:
+def to_integrate(model: GPEstimator, settings: Settings) -> Settings:
     """Return the settings of a fit that integrates hyper-parameters, if that is asked for.
 
     Raises
@@ -168,16 +174,19 @@ def only_mode(model: object, what: str) -> None:
         )
 
 
-def nodes_of(model: Any) -> tuple[Weighed, ...]:
+def nodes_of(model: GPEstimator) -> tuple[Weighed, ...]:
     """Return the models at the nodes of each process of an integrated model."""
     processes = []
+    assert model.integrated_ is not None
     for integrated in all_of(model.integrated_):
         ends = zip(integrated.kernels, integrated.likelihoods, integrated.posteriors, strict=True)
         processes.append(Weighed(integrated.weights, tuple(_at(model, *end) for end in ends)))
     return tuple(processes)
 
 
-def _at(model: Any, kernel: Kernel, likelihood: Likelihood, posterior: Any) -> Any:
+def _at(
+    model: GPEstimator, kernel: Kernel, likelihood: Likelihood, posterior: Posterior
+) -> GPEstimator:
     model_at_node = object.__new__(type(model))
     model_at_node.__dict__ = dict(vars(model))
     model_at_node.integrated_, model_at_node.kernel_, model_at_node.posterior_ = (
@@ -267,8 +276,8 @@ def left_out(weights: Array, by_node: Sequence[Array]) -> Array:
 
 def mixed_draws(
     method: Callable[..., Any],
-    model: Any,
-    X: Any,
+    model: GPEstimator,
+    X: ArrayLike,
     n: int,
     random_state: int | np.random.Generator | None,
     *arguments: Any,

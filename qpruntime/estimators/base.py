@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from qpruntime._memory import require, squares
@@ -50,7 +51,7 @@ from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.inputs import Inputs, StoredRows
@@ -89,7 +90,7 @@ class GPEstimator(Parameters):
     #: Data frames may have columns of levels, and missing values.
     takes_levels = True
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -297,7 +298,7 @@ class GPEstimator(Parameters):
         return mean, variance
 
     @sized(_rows)
-    def _marginals(self, points: Array, correction: Any) -> list[CorrectedMarginals]:
+    def _marginals(self, points: Array, correction: Correction) -> list[CorrectedMarginals]:
         """Return the corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
         inputs = self.kernel_inputs(points)
@@ -309,6 +310,7 @@ class GPEstimator(Parameters):
         """Join ``finish(marginals, *rows)`` over blocks of points; `marginals` is a list."""
 
         def finish_block(rows: slice) -> Any:
+            assert self.correction is not None
             marginals = self._marginals(points[rows], self.correction)
             return finish(marginals, *(column[rows] for column in columns))
 
@@ -447,7 +449,7 @@ class GPEstimator(Parameters):
         return fits
 
 
-def engine_of(posterior: Any) -> str:
+def engine_of(posterior: Posterior) -> str:
     """Return which engine a posterior is of: "dense", "markov" or "inducing"."""
     return solution_of(posterior).name
 

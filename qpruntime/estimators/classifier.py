@@ -42,6 +42,7 @@ from qpruntime.estimators.prior_mean import OfClasses, Target
 from qpruntime.estimators.prior_mean_selection import boosted_classes
 from qpruntime.estimators.process import all_of, commit, draft_of, renewed
 from qpruntime.estimators.train import begun, extended, fitted_table, table_to_fit, with_inducing
+from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
@@ -279,7 +280,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels, groups=groups)
         draft.classes_ = classes_of(labels, "GPClassifier")
-        one_direction(self, draft.classes_.size)
+        one_direction(self.monotone, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
             if weights is not None:
                 raise InputError(
@@ -346,7 +347,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         ValueError
             As of `fit`; also for labels that the first part did not have.
         """
-        no_parts(self, y if classes is None else classes)
+        no_parts(self.multi_class, y if classes is None else classes)
         if not begun(self):
             if classes is not None:
                 check_announced(classes, y)
@@ -506,9 +507,9 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         return self._predicted(points, finish, spread)
 
-    def _marginals(self, points: Array, correction: Any) -> Any:
+    def _marginals(self, points: Array, correction: Correction) -> list[CorrectedMarginals]:
         if is_joint(self):
-            return JointClasses(self).marginals(points, correction)
+            return list(JointClasses(self).marginals(points, correction))
         return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
@@ -95,5 +95,5 @@ class FittedModel(Protocol):
     ) -> Array:
         """Draw the latent function at `X` jointly, shape (n, T) or (n, T, K)."""
 
-    def predict(self, X: ArrayLike) -> Any:
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict a label, or the mean of an observation, at each point."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -34,7 +35,15 @@ from qpruntime.dataframes.levels import (
     numbers_of,
     sorted_levels,
 )
-from qpruntime.dataframes.readers import Column, array_of, columns_of, is_frame, of_array
+from qpruntime.dataframes.readers import (
+    Column,
+    ColumnLike,
+    Frame,
+    array_of,
+    columns_of,
+    is_frame,
+    of_array,
+)
 from qpruntime.errors import InputError
 from qpruntime.inference.sparse.data import as_array, inputs_of, is_lazy
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
@@ -99,7 +108,9 @@ def classes_of(labels: NDArray[Any], name: str) -> NDArray[Any]:
     return classes
 
 
-def signs_of(labels: NDArray[Any], classes: NDArray[Any], kind: Any = np.float64) -> list[Array]:
+def signs_of(
+    labels: NDArray[Any], classes: NDArray[Any], kind: type[np.number[Any]] = np.float64
+) -> list[Array]:
     """Return +1 and -1 for the second of two classes, or for each of several against the rest."""
     positive = classes[1:] if classes.size == 2 else classes
     return [np.where(labels == label, kind(1), kind(-1)) for label in positive]
@@ -158,7 +169,12 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
 
 
 def fit_data(
-    model: Any, X: Any, y: Any, sample_weight: Any = None, reset: bool = True, **options: Any
+    model: BaseEstimator,
+    X: Frame,
+    y: ColumnLike,
+    sample_weight: ArrayLike | None = None,
+    reset: bool = True,
+    **options: Any,
 ) -> tuple[Inputs, NDArray[Any]]:
     """Validate training data; with inducing points, rows that are read in parts stay in place.
 
@@ -185,7 +201,9 @@ def fit_data(
     return Inputs(points, names, model.columns_), targets
 
 
-def _stored(model: Any, X: Any, y: Any, reset: bool) -> tuple[Inputs, NDArray[Any]]:
+def _stored(
+    model: BaseEstimator, X: Frame, y: ColumnLike, reset: bool
+) -> tuple[Inputs, NDArray[Any]]:
     """Return rows that are read in parts, and targets that belong to them."""
     inputs = Inputs(inputs_of(X, "X"))
     targets = checked(column_or_1d, y)
@@ -200,12 +218,12 @@ def _stored(model: Any, X: Any, y: Any, reset: bool) -> tuple[Inputs, NDArray[An
     return inputs, targets
 
 
-def in_memory(X: Any) -> Any:
+def in_memory(X: Frame) -> Frame:
     """Return rows that could be read in parts as an array, and anything else unchanged."""
     return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if is_lazy(X) else X
 
 
-def _targets(y: Any) -> Any:
+def _targets(y: ColumnLike) -> ColumnLike:
     """Return targets of any library as NumPy has them: nullable booleans stay booleans.
 
     Raises
@@ -307,7 +325,7 @@ def weighed(
     return weights, replace(inputs, groups=RowGroups(inputs.rows, codes)), *others
 
 
-def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
+def group_codes(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
     """Return the number of the group of each of n rows; None where there are no groups.
 
     Raises
@@ -331,7 +349,7 @@ def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
     return numbers_of(levels, known).astype(np.intp)
 
 
-def _whole(model: Any, X: Any) -> bool:
+def _whole(model: BaseEstimator, X: Frame) -> bool:
     """Decide whether rows that could be read in parts are taken at once, for the dense engine."""
     if left_open(model.inducing):
         return len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE_ROW_LIMIT
@@ -344,7 +362,9 @@ def _whole(model: Any, X: Any) -> bool:
 _ROWS = 20_000
 
 
-def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Array | None:
+def matrix_of(
+    model: BaseEstimator, X: Frame, reset: bool, sample_weight: ArrayLike | None = None
+) -> Array | None:
     """Return a table as a matrix of numbers; None for one that scikit-learn reads as it is.
 
     If `reset` is True, the encoding of columns is learnt from rows of a weight above 0 and stored
@@ -399,7 +419,7 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     return table.matrix(columns, silent=reset)
 
 
-def on_columns(inputs: Inputs, estimator: Any) -> Any:
+def on_columns(inputs: Inputs, estimator: BaseEstimator) -> BaseEstimator:
     """Let a pipeline have the columns of a data frame in place of codes of its levels.
 
     Other estimators, and pipelines of arrays, are returned as they are; so are all where pandas is
@@ -414,7 +434,7 @@ def on_columns(inputs: Inputs, estimator: Any) -> Any:
     return Pipeline([("columns", frames), ("estimator", estimator)])
 
 
-def refuse_levels(model: Any, table: EncodedTable | None, settings: Settings) -> None:
+def refuse_levels(model: BaseEstimator, table: EncodedTable | None, settings: Settings) -> None:
     """Raise `InputError` for options that take columns of numbers, if there are others."""
     if table is None or table.plain:
         return
@@ -461,7 +481,7 @@ def kernel_of_columns(inputs: Inputs, settings: Settings) -> Settings:
     return replace(settings, kernel=kernel)
 
 
-def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
+def _columns(X: Frame, known: EncodedTable | None) -> list[Column] | None:
     """Return the columns of X, unless scikit-learn reads X just as well."""
     mixed = known is not None and not known.plain
     if is_frame(X):
@@ -483,7 +503,7 @@ def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
     return of_array(array, [str(k) for k in range(array.shape[1])])
 
 
-def _numeric(X: Any) -> bool:
+def _numeric(X: Frame) -> bool:
     """Decide whether a data frame has numbers of numpy alone, all of them finite."""
     dtypes = getattr(X, "dtypes", None)
     kinds = [d.kind if isinstance(d, np.dtype) else "" for d in getattr(dtypes, "values", [""])]
@@ -491,7 +511,7 @@ def _numeric(X: Any) -> bool:
     return numbers and bool(np.isfinite(X.to_numpy(dtype=float)).all())
 
 
-def _has_gaps(array: Any) -> bool:
+def _has_gaps(array: NDArray[Any]) -> bool:
     """Decide whether a matrix of objects has missing entries, and no text."""
     if any(isinstance(entry, (str, bytes)) for entry in array.flat):
         return False
@@ -503,7 +523,7 @@ def _has_gaps(array: Any) -> bool:
     )
 
 
-def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
+def _counted(sample_weight: ArrayLike | None, X: Frame) -> NDArray[np.intp] | None:
     """Return the rows of a weight above 0; None for all, and for what are no weights of rows."""
     if sample_weight is None:
         return None
@@ -517,7 +537,7 @@ def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
     return np.flatnonzero(weights > 0.0)
 
 
-def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
+def _middle(X: Frame, counted: NDArray[np.intp] | None) -> EncodedTable | None:
     """Return the medians that replace missing numbers in later rows."""
     try:
         numbers = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
@@ -529,12 +549,12 @@ def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
         return None
 
 
-def _names_first(X: Any) -> Any:
+def _names_first(X: Frame) -> Frame:
     """Return X if it has names, otherwise rows of as many columns."""
     return X if is_frame(X) else np.empty(np.shape(X))
 
 
-def _numbers_only(model: Any, table: EncodedTable) -> InputError:
+def _numbers_only(model: BaseEstimator, table: EncodedTable) -> InputError:
     return InputError(
         f"{type(model).__name__} takes numbers, none of them missing, and {_which(table)}: encode "
         "levels, and leave rows out or fill values in"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -15,6 +15,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import kernel_of_columns
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
@@ -38,6 +39,9 @@ from qpruntime.learning.options import Inducing, Series, integrate_of
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector
+
+if TYPE_CHECKING:
+    from qpruntime.estimators.classifier import GPClassifier
 
 __all__ = [
     "JointClasses",
@@ -142,7 +146,7 @@ def is_joint(model: object) -> bool:
     return isinstance(getattr(model, "posterior_", None), ClassPosterior)
 
 
-def joint_settings(model: Any) -> Settings:
+def joint_settings(model: GPClassifier) -> Settings:
     """Return the settings of a joint fit.
 
     Raises
@@ -184,7 +188,7 @@ def _is_auto(inducing: object) -> bool:
 
 
 def fit_joint(
-    draft: Any,
+    draft: GPClassifier,
     points: Inputs,
     codes: NDArray[np.intp],
     projector: Projector,
@@ -265,7 +269,9 @@ class JointClasses:
     model : GPClassifier
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: GPClassifier) -> None:
+        assert isinstance(model.posterior_, ClassPosterior)
+        assert isinstance(model.kernel_, Kernel)
         self.model, self.posterior = model, model.posterior_
         self.kernel, self.X = model.kernel_, model.X_train_
 
@@ -345,7 +351,9 @@ _TOGETHER, _FEWEST, _MOST = 1000, 50, 200
 _WORK = 1.25e9
 
 
-def inducing_points_of(model: Any, settings: Settings, n: int, classes: int) -> int | Array | None:
+def inducing_points_of(
+    model: Parameters, settings: Settings, n: int, classes: int
+) -> int | Array | None:
     """Return how many inducing points a joint fit is to have, or which; None for none.
 
     Raises
@@ -377,9 +385,9 @@ def inducing_points_of(model: Any, settings: Settings, n: int, classes: int) -> 
     return wanted
 
 
-def no_parts(model: Any, y: Any) -> None:
+def no_parts(multi_class: str, y: ArrayLike) -> None:
     """Raise `InputError` if rows in parts are asked of more than two classes jointly."""
-    if model.multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
+    if multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
         raise InputError(
             'multi_class="joint" is fitted to all rows at once: use fit, or '
             'multi_class="one_vs_rest"'

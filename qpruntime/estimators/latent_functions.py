@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,11 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import is_integrated, nodes_of
 from qpruntime.estimators.process import Process
 from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.sparse.posterior import SparseSolution
 from qpruntime.kernels.random_features import PriorDraws
+
+if TYPE_CHECKING:
+    from qpruntime.estimators.base import GPEstimator
 
 __all__ = [
     "FEATURES",
@@ -179,7 +183,7 @@ class LatentPaths:
     [[1.0, -1.0], [1.0, -1.0], [1.0, -1.0]]
     """
 
-    def __init__(self, model: Any, n: int, rng: np.random.Generator) -> None:
+    def __init__(self, model: GPEstimator, n: int, rng: np.random.Generator) -> None:
         # The model is kept as it is now: a later fit sets other attributes.
         self._model = copy.copy(model)
         self._count = n
@@ -297,7 +301,7 @@ def dense_weights(process: Process, p: Array, z: Array) -> Array:
     return path_weights
 
 
-def inducing_weights(solution: Any, p: Array, z: Array) -> Array:
+def inducing_weights(solution: SparseSolution, p: Array, z: Array) -> Array:
     """Return the weights of features of points, shape (M, n).
 
     The features have unit prior precision and posterior precision B. Along its eigenvectors of

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.base import BaseEstimator
 
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
@@ -19,6 +20,7 @@ from qpruntime.projection.site_kernel import project_many
 
 __all__ = [
     "NOISE_START",
+    "Bounds",
     "bounds_of",
     "learnt_between",
     "learnt_by_name",
@@ -28,6 +30,9 @@ __all__ = [
     "noise_of",
     "robust_std",
 ]
+
+#: Between what a parameter is learnt, or "fixed".
+Bounds = tuple[float, float] | str
 
 # --- Student-t noise -----------------------------------------------------------------------------
 
@@ -46,7 +51,7 @@ def noise_bounds(likelihood: str, spread: float) -> tuple[float, float]:
 
 
 def noise_of(
-    model: Any, spread: float, unit: float
+    model: BaseEstimator, spread: float, unit: float
 ) -> tuple[Likelihood, dict[str, tuple[float, float]]]:
     """Return the likelihood that a fit begins with, and between what its parameters are learnt.
 
@@ -88,7 +93,7 @@ def _positive(value: object, name: str) -> float:
     return number(value, name, above=0.0)
 
 
-def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[float, float]]:
+def _bounds(name: str, start: float, bounds: Bounds, unit: float) -> dict[str, tuple[float, float]]:
     """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
     if isinstance(bounds, str) and bounds == "fixed":
         return {}
@@ -218,7 +223,7 @@ _USUAL = {"nu": (1.0, 100.0), "zeros": (1e-4, 0.99), "flip": (1e-4, 0.4)}
 
 
 def learnt_between(
-    model: Any, likelihood: Likelihood, units: Mapping[str, float]
+    model: BaseEstimator, likelihood: Likelihood, units: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
     """Return the bounds of parameters that are learnt, by name.
 
@@ -268,7 +273,7 @@ def learnt_between(
     return bounds_by_name
 
 
-def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float, float]]:
+def learnt_by_name(model: BaseEstimator, likelihood: Likelihood) -> dict[str, tuple[float, float]]:
     """Return bounds of the parameters learnt because the likelihood is named without numbers.
 
     None are if its ``optimize`` is False, or if numbers stand beside the name.
@@ -281,7 +286,7 @@ def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float,
 
 
 def _between(
-    likelihood: Likelihood, name: str, value: float, bounds: Any, unit: float
+    likelihood: Likelihood, name: str, value: float, bounds: Bounds | None, unit: float
 ) -> tuple[float, float]:
     least, most = likelihood.limits.get(name, (0.0, np.inf))
     if bounds is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,14 +57,11 @@ from qpruntime.projection.projector import Projector
 
 __all__ = [
     "NODES",
-    "Bounds",
     "ExposedRegressor",
     "LikelihoodRegressor",
     "log_exposures",
 ]
 
-
-Bounds = tuple[float, float] | str
 
 #: Nodes over f of a prediction, about.
 NODES = 64
@@ -88,14 +85,14 @@ class LikelihoodRegressor(GPEstimator):
 
     def _fit_observed(
         self,
-        draft: Any,
+        draft: Self,
         points: Inputs,
         targets: Array,
         weights: Array | None,
         likelihood: Likelihood,
         begin: tuple[float, float] | None = None,
         shift: Array | float = 0.0,
-    ) -> Any:
+    ) -> Self:
         """Learn kernel and parameters for validated rows; return what `fit` does.
 
         `begin` are mean and spread of the latent function, if they are known; `shift` is added to

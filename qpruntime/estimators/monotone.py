@@ -12,6 +12,7 @@ from sklearn.base import is_classifier
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.kernels.derivative_covariance import require_slopes
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.fit import spread_rows
@@ -28,7 +29,7 @@ _SHARP = 1e-3
 
 
 def monotone_data(
-    model: Any, processes: Sequence[Data], settings: Settings
+    model: Parameters, processes: Sequence[Data], settings: Settings
 ) -> tuple[list[Data], Settings, Slopes | None]:
     """Return data and settings of an estimator, with the slopes of its `monotone` option.
 
@@ -70,7 +71,7 @@ def monotone_data(
     return [with_slopes(data, slopes, signs)], settings, slopes
 
 
-def _of_numbers(model: Any, settings: Settings, data: Data) -> None:
+def _of_numbers(model: Parameters, settings: Settings, data: Data) -> None:
     """Raise `InputError` for what has no answer where values and slopes differ in likelihood."""
     if data.projector.likelihood.even:
         raise InputError(
@@ -84,9 +85,9 @@ def _of_numbers(model: Any, settings: Settings, data: Data) -> None:
         raise InputError("monotone for counts and numbers takes no table: use table=None")
 
 
-def one_direction(model: Any, count: int) -> None:
+def one_direction(monotone: object, count: int) -> None:
     """Raise `InputError` if a classifier of more than two classes asks for a direction."""
-    if model.monotone and count > 2:
+    if monotone and count > 2:
         raise InputError(f"monotone needs two classes, got {count}: join classes, or leave it out")
 
 

@@ -228,7 +228,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return _codes(self.levels_, checked(column_or_1d, y))
 
 
-def _ordered(option: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDArray[Any]:
+def _ordered(
+    option: ArrayLike | None, labels: NDArray[Any], declared: DeclaredLevels
+) -> NDArray[Any]:
     """Return the levels in their order.
 
     Raises

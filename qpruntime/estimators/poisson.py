@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qpruntime._restorable import restorable
@@ -337,7 +338,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
     def _constant(self) -> float:
         return self.mean_
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         # Counts only: scikit-learn's generic targets are refused, however good the fit would be.
@@ -384,7 +385,7 @@ class Noise:
         return get(DISPERSED[self.link], dispersion=self.dispersion).spelt
 
 
-def asked(link: str, dispersion: Any, settled: bool, units: bool) -> Noise | None:
+def asked(link: str, dispersion: float | str, settled: bool, units: bool) -> Noise | None:
     """Return the noise that an estimator's parameters fix; None if the data decide.
 
     Parameters

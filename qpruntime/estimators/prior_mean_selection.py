@@ -71,7 +71,7 @@ def boosted_numbers(seed: int) -> BaseEstimator:
 
 
 def with_mean(
-    option: Any,
+    option: BaseEstimator | str | None,
     processes: Sequence[Data],
     target_of: Callable[[], Target],
     offset: Array | float,

@@ -20,7 +20,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, densities, is_integrated, mixed_at, mixed_draws
 from qpruntime.estimators.base import GPEstimator, settings_to_fit
 from qpruntime.estimators.input_data import fit_data, weighed
-from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
+from qpruntime.estimators.likelihood_parameters import Bounds, median, noise_of, robust_std
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit, draft_of, renewed
@@ -37,7 +37,6 @@ from qpruntime.projection.projector import Projector
 
 __all__ = ["GPRobustRegressor"]
 
-Bounds = tuple[float, float] | str
 
 # Normals that a predictive quantile is bisected with; the rule has up to so many nodes.
 _NODES = 1000
@@ -331,7 +330,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         )
         return quantiles.reshape(len(points), *at.shape)
 
-    def _quantiles_at(self, points: Array, flat: Array, _: Any = None) -> Array:
+    def _quantiles_at(self, points: Array, flat: Array, _: object = None) -> Array:
         """Return quantiles (T, Q) at validated points for one set of hyper-parameters."""
         if self.correction is not None:
 

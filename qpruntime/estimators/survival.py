@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,8 @@ from qpruntime._validation import choice, finite, real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import fit_data, weighed
-from qpruntime.estimators.likelihood_regressor import Bounds, LikelihoodRegressor
+from qpruntime.estimators.likelihood_parameters import Bounds
+from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
@@ -280,7 +281,7 @@ def concordance(spans: Array, predicted: Array, weights: Array | None = None) ->
 # --- Times and events as intervals ---------------------------------------------------------------
 
 
-def spans_of(y: Any, event: ArrayLike | None) -> Array:
+def spans_of(y: ArrayLike, event: ArrayLike | None) -> Array:
     """Return the first and the last time of each observation, shape (N, 2).
 
     Parameters
@@ -297,8 +298,8 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
     InputError
         If that is not what was given.
     """
-    names = getattr(getattr(y, "dtype", None), "names", None)
-    if names is not None:
+    if isinstance(y, np.ndarray) and y.dtype.names is not None:
+        names = y.dtype.names
         kinds = [y.dtype[name].kind for name in names]
         if len(names) != 2 or sorted(kinds)[0] != "b" or sorted(kinds)[1] not in "fiu":
             raise InputError(
@@ -308,7 +309,7 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
             raise InputError(
                 "event= cannot be given with a structured y, which has its own: leave one out"
             )
-        y, event = y[names[kinds[0] == "b"]], y[names[kinds[0] != "b"]]
+        event, y = y[names[kinds[0] != "b"]], y[names[kinds[0] == "b"]]
     times = real(unmasked(y, "y"), "y")
     if times.ndim == 2:
         if event is not None:

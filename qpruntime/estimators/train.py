@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,9 @@ from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.settings import left_open
 from qpruntime.projection.open import reopen
 from qpruntime.projection.table import Table
+
+if TYPE_CHECKING:
+    from qpruntime.estimators.base import GPEstimator
 
 __all__ = [
     "NoParts",
@@ -59,7 +62,7 @@ class with_inducing:
         return self._method.__get__(model, owner)
 
 
-def begun(model: Any) -> bool:
+def begun(model: GPEstimator) -> bool:
     """Decide whether there is a posterior that rows can be added to.
 
     Raises
@@ -80,7 +83,7 @@ def begun(model: Any) -> bool:
 
 
 def extended(
-    model: Any,
+    model: GPEstimator,
     points: Inputs,
     targets: Sequence[Array],
     weights: Array | None,
@@ -114,7 +117,7 @@ def extended(
 # --- The table of a fit, found again by its hash -------------------------------------------------
 
 
-def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
+def table_to_fit(model: GPEstimator) -> Table | str | os.PathLike[str] | None:
     """Return the parameter ``table``, or the very table of the fit before if it names that one.
 
     A name may stand for another file by now.
@@ -136,21 +139,21 @@ def table_to_fit(model: Any) -> Table | str | os.PathLike[str] | None:
         ) from error
 
 
-def fitted_table(model: Any) -> Table:
+def fitted_table(model: GPEstimator) -> Table:
     """Return the table of the fit; `TableError` if it is missing."""
     reference = model._table_reference_[1]
     assert reference is not None
     return reopen(*reference)
 
 
-def remember(model: Any, table: Table | None) -> None:
+def remember(model: GPEstimator, table: Table | None) -> None:
     """Keep the hash of the table, the path or name given, and how to find it by its hash."""
     model.table_sha256_ = None if table is None else table.sha256
     reference = None if table is None else table.reference()
     model._table_reference_ = _path_or_none(model.table), reference
 
 
-def _path_or_none(table: Any) -> str | None:
+def _path_or_none(table: object) -> str | None:
     """Return the path or name a table is given by, None if it is given in another way."""
     if not isinstance(table, (str, os.PathLike)) or table == "exact":
         return None

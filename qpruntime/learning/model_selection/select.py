@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
+from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import sample
@@ -360,7 +361,7 @@ def refit_inducing(
 
 def _loses_to_holdout(
     search: InducingSearch,
-    posterior: Any,
+    posterior: SparsePosterior,
     context: SelectionContext,
     candidates: Sequence[Candidate],
 ) -> bool:

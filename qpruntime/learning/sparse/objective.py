@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
@@ -236,7 +236,7 @@ def climb(
 
     last, n_iterations, n_small_gains = first[0], 0, 0
 
-    def enough(intermediate_result: Any) -> None:
+    def enough(intermediate_result: OptimizeResult) -> None:
         """Stop the optimiser after several iterations with little gain."""
         nonlocal last, n_iterations, n_small_gains
         reached = -float(intermediate_result.fun) / unit
