@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, generator, shown
 from qpruntime.errors import InputError
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import all_of, one_or_columns
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.hyper_integration.density import Integrated
@@ -26,10 +27,6 @@ from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets, log_
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
-
-if TYPE_CHECKING:
-    from qpruntime.estimators.base import GPEstimator
-    from qpruntime.estimators.classifier import GPClassifier
 
 __all__ = [
     "Weighed",
@@ -53,7 +50,7 @@ __all__ = [
 # --- Class probabilities and intervals -----------------------------------------------------------
 
 
-def mixed_probabilities(model: GPClassifier, points: Array) -> tuple[Array, Array]:
+def mixed_probabilities(model: Parameters, points: Array) -> tuple[Array, Array]:
     """Return log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
     likelihood, table = model._likelihood_, model._table_if_needed()
 
@@ -69,7 +66,7 @@ def mixed_probabilities(model: GPClassifier, points: Array) -> tuple[Array, Arra
     return minus, plus
 
 
-def mixed_normals(model: GPEstimator, points: Array, level: float) -> Array:
+def mixed_normals(model: Parameters, points: Array, level: float) -> Array:
     """Return central intervals (T, 2) of two classes' latent function, a mixture of normals."""
     ((weights, models),) = nodes_of(model)
     predicted = [
@@ -117,7 +114,7 @@ class Weighed(NamedTuple):
     models: tuple[Any, ...]
 
 
-def to_integrate(model: GPEstimator, settings: Settings) -> Settings:
+def to_integrate(model: Parameters, settings: Settings) -> Settings:
     """Return the settings of a fit that integrates hyper-parameters, if that is asked for.
 
     Raises
@@ -174,7 +171,7 @@ def only_mode(model: object, what: str) -> None:
         )
 
 
-def nodes_of(model: GPEstimator) -> tuple[Weighed, ...]:
+def nodes_of(model: Parameters) -> tuple[Weighed, ...]:
     """Return the models at the nodes of each process of an integrated model."""
     processes = []
     assert model.integrated_ is not None
@@ -185,8 +182,8 @@ def nodes_of(model: GPEstimator) -> tuple[Weighed, ...]:
 
 
 def _at(
-    model: GPEstimator, kernel: Kernel, likelihood: Likelihood, posterior: Posterior
-) -> GPEstimator:
+    model: Parameters, kernel: Kernel, likelihood: Likelihood, posterior: Posterior
+) -> Parameters:
     model_at_node = object.__new__(type(model))
     model_at_node.__dict__ = dict(vars(model))
     model_at_node.integrated_, model_at_node.kernel_, model_at_node.posterior_ = (
@@ -276,7 +273,7 @@ def left_out(weights: Array, by_node: Sequence[Array]) -> Array:
 
 def mixed_draws(
     method: Callable[..., Any],
-    model: GPEstimator,
+    model: Parameters,
     X: ArrayLike,
     n: int,
     random_state: int | np.random.Generator | None,

@@ -19,7 +19,15 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, number, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.averaging import is_integrated, mixed_normals, mixed_probabilities
-from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.base import (
+    GPEstimator,
+    begun,
+    extended,
+    fitted_table,
+    settings_to_fit,
+    table_to_fit,
+    with_inducing,
+)
 from qpruntime.estimators.input_data import (
     check_announced,
     check_labels,
@@ -41,7 +49,6 @@ from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.prior_mean import OfClasses, Target
 from qpruntime.estimators.prior_mean_selection import boosted_classes
 from qpruntime.estimators.process import all_of, commit, draft_of, renewed
-from qpruntime.estimators.train import begun, extended, fitted_table, table_to_fit, with_inducing
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.multiclass.posterior import ClassPosterior

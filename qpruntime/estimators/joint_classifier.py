@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,9 +14,9 @@ from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, shown
 from qpruntime.errors import InputError
+from qpruntime.estimators.base import remember
 from qpruntime.estimators.input_data import kernel_of_columns
 from qpruntime.estimators.parameters import Parameters
-from qpruntime.estimators.train import remember
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
@@ -39,9 +39,6 @@ from qpruntime.learning.options import Inducing, Series, integrate_of
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector
-
-if TYPE_CHECKING:
-    from qpruntime.estimators.classifier import GPClassifier
 
 __all__ = [
     "JointClasses",
@@ -146,7 +143,7 @@ def is_joint(model: object) -> bool:
     return isinstance(getattr(model, "posterior_", None), ClassPosterior)
 
 
-def joint_settings(model: GPClassifier) -> Settings:
+def joint_settings(model: Parameters) -> Settings:
     """Return the settings of a joint fit.
 
     Raises
@@ -188,7 +185,7 @@ def _is_auto(inducing: object) -> bool:
 
 
 def fit_joint(
-    draft: GPClassifier,
+    draft: Parameters,
     points: Inputs,
     codes: NDArray[np.intp],
     projector: Projector,
@@ -269,7 +266,7 @@ class JointClasses:
     model : GPClassifier
     """
 
-    def __init__(self, model: GPClassifier) -> None:
+    def __init__(self, model: Parameters) -> None:
         assert isinstance(model.posterior_, ClassPosterior)
         assert isinstance(model.kernel_, Kernel)
         self.model, self.posterior = model, model.posterior_

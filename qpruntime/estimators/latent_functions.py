@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,13 +16,11 @@ from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import is_integrated, nodes_of
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.posterior import SparseSolution
 from qpruntime.kernels.random_features import PriorDraws
-
-if TYPE_CHECKING:
-    from qpruntime.estimators.base import GPEstimator
 
 __all__ = [
     "FEATURES",
@@ -183,7 +181,7 @@ class LatentPaths:
     [[1.0, -1.0], [1.0, -1.0], [1.0, -1.0]]
     """
 
-    def __init__(self, model: GPEstimator, n: int, rng: np.random.Generator) -> None:
+    def __init__(self, model: Parameters, n: int, rng: np.random.Generator) -> None:
         # The model is kept as it is now: a later fit sets other attributes.
         self._model = copy.copy(model)
         self._count = n

@@ -30,7 +30,7 @@ from qpruntime.estimators.averaging import (
     mixed_at,
     mixed_draws,
 )
-from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.base import GPEstimator, settings_to_fit, table_to_fit
 from qpruntime.estimators.likelihood_parameters import (
     NOISE_START,
     learnt_between,
@@ -42,7 +42,6 @@ from qpruntime.estimators.likelihood_parameters import (
 from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit
-from qpruntime.estimators.train import table_to_fit
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.inputs import Inputs

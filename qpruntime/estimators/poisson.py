@@ -20,13 +20,12 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.estimators.base import settings_to_fit
+from qpruntime.estimators.base import begun, extended, settings_to_fit, table_to_fit, with_inducing
 from qpruntime.estimators.count_predictions import CountPredictions, largest_rate
 from qpruntime.estimators.input_data import fit_data, kernel_of_columns, weighed
 from qpruntime.estimators.prior_mean import OfRates, Target, given_mean, prior_mean
 from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
-from qpruntime.estimators.train import begun, extended, table_to_fit, with_inducing
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.inducing_points import sample

@@ -18,13 +18,19 @@ from qpruntime._validation import choice, flag, generator, levels
 from qpruntime._validation import whole as whole_number
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, densities, is_integrated, mixed_at, mixed_draws
-from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.base import (
+    GPEstimator,
+    begun,
+    extended,
+    settings_to_fit,
+    table_to_fit,
+    with_inducing,
+)
 from qpruntime.estimators.input_data import fit_data, weighed
 from qpruntime.estimators.likelihood_parameters import Bounds, median, noise_of, robust_std
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit, draft_of, renewed
-from qpruntime.estimators.train import begun, extended, table_to_fit, with_inducing
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum

@@ -33,8 +33,7 @@ from qpruntime.learning.optimise import all_bounds
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.data import SparseFitData
-from qpruntime.learning.sparse.finish import posterior_of
-from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
+from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb, posterior_of
 
 __all__ = ["integrate_sparse"]
 

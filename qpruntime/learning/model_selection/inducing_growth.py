@@ -30,7 +30,7 @@ from qpruntime.learning.inducing_points import clusters, levels_of, sample, unit
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.finish import posterior_of
+from qpruntime.learning.sparse.objective import posterior_of
 from qpruntime.projection.projector import Projector
 
 __all__ = [

@@ -58,7 +58,7 @@ from qpruntime.learning.model_selection.kernel_selection import select_kernel
 from qpruntime.learning.progress import Say, expect_selection, stage_reports
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.finish import advise
+from qpruntime.learning.sparse.objective import advise
 from qpruntime.learning.train import Fit
 from qpruntime.projection.projector import Projector
 

@@ -27,8 +27,7 @@ from qpruntime.learning.optimise import Optimum, all_bounds
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import Say, call_both, stage_reports, time_left
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.finish import optimum_of
-from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
+from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb, optimum_of
 
 __all__ = [
     "MAX_JOINT_ITERATIONS",

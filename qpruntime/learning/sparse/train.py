@@ -35,8 +35,7 @@ from qpruntime.learning.sparse.data import (
     planned,
     staged,
 )
-from qpruntime.learning.sparse.finish import advise, posterior_of
-from qpruntime.learning.sparse.objective import Place
+from qpruntime.learning.sparse.objective import Place, advise, posterior_of
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
