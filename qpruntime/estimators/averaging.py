@@ -23,7 +23,7 @@ from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
-from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets, log_probabilities
+from qpruntime.predictive.distribution import PLAIN, RowOffsets, log_probabilities
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
@@ -87,13 +87,9 @@ def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> A
         mean = np.array([m for m, _ in latent])
         variance = np.array([v + s**2 for (_, v), s in zip(latent, noise, strict=True)])
         return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
-    # Robust regressions know the distribution by their likelihood alone.
-    known = [
-        getattr(member, "_predicted_", Predicted(member.likelihood_, None)) for member in models
-    ]
     parts = [
-        distribution.component(m, v, q, rows)
-        for distribution, (m, v) in zip(known, latent, strict=True)
+        member._predicted_.component(m, v, q, rows)
+        for member, (m, v) in zip(models, latent, strict=True)
     ]
     quantiles = mixture_quantiles(parts, weights, q, *kind_of(model.likelihood_))
     return np.asarray(centre + unit * quantiles)

@@ -134,9 +134,7 @@ class GPEstimator(Parameters):
 
     def kernel_inputs(self, points: Array) -> Array:
         """Return the points as the kernel takes them."""
-        # Models of before, unpickled, have none.
-        warp = getattr(self, "warp_", None)
-        return points if warp is None else warp(points)
+        return points if self.warp_ is None else self.warp_(points)
 
     def _constant(self) -> float:
         """Return the prior mean of the latent functions without `prior_mean`."""
@@ -145,14 +143,14 @@ class GPEstimator(Parameters):
     def prior_means(self, points: Array | StoredRows) -> Sequence[Array | float]:
         """Return the prior means of all processes at points, each a number or (T,)."""
         count = len(all_of(self.posterior_))
-        mean = getattr(self, "prior_mean_", None)
+        mean = self.prior_mean_
         if mean is None:
             return [self._constant()] * count
         return list(mean.at(Inputs(points).in_memory().X).T)
 
     def _spread_at(self, points: Array) -> Array:
         """Return variances of the prior means at points, (T,) or (T, K); 0 if they are constant."""
-        mean = getattr(self, "prior_mean_", None)
+        mean = self.prior_mean_
         if mean is None:
             count = len(all_of(self.posterior_))
             return np.zeros(len(points) if count == 1 else (len(points), count))
@@ -267,10 +265,9 @@ class GPEstimator(Parameters):
     def processes(self) -> list[Process]:
         """Return the fitted processes."""
         pairs = zip(all_of(self.posterior_), all_of(self.kernel_), strict=True)
-        # Models of before, unpickled, have no slopes.
-        slopes = getattr(self, "slopes_", None)
         return [
-            Process(posterior, kernel, self.X_train_, slopes=slopes) for posterior, kernel in pairs
+            Process(posterior, kernel, self.X_train_, slopes=self.slopes_)
+            for posterior, kernel in pairs
         ]
 
     def restore_covariances(self) -> list[Process]:

@@ -240,7 +240,7 @@ def fit_joint(
         if wanted is not None:
             posterior = posterior.on((kernel,), units.unscaled)
     remember(draft, projector.table)
-    draft.warp_, draft.stages_, draft.prior_mean_ = None, (), None
+    draft.warp_, draft.stages_, draft.prior_mean_, draft.slopes_ = None, (), None, None
     draft.engine_, draft.nearest_, draft.X_train_ = "dense", 0, X
     if wanted is not None:
         draft.engine_, draft.X_train_ = "inducing", np.empty((0, X.shape[1]))
