@@ -185,6 +185,17 @@ class GPEstimator(Parameters):
         mean = one_or_columns([part[0] for part in joint])
         return mean, joint[0][1] if len(joint) == 1 else np.array([part[1] for part in joint])
 
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
+        """Return the mean and variance of the latent function at `X`, each of shape (T,).
+
+        Where y is f and noise, f is without it and in units of y; otherwise f is on its own scale.
+        If `full_covariance` is True, the second is the covariance, shape (T, T).
+        """
+        whole = flag(full_covariance, "full_covariance")
+        mean, variance = (self._jointly if whole else self._latent_at)(X)
+        centre, unit = self.latent_units()
+        return centre + unit * mean, unit**2 * variance
+
     def sample_latent(
         self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
     ) -> Array:

@@ -45,7 +45,7 @@ from qpruntime.dataframes.readers import (
     of_array,
 )
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.data import as_array, inputs_of, is_lazy
+from qpruntime.inference.sparse.data import as_array, inputs_of
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 from qpruntime.kernels.mixed_inputs import Categories, On, Same
 from qpruntime.learning.inputs import Inputs, RowGroups
@@ -186,7 +186,7 @@ def fit_data(
     y = _targets(y)
     if options.get("y_numeric"):
         no_text(y, "y")
-    if is_lazy(X) and not _whole(model, X):
+    if Inputs(X).stored and not _whole(model, X):
         return _stored(model, X, y, reset)
     X = unmasked(in_memory(X), "X", missing=True)
     points = matrix_of(model, X, reset, sample_weight)
@@ -220,7 +220,7 @@ def _stored(
 
 def in_memory(X: Frame) -> Frame:
     """Return rows that could be read in parts as an array, and anything else unchanged."""
-    return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if is_lazy(X) else X
+    return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if Inputs(X).stored else X
 
 
 def _targets(y: ColumnLike) -> ColumnLike:

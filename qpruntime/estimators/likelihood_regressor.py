@@ -14,7 +14,6 @@ from qpruntime._typing import Array
 from qpruntime._validation import (
     central_levels,
     choice,
-    flag,
     generator,
     levels,
     real,
@@ -47,6 +46,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.settings import Data
+from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.binomial import MOST_TRIALS
 from qpruntime.predictive.counts import exposures
@@ -149,9 +149,13 @@ class LikelihoodRegressor(GPEstimator):
 
         draft.mean_, draft._likelihood_units_ = prior, units
         fit = draft._train([data], settings, target, spread, None, shift)[0]
-        draft._centre_, draft._unit_ = centre, unit
         # This likelihood holds no rows, so that the model can be saved.
         draft._predicted_ = Predicted.of(fit.likelihood, targets)
+        return self._concluded(draft, fit, centre, unit)
+
+    def _concluded(self, draft: Self, fit: Fit, centre: float, unit: float) -> Self:
+        """Store what a fit in these units has learnt, and take over the draft."""
+        draft._centre_, draft._unit_ = centre, unit
         for name, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, name, value)
         settled = fit.optimum is None or fit.optimum.success
@@ -179,16 +183,6 @@ class LikelihoodRegressor(GPEstimator):
     def latent_units(self) -> tuple[float, float]:
         """Return the centre and the unit of the observations."""
         return self._centre_, self._unit_
-
-    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Return the mean and variance of the latent function at `X`, each of shape (T,).
-
-        A likelihood of noise about f has f in units of y; another has f on its own scale. If
-        `full_covariance` is True, the second is the covariance, shape (T, T).
-        """
-        whole = flag(full_covariance, "full_covariance")
-        mean, variance = (self._jointly if whole else self._latent_at)(X)
-        return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Return quantiles of an observation at `X`; of counts the least that suffices.

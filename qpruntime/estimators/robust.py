@@ -27,7 +27,7 @@ from qpruntime.estimators.likelihood_parameters import Bounds, median, noise_of,
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
-from qpruntime.estimators.process import commit, draft_of, renewed
+from qpruntime.estimators.process import draft_of, renewed
 from qpruntime.learning.options import Integrate
 from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
@@ -206,12 +206,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
         fit = draft._train([data], settings, target, max(spread, abs(middle)) / unit)[0]
-        draft._centre_, draft._unit_ = centre, unit
-        for name, value in draft._with_likelihood(fit.likelihood).items():
-            setattr(draft, name, value)
-        settled = fit.optimum is None or fit.optimum.success
-        draft.converged_ = fit.posterior.converged and settled
-        return commit(self, draft)
+        return self._concluded(draft, fit, centre, unit)
 
     @with_inducing
     def partial_fit(
