@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,11 @@ from qpruntime.dataframes.levels import (
     numbers_of,
     sorted_levels,
 )
-from qpruntime.dataframes.readers import Column, DataColumns, is_frame
+from qpruntime.dataframes.readers import Cell, Column, DataColumns, Frame, is_frame
 from qpruntime.errors import InputError, warn
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = [
     "Coding",
@@ -90,7 +93,7 @@ class Coding:
         return np.where(unknown, -1, codes)
 
     def codes(self, data: DataColumns) -> Codes:
-        """Number of the level of every row, -1 for levels that are not known, shape (N,)."""
+        """Return the number of each row's level, -1 for unknown levels, shape (N,)."""
         wanted = self._combine(data)
         place = np.minimum(np.searchsorted(self.combined, wanted), self.size - 1)
         return np.where(self.combined[place] == wanted, place, -1)
@@ -105,14 +108,14 @@ def indicator_rows(codes: Codes) -> tuple[Codes, Codes]:
 # --- Tables with one column changed: permuted, or the same in every row; the user's own stays.
 
 
-def names_of(X: Any) -> list[str]:
+def names_of(X: Frame) -> list[str]:
     """Names of the columns of a table; those of an array are their numbers."""
     if hasattr(X, "column_names"):
         return [str(name) for name in X.column_names]
     return [str(name) for name in (X.columns if is_frame(X) else range(np.shape(X)[1]))]
 
 
-def column_numbers(X: Any, wanted: Any) -> list[int]:
+def column_numbers(X: Frame, wanted: Iterable[int | str]) -> list[int]:
     """Numbers of columns that are given by name or number, -1 for those that there are not."""
     names = names_of(X)
     numbers = []
@@ -125,7 +128,7 @@ def column_numbers(X: Any, wanted: Any) -> list[int]:
     return numbers
 
 
-def rows_of(X: Any, some: NDArray[np.intp]) -> Any:
+def rows_of(X: Frame, some: NDArray[np.intp]) -> Frame:
     """Return some rows, in this order."""
     if hasattr(X, "iloc"):
         return X.iloc[some]
@@ -134,7 +137,7 @@ def rows_of(X: Any, some: NDArray[np.intp]) -> Any:
     return X[some] if is_frame(X) else np.asarray(X)[some]
 
 
-def permuted(X: Any, k: int, order: NDArray[np.intp]) -> Any:
+def permuted(X: Frame, k: int, order: NDArray[np.intp]) -> Frame:
     """Return a table whose k-th column is in another order."""
     if hasattr(X, "iloc"):
         shuffled = X.copy()
@@ -149,7 +152,7 @@ def permuted(X: Any, k: int, order: NDArray[np.intp]) -> Any:
     return shuffled
 
 
-def held(X: Any, k: int, value: object) -> Any:
+def held(X: Frame, k: int, value: object) -> Frame:
     """Return a table whose k-th column has this value in every row; None is missing."""
     if hasattr(X, "iloc"):
         replaced = X.copy()
@@ -250,7 +253,7 @@ class EncodedTable:
             parts.append(np.isnan(numbers).astype(float))
         return np.column_stack(parts)
 
-    def frame(self, names: Sequence[str], matrix: Array) -> Any:
+    def frame(self, names: Sequence[str], matrix: Array) -> pandas.DataFrame:
         """Columns as the user has them, of these names: a pandas frame of rows of the matrix.
 
         Booleans are 0 and 1. A level that no row of the fit had is text that says so; it is missing
@@ -314,5 +317,5 @@ def _ordered(column: Column) -> tuple[Any, ...]:
     return (*levels, None) if len(present) < len(values) else levels
 
 
-def _first(values: Sequence[Any] | None) -> Any:
+def _first(values: Sequence[Any] | None) -> Cell:
     return next((value for value in values or () if value is not None), None)

@@ -93,7 +93,13 @@ def level_key(value: Any) -> Hashable:
     if isinstance(value, np.generic):
         # Single precision has the value of its shortest decimal: 0.1 and not 0.10000000149.
         short = isinstance(value, np.floating) and value.itemsize < 8
-        value = float(str(value)) if short else float(value) if _is_long(value) else value.item()
+        value = (
+            float(str(value))
+            if short
+            else float(value)
+            if isinstance(value, np.longdouble)
+            else value.item()
+        )
     if isinstance(value, bytes):
         return _decoded(value)
     if isinstance(value, str):
@@ -123,7 +129,7 @@ def level_key(value: Any) -> Hashable:
     return value
 
 
-def level_keys(values: Any) -> list[Any]:
+def level_keys(values: Iterable[Any]) -> list[Any]:
     """Return the keys of many values."""
     array = values if isinstance(values, np.ndarray) else object_array(values)
     if array.dtype.kind in "biuU":
@@ -177,7 +183,7 @@ def level_values(values: object, name: str) -> NDArray[Any]:
     return levels
 
 
-def sorted_levels(values: Any, declared: Any = None) -> NDArray[Any]:
+def sorted_levels(values: Iterable[Any], declared: Iterable[Any] | None = None) -> NDArray[Any]:
     """Return the different values: declared ones in their order, others sorted by kind and value.
 
     Values that cannot be sorted keep the order in which they come.
@@ -245,7 +251,7 @@ def _kind(key: object) -> str:
     return f"of type {type(key).__name__}"
 
 
-def _instant(value: Any, zone: bool = False) -> Instant:
+def _instant(value: np.datetime64 | np.timedelta64, zone: bool = False) -> Instant:
     durations = isinstance(value, np.timedelta64)
     kind = "durations" if durations else "times with a zone" if zone else "times"
     unit, count = np.datetime_data(value.dtype)
@@ -268,10 +274,6 @@ def _decoded(value: bytes) -> Hashable:
         return value.decode()
     except UnicodeDecodeError:
         return value
-
-
-def _is_long(value: object) -> bool:
-    return isinstance(value, np.longdouble)
 
 
 def object_array(values: Iterable[Any]) -> NDArray[Any]:

@@ -31,17 +31,25 @@ from qpruntime.dataframes.levels import (
 from qpruntime.errors import InputError
 
 __all__ = [
+    "Cell",
     "Column",
     "ColumnLike",
     "DataColumns",
     "DataLike",
     "DeclaredLevels",
+    "Frame",
     "array_of",
     "categories_of",
     "columns_of",
     "is_frame",
     "of_array",
 ]
+
+#: Data frames of pandas and polars, tables of pyarrow, mappings of columns and arrays.
+Frame = Any
+#: A column of any of them, and one of its values.
+ColumnLike = Any
+Cell = Any
 
 # --- Rows of data, by column: data frames of any library, mappings of columns, arrays.
 
@@ -59,8 +67,8 @@ class DataColumns:
         If it has no columns, or columns of different lengths.
     """
 
-    def __init__(self, data: Any) -> None:
-        self._columns: dict[Any, Any]
+    def __init__(self, data: Frame) -> None:
+        self._columns: dict[Hashable, ColumnLike]
         self.rows: int
         if isinstance(data, DataColumns):
             self._columns, self.rows = data._columns, data.rows
@@ -111,7 +119,7 @@ class DataColumns:
                     values[name] = column
         return values
 
-    def _raw(self, name: Hashable) -> Any:
+    def _raw(self, name: Hashable) -> ColumnLike:
         number = int(name) if isinstance(name, np.integer) else name
         try:
             return self._columns[number]
@@ -178,7 +186,8 @@ class DataColumns:
         if column.dtype.kind == "O":
             present = (cell for cell in column if not is_missing(cell))
             return all(
-                isinstance(cell, (Real, Decimal, date)) and not _is_bool(cell) for cell in present
+                isinstance(cell, (Real, Decimal, date)) and not isinstance(cell, (bool, np.bool_))
+                for cell in present
             )
         return column.dtype.kind in "fiuM"
 
@@ -296,7 +305,7 @@ def categories_of(column: object) -> DeclaredLevels:
     return DeclaredLevels(True, tuple(declared), True)
 
 
-def array_of(column: Any, name: str) -> NDArray[Any]:
+def array_of(column: ColumnLike, name: str) -> NDArray[Any]:
     """Return a column of any library as an array; times with a zone stay objects."""
     zone = getattr(getattr(column, "dtype", None), "time_zone", None)  # polars
     arrow = str(column.type) if hasattr(column, "to_pylist") else ""
@@ -315,7 +324,7 @@ def array_of(column: Any, name: str) -> NDArray[Any]:
     return array
 
 
-def _rows_of(column: Any, rows: Any) -> Any:
+def _rows_of(column: ColumnLike, rows: NDArray[Any] | slice) -> ColumnLike:
     """Return some rows of a column of any library."""
     if hasattr(column, "iloc"):
         return column.iloc[rows]
@@ -333,11 +342,7 @@ def _with_gaps(column: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def _is_bool(value: object) -> bool:
-    return isinstance(value, (bool, np.bool_))
-
-
-def is_frame(X: Any) -> bool:
+def is_frame(X: object) -> bool:
     """Decide whether X is a data frame of pandas or polars, or a table of pyarrow.
 
     Raises
@@ -351,7 +356,7 @@ def is_frame(X: Any) -> bool:
     return _library(X) is not None
 
 
-def columns_of(X: Any) -> list[Column]:
+def columns_of(X: Frame) -> list[Column]:
     """Read all columns of a data frame.
 
     Raises
@@ -369,7 +374,7 @@ def columns_of(X: Any) -> list[Column]:
     return [_of_arrow(shown(name), column) for name, column in pairs]
 
 
-def of_array(X: Any, names: Sequence[str]) -> list[Column]:
+def of_array(X: NDArray[Any], names: Sequence[str]) -> list[Column]:
     """Read the columns of a two-dimensional array, of numbers or of objects."""
     if X.dtype.kind in "biuf":
         return [
@@ -379,7 +384,7 @@ def of_array(X: Any, names: Sequence[str]) -> list[Column]:
     return [_of_objects(name, list(column)) for name, column in zip(names, X.T, strict=True)]
 
 
-def _library(X: Any) -> str | None:
+def _library(X: object) -> str | None:
     for name, frame in _CLASSES.items():
         known = getattr(sys.modules.get(name), frame, None)
         if known is not None and isinstance(X, known):
@@ -387,7 +392,7 @@ def _library(X: Any) -> str | None:
     return None
 
 
-def _of_pandas(name: str, column: Any) -> Column:
+def _of_pandas(name: str, column: ColumnLike) -> Column:
     kind, words = getattr(column.dtype, "kind", "O"), str(column.dtype)
     if words == "category":
         # Codes are compared: as objects, categories in single precision become other doubles.
@@ -405,7 +410,7 @@ def _of_pandas(name: str, column: Any) -> Column:
     return _of_objects(name, values)
 
 
-def _of_polars(name: str, column: Any) -> Column:
+def _of_polars(name: str, column: ColumnLike) -> Column:
     words = str(column.dtype)
     base = words.partition("(")[0]
     if column.dtype.is_temporal():
@@ -421,7 +426,7 @@ def _of_polars(name: str, column: Any) -> Column:
 
 
 def _of_objects(name: str, values: list[Any]) -> Column:
-    """A column of Python objects: all numbers, or all text."""
+    """Read a column of Python objects: all numbers, or all text."""
     values = [None if is_missing(cell) else cell for cell in values]
     present = [cell for cell in values if cell is not None]
     number = text = 0
@@ -448,7 +453,7 @@ def _of_objects(name: str, values: list[Any]) -> Column:
     return Column(name, levels=[None if level is None else str(level) for level in levels])
 
 
-def _of_arrow(name: str, column: Any) -> Column:
+def _of_arrow(name: str, column: ColumnLike) -> Column:
     values = column.to_pylist()
     if categories_of(column).is_categorical:
         return _of_categories(name, column, values)
@@ -463,7 +468,7 @@ def _of_categories(name: str, column: object, values: list[Any]) -> Column:
     return Column(name, levels=levels, declared=ordered)
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> str | float:
     key = level_key(value)
     return key if isinstance(key, (str, int, float)) else level_text(value)
 

@@ -24,7 +24,8 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import checked, no_text
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.sparse.data import is_lazy
-from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
+from qpruntime.learning.inducing_points import SAMPLE, sample
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import call_both
 from qpruntime.learning.settings import generator
@@ -84,7 +85,7 @@ class DeepGP(BaseEstimator):
             raise InputError("polish takes rows in memory, not those read in parts: leave it at 0")
         units = self._units_ = standard_units(X, weight)
         rng = generator(self.random_state)
-        sample_rows = units.scaled(rows_at(X, sample(len(weight), SAMPLE, rng)))
+        sample_rows = units.scaled(Inputs(X).at(sample(len(weight), SAMPLE, rng)))
         steps = plan.max_iter + plan.polish
         with jax.enable_x64(True), reporting(self.verbose, steps, len(targets)) as shown:
             outputs, count = [], _count(self.inducing)

@@ -88,7 +88,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
         check_labels(labels)
         weights, points, labels = weighed(sample_weight, points, labels)
         draft.classes_ = classes_of(labels, "DeepGPClassifier")
-        draft._train(points, signs_of(labels, draft.classes_), weights, plan)
+        draft._train(points.rows, signs_of(labels, draft.classes_), weights, plan)
         return commit(self, draft)
 
     def latent(self, X: ArrayLike) -> tuple[Array, Array]:

@@ -126,7 +126,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         weights, points, targets = weighed(sample_weight, points, targets)
         draft._centre_, draft._unit_ = (0.0, 1.0) if likelihood else _units(targets, weights)
         scaled = (targets - draft._centre_) / draft._unit_
-        trained = draft._train(points, [scaled], weights, plan)[0]
+        trained = draft._train(points.rows, [scaled], weights, plan)[0]
         draft._likelihood_ = likelihood
         noise = np.exp(0.5 * trained.layers[-1].log_noise) if likelihood is None else np.nan
         draft.noise_ = float(noise * draft._unit_)

@@ -8,19 +8,22 @@ from dataclasses import replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, generator, shown
 from qpruntime.errors import InputError
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import all_of, one_or_columns
+from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
-from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets, log_probabilities
+from qpruntime.predictive.distribution import PLAIN, RowOffsets, log_probabilities
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
@@ -47,7 +50,7 @@ __all__ = [
 # --- Class probabilities and intervals -----------------------------------------------------------
 
 
-def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
+def mixed_probabilities(model: Parameters, points: Array) -> tuple[Array, Array]:
     """Return log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
     likelihood, table = model._likelihood_, model._table_if_needed()
 
@@ -63,7 +66,7 @@ def mixed_probabilities(model: Any, points: Array) -> tuple[Array, Array]:
     return minus, plus
 
 
-def mixed_normals(model: Any, points: Array, level: float) -> Array:
+def mixed_normals(model: Parameters, points: Array, level: float) -> Array:
     """Return central intervals (T, 2) of two classes' latent function, a mixture of normals."""
     ((weights, models),) = nodes_of(model)
     predicted = [
@@ -76,7 +79,7 @@ def mixed_normals(model: Any, points: Array, level: float) -> Array:
 def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:
     """Return the quantiles (T, Q) of an observation at validated points, in units of y."""
     ((weights, models),) = nodes_of(model)
-    centre, unit = model._units()
+    centre, unit = model.latent_units()
     latent = [member._predicted(points, lambda m, v: (m, v)) for member in models]
     if model.likelihood_.name == "gaussian":
         # Noise and what is not known of f add up: a mixture of normals.
@@ -84,13 +87,9 @@ def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> A
         mean = np.array([m for m, _ in latent])
         variance = np.array([v + s**2 for (_, v), s in zip(latent, noise, strict=True)])
         return np.asarray(centre + unit * Mixture(mean, variance, weights).quantiles(q))
-    # Robust regressions know the distribution by their likelihood alone.
-    known = [
-        getattr(member, "_predicted_", Predicted(member.likelihood_, None)) for member in models
-    ]
     parts = [
-        distribution.component(m, v, q, rows)
-        for distribution, (m, v) in zip(known, latent, strict=True)
+        member._predicted_.component(m, v, q, rows)
+        for member, (m, v) in zip(models, latent, strict=True)
     ]
     quantiles = mixture_quantiles(parts, weights, q, *kind_of(model.likelihood_))
     return np.asarray(centre + unit * quantiles)
@@ -111,7 +110,7 @@ class Weighed(NamedTuple):
     models: tuple[Any, ...]
 
 
-def to_integrate(model: Any, settings: Settings) -> Settings:
+def to_integrate(model: Parameters, settings: Settings) -> Settings:
     """Return the settings of a fit that integrates hyper-parameters, if that is asked for.
 
     Raises
@@ -168,16 +167,19 @@ def only_mode(model: object, what: str) -> None:
         )
 
 
-def nodes_of(model: Any) -> tuple[Weighed, ...]:
+def nodes_of(model: Parameters) -> tuple[Weighed, ...]:
     """Return the models at the nodes of each process of an integrated model."""
     processes = []
+    assert model.integrated_ is not None
     for integrated in all_of(model.integrated_):
         ends = zip(integrated.kernels, integrated.likelihoods, integrated.posteriors, strict=True)
         processes.append(Weighed(integrated.weights, tuple(_at(model, *end) for end in ends)))
     return tuple(processes)
 
 
-def _at(model: Any, kernel: Kernel, likelihood: Likelihood, posterior: Any) -> Any:
+def _at(
+    model: Parameters, kernel: Kernel, likelihood: Likelihood, posterior: Posterior
+) -> Parameters:
     model_at_node = object.__new__(type(model))
     model_at_node.__dict__ = dict(vars(model))
     model_at_node.integrated_, model_at_node.kernel_, model_at_node.posterior_ = (
@@ -267,8 +269,8 @@ def left_out(weights: Array, by_node: Sequence[Array]) -> Array:
 
 def mixed_draws(
     method: Callable[..., Any],
-    model: Any,
-    X: Any,
+    model: Parameters,
+    X: ArrayLike,
     n: int,
     random_state: int | np.random.Generator | None,
     *arguments: Any,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from qpruntime._memory import require, squares
@@ -19,7 +21,7 @@ from qpruntime._validation import choice, flag
 from qpruntime._validation import generator as seeded
 from qpruntime._validation import whole as whole_number
 from qpruntime.dataframes.encoding import EncodedTable
-from qpruntime.errors import InputError
+from qpruntime.errors import InputError, TableError
 from qpruntime.estimators.averaging import (
     averaged,
     is_integrated,
@@ -29,7 +31,15 @@ from qpruntime.estimators.averaging import (
     remembered,
     to_integrate,
 )
-from qpruntime.estimators.input_data import checked, matrix_of, no_text, on_columns, with_table
+from qpruntime.estimators.input_data import (
+    checked,
+    in_memory,
+    kernel_of_columns,
+    matrix_of,
+    no_text,
+    on_columns,
+    refuse_levels,
+)
 from qpruntime.estimators.latent_functions import Components, LatentPaths, components_of
 from qpruntime.estimators.monotone import monotone_data
 from qpruntime.estimators.option_checks import refuse_idle
@@ -37,21 +47,35 @@ from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.prior_mean import CrossFitted, Target
 from qpruntime.estimators.prior_mean_selection import with_mean
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
-from qpruntime.estimators.train import remember, train_all, whole
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.local.posterior import LocalPosterior
+from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.sparse.posterior import SparsePosterior
+from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
+from qpruntime.learning.inputs import Inputs, StoredRows
 from qpruntime.learning.model_selection.budget import Stage
 from qpruntime.learning.rank_transform import Warp
-from qpruntime.learning.row_groups import RowGroups
-from qpruntime.learning.settings import Data, Settings, Slopes, generator, settings_of
+from qpruntime.learning.settings import Data, Settings, Slopes, generator, left_open, settings_of
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.open import reopen
+from qpruntime.projection.table import Table
 
-__all__ = ["GPEstimator", "settings_to_fit"]
+__all__ = [
+    "GPEstimator",
+    "NoParts",
+    "begun",
+    "extended",
+    "fitted_table",
+    "remember",
+    "settings_to_fit",
+    "table_to_fit",
+    "with_inducing",
+]
 
 
 def _rows(model: GPEstimator, *_: object, **__: object) -> int:
@@ -80,14 +104,15 @@ class GPEstimator(Parameters):
     #: Data frames may have columns of levels, and missing values.
     takes_levels = True
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
-    def _new_data(self, X: ArrayLike) -> Array:
+    def validate_points(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
+        X = in_memory(X)
         table = matrix_of(self, X, False)
         if table is not None:
             return checked(check_array, table, dtype=np.float64)
@@ -107,27 +132,25 @@ class GPEstimator(Parameters):
                 getattr(model, name)(rows)
         return model.latent(rows)
 
-    def _warped(self, points: Array) -> Array:
+    def kernel_inputs(self, points: Array) -> Array:
         """Return the points as the kernel takes them."""
-        # Models of before, unpickled, have none.
-        warp = getattr(self, "warp_", None)
-        return points if warp is None else warp(points)
+        return points if self.warp_ is None else self.warp_(points)
 
     def _constant(self) -> float:
         """Return the prior mean of the latent functions without `prior_mean`."""
         return 0.0
 
-    def _prior_at(self, points: Array) -> Sequence[Array | float]:
+    def prior_means(self, points: Array | StoredRows) -> Sequence[Array | float]:
         """Return the prior means of all processes at points, each a number or (T,)."""
         count = len(all_of(self.posterior_))
-        mean = getattr(self, "prior_mean_", None)
+        mean = self.prior_mean_
         if mean is None:
             return [self._constant()] * count
-        return list(mean.at(whole(points)).T)
+        return list(mean.at(Inputs(points).in_memory().X).T)
 
     def _spread_at(self, points: Array) -> Array:
         """Return variances of the prior means at points, (T,) or (T, K); 0 if they are constant."""
-        mean = getattr(self, "prior_mean_", None)
+        mean = self.prior_mean_
         if mean is None:
             count = len(all_of(self.posterior_))
             return np.zeros(len(points) if count == 1 else (len(points), count))
@@ -137,7 +160,7 @@ class GPEstimator(Parameters):
     @averaged(moments)
     def _latent_at(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return latent mean and variance at `X`, with the variance of the prior mean."""
-        points = self._new_data(X)
+        points = self.validate_points(X)
         mean, variance = self._predicted(
             points,
             lambda mean, variance, spread: (mean, variance + spread),
@@ -152,8 +175,8 @@ class GPEstimator(Parameters):
         Shapes are (T, K) and (K, T, T) for K processes. The variance of the prior mean is added to
         the diagonal only.
         """
-        points = self._new_data(X)
-        inputs, priors = self._warped(points), self._prior_at(points)
+        points = self.validate_points(X)
+        inputs, priors = self.kernel_inputs(points), self.prior_means(points)
         spread = np.atleast_2d(self._spread_at(points).T)
         pairs = zip(self._separate(), priors, strict=True)
         joint = [process.jointly(inputs, prior) for process, prior in pairs]
@@ -161,6 +184,17 @@ class GPEstimator(Parameters):
             covariance.flat[:: len(points) + 1] += variances
         mean = one_or_columns([part[0] for part in joint])
         return mean, joint[0][1] if len(joint) == 1 else np.array([part[1] for part in joint])
+
+    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
+        """Return the mean and variance of the latent function at `X`, each of shape (T,).
+
+        Where y is f and noise, f is without it and in units of y; otherwise f is on its own scale.
+        If `full_covariance` is True, the second is the covariance, shape (T, T).
+        """
+        whole = flag(full_covariance, "full_covariance")
+        mean, variance = (self._jointly if whole else self._latent_at)(X)
+        centre, unit = self.latent_units()
+        return centre + unit * mean, unit**2 * variance
 
     def sample_latent(
         self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
@@ -185,12 +219,12 @@ class GPEstimator(Parameters):
             If the engine has no joint draws: nearest rows, or classes fitted jointly.
         """
         count, rng = whole_number(n, "n", 1), seeded(random_state)
-        points = self._new_data(X)
+        points = self.validate_points(X)
         if is_integrated(self):
             return mixed_draws(GPEstimator.sample_latent, self, X, count, rng)
-        inputs, priors = self._warped(points), self._prior_at(points)
+        inputs, priors = self.kernel_inputs(points), self.prior_means(points)
         spread = np.atleast_2d(self._spread_at(points).T)
-        centre, unit = self._units()
+        centre, unit = self.latent_units()
         draws = []
         for process, prior, variances in zip(self._separate(), priors, spread, strict=True):
             f = process.draws(inputs, prior, count, rng)
@@ -237,20 +271,19 @@ class GPEstimator(Parameters):
                 'multi_class="joint" has no joint draws of several rows: use '
                 'multi_class="one_vs_rest"'
             )
-        return self._processes()
+        return self.processes()
 
-    def _processes(self) -> list[Process]:
+    def processes(self) -> list[Process]:
         """Return the fitted processes."""
         pairs = zip(all_of(self.posterior_), all_of(self.kernel_), strict=True)
-        # Models of before, unpickled, have no slopes.
-        slopes = getattr(self, "slopes_", None)
         return [
-            Process(posterior, kernel, self.X_train_, slopes=slopes) for posterior, kernel in pairs
+            Process(posterior, kernel, self.X_train_, slopes=self.slopes_)
+            for posterior, kernel in pairs
         ]
 
-    def _restore(self) -> list[Process]:
+    def restore_covariances(self) -> list[Process]:
         """Return the processes for corrections, with prior covariances that a pickle left out."""
-        processes = self._processes()
+        processes = self.processes()
         if not all(solution_of(process.posterior).corrects for process in processes):
             raise InputError(
                 "corrections need a covariance matrix, and this model was fitted as a series or "
@@ -265,7 +298,7 @@ class GPEstimator(Parameters):
                 process.posterior.with_covariance(process.covariance()) for process in processes
             ]
             self.posterior_ = one_or_all(known)
-        return self._processes()
+        return self.processes()
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
         """Return latent mean and variance at validated points, in units of the posterior.
@@ -273,8 +306,8 @@ class GPEstimator(Parameters):
         If there is a correction, moments are those of corrected marginals.
         """
         if self.correction is None:
-            processes, inputs = self._processes(), self._warped(points)
-            priors = self._prior_at(points)
+            processes, inputs = self.processes(), self.kernel_inputs(points)
+            priors = self.prior_means(points)
             moments = [
                 process.at(inputs, prior) for process, prior in zip(processes, priors, strict=True)
             ]
@@ -287,11 +320,11 @@ class GPEstimator(Parameters):
         return mean, variance
 
     @sized(_rows)
-    def _marginals(self, points: Array, correction: Any) -> list[CorrectedMarginals]:
+    def _marginals(self, points: Array, correction: Correction) -> list[CorrectedMarginals]:
         """Return the corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
-        processes, inputs, priors = self._restore(), self._warped(points), self._prior_at(points)
-        pairs = zip(processes, priors, strict=True)
+        inputs = self.kernel_inputs(points)
+        pairs = zip(self.restore_covariances(), self.prior_means(points), strict=True)
         return [process.corrected(inputs, prior, correction) for process, prior in pairs]
 
     @sized(_rows)
@@ -299,6 +332,7 @@ class GPEstimator(Parameters):
         """Join ``finish(marginals, *rows)`` over blocks of points; `marginals` is a list."""
 
         def finish_block(rows: slice) -> Any:
+            assert self.correction is not None
             marginals = self._marginals(points[rows], self.correction)
             return finish(marginals, *(column[rows] for column in columns))
 
@@ -313,7 +347,7 @@ class GPEstimator(Parameters):
         processes have a tuple of them.
         """
         only_mode(self, "marginals are")
-        by_process = self._marginals(self._new_data(X), correction)
+        by_process = self._marginals(self.validate_points(X), correction)
         return by_process[0] if len(by_process) == 1 else tuple(by_process)
 
     @sized(_rows)
@@ -340,12 +374,12 @@ class GPEstimator(Parameters):
         """
         flag(centred, "centred")
         only_mode(self, "components are")
-        points = self._new_data(X)
-        inputs, priors = self._warped(points), self._prior_at(points)
-        centre, unit = self._units()
+        points = self.validate_points(X)
+        inputs, priors = self.kernel_inputs(points), self.prior_means(points)
+        centre, unit = self.latent_units()
         by_process = [
             self._of_latent(components_of(process, inputs, prior, centred), centre, unit)
-            for process, prior in zip(self._processes(), priors, strict=True)
+            for process, prior in zip(self.processes(), priors, strict=True)
         ]
         return by_process[0] if len(by_process) == 1 else tuple(by_process)
 
@@ -354,11 +388,17 @@ class GPEstimator(Parameters):
         names, mean, variance, offset = components
         return Components(names, unit * mean, unit**2 * variance, centre + unit * offset)
 
+    @property
+    def fitted_likelihood(self) -> Likelihood | None:
+        """Likelihood with its fitted parameters; None if it is known from a table alone."""
+        likelihood: Likelihood | None = getattr(self, "likelihood_", None)
+        return likelihood
+
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         """Return the attributes that a fit sets for a likelihood whose parameters were learnt."""
         return {}
 
-    def _units(self) -> tuple[float, float]:
+    def latent_units(self) -> tuple[float, float]:
         """Return the shift and the unit between ``latent`` and the posterior's latent function."""
         return 0.0, 1.0
 
@@ -371,7 +411,7 @@ class GPEstimator(Parameters):
         `width` is the number of values that `finish` makes for a row, if that exceeds the number of
         training points.
         """
-        posterior_width = max(solution_of(p.posterior).width for p in self._processes())
+        posterior_width = max(solution_of(p.posterior).width for p in self.processes())
         # An engine without a width is fastest with all points at once; only `finish` needs blocks.
         known = None if posterior_width or self.correction is not None else self._latent(points)
 
@@ -389,26 +429,23 @@ class GPEstimator(Parameters):
         latent_scale: float = 1.0,
         theta: Array | None = None,
         offset: Array | float = 0.0,
-        groups: RowGroups | None = None,
     ) -> list[Fit]:
         """Train one process after the other, and store the attributes that all estimators have.
 
-        All have the same X and weights; their latent functions vary by about `latent_scale`. The
-        default kernel may begin at `theta`. Observed is `scale` times the latent function plus the
-        known `offset`, and ``target()`` is what another estimator learns of it. Rows of one
-        of the `groups`, by default those with equal features, are left out together.
+        All have the same inputs and weights; their latent functions vary by about `latent_scale`.
+        The default kernel may begin at `theta`. Observed is `scale` times the latent function plus
+        the known `offset`, and ``target()`` is what another estimator learns of it.
         """
-        together = RowGroups(processes[0].X) if groups is None else groups
-        processes = [replace(data, groups=together) for data in processes]
-        processes, settings = with_table(self, processes, settings)
+        settings = kernel_of_columns(processes[0].inputs, settings)
+        refuse_levels(self, processes[0].inputs.table, settings)
         processes, settings, slopes = monotone_data(self, processes, settings)
-        X = processes[0].X
+        inputs = processes[0].inputs
         refuse_idle(self, settings, processes)
         rng = generator(self.random_state)
 
-        train = partial(train_all, latent_scale=latent_scale, theta=theta)
+        train = partial(fit_processes, latent_scale=latent_scale, theta=theta)
         fits, choice, self.prior_mean_ = with_mean(
-            on_columns(self, self.prior_mean), processes, target, offset, settings, rng, train
+            on_columns(inputs, self.prior_mean), processes, target, offset, settings, rng, train
         )
         remember(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
@@ -418,8 +455,9 @@ class GPEstimator(Parameters):
         self.engine_ = engine_of(fits[0].posterior) if choice is None else choice.engine
         self.nearest_ = 0 if choice is None else choice.nearest
         # A copy, for the caller may change the array; inducing points need no rows.
-        width = int(X.shape[1])
-        self.X_train_ = np.empty((0, width)) if sparse else self._warped(np.array(X, dtype=float))
+        self.X_train_ = np.empty((0, inputs.width))
+        if not sparse:
+            self.X_train_ = self.kernel_inputs(np.array(inputs.in_memory().X, dtype=float))
         self.kernel_ = one_or_all([fit.kernel for fit in fits])
         self.posterior_ = one_or_all([fit.posterior for fit in fits])
         self.integrated_ = remembered(fits)
@@ -433,7 +471,7 @@ class GPEstimator(Parameters):
         return fits
 
 
-def engine_of(posterior: Any) -> str:
+def engine_of(posterior: Posterior) -> str:
     """Return which engine a posterior is of: "dense", "markov" or "inducing"."""
     return solution_of(posterior).name
 
@@ -455,3 +493,130 @@ def settings_to_fit(model: GPEstimator) -> Settings:
     if settings.sparse is not None:
         raise InputError("corrections need a covariance matrix: use inducing=None")
     return replace(settings, solver="dense", inducing=None)
+
+
+# --- Rows that come in parts, each seen once, with inducing points -------------------------------
+
+
+class NoParts(InputError, AttributeError):
+    """`partial_fit` of an estimator without inducing points; for `hasattr` it is not there."""
+
+
+class with_inducing:
+    """Descriptor of a method that exists only if there are inducing points.
+
+    It acts as `sklearn.utils.metaestimators.available_if`, but its error says what to do.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, model: Any, owner: Any = None) -> Any:
+        if model is None:
+            return self._method
+        inducing = model.inducing
+        if inducing is None or left_open(inducing):
+            name = type(model).__name__
+            raise NoParts(
+                f"partial_fit needs inducing points: use {name}(inducing=200), or fit all rows at "
+                "once"
+            )
+        return self._method.__get__(model, owner)
+
+
+def begun(model: GPEstimator) -> bool:
+    """Decide whether there is a posterior that rows can be added to.
+
+    Raises
+    ------
+    InputError
+        If there is one without inducing points.
+    """
+    if not hasattr(model, "posterior_"):
+        return False
+    if not all(
+        isinstance(post, SparsePosterior | LocalPosterior) for post in all_of(model.posterior_)
+    ):
+        raise InputError(
+            "the model was fitted without inducing points, so no rows can be added to it: "
+            "call partial_fit of a sklearn.base.clone"
+        )
+    return True
+
+
+def extended(
+    model: GPEstimator,
+    points: Inputs,
+    targets: Sequence[Array],
+    weights: Array | None,
+    means: Sequence[ArrayLike],
+    scale: Array | None = None,
+) -> dict[str, Any]:
+    """Return what changes of a fitted model when every process sees these rows as well.
+
+    Parameters
+    ----------
+    points : Inputs
+    targets : sequence of ndarray, shape (n,)
+        Of each process, as it observes them.
+    weights : ndarray, shape (n,), or None
+    means : sequence of float or ndarray, shape (n,)
+        Prior mean of each latent function.
+    scale : ndarray, shape (n,), or None
+        What is observed is the latent function times this.
+    """
+    only_mode(model, "posteriors that rows can be added to are")
+    later = [
+        post.extend(points.rows, y, weights=weights, mean=mean, scale=scale)
+        for post, y, mean in zip(all_of(model.posterior_), targets, means, strict=True)
+    ]
+    return {
+        "posterior_": one_or_all(later),
+        "log_marginal_likelihood_value_": float(np.mean([post.log_evidence for post in later])),
+    }
+
+
+# --- The table of a fit, found again by its hash -------------------------------------------------
+
+
+def table_to_fit(model: GPEstimator) -> Table | str | os.PathLike[str] | None:
+    """Return the parameter ``table``, or the very table of the fit before if it names that one.
+
+    A name may stand for another file by now.
+
+    Raises
+    ------
+    TableError
+        If the table of the fit before is missing, or there is another one in its place.
+    """
+    reference, known = getattr(model, "_table_reference_", (None, None))
+    if known is None or reference is None or reference != _path_or_none(model.table):
+        return model.table
+    try:
+        return fitted_table(model)
+    except TableError as error:
+        raise TableError(
+            f"{error}; to fit with whatever table has that name now, fit a "
+            "sklearn.base.clone of the model"
+        ) from error
+
+
+def fitted_table(model: GPEstimator) -> Table:
+    """Return the table of the fit; `TableError` if it is missing."""
+    reference = model._table_reference_[1]
+    assert reference is not None
+    return reopen(*reference)
+
+
+def remember(model: GPEstimator, table: Table | None) -> None:
+    """Keep the hash of the table, the path or name given, and how to find it by its hash."""
+    model.table_sha256_ = None if table is None else table.sha256
+    reference = None if table is None else table.reference()
+    model._table_reference_ = _path_or_none(model.table), reference
+
+
+def _path_or_none(table: object) -> str | None:
+    """Return the path or name a table is given by, None if it is given in another way."""
+    if not isinstance(table, (str, os.PathLike)) or table == "exact":
+        return None
+    return str(os.fspath(table))

@@ -19,14 +19,21 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, number, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.averaging import is_integrated, mixed_normals, mixed_probabilities
-from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.base import (
+    GPEstimator,
+    begun,
+    extended,
+    fitted_table,
+    settings_to_fit,
+    table_to_fit,
+    with_inducing,
+)
 from qpruntime.estimators.input_data import (
     check_announced,
     check_labels,
     check_signs,
     classes_of,
     fit_data,
-    group_codes,
     signs_of,
     weighed,
 )
@@ -42,14 +49,13 @@ from qpruntime.estimators.monotone import one_direction
 from qpruntime.estimators.prior_mean import OfClasses, Target
 from qpruntime.estimators.prior_mean_selection import boosted_classes
 from qpruntime.estimators.process import all_of, commit, draft_of, renewed
-from qpruntime.estimators.train import begun, extended, fitted_table, table_to_fit, with_inducing
+from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
-from qpruntime.inference.sparse.data import is_lazy
+from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.corrected import signs_by_grid
@@ -279,11 +285,9 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         draft._likelihood_ = likelihood if likelihood.has_density else None
         points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
-        named = group_codes(groups, len(labels))
-        weights, points, labels, named = weighed(sample_weight, points, labels, named)
-        together = RowGroups(points, named)
+        weights, points, labels = weighed(sample_weight, points, labels, groups=groups)
         draft.classes_ = classes_of(labels, "GPClassifier")
-        one_direction(self, draft.classes_.size)
+        one_direction(self.monotone, draft.classes_.size)
         if draft.classes_.size > 2 and jointly:
             if weights is not None:
                 raise InputError(
@@ -292,14 +296,14 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
                     'weight, or use multi_class="one_vs_rest"'
                 )
             codes = np.searchsorted(draft.classes_, labels)
-            fit_joint(draft, points, codes, projector, joint_settings(self), together)
+            fit_joint(draft, points, codes, projector, joint_settings(self))
             draft.coupling_ = 0.0
             return commit(self, draft)
         if jointly:
             # Two classes are one process either way, with the options of one.
             settings = settings_to_fit(self)
         # Rows that are read in parts may be many, and are made floats chunk by chunk.
-        signs = signs_of(labels, draft.classes_, np.int8 if is_lazy(points) else np.float64)
+        signs = signs_of(labels, draft.classes_, np.int8 if points.stored else np.float64)
         prior = np.zeros(len(labels))
 
         def target() -> Target:
@@ -312,14 +316,13 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
             [Data(points, y, projector, prior, weights, learn=learn) for y in signs],
             settings,
             target,
-            groups=together,
         )
         if learn:
             draft._likelihood_ = fits[0].likelihood
         draft.coupling_, draft.exponent_ = 0.0, 1.0
         if draft.classes_.size > 2:
             codes = np.searchsorted(draft.classes_, labels)
-            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights, together)
+            draft.coupling_ = coupling_of(all_of(draft.posterior_), codes, weights, points.groups)
         return commit(self, draft)
 
     @with_inducing
@@ -351,7 +354,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         ValueError
             As of `fit`; also for labels that the first part did not have.
         """
-        no_parts(self, y if classes is None else classes)
+        no_parts(self.multi_class, y if classes is None else classes)
         if not begun(self):
             if classes is not None:
                 check_announced(classes, y)
@@ -370,7 +373,12 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
                 f"{self.classes_.tolist()}: fit all rows, or begin with rows of every class"
             )
         signs = signs_of(labels, self.classes_)
-        return renewed(self, extended(self, points, signs, weights, self._prior_at(points)))
+        return renewed(self, extended(self, points, signs, weights, self.prior_means(points.rows)))
+
+    @property
+    def fitted_likelihood(self) -> Likelihood | None:
+        """Likelihood with its fitted parameters; None if it is known from a table alone."""
+        return self._likelihood_
 
     @property
     def parameters_(self) -> dict[str, float]:
@@ -387,7 +395,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         if flag(full_covariance, "full_covariance"):
             return self._jointly(X)
         if is_joint(self):
-            mean, covariance = JointClasses(self).latent(self._new_data(X))
+            mean, covariance = JointClasses(self).latent(self.validate_points(X))
             return mean, np.diagonal(covariance, axis1=1, axis2=2).copy()
         return self._latent_at(X)
 
@@ -397,7 +405,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         It is mean / sqrt(1 + variance) for the probit and mean / sqrt(variance) for the heaviside.
         It keeps sign and order where probabilities round to 1/2, or to 0 and 1.
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
         if self._by_numbers():
@@ -426,7 +434,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         and b the `coupling_` that was learnt; jointly those of one model of all classes, to the
         power `exponent_` and scaled to sum to 1, but for ``correction="ratio"``, which has none.
         """
-        points, b = self._new_data(X), self.coupling_
+        points, b = self.validate_points(X), self.coupling_
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
 
@@ -471,7 +479,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
-        points, likelihood = self._new_data(X), self._likelihood_
+        points, likelihood = self.validate_points(X), self._likelihood_
         if is_joint(self):
             joint = JointClasses(self)
             p = np.exp(joint.log_probabilities(points, self.correction))
@@ -506,9 +514,9 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         return self._predicted(points, finish, spread)
 
-    def _marginals(self, points: Array, correction: Any) -> Any:
+    def _marginals(self, points: Array, correction: Correction) -> list[CorrectedMarginals]:
         if is_joint(self):
-            return JointClasses(self).marginals(points, correction)
+            return list(JointClasses(self).marginals(points, correction))
         return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:

@@ -63,14 +63,6 @@ class CountPredictions(GPEstimator):
     _exposed_: bool
     _largest_rate_: float
 
-    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Return the mean and variance of the latent function f at `X`, each of shape (T,).
-
-        If `full_covariance` is True, the second is the covariance, shape (T, T).
-        """
-        whole = flag(full_covariance, "full_covariance")
-        return self._jointly(X) if whole else self._latent_at(X)
-
     @overload
     def predict(
         self, X: ArrayLike, return_std: Literal[False] = False, exposure: ArrayLike | None = None
@@ -123,7 +115,7 @@ class CountPredictions(GPEstimator):
         """Return mean counts, and if they are wanted the standard deviations of the rates."""
         link = self._link()
         if not wanted and self.correction is None:
-            return self._counted(X, exposure, LINKS[link].mean_rate)
+            return self._counted_at(self.validate_points(X), exposure, LINKS[link].mean_rate)
 
         def finish(mean: Array, variance: Array, spread: Array) -> tuple[Array, Array]:
             rate = LINKS[link].mean_rate(mean, variance)
@@ -132,7 +124,7 @@ class CountPredictions(GPEstimator):
         def by_grid(marginals: CorrectedMarginals, spread: Array) -> tuple[Array, Array]:
             return rates_by_grid(marginals, link=link)
 
-        points = self._new_data(X)
+        points = self.validate_points(X)
         slope, _ = LINKS[link].exposed(exposures(exposure, len(points)))
         spread = slope**2 * self._spread_at(points)
         rate, std = self._counted_at(points, exposure, finish, spread, by_grid=by_grid)
@@ -171,7 +163,8 @@ class CountPredictions(GPEstimator):
         predictive.
         """
         only_mode(self, "the most probable count is")
-        return self._counted(X, exposure, partial(distribution.mode, **self._noise()))
+        mode = partial(distribution.mode, **self._noise())
+        return self._counted_at(self.validate_points(X), exposure, mode)
 
     def predict_quantiles(
         self,
@@ -210,7 +203,8 @@ class CountPredictions(GPEstimator):
             return mixed.reshape(len(mixed), *at.shape)
         finish = partial(distribution.quantiles, q=flat, predictive=predictive, **noise)
         by_grid = partial(counts_by_grid, q=flat, **noise) if exact else None
-        quantiles = self._counted(X, exposure, finish, by_grid=by_grid, width=8 * at.size)
+        points = self.validate_points(X)
+        quantiles = self._counted_at(points, exposure, finish, by_grid=by_grid, width=8 * at.size)
         return quantiles.reshape(len(quantiles), *at.shape)
 
     @averaged(densities)
@@ -236,7 +230,7 @@ class CountPredictions(GPEstimator):
         -------
         ndarray, shape (T,) or (T, C)
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         n = len(points)
         events = counts(y)
         if events.ndim > 2 or events.shape[:1] not in ((), (n,)):
@@ -264,7 +258,8 @@ class CountPredictions(GPEstimator):
     ) -> Counts:
         """Return the quantiles (T, Q) of the count, averaged over hyper-parameters."""
         ((weights, models),) = nodes_of(self)
-        moments = [member._counted(X, exposure, lambda m, v: (m, v)) for member in models]
+        points = self.validate_points(X)
+        moments = [member._counted_at(points, exposure, lambda m, v: (m, v)) for member in models]
         parts = [
             distribution.count_distribution(m, v, q, predictive, **member._noise())
             for member, (m, v) in zip(models, moments, strict=True)
@@ -279,10 +274,6 @@ class CountPredictions(GPEstimator):
     def _noise(self) -> dict[str, Any]:
         """Return link and dispersion of the fit as arguments of distributions."""
         return {"link": self._link(), "dispersion": self.dispersion_}
-
-    def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
-        """Call `_counted_at` at points that are not validated yet."""
-        return self._counted_at(self._new_data(X), *arguments, **options)
 
     def _counted_at(
         self,

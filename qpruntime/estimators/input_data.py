@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -34,13 +35,22 @@ from qpruntime.dataframes.levels import (
     numbers_of,
     sorted_levels,
 )
-from qpruntime.dataframes.readers import Column, array_of, columns_of, is_frame, of_array
+from qpruntime.dataframes.readers import (
+    Column,
+    ColumnLike,
+    Frame,
+    array_of,
+    columns_of,
+    is_frame,
+    of_array,
+)
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.data import as_array, inputs_of, is_lazy
+from qpruntime.inference.sparse.data import as_array, inputs_of
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 from qpruntime.kernels.mixed_inputs import Categories, On, Same
+from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
-from qpruntime.learning.settings import Data, Settings, left_open
+from qpruntime.learning.settings import Settings, left_open
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
@@ -51,14 +61,14 @@ __all__ = [
     "classes_of",
     "fit_data",
     "group_codes",
-    "kernel_of_table",
-    "levels_of",
+    "in_memory",
+    "kernel_of_columns",
     "matrix_of",
     "no_text",
     "on_columns",
+    "refuse_levels",
     "signs_of",
     "weighed",
-    "with_table",
 ]
 
 # --- Class labels --------------------------------------------------------------------------------
@@ -98,7 +108,9 @@ def classes_of(labels: NDArray[Any], name: str) -> NDArray[Any]:
     return classes
 
 
-def signs_of(labels: NDArray[Any], classes: NDArray[Any], kind: Any = np.float64) -> list[Array]:
+def signs_of(
+    labels: NDArray[Any], classes: NDArray[Any], kind: type[np.number[Any]] = np.float64
+) -> list[Array]:
     """Return +1 and -1 for the second of two classes, or for each of several against the rest."""
     positive = classes[1:] if classes.size == 2 else classes
     return [np.where(labels == label, kind(1), kind(-1)) for label in positive]
@@ -137,7 +149,7 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     Its own exceptions are `ValueError`, and `TypeError` for sparse matrices; what foreign objects
     raise on the way becomes an `InputError`, as do masked entries, which it would take for data.
     """
-    arrays = tuple(array if is_lazy(array) else unmasked(array, "the data") for array in arrays)
+    arrays = tuple(unmasked(array, "the data") for array in arrays)
     try:
         with np.errstate(all="ignore"):
             validated = validate(*arrays, **options)
@@ -157,8 +169,13 @@ def checked(validate: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
 
 
 def fit_data(
-    model: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any
-) -> tuple[Any, Any]:
+    model: BaseEstimator,
+    X: Frame,
+    y: ColumnLike,
+    sample_weight: ArrayLike | None = None,
+    reset: bool = True,
+    **options: Any,
+) -> tuple[Inputs, NDArray[Any]]:
     """Validate training data; with inducing points, rows that are read in parts stay in place.
 
     Zarr arrays, memory maps, dask arrays and data frames are read in parts, as by
@@ -169,30 +186,44 @@ def fit_data(
     y = _targets(y)
     if options.get("y_numeric"):
         no_text(y, "y")
-    if not is_lazy(X):
-        X = unmasked(X, "X", missing=True)
-    table = matrix_of(model, X, options.get("reset", True), sample_weight)
-    if table is not None:
-        checks = {name: value for name, value in options.items() if name != "reset"}
-        points, targets = checked(check_X_y, table, y, dtype=np.float64, estimator=model, **checks)
-        return points, targets
-    if not is_lazy(X) or _whole(model, X):
+    if Inputs(X).stored and not _whole(model, X):
+        return _stored(model, X, y, reset)
+    X = unmasked(in_memory(X), "X", missing=True)
+    points = matrix_of(model, X, reset, sample_weight)
+    if points is not None:
+        checks = {"dtype": np.float64, "estimator": model, **options}
+        points, targets = checked(check_X_y, points, y, **checks)
+    else:
         no_text(X, "X")
-        points, targets = checked(validate_data, model, X, y, dtype=np.float64, **options)
-        return points, targets
-    points = inputs_of(X, "X")
-    targets = checked(column_or_1d, as_array(y, "y"))
-    if len(targets) != points.shape[0]:
-        raise InputError(f"y must have {points.shape[0]} rows like X, got {len(targets)}")
-    width = int(points.shape[1])
-    if options.get("reset", True):
-        model.n_features_in_ = width
-    elif width != model.n_features_in_:
-        raise InputError(f"X must have {model.n_features_in_} columns as before, got {width}")
-    return points, targets
+        checks = {"dtype": np.float64, "reset": reset, **options}
+        points, targets = checked(validate_data, model, X, y, **checks)
+    names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
+    return Inputs(points, names, model.columns_), targets
 
 
-def _targets(y: Any) -> Any:
+def _stored(
+    model: BaseEstimator, X: Frame, y: ColumnLike, reset: bool
+) -> tuple[Inputs, NDArray[Any]]:
+    """Return rows that are read in parts, and targets that belong to them."""
+    inputs = Inputs(inputs_of(X, "X"))
+    targets = checked(column_or_1d, y)
+    if len(targets) != len(inputs):
+        raise InputError(f"y must have {len(inputs)} rows like X, got {len(targets)}")
+    if reset:
+        model.n_features_in_, model.columns_ = inputs.width, None
+    elif inputs.width != model.n_features_in_:
+        raise InputError(
+            f"X must have {model.n_features_in_} columns as before, got {inputs.width}"
+        )
+    return inputs, targets
+
+
+def in_memory(X: Frame) -> Frame:
+    """Return rows that could be read in parts as an array, and anything else unchanged."""
+    return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if Inputs(X).stored else X
+
+
+def _targets(y: ColumnLike) -> ColumnLike:
     """Return targets of any library as NumPy has them: nullable booleans stay booleans.
 
     Raises
@@ -200,8 +231,7 @@ def _targets(y: Any) -> Any:
     InputError
         If entries are masked or missing.
     """
-    if is_lazy(y):
-        return y
+    y = as_array(y, "y")
     if hasattr(y, "to_pylist") or (hasattr(y, "to_numpy") and hasattr(y, "dtype")):
         y = array_of(y, "y")
     y = unmasked(y, "y")
@@ -223,8 +253,6 @@ def no_text(value: object, name: str) -> None:
 
     scikit-learn converts what it can: a column that was read as text would be taken for numbers.
     """
-    if is_lazy(value):
-        return
     try:
         array = np.asarray(value)
     except Exception:  # what is no array is for validators to complain of
@@ -244,22 +272,30 @@ def no_text(value: object, name: str) -> None:
         )
 
 
-def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tuple[Any, ...]:
-    """Check sample weights and drop the rows of weight 0.
+def weighed(
+    sample_weight: ArrayLike | None,
+    inputs: Inputs,
+    *columns: Any,
+    groups: ArrayLike | None = None,
+) -> tuple[Any, ...]:
+    """Check sample weights and labels of groups, and drop the rows of weight 0.
 
     Parameters
     ----------
     sample_weight : array-like, shape (N,), or None
         Powers of the single likelihoods.
-    points : ndarray, shape (N, d)
-    others : ndarray, shape (N,), or None
+    inputs : Inputs
+        N rows.
+    columns : ndarray, shape (N,), or None
         What else has a row per point.
+    groups : array-like, shape (N,), optional
+        Rows with equal labels are left out together; by default those with equal features.
 
     Returns
     -------
     weights : ndarray, shape (M,), or None
         Those above 0; None if all of these are 1.
-    points, *others : ndarray
+    inputs, *columns : Inputs, ndarray
         Their M rows.
 
     Raises
@@ -268,27 +304,28 @@ def weighed(sample_weight: ArrayLike | None, points: Array, *others: Any) -> tup
         If the weights are no finite numbers of 0 or more for each row; `InputError` if none is
         above 0.
     """
-    if sample_weight is None:
-        return None, points, *others
-    sample_weight = unmasked(sample_weight, "sample_weight")
-    no_text(sample_weight, "sample_weight")
-    weights_of_all: Array = checked(
-        _check_sample_weight, sample_weight, points, ensure_non_negative=True
-    )
-    kept = weights_of_all > 0.0
-    if not kept.any():
-        raise InputError("every sample weight is zero: nothing is left to fit")
-    weights = None if (weights_of_all[kept] == 1.0).all() else weights_of_all[kept]
-    if is_lazy(points):
+    codes, weights, others = group_codes(groups, len(inputs)), None, list(columns)
+    if sample_weight is not None:
+        sample_weight = unmasked(sample_weight, "sample_weight")
+        no_text(sample_weight, "sample_weight")
+        weights = checked(
+            _check_sample_weight, sample_weight, inputs.rows, ensure_non_negative=True
+        )
+        kept = weights > 0.0
+        if not kept.any():
+            raise InputError("every sample weight is zero: nothing is left to fit")
         if not kept.all():
-            raise InputError(
-                "rows of weight 0 are not possible in data that are read in parts: remove them"
-            )
-        return weights, points, *others
-    return weights, *(None if rows is None else rows[kept] for rows in (points, *others))
+            if inputs.stored:
+                raise InputError(
+                    "rows of weight 0 are not possible in data that are read in parts: remove them"
+                )
+            inputs = replace(inputs, rows=inputs.X[kept])
+            codes, *others = (None if a is None else a[kept] for a in (codes, *others))
+        weights = None if (weights[kept] == 1.0).all() else weights[kept]
+    return weights, replace(inputs, groups=RowGroups(inputs.rows, codes)), *others
 
 
-def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
+def group_codes(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
     """Return the number of the group of each of n rows; None where there are no groups.
 
     Raises
@@ -312,7 +349,7 @@ def group_codes(groups: Any, n: int) -> NDArray[np.intp] | None:
     return numbers_of(levels, known).astype(np.intp)
 
 
-def _whole(model: Any, X: Any) -> bool:
+def _whole(model: BaseEstimator, X: Frame) -> bool:
     """Decide whether rows that could be read in parts are taken at once, for the dense engine."""
     if left_open(model.inducing):
         return len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE_ROW_LIMIT
@@ -325,7 +362,9 @@ def _whole(model: Any, X: Any) -> bool:
 _ROWS = 20_000
 
 
-def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Array | None:
+def matrix_of(
+    model: BaseEstimator, X: Frame, reset: bool, sample_weight: ArrayLike | None = None
+) -> Array | None:
     """Return a table as a matrix of numbers; None for one that scikit-learn reads as it is.
 
     If `reset` is True, the encoding of columns is learnt from rows of a weight above 0 and stored
@@ -337,8 +376,6 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     InputError
         If a column cannot be read; names that differ are reported as scikit-learn does.
     """
-    if is_lazy(X):
-        return None
     if hasattr(X, "toarray"):
         return None
     X = unmasked(X, "X", missing=True)
@@ -382,30 +419,39 @@ def matrix_of(model: Any, X: Any, reset: bool, sample_weight: Any = None) -> Arr
     return table.matrix(columns, silent=reset)
 
 
-def levels_of(model: object) -> tuple[int, ...]:
-    """Return the columns of a fitted table's matrix that are codes of levels."""
-    table: EncodedTable | None = getattr(model, "columns_", None)
-    return () if table is None else table.categorical
-
-
-def on_columns(model: Any, estimator: Any) -> Any:
+def on_columns(inputs: Inputs, estimator: BaseEstimator) -> BaseEstimator:
     """Let a pipeline have the columns of a data frame in place of codes of its levels.
 
     Other estimators, and pipelines of arrays, are returned as they are; so are all where pandas is
     missing.
     """
-    table: EncodedTable | None = getattr(model, "columns_", None)
-    named = getattr(model, "feature_names_in_", None)
-    if not isinstance(estimator, Pipeline) or named is None or find_spec("pandas") is None:
+    names, table = inputs.names, inputs.table
+    if not isinstance(estimator, Pipeline) or not names or find_spec("pandas") is None:
         return estimator
-    if table is None or len(table.names) != len(named):
+    if table is None or len(table.names) != len(names):
         return estimator
-    frames = FunctionTransformer(partial(table.frame, tuple(named)))
+    frames = FunctionTransformer(partial(table.frame, names))
     return Pipeline([("columns", frames), ("estimator", estimator)])
 
 
-def with_table(model: Any, processes: Any, settings: Settings) -> tuple[list[Data], Settings]:
-    """Return processes that know which columns are levels, and the kernel that is given for them.
+def refuse_levels(model: BaseEstimator, table: EncodedTable | None, settings: Settings) -> None:
+    """Raise `InputError` for options that take columns of numbers, if there are others."""
+    if table is None or table.plain:
+        return
+    if settings.solver == "markov":
+        raise InputError(
+            'solver="markov" takes one column of numbers, none of them missing, and '
+            f"{_which(table)}: leave it out"
+        )
+    if getattr(model, "monotone", None):
+        raise InputError(
+            f"monotone takes columns of numbers, none of them missing, and "
+            f"{_which(table)}: encode it, or leave monotone out"
+        )
+
+
+def kernel_of_columns(inputs: Inputs, settings: Settings) -> Settings:
+    """Return settings whose kernel, if one is given, is of the matrix of the inputs.
 
     Names of columns in it become numbers. If numbers are missing, the kernel is multiplied by a
     kernel of the indicators of missing values.
@@ -413,38 +459,13 @@ def with_table(model: Any, processes: Any, settings: Settings) -> tuple[list[Dat
     Raises
     ------
     InputError
-        If the kernel takes codes of levels for numbers, or a series is asked for.
+        If the kernel takes codes of levels for numbers.
     """
-    levels, settings = levels_of(model), kernel_of_table(model, settings)
-    if not levels:
-        return list(processes), settings
-    if settings.solver == "markov":
-        raise InputError(
-            'solver="markov" takes one column of numbers, none of them missing, and '
-            f"{_which(model.columns_)}: leave it out"
-        )
-    if getattr(model, "monotone", None):
-        raise InputError(
-            f"monotone takes columns of numbers, none of them missing, and "
-            f"{_which(model.columns_)}: encode it, or leave monotone out"
-        )
-    return [replace(data, levels=levels) for data in processes], settings
-
-
-def kernel_of_table(model: Any, settings: Settings) -> Settings:
-    """Return settings whose kernel, if one is given, is of the matrix of the model's table."""
     if not isinstance(settings.kernel, Kernel):
         return settings
-    return replace(settings, kernel=_of_matrix(model, settings.kernel))
-
-
-def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
-    table: EncodedTable | None = getattr(model, "columns_", None)
-    kernel = _numbered(
-        kernel, [str(feature) for feature in getattr(model, "feature_names_in_", ())]
-    )
+    table, kernel = inputs.table, _numbered(settings.kernel, list(inputs.names))
     if table is None or table.plain:
-        return kernel
+        return replace(settings, kernel=kernel)
     count = len(table.names)
     categorical = frozenset(k for k in table.categorical if k < count)
     for k in sorted(categorical & _measured(read(kernel), frozenset(range(count)))):
@@ -454,13 +475,13 @@ def _of_matrix(model: Any, kernel: Kernel) -> Kernel:
             f"On(Matern(), [columns of numbers]) * Categories([{name}]) of qpruntime.kernels, "
             "or leave kernel=None"
         )
-    if not table.gaps:
-        return kernel
-    gaps = Categories([count + k for k in range(len(table.gaps))])
-    return On(kernel, list(range(count))) * gaps
+    if table.gaps:
+        gaps = Categories([count + k for k in range(len(table.gaps))])
+        kernel = On(kernel, list(range(count))) * gaps
+    return replace(settings, kernel=kernel)
 
 
-def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
+def _columns(X: Frame, known: EncodedTable | None) -> list[Column] | None:
     """Return the columns of X, unless scikit-learn reads X just as well."""
     mixed = known is not None and not known.plain
     if is_frame(X):
@@ -482,7 +503,7 @@ def _columns(X: Any, known: EncodedTable | None) -> list[Column] | None:
     return of_array(array, [str(k) for k in range(array.shape[1])])
 
 
-def _numeric(X: Any) -> bool:
+def _numeric(X: Frame) -> bool:
     """Decide whether a data frame has numbers of numpy alone, all of them finite."""
     dtypes = getattr(X, "dtypes", None)
     kinds = [d.kind if isinstance(d, np.dtype) else "" for d in getattr(dtypes, "values", [""])]
@@ -490,7 +511,7 @@ def _numeric(X: Any) -> bool:
     return numbers and bool(np.isfinite(X.to_numpy(dtype=float)).all())
 
 
-def _has_gaps(array: Any) -> bool:
+def _has_gaps(array: NDArray[Any]) -> bool:
     """Decide whether a matrix of objects has missing entries, and no text."""
     if any(isinstance(entry, (str, bytes)) for entry in array.flat):
         return False
@@ -502,7 +523,7 @@ def _has_gaps(array: Any) -> bool:
     )
 
 
-def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
+def _counted(sample_weight: ArrayLike | None, X: Frame) -> NDArray[np.intp] | None:
     """Return the rows of a weight above 0; None for all, and for what are no weights of rows."""
     if sample_weight is None:
         return None
@@ -516,7 +537,7 @@ def _counted(sample_weight: Any, X: Any) -> NDArray[np.intp] | None:
     return np.flatnonzero(weights > 0.0)
 
 
-def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
+def _middle(X: Frame, counted: NDArray[np.intp] | None) -> EncodedTable | None:
     """Return the medians that replace missing numbers in later rows."""
     try:
         numbers = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
@@ -528,12 +549,12 @@ def _middle(X: Any, counted: NDArray[np.intp] | None) -> EncodedTable | None:
         return None
 
 
-def _names_first(X: Any) -> Any:
+def _names_first(X: Frame) -> Frame:
     """Return X if it has names, otherwise rows of as many columns."""
     return X if is_frame(X) else np.empty(np.shape(X))
 
 
-def _numbers_only(model: Any, table: EncodedTable) -> InputError:
+def _numbers_only(model: BaseEstimator, table: EncodedTable) -> InputError:
     return InputError(
         f"{type(model).__name__} takes numbers, none of them missing, and {_which(table)}: encode "
         "levels, and leave rows out or fill values in"

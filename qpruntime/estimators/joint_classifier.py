@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr
 from sklearn.gaussian_process.kernels import Kernel
 
@@ -14,9 +14,9 @@ from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.input_data import kernel_of_table
-from qpruntime.estimators.input_data import levels_of as levels_of_inputs
-from qpruntime.estimators.train import remember
+from qpruntime.estimators.base import remember
+from qpruntime.estimators.input_data import kernel_of_columns
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
@@ -33,9 +33,9 @@ from qpruntime.inference.sparse.features import InducingInputs as Points
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
+from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.options import Inducing, Series, integrate_of
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector
@@ -143,7 +143,7 @@ def is_joint(model: object) -> bool:
     return isinstance(getattr(model, "posterior_", None), ClassPosterior)
 
 
-def joint_settings(model: Any) -> Settings:
+def joint_settings(model: Parameters) -> Settings:
     """Return the settings of a joint fit.
 
     Raises
@@ -185,12 +185,11 @@ def _is_auto(inducing: object) -> bool:
 
 
 def fit_joint(
-    draft: Any,
-    points: Array,
+    draft: Parameters,
+    points: Inputs,
     codes: NDArray[np.intp],
     projector: Projector,
     settings: Settings,
-    groups: RowGroups,
 ) -> None:
     """Fit all classes at once, and store what every estimator has afterwards.
 
@@ -211,14 +210,15 @@ def fit_joint(
             f"correction={draft.correction!r} is possible for at most {CORRECTED} sites, and "
             f"N (C - 1) = {layout.sites} here: use correction=None, or fit fewer rows"
         )
-    settings = kernel_of_table(draft, settings)
+    settings = kernel_of_columns(points, settings)
     wanted = inducing_points_of(draft, settings, layout.n, layout.classes)
     settings = replace(settings, inducing=None)
-    rng, X, units = generator(draft.random_state), np.array(points, dtype=float), None
+    rng, units = generator(draft.random_state), None
+    X = np.array(points.in_memory().X, dtype=float)
     if isinstance(settings.kernel, Kernel):
         begin, inputs = given_start(settings.kernel, settings.search.priors, {}), X
     else:
-        units = Units.of(X, levels=levels_of_inputs(draft))
+        units = Units.of(X, levels=points.levels)
         inputs = units.scaled(X)
         begin = (default_start if settings.kernel is None else automatic_start)(units)
     few = layout
@@ -226,7 +226,8 @@ def fit_joint(
     if wanted is not None:
         learning_rows = rows_to_learn(layout.n, layout.classes, rng)
         few = Layout(layout.own[learning_rows], layout.classes)
-    data = Data(inputs[learning_rows], np.ones(few.sites), projector, np.zeros(few.n), joint=few)
+    learning = Inputs(inputs[learning_rows])
+    data = Data(learning, np.ones(few.sites), projector, np.zeros(few.n), joint=few)
     fit = train(data, begin, settings, rng)
     kernel, posterior, optima = fit.kernel, fit.posterior, fit.optima
     if wanted is not None:
@@ -239,13 +240,13 @@ def fit_joint(
         if wanted is not None:
             posterior = posterior.on((kernel,), units.unscaled)
     remember(draft, projector.table)
-    draft.warp_, draft.stages_, draft.prior_mean_ = None, (), None
+    draft.warp_, draft.stages_, draft.prior_mean_, draft.slopes_ = None, (), None, None
     draft.engine_, draft.nearest_, draft.X_train_ = "dense", 0, X
     if wanted is not None:
         draft.engine_, draft.X_train_ = "inducing", np.empty((0, X.shape[1]))
         draft.inducing_points_ = posterior.Z
     draft.kernel_, draft.posterior_, draft.optima_ = kernel, posterior, optima
-    draft.exponent_ = exponent_of(posterior, layout.own, groups)
+    draft.exponent_ = exponent_of(posterior, layout.own, points.groups)
     draft.optimum_ = optima[0] if optima else None
     draft.log_marginal_likelihood_value_ = float(posterior.log_evidence)
     draft.n_iter_ = max(1, optima[0].n_iterations if optima else 1)
@@ -265,7 +266,9 @@ class JointClasses:
     model : GPClassifier
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Parameters) -> None:
+        assert isinstance(model.posterior_, ClassPosterior)
+        assert isinstance(model.kernel_, Kernel)
         self.model, self.posterior = model, model.posterior_
         self.kernel, self.X = model.kernel_, model.X_train_
 
@@ -345,7 +348,9 @@ _TOGETHER, _FEWEST, _MOST = 1000, 50, 200
 _WORK = 1.25e9
 
 
-def inducing_points_of(model: Any, settings: Settings, n: int, classes: int) -> int | Array | None:
+def inducing_points_of(
+    model: Parameters, settings: Settings, n: int, classes: int
+) -> int | Array | None:
     """Return how many inducing points a joint fit is to have, or which; None for none.
 
     Raises
@@ -377,9 +382,9 @@ def inducing_points_of(model: Any, settings: Settings, n: int, classes: int) -> 
     return wanted
 
 
-def no_parts(model: Any, y: Any) -> None:
+def no_parts(multi_class: str, y: ArrayLike) -> None:
     """Raise `InputError` if rows in parts are asked of more than two classes jointly."""
-    if model.multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
+    if multi_class == "joint" and np.unique(np.asarray(y)).size > 2:
         raise InputError(
             'multi_class="joint" is fitted to all rows at once: use fit, or '
             'multi_class="one_vs_rest"'

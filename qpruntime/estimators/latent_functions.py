@@ -16,8 +16,10 @@ from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import is_integrated, nodes_of
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import Process
 from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.sparse.posterior import SparseSolution
 from qpruntime.kernels.random_features import PriorDraws
 
 __all__ = [
@@ -179,7 +181,7 @@ class LatentPaths:
     [[1.0, -1.0], [1.0, -1.0], [1.0, -1.0]]
     """
 
-    def __init__(self, model: Any, n: int, rng: np.random.Generator) -> None:
+    def __init__(self, model: Parameters, n: int, rng: np.random.Generator) -> None:
         # The model is kept as it is now: a later fit sets other attributes.
         self._model = copy.copy(model)
         self._count = n
@@ -199,7 +201,7 @@ class LatentPaths:
             self._parts.append(part)
 
     def __len__(self) -> int:
-        """Number of functions."""
+        """Return the number of functions."""
         return self._count
 
     def __call__(self, X: ArrayLike) -> Array:
@@ -208,9 +210,9 @@ class LatentPaths:
         Values are in the units of ``latent``.
         """
         model = self._model
-        points = model._new_data(X)
-        inputs, priors = model._warped(points), model._prior_at(points)
-        centre, unit = model._units()
+        points = model.validate_points(X)
+        inputs, priors = model.kernel_inputs(points), model.prior_means(points)
+        centre, unit = model.latent_units()
         paths = []
         for part, prior in zip(self._parts, priors, strict=True):
             f = np.empty((self._count, len(points)))
@@ -297,7 +299,7 @@ def dense_weights(process: Process, p: Array, z: Array) -> Array:
     return path_weights
 
 
-def inducing_weights(solution: Any, p: Array, z: Array) -> Array:
+def inducing_weights(solution: SparseSolution, p: Array, z: Array) -> Array:
     """Return the weights of features of points, shape (M, n).
 
     The features have unit prior precision and posterior precision B. Along its eigenvectors of

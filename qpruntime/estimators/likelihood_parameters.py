@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.base import BaseEstimator
 
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
@@ -18,6 +19,7 @@ from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
 
 __all__ = [
+    "Bounds",
     "bounds_of",
     "learnt_between",
     "learnt_by_name",
@@ -27,6 +29,9 @@ __all__ = [
     "robust_std",
 ]
 
+#: Between what a parameter is learnt, or "fixed".
+Bounds = tuple[float, float] | str
+
 # --- Student-t noise -----------------------------------------------------------------------------
 
 # The median absolute deviation of a normal is its standard deviation over this.
@@ -34,7 +39,7 @@ _MAD = 1.4826022185056018
 
 
 def noise_of(
-    model: Any, spread: float, unit: float
+    model: BaseEstimator, spread: float, unit: float
 ) -> tuple[Likelihood, dict[str, tuple[float, float]]]:
     """Return the likelihood that a fit begins with, and between what its parameters are learnt.
 
@@ -77,7 +82,7 @@ def _positive(value: object, name: str) -> float:
     return number(value, name, above=0.0)
 
 
-def _bounds(name: str, start: Any, bounds: Any, unit: float) -> dict[str, tuple[float, float]]:
+def _bounds(name: str, start: float, bounds: Bounds, unit: float) -> dict[str, tuple[float, float]]:
     """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
     if isinstance(bounds, str) and bounds == "fixed":
         return {}
@@ -202,7 +207,7 @@ def _spread(projector: Projector, y: Array) -> float:
 
 
 def learnt_between(
-    model: Any, likelihood: Likelihood, units: Mapping[str, float]
+    model: BaseEstimator, likelihood: Likelihood, units: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
     """Return the bounds of parameters that are learnt, by name.
 
@@ -255,7 +260,7 @@ def learnt_between(
     return bounds_by_name
 
 
-def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float, float]]:
+def learnt_by_name(model: BaseEstimator, likelihood: Likelihood) -> dict[str, tuple[float, float]]:
     """Return bounds of the parameters learnt because the likelihood is named without numbers.
 
     None are if its ``optimize`` is False, or if numbers stand beside the name.
@@ -267,7 +272,7 @@ def learnt_by_name(model: Any, likelihood: Likelihood) -> dict[str, tuple[float,
 
 
 def _between(
-    likelihood: Likelihood, name: str, value: float, bounds: Any, unit: float
+    likelihood: Likelihood, name: str, value: float, bounds: Bounds, unit: float
 ) -> tuple[float, float]:
     try:
         low, high = (number(v, "a bound", above=0.0) / unit for v in bounds)

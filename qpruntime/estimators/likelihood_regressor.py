@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import (
     central_levels,
     choice,
-    flag,
     generator,
     levels,
     real,
@@ -30,7 +29,7 @@ from qpruntime.estimators.averaging import (
     mixed_at,
     mixed_draws,
 )
-from qpruntime.estimators.base import GPEstimator, settings_to_fit
+from qpruntime.estimators.base import GPEstimator, settings_to_fit, table_to_fit
 from qpruntime.estimators.likelihood_parameters import (
     learnt_between,
     mean_and_spread,
@@ -40,12 +39,12 @@ from qpruntime.estimators.likelihood_parameters import (
 from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit
-from qpruntime.estimators.train import table_to_fit
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data
+from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.binomial import MOST_TRIALS
 from qpruntime.predictive.counts import exposures
@@ -55,14 +54,11 @@ from qpruntime.projection.projector import Projector
 
 __all__ = [
     "NODES",
-    "Bounds",
     "ExposedRegressor",
     "LikelihoodRegressor",
     "log_exposures",
 ]
 
-
-Bounds = tuple[float, float] | str
 
 #: Nodes over f of a prediction, about.
 NODES = 64
@@ -86,15 +82,14 @@ class LikelihoodRegressor(GPEstimator):
 
     def _fit_observed(
         self,
-        draft: Any,
-        points: Any,
+        draft: Self,
+        points: Inputs,
         targets: Array,
         weights: Array | None,
         likelihood: Likelihood,
         begin: tuple[float, float] | None = None,
         shift: Array | float = 0.0,
-        groups: NDArray[np.intp] | None = None,
-    ) -> Any:
+    ) -> Self:
         """Learn kernel and parameters for validated rows; return what `fit` does.
 
         `begin` are mean and spread of the latent function, if they are known; `shift` is added to
@@ -151,11 +146,14 @@ class LikelihoodRegressor(GPEstimator):
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
         draft.mean_, draft._likelihood_units_ = prior, units
-        together = RowGroups(points, groups)
-        fit = draft._train([data], settings, target, spread, None, shift, together)[0]
-        draft._centre_, draft._unit_ = centre, unit
+        fit = draft._train([data], settings, target, spread, None, shift)[0]
         # This likelihood holds no rows, so that the model can be saved.
         draft._predicted_ = Predicted.of(fit.likelihood, targets)
+        return self._concluded(draft, fit, centre, unit)
+
+    def _concluded(self, draft: Self, fit: Fit, centre: float, unit: float) -> Self:
+        """Store what a fit in these units has learnt, and take over the draft."""
+        draft._centre_, draft._unit_ = centre, unit
         for name, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, name, value)
         settled = fit.optimum is None or fit.optimum.success
@@ -180,18 +178,9 @@ class LikelihoodRegressor(GPEstimator):
     def _constant(self) -> float:
         return self.mean_
 
-    def _units(self) -> tuple[float, float]:
+    def latent_units(self) -> tuple[float, float]:
+        """Return the centre and the unit of the observations."""
         return self._centre_, self._unit_
-
-    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Return the mean and variance of the latent function at `X`, each of shape (T,).
-
-        A likelihood of noise about f has f in units of y; another has f on its own scale. If
-        `full_covariance` is True, the second is the covariance, shape (T, T).
-        """
-        whole = flag(full_covariance, "full_covariance")
-        mean, variance = (self._jointly if whole else self._latent_at)(X)
-        return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Return quantiles of an observation at `X`; of counts the least that suffices.
@@ -206,7 +195,7 @@ class LikelihoodRegressor(GPEstimator):
         -------
         ndarray, shape (T,) for a number q, else (T, Q)
         """
-        return self._quantiles_at(self._new_data(X), q, PLAIN)
+        return self._quantiles_at(self.validate_points(X), q, PLAIN)
 
     def _quantiles_at(self, points: Array, q: ArrayLike, rows: RowOffsets) -> Array:
         at = levels(q, "q")
@@ -239,7 +228,7 @@ class LikelihoodRegressor(GPEstimator):
         -------
         ndarray, shape (T,)
         """
-        return self._log_density_at(self._new_data(X), self._observations(y))
+        return self._log_density_at(self.validate_points(X), self._observations(y))
 
     def _observations(self, y: ArrayLike) -> Array:
         """Validate observations as the likelihood takes them, before units."""
@@ -273,7 +262,7 @@ class LikelihoodRegressor(GPEstimator):
 
         Rows of weight 0 have none.
         """
-        self._new_data(np.zeros((1, self.n_features_in_)))
+        self.validate_points(np.zeros((1, self.n_features_in_)))
         return self.posterior_.loo() - np.log(self._unit_)
 
     def sample(
@@ -331,7 +320,7 @@ class ExposedRegressor(LikelihoodRegressor):
         -------
         ndarray, shape (T,) for a number q, else (T, Q)
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         return self._quantiles_at(points, q, self._rows(len(points), exposure, trials))
 
     def predict_interval(
@@ -364,7 +353,7 @@ class ExposedRegressor(LikelihoodRegressor):
         -------
         ndarray, shape (T,)
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         self._named(exposure)
         shift = log_exposures(self.likelihood_, exposure, len(points))
         return self._log_density_at(points, self._observations(y), shift)
@@ -391,7 +380,7 @@ class ExposedRegressor(LikelihoodRegressor):
         --------
         sample_latent
         """
-        rows = self._rows(len(self._new_data(X)), exposure, trials)
+        rows = self._rows(len(self.validate_points(X)), exposure, trials)
         return self._sample_at(X, n, random_state, rows)
 
     def _rows(self, count: int, exposure: ArrayLike | None, trials: ArrayLike | None) -> RowOffsets:

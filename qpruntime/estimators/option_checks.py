@@ -7,12 +7,12 @@ numbers of threads, seeds and `verbose`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
+from qpruntime.estimators.parameters import Parameters
 from qpruntime.kernels.state_space import approximates
 from qpruntime.learning.model_selection.budget import selection_blocker
 from qpruntime.learning.options import Inducing, Options, Search, Series
@@ -22,7 +22,7 @@ from qpruntime.projection.table import Table
 __all__ = ["refuse_idle"]
 
 
-def refuse_idle(model: Any, settings: Settings, processes: Sequence[Data]) -> None:
+def refuse_idle(model: Parameters, settings: Settings, processes: Sequence[Data]) -> None:
     """Raise `InputError` for an option of an estimator that cannot act in this fit.
 
     Parameters
@@ -74,7 +74,7 @@ def _inducing(option: object, settings: Settings, data: Data) -> None:
     _refuse("inducing", option, why, remedy)
 
 
-def _solver(model: Any, settings: Settings, data: Data) -> None:
+def _solver(model: Parameters, settings: Settings, data: Data) -> None:
     solver = model.solver
     if settings.sparse is not None:
         if isinstance(solver, Series) or solver == "dense":
@@ -83,7 +83,7 @@ def _solver(model: Any, settings: Settings, data: Data) -> None:
         return
     if not isinstance(solver, Series) or solver.approximate is None:
         return
-    kernel, width = settings.kernel, int(data.X.shape[1])
+    kernel, width = settings.kernel, data.inputs.width
     for why, holds in (
         (f"a series has X of one column, this one has {width}", width != 1),
         ("corrections take a covariance matrix", model.correction is not None),
@@ -98,7 +98,7 @@ def _solver(model: Any, settings: Settings, data: Data) -> None:
             _refuse("solver", solver, why, 'leave it out, solver="auto"')
 
 
-def _table(model: Any, settings: Settings, data: Data) -> None:
+def _table(model: Parameters, settings: Settings, data: Data) -> None:
     table, projector = model.table, data.projector
     if table is None or (isinstance(table, str) and table == "exact"):
         return
@@ -113,5 +113,5 @@ def _table(model: Any, settings: Settings, data: Data) -> None:
         _refuse("table", _path(table), why, 'use table=None, or method="qp"')
 
 
-def _path(table: Any) -> Any:
+def _path(table: object) -> object:
     return table.path if isinstance(table, Table) else table

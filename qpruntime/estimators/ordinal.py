@@ -21,7 +21,7 @@ from qpruntime.dataframes.levels import level_keys, level_values, numbers_of, so
 from qpruntime.dataframes.readers import DeclaredLevels, categories_of
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
-from qpruntime.estimators.input_data import check_labels, checked, fit_data, group_codes, weighed
+from qpruntime.estimators.input_data import check_labels, checked, fit_data, weighed
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
@@ -149,14 +149,13 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         draft = draft_of(self)
         points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
-        named = group_codes(groups, len(labels))
-        weights, points, labels, named = weighed(sample_weight, points, labels, named)
+        weights, points, labels = weighed(sample_weight, points, labels, groups=groups)
         draft.levels_ = _ordered(self.levels, labels, categories_of(y))
         draft.classes_ = draft.levels_[_by_value(draft.levels_)]
         codes = _codes(draft.levels_, labels)
         likelihood, mean = _begun(codes, weights, len(draft.levels_))
         observed = points, codes, weights, likelihood
-        return self._fit_observed(draft, *observed, (mean, 1.0), groups=named)
+        return self._fit_observed(draft, *observed, (mean, 1.0))
 
     def _learnt(
         self, likelihood: Likelihood, units: Mapping[str, float]
@@ -175,7 +174,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
         A closed form, but for corrected marginals.
         """
-        points, count, likelihood = self._new_data(X), len(self.levels_), self.likelihood_
+        points, count, likelihood = self.validate_points(X), len(self.levels_), self.likelihood_
         order = _by_value(self.levels_)
 
         def finish(mean: Array, variance: Array) -> Array:
@@ -229,7 +228,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         return _codes(self.levels_, checked(column_or_1d, y))
 
 
-def _ordered(option: Any, labels: NDArray[Any], declared: DeclaredLevels) -> NDArray[Any]:
+def _ordered(
+    option: ArrayLike | None, labels: NDArray[Any], declared: DeclaredLevels
+) -> NDArray[Any]:
     """Return the levels in their order.
 
     Raises

@@ -144,7 +144,7 @@ class Utilities:
 _SCALE = math.sqrt(2.0)
 
 
-def rows_of(choices: Any, name: str = "pairs") -> list[NDArray[Any]]:
+def rows_of(choices: ArrayLike | Sequence[ArrayLike], name: str = "pairs") -> list[NDArray[Any]]:
     """Return rows of two items or more, which may differ in length.
 
     Raises

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,32 +13,26 @@ from scipy.spatial.distance import cdist
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.metrics import r2_score
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number, shown
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.estimators.base import settings_to_fit
+from qpruntime.estimators.base import begun, extended, settings_to_fit, table_to_fit, with_inducing
 from qpruntime.estimators.count_predictions import CountPredictions, largest_rate
-from qpruntime.estimators.input_data import (
-    fit_data,
-    group_codes,
-    kernel_of_table,
-    levels_of,
-    weighed,
-)
+from qpruntime.estimators.input_data import fit_data, kernel_of_columns, weighed
 from qpruntime.estimators.prior_mean import OfRates, Target, given_mean, prior_mean
 from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
-from qpruntime.estimators.train import begun, extended, table_to_fit, with_inducing
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, default_start
-from qpruntime.learning.inducing_points import rows_at, sample
+from qpruntime.learning.inducing_points import sample
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
 from qpruntime.learning.restarts import optimise
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import solvers
 from qpruntime.likelihoods import Likelihood, get
@@ -229,15 +223,14 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True)
         events = counts(column_or_1d(targets, warn=True))
         exposed = exposures(exposure, len(events))
-        named = group_codes(groups, len(events))
-        weights, points, events, draft.exposure_, named = weighed(
-            sample_weight, points, events, exposed, named
+        weights, points, events, draft.exposure_ = weighed(
+            sample_weight, points, events, exposed, groups=groups
         )
         if noise is None:
             about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
             judged_data = points, events, draft.exposure_, weights
-            plain = replace(kernel_of_table(draft, settings), integrate=None)
-            noise = judged(name, about, *judged_data, plain, self.method, levels_of(draft))
+            plain = replace(kernel_of_columns(points, settings), integrate=None)
+            noise = judged(name, about, *judged_data, plain, self.method)
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
@@ -260,8 +253,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
             return Target(events / exposed, shared, score, False, boosted_rates)
 
         spread = link.spread(draft.mean_)
-        together = RowGroups(points, named)
-        fit = draft._train([data], settings, target, spread, noise.theta, shift, together)[0]
+        fit = draft._train([data], settings, target, spread, noise.theta, shift)[0]
         for attribute, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, attribute, value)
         if not len(draft.X_train_):
@@ -288,7 +280,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         exposed = exposures(exposure, len(events))
         weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
         slope, shift = LINKS[self.link_].exposed(exposed)
-        means = [prior + shift for prior in self._prior_at(points)]
+        means = [prior + shift for prior in self.prior_means(points.rows)]
         changed = extended(self, points, [events], weights, means, slope)
         any_exposed = self._exposed_ or bool((exposed != 1.0).any())
         most = max(self._largest_rate_, largest_rate(events, exposed))
@@ -337,14 +329,15 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         dispersion = likelihood.parameters.get("dispersion", math.inf)
         return {"likelihood_": likelihood, "dispersion_": dispersion}
 
-    def _processes(self) -> list[Process]:
+    def processes(self) -> list[Process]:
+        """Return the fitted process, whose latent values exposures multiply."""
         slope, _ = LINKS[self.link_].exposed(self.exposure_)
-        return [replace(process, slope=slope) for process in super()._processes()]
+        return [replace(process, slope=slope) for process in super().processes()]
 
     def _constant(self) -> float:
         return self.mean_
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         # Counts only: scikit-learn's generic targets are refused, however good the fit would be.
@@ -391,7 +384,7 @@ class Noise:
         return get(DISPERSED[self.link], dispersion=self.dispersion).spelt
 
 
-def asked(link: str, dispersion: Any, settled: bool, units: bool) -> Noise | None:
+def asked(link: str, dispersion: float | str, settled: bool, units: bool) -> Noise | None:
     """Return the noise that an estimator's parameters fix; None if the data decide.
 
     Parameters
@@ -436,13 +429,12 @@ def asked(link: str, dispersion: Any, settled: bool, units: bool) -> Noise | Non
 def judged(
     link: str,
     mean: float,
-    X: Any,
+    inputs: Inputs,
     y: Array,
     exposure: Array,
     weights: Array | None,
     settings: Settings,
     method: str,
-    levels: Sequence[int] = (),
 ) -> Noise:
     """Return the noise that the data have: Poisson, or negative binomial if its evidence is higher.
 
@@ -452,29 +444,26 @@ def judged(
         What Poisson counts are to have: one of `DISPERSED`, or "auto".
     mean : float
         Prior mean of log rates.
-    X : array-like, shape (N, d)
+    inputs : Inputs
     y, exposure : ndarray, shape (N,)
     weights : ndarray, shape (N,), or None
     settings : Settings
     method : str
         That of the fit; "vb" is judged by its own bound.
-    levels : sequence of int
-        Columns of X that are codes of levels.
     """
     poisson = Noise("square" if link == "auto" else link)
     rng = np.random.default_rng(_SEED)
     pool = sample(len(y), _POOL, rng)
-    points, counts, exposed = rows_at(X, pool), y[pool], exposure[pool]
-    units = Units.of(points, None if weights is None else weights[pool], levels)
+    points, counts, exposed = inputs.at(pool), y[pool], exposure[pool]
+    units = Units.of(points, None if weights is None else weights[pool], inputs.levels)
     excess = _excess(units.scaled(points), counts, exposed, rng)
     if excess is None:
         return poisson
     sampled = sample(len(pool), _ROWS, rng)
     shares = None if weights is None else weights[pool][sampled]
     begin = _begin(points[sampled], units, settings)
-    inputs = points[sampled] if settings.given else units.scaled(points[sampled])
     data = Data(
-        inputs,
+        Inputs(points[sampled] if settings.given else units.scaled(points[sampled])),
         counts[sampled],
         Projector("poisson-exp", method if method == "vb" else "ep"),
         mean + np.log(exposed[sampled]),

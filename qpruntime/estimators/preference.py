@@ -44,6 +44,7 @@ from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import own_start, preference_start
 from qpruntime.learning.hyperpriors import priors_of
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Integrate, Search, integrate_of
 from qpruntime.learning.settings import Data, Settings, generator, search_of
 from qpruntime.learning.train_operator import train_operator
@@ -218,7 +219,8 @@ class GPPreference(Savable, BaseEstimator):
             begin = own_start(settings.kernel)
             prior = priors_of(settings.search.priors, begin.kernel, {})
             begin = replace(begin, log_prior=prior)
-        data = Data(points, np.ones(functionals.n), projector, np.zeros(len(points)), weights)
+        inputs, mean = Inputs(points), np.zeros(len(points))
+        data = Data(inputs, np.ones(functionals.n), projector, mean, weights)
         fit = train_operator(data, begin, settings, functionals, generator(self.random_state))
         draft = draft_of(self)
         draft._rows_, draft._named_, draft.X_train_ = items.rows, items.names is not None, points

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logit, ndtri
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
-from qpruntime.learning.row_groups import RowGroups
+from qpruntime.learning.inputs import RowGroups
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import RateLink
 from qpruntime.projection.projector import project_arrays
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def prior_mean(
-    value: Any, link: RateLink, events: Array, exposure: Array, weights: Array | None
+    value: float | None, link: RateLink, events: Array, exposure: Array, weights: Array | None
 ) -> float:
     """Return `value` if it is a number, for None the f of the mean rate of the events.
 
@@ -72,7 +72,7 @@ def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | No
     return link.latent(rate)
 
 
-def _given(value: Any, link: RateLink) -> float:
+def _given(value: float, link: RateLink) -> float:
     try:
         mean = number(value, "mean", above=-1e100, most=1e100)
     except InputError as error:
@@ -104,7 +104,8 @@ class OfClasses:
     count: int
     logistic: bool
 
-    def __call__(self, model: Any, X: Array) -> Array:
+    def __call__(self, model: BaseEstimator, X: Array) -> Array:
+        """Return the scores (T, K) that a model gives points."""
         columns = range(self.count) if self.count > 2 else (1,)
         if hasattr(model, "predict_proba"):
             outputs, fill = np.asarray(model.predict_proba(X), float), 0.0
@@ -132,7 +133,8 @@ class OfRates:
     link: RateLink
     least: float
 
-    def __call__(self, model: Any, X: Array) -> Array:
+    def __call__(self, model: BaseEstimator, X: Array) -> Array:
+        """Return the scores (T, K) that a model gives points."""
         rates = np.maximum(_predicted(model, X), self.least)
         values: NDArray[Any] = np.array([self.link.latent(float(rate)) for rate in rates])
         return values[:, None]
@@ -145,11 +147,12 @@ class OfNumbers:
     centre: float
     unit: float
 
-    def __call__(self, model: Any, X: Array) -> Array:
+    def __call__(self, model: BaseEstimator, X: Array) -> Array:
+        """Return the scores (T, K) that a model gives points."""
         return ((_predicted(model, X) - self.centre) / self.unit)[:, None]
 
 
-def _predicted(model: Any, X: Array) -> Array:
+def _predicted(model: BaseEstimator, X: Array) -> Array:
     predictions = np.asarray(model.predict(X), float)
     if predictions.shape != (len(X),):
         raise InputError(
@@ -270,7 +273,7 @@ def _quiet_cores(rows: int) -> AbstractContextManager[Any]:
     return threadpool_limits(1, "openmp") if alone else nullcontext()
 
 
-def given_mean(estimator: Any) -> Any:
+def given_mean(estimator: object) -> BaseEstimator | str | None:
     """Return what was given as ``prior_mean=``, if it is an estimator, "auto" or None.
 
     Raises
@@ -291,7 +294,7 @@ def given_mean(estimator: Any) -> Any:
 
 
 def cross_fitted(
-    estimator: Any,
+    estimator: BaseEstimator,
     X: Array,
     target: Target,
     observed: Sequence[tuple[Likelihood, Array]],
@@ -375,7 +378,12 @@ def _folds(
 
 
 def _fit(
-    model: Any, X: Array, target: Target, groups: RowGroups, rows: NDArray[np.intp], seed: int
+    model: BaseEstimator,
+    X: Array,
+    target: Target,
+    groups: RowGroups,
+    rows: NDArray[np.intp],
+    seed: int,
 ) -> None:
     """Fit to some rows; where boosting ends is judged by groups that it does not learn from."""
     judged: dict[str, Any] = {}
@@ -396,7 +404,7 @@ def _fit(
     model.fit(X[rows], target.y[rows], **judged, **_weights(model, target, rows))
 
 
-def _weights(model: Any, target: Target, rows: NDArray[np.intp]) -> dict[str, Any]:
+def _weights(model: BaseEstimator, target: Target, rows: NDArray[np.intp]) -> dict[str, Any]:
     """Return the keywords by which `fit` takes the weights of some rows."""
     if target.weights is None:
         return {}

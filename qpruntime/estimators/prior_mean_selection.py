@@ -25,13 +25,12 @@ from qpruntime.estimators.prior_mean import (
     given_mean,
     rarest_groups,
 )
-from qpruntime.estimators.train import whole
 from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import sample
+from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.model_selection.budget import gains_significantly
 from qpruntime.learning.model_selection.candidates import subset_data
 from qpruntime.learning.model_selection.select import Choice
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
@@ -72,7 +71,7 @@ def boosted_numbers(seed: int) -> BaseEstimator:
 
 
 def with_mean(
-    option: Any,
+    option: BaseEstimator | str | None,
     processes: Sequence[Data],
     target_of: Callable[[], Target],
     offset: Array | float,
@@ -109,12 +108,12 @@ def with_mean(
     if estimator is None or (automatic and _different(n, groups) < _FEWEST):
         return *train(processes, settings, rng), None
     target = target_of()
-    groups = RowGroups(processes[0].X) if groups is None else groups
+    assert groups is not None
     if automatic and rarest_groups(target, groups) < 2:
         return *train(processes, settings, rng), None
     rng_copy = copy.deepcopy(rng)
     seed = int(rng_copy.integers(2**31))
-    X = whole(processes[0].X)
+    X = processes[0].inputs.in_memory().X
     mean, scores = cross_fitted(
         target.default(seed) if automatic else estimator,
         X,

@@ -104,12 +104,15 @@ class Process:
         return K
 
 
-def all_of(value: Any) -> tuple[Any, ...]:
+Item = TypeVar("Item")
+
+
+def all_of(value: Item | tuple[Item, ...]) -> tuple[Item, ...]:
     """Return what `one_or_all` was given."""
     return value if isinstance(value, tuple) else (value,)
 
 
-def one_or_all(items: Sequence[Any]) -> Any:
+def one_or_all(items: Sequence[Item]) -> Item | tuple[Item, ...]:
     """Return the items as a tuple, or the one item itself."""
     return items[0] if len(items) == 1 else tuple(items)
 
@@ -144,6 +147,6 @@ def renewed(model: Model, changed: dict[str, Any]) -> Model:
     return model
 
 
-def _by_kind(model: Any, fitted: bool) -> dict[str, Any]:
+def _by_kind(model: object, fitted: bool) -> dict[str, Any]:
     """Return the attributes that a fit sets, whose names end in an underscore, or all others."""
     return {name: value for name, value in vars(model).items() if name.endswith("_") == fitted}

@@ -16,8 +16,9 @@ from qpruntime._typing import Array
 from qpruntime._validation import finite, flag, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, deviations
-from qpruntime.estimators.input_data import fit_data, group_codes, weighed
-from qpruntime.estimators.likelihood_regressor import NODES, Bounds, ExposedRegressor, log_exposures
+from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.likelihood_parameters import Bounds
+from qpruntime.estimators.likelihood_regressor import NODES, ExposedRegressor, log_exposures
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
@@ -166,14 +167,13 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True, **several)
         targets = likelihood.validate(targets.astype(float))
         shift = np.broadcast_to(log_exposures(likelihood, exposure, len(targets)), (len(targets),))
-        named = group_codes(groups, len(targets))
-        weights, points, targets, shift, named = weighed(
-            sample_weight, points, targets, shift, named
+        weights, points, targets, shift = weighed(
+            sample_weight, points, targets, shift, groups=groups
         )
         draft._exposed_ = bool(shift.any())
         besides = shift if draft._exposed_ else 0.0
         observed = points, targets, weights, likelihood
-        return self._fit_observed(draft, *observed, shift=besides, groups=named)
+        return self._fit_observed(draft, *observed, shift=besides)
 
     @overload
     def predict(
@@ -211,7 +211,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
             As for `predict_quantiles`.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
-        points, predicted = self._new_data(X), self._predicted_
+        points, predicted = self.validate_points(X), self._predicted_
         columns = self._rows(len(points), exposure, trials).columns(len(points))
 
         def finish(mean: Array, variance: Array, *rows: Array) -> Array:

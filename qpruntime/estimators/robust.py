@@ -4,59 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
-from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import choice, flag, generator, levels
-from qpruntime._validation import whole as whole_number
+from qpruntime._validation import choice, flag, levels
 from qpruntime.errors import InputError
-from qpruntime.estimators.averaging import averaged, densities, is_integrated, mixed_at, mixed_draws
-from qpruntime.estimators.base import GPEstimator, settings_to_fit
-from qpruntime.estimators.input_data import fit_data, group_codes, weighed
-from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
+from qpruntime.estimators.averaging import is_integrated
+from qpruntime.estimators.base import (
+    begun,
+    extended,
+    settings_to_fit,
+    table_to_fit,
+    with_inducing,
+)
+from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.likelihood_parameters import Bounds, median, noise_of, robust_std
+from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
-from qpruntime.estimators.process import commit, draft_of, renewed
-from qpruntime.estimators.train import begun, extended, table_to_fit, with_inducing
-from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.posterior import Posterior
-from qpruntime.learning.optimise import Optimum
+from qpruntime.estimators.process import draft_of, renewed
 from qpruntime.learning.options import Integrate
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.predictive.density import log_density
-from qpruntime.predictive.distribution import Predicted, observed
+from qpruntime.predictive.distribution import Predicted, RowOffsets
 from qpruntime.projection.projector import Projector
 
 __all__ = ["GPRobustRegressor"]
 
-Bounds = tuple[float, float] | str
 
 # Normals that a predictive quantile is bisected with; the rule has up to so many nodes.
 _NODES = 1000
 
 
-class _RobustAttributes(GPEstimator):
+class _RobustAttributes(LikelihoodRegressor):
     """Attributes that `fit` sets; a dataclass takes annotations of its own class for parameters."""
 
-    kernel_: Kernel
-    posterior_: Posterior
-    optimum_: Optimum | None
-    optima_: tuple[Optimum, ...]
-    likelihood_: Likelihood
     nu_: float
     scale_: float
-    converged_: bool
-    _centre_: float
-    _unit_: float
+    # In units of the posterior, about which targets are centred.
+    mean_ = 0.0
 
 
 @restorable("gp-robust-regressor/1", root=True)
@@ -195,8 +186,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         draft = draft_of(self)
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True)
         targets = get("student-t").validate(targets.astype(float))
-        named = group_codes(groups, len(targets))
-        weights, points, targets, named = weighed(sample_weight, points, targets, named)
+        weights, points, targets = weighed(sample_weight, points, targets, groups=groups)
         spread = robust_std(targets, weights)
         centre, unit, middle = 0.0, 1.0, median(targets, weights)
         if self.normalize_y:
@@ -215,14 +205,8 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         def target() -> Target:
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
-        together, wide = RowGroups(points, named), max(spread, abs(middle)) / unit
-        fit = draft._train([data], settings, target, wide, groups=together)[0]
-        draft._centre_, draft._unit_ = centre, unit
-        for name, value in draft._with_likelihood(fit.likelihood).items():
-            setattr(draft, name, value)
-        settled = fit.optimum is None or fit.optimum.success
-        draft.converged_ = fit.posterior.converged and settled
-        return commit(self, draft)
+        fit = draft._train([data], settings, target, max(spread, abs(middle)) / unit)[0]
+        return self._concluded(draft, fit, centre, unit)
 
     @with_inducing
     def partial_fit(
@@ -239,7 +223,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
         scaled = (targets - self._centre_) / self._unit_
-        changed = extended(self, points, [scaled], weights, self._prior_at(points))
+        changed = extended(self, points, [scaled], weights, self.prior_means(points.rows))
         settled = self.converged_ and changed["posterior_"].converged
         return renewed(self, changed | {"converged_": settled})
 
@@ -249,29 +233,8 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
             "likelihood_": likelihood,
             "nu_": parameters["nu"],
             "scale_": parameters["scale"] * self._unit_,
+            "_predicted_": Predicted(likelihood, None),
         }
-
-    def _units(self) -> tuple[float, float]:
-        return self._centre_, self._unit_
-
-    def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
-        """Return the mean and variance of the function without noise at `X`, each of shape (T,).
-
-        If `full_covariance` is True, the second is the covariance, shape (T, T).
-        """
-        wanted = flag(full_covariance, "full_covariance")
-        mean, variance = (self._jointly if wanted else self._latent_at)(X)
-        return self._centre_ + self._unit_ * mean, self._unit_**2 * variance
-
-    def sample(
-        self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None
-    ) -> Array:
-        """Draw observations at `X` jointly, shape (n, T): noise about `sample_latent`."""
-        rng = generator(random_state)
-        if is_integrated(self):
-            return mixed_draws(GPRobustRegressor.sample, self, X, whole_number(n, "n", 1), rng)
-        f = (self.sample_latent(X, n, rng) - self._centre_) / self._unit_
-        return self._centre_ + self._unit_ * observed(self.likelihood_, f, rng)
 
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Array: ...
@@ -294,54 +257,17 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         mean, variance = self.latent(X)
         return (mean, np.sqrt(variance)) if wanted else mean
 
-    @averaged(densities)
-    def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Return log predictive densities of observations `y` at rows of `X`, shape (T,)."""
-        points = self._new_data(X)
-        targets = get("student-t").validate(y)
-        if targets.shape != (len(points),):
-            raise InputError(f"y must have shape {(len(points),)} like X, got {targets.shape}")
-        scaled = (targets - self._centre_) / self._unit_
-        if self.correction is not None:
+    def _observations(self, y: ArrayLike) -> Array:
+        targets = super()._observations(y)
+        if targets.ndim != 1:
+            raise InputError(f"y must have shape (T,), one number a row, got {targets.shape}")
+        return targets
 
-            def by_grid(marginals: list[CorrectedMarginals], observed_rows: Array) -> Array:
-                return marginals[0].log_probability(observed_rows)
-
-            return self._corrected(points, by_grid, scaled) - np.log(self._unit_)
-        log_densities = self._predicted(points, partial(log_density, self.likelihood_), scaled)
-        return log_densities - np.log(self._unit_)
-
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Return quantiles of an observation at `X`, with noise.
-
-        Parameters
-        ----------
-        X : array-like, shape (T, d)
-        q : float or array-like, shape (Q,)
-            Strictly between 0 and 1.
-
-        Returns
-        -------
-        ndarray, shape (T,) for a number q, else (T, Q)
-        """
+    def _quantiles_at(self, points: Array, q: ArrayLike, rows: RowOffsets) -> Array:
+        if self.correction is not None or is_integrated(self):
+            return super()._quantiles_at(points, q, rows)
         at = levels(q, "q")
-        points, flat = self._new_data(X), at.reshape(-1)
-        quantiles = (
-            mixed_at(self, points, flat)
-            if is_integrated(self)
-            else self._quantiles_at(points, flat)
-        )
-        return quantiles.reshape(len(points), *at.shape)
-
-    def _quantiles_at(self, points: Array, flat: Array, _: Any = None) -> Array:
-        """Return quantiles (T, Q) at validated points for one set of hyper-parameters."""
-        if self.correction is not None:
-
-            def by_grid(marginals: list[CorrectedMarginals]) -> Array:
-                inside = Predicted(self.likelihood_, None).corrected_quantiles(marginals, flat)
-                return self._centre_ + self._unit_ * inside
-
-            return np.asarray(self._corrected(points, by_grid))
+        flat = at.reshape(-1)
         tail, side = np.minimum(flat, 1.0 - flat), np.sign(flat - 0.5)
 
         def finish(mean: Array, variance: Array) -> Array:
@@ -350,4 +276,5 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
             reach = likelihood.reach(variance, tail, likelihood.theta)
             return self._centre_ + self._unit_ * (mean[:, None] + side * reach)
 
-        return np.asarray(self._predicted(points, finish, width=_NODES))
+        quantiles = self._predicted(points, finish, width=_NODES)
+        return np.reshape(quantiles, (len(points), *at.shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,8 +16,9 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
-from qpruntime.estimators.input_data import fit_data, group_codes, weighed
-from qpruntime.estimators.likelihood_regressor import Bounds, LikelihoodRegressor
+from qpruntime.estimators.input_data import fit_data, weighed
+from qpruntime.estimators.likelihood_parameters import Bounds
+from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
@@ -157,9 +158,9 @@ class GPSurvival(LikelihoodRegressor):
         known = spans_of(y, event)
         # Numbers of rows stand for what scikit-learn does not take for targets.
         points, rows = fit_data(draft, X, np.arange(len(known), dtype=float), sample_weight)
-        together, known = group_codes(groups, len(rows)), known[rows.astype(int)]
-        weights, points, known, together = weighed(sample_weight, points, known, together)
-        return self._fit_observed(draft, points, known, weights, likelihood, groups=together)
+        known = known[rows.astype(int)]
+        weights, points, known = weighed(sample_weight, points, known, groups=groups)
+        return self._fit_observed(draft, points, known, weights, likelihood)
 
     def predict(self, X: ArrayLike) -> Array:
         """Predict the median time until the event, shape (T,)."""
@@ -178,7 +179,7 @@ class GPSurvival(LikelihoodRegressor):
         at = finite(times, "times")
         if at.ndim != 1 or at.size == 0 or (at < 0.0).any():
             raise InputError(f"times must have shape (S,) and not be negative, got {at.shape}")
-        points, likelihood = self._new_data(X), self.likelihood_
+        points, likelihood = self.validate_points(X), self.likelihood_
 
         def finish(mean: Array, variance: Array) -> Array:
             later = [cdf(likelihood, mean, wide(variance), np.full(mean.size, t), True) for t in at]
@@ -211,7 +212,7 @@ class GPSurvival(LikelihoodRegressor):
         -------
         ndarray, shape (T,)
         """
-        return self._log_density_at(self._new_data(X), spans_of(y, event))
+        return self._log_density_at(self.validate_points(X), spans_of(y, event))
 
     def score(
         self,
@@ -280,7 +281,7 @@ def concordance(spans: Array, predicted: Array, weights: Array | None = None) ->
 # --- Times and events as intervals ---------------------------------------------------------------
 
 
-def spans_of(y: Any, event: ArrayLike | None) -> Array:
+def spans_of(y: ArrayLike, event: ArrayLike | None) -> Array:
     """Return the first and the last time of each observation, shape (N, 2).
 
     Parameters
@@ -297,8 +298,8 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
     InputError
         If that is not what was given.
     """
-    names = getattr(getattr(y, "dtype", None), "names", None)
-    if names is not None:
+    if isinstance(y, np.ndarray) and y.dtype.names is not None:
+        names = y.dtype.names
         kinds = [y.dtype[name].kind for name in names]
         if len(names) != 2 or sorted(kinds)[0] != "b" or sorted(kinds)[1] not in "fiu":
             raise InputError(
@@ -308,7 +309,7 @@ def spans_of(y: Any, event: ArrayLike | None) -> Array:
             raise InputError(
                 "event= cannot be given with a structured y, which has its own: leave one out"
             )
-        y, event = y[names[kinds[0] == "b"]], y[names[kinds[0] != "b"]]
+        event, y = y[names[kinds[0] != "b"]], y[names[kinds[0] == "b"]]
     times = real(unmasked(y, "y"), "y")
     if times.ndim == 2:
         if event is not None:

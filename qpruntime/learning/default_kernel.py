@@ -170,7 +170,9 @@ class Start:
         return Start(kernel.k1 + kernel.k2.k1 * shape, prior, (start,))
 
 
-def given_start(kernel: Kernel, priors: Any, learnt: Mapping[str, Any]) -> Start:
+def given_start(
+    kernel: Kernel, priors: Mapping[str, Any] | None, learnt: Mapping[str, Any]
+) -> Start:
     """Return where a fit of a kernel that is given begins, with the priors that are."""
     return Start(kernel, priors_of(priors, kernel, learnt))
 

@@ -38,7 +38,7 @@ _STEP = 1e-3
 _OUTSIDE_SUPPORT = -1e10
 
 
-def checked_priors(user_priors: Any) -> dict[str, Any] | None:
+def checked_priors(user_priors: object) -> dict[str, Any] | None:
     """Return ``priors=`` as it is stored: tuples of a name and numbers, or frozen distributions.
 
     Raises
@@ -58,7 +58,7 @@ def checked_priors(user_priors: Any) -> dict[str, Any] | None:
     return {name: _checked(name, prior) for name, prior in user_priors.items()}
 
 
-def _checked(name: str, prior: Any) -> Any:
+def _checked(name: str, prior: object) -> object:
     if hasattr(prior, "logpdf") and hasattr(prior, "support"):
         return prior
     if not isinstance(prior, Sequence) or isinstance(prior, str) or not prior:

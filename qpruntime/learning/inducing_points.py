@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,6 @@ from sklearn.gaussian_process.kernels import Kernel
 from threadpoolctl import threadpool_limits
 
 from qpruntime._typing import Array
-from qpruntime.inference.sparse.data import is_lazy
-from qpruntime.inference.sparse.data import sample as read_rows
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
 
@@ -33,7 +30,6 @@ __all__ = [
     "clusters",
     "first",
     "pivots",
-    "rows_at",
     "sample",
     "tell",
 ]
@@ -58,11 +54,6 @@ def sample(n: int, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
     if n <= most:
         return np.arange(n)
     return np.sort(rng.choice(n, most, replace=False))
-
-
-def rows_at(X: Any, indices: NDArray[np.intp]) -> Array:
-    """Return some rows, in ascending order, of inputs of any kind."""
-    return read_rows(X, indices) if is_lazy(X) else X[indices]
 
 
 def clusters(

@@ -22,7 +22,7 @@ from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.derivative_covariance import DerivativeRows, contract, covariance
 from qpruntime.learning.dense_solver import Dense
-from qpruntime.learning.objective import Family, Objective, settle_fast
+from qpruntime.learning.objective import Family, KernelParameters, Objective, settle_fast
 from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.sign_observations import encoded, signed
@@ -73,7 +73,7 @@ def joint_covariance(kernel: Kernel, rows: DerivativeRows, scale: Array) -> Arra
     return K
 
 
-class SlopeFamily(Family):
+class SlopeFamily(KernelParameters, Family):
     """Priors of values and slopes of f, whose covariance is a kernel's.
 
     Parameters
@@ -123,19 +123,13 @@ class SlopeFamily(Family):
         signs_projector = projector if self._own_signs else Projector("probit", projector.method)
         return y[len(y) - self.count :], signs_projector
 
-    @property
-    def theta(self) -> Array:
-        return np.asarray(self._kernel.theta)
-
-    @property
-    def bounds(self) -> Array:
-        return np.reshape(self._kernel.bounds, (-1, 2))
-
     def at(self, theta: Array) -> DensePrior:
+        """Return the prior of these parameters."""
         self._at = self._kernel.clone_with_theta(theta)
         return DensePrior(joint_covariance(self._at, self._rows, self._scale), self._mean)
 
     def contract(self, slope: Array) -> Array:
+        """Turn a slope by the prior into that by theta."""
         slope *= np.outer(self._scale, self._scale)
         slope.flat[:: len(slope) + 1] *= 1.0 + _JITTER * (self._rows.feature >= 0)
         return contract(self._at, self._rows, slope)
@@ -155,6 +149,7 @@ class GivenSlopes(Objective):
         self._alone = Objective(family.slopes_alone(), *signs, tol, max_sweeps)
 
     def evaluate(self, theta: Array) -> tuple[float, Array]:
+        """Return the evidence of the values given the slopes, and its derivatives by theta."""
         value, slope = super().evaluate(theta)
         kernel_theta = theta[: theta.size - len(self.learn)]
         slope_evidence, slope_gradient = self._alone.evaluate(kernel_theta)
@@ -167,10 +162,12 @@ class WithSlopes(Dense):
 
     @property
     def objective(self) -> type[Objective]:
+        """Objective to be maximised: the evidence is that given the slopes."""
         objective = super().objective
         return GivenSlopes if objective is Objective else objective
 
     def require(self, n: int, kernel: Kernel, learns: bool) -> None:
+        """Raise `InputError` if the matrices of values and slopes exceed the memory."""
         require(
             squares(n, _N_ARRAYS),
             f"a fit of N = {n} rows with slopes",
@@ -178,12 +175,14 @@ class WithSlopes(Dense):
         )
 
     def family(self, kernel: Kernel, data: Data) -> SlopeFamily:  # type: ignore[override]
+        """Return the family of priors of values and slopes."""
         assert data.slopes is not None
         assert data.scale is not None
         rows = data.slopes.asked(data.X)
         return SlopeFamily(kernel, rows, data.observed_prior, data.scale, data.own_signs)
 
     def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
+        """Return the posterior of values and slopes."""
         settings = self.settings
         family = self.family(kernel, data)
         y, projector = family.observed(data.y, data.projector)

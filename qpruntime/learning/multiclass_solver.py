@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._memory import require, squares
@@ -19,7 +18,7 @@ from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.multiclass.solver import ClassPrior
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function, quickest
-from qpruntime.learning.objective import Family, settle_fast
+from qpruntime.learning.objective import Family, KernelParameters, settle_fast
 from qpruntime.learning.optimise import Objective
 from qpruntime.learning.progress import announce_duration
 from qpruntime.learning.settings import Data, Settings
@@ -30,7 +29,7 @@ __all__ = ["Joint", "JointFamily"]
 _ARRAYS_PER_CLASS, _SHARED_ARRAYS = 3.0, 4.0
 
 
-class JointFamily(Family):
+class JointFamily(KernelParameters, Family):
     """Priors of all classes, whose covariances are those of one kernel.
 
     Parameters
@@ -44,18 +43,12 @@ class JointFamily(Family):
         self._kernel, self._layout = kernel, layout
         self._covariance = covariance_function(kernel, X)
 
-    @property
-    def theta(self) -> Array:
-        return np.asarray(self._kernel.theta)
-
-    @property
-    def bounds(self) -> Array:
-        return np.asarray(self._kernel.bounds.reshape(-1, 2))
-
     def at(self, theta: Array) -> ClassPrior:
+        """Return the prior of these parameters."""
         return ClassPrior(self._covariance.at(theta)[None], self._layout)
 
     def contract(self, slope: Iterable[Array]) -> Array:
+        """Turn a slope by the prior into that by theta."""
         total: Any = 0.0
         for class_slope in slope:
             total = total + class_slope

@@ -36,6 +36,7 @@ __all__ = [
     "Extrapolation",
     "Family",
     "KernelFamily",
+    "KernelParameters",
     "LeaveOneOutObjective",
     "LogPrior",
     "Objective",
@@ -187,6 +188,7 @@ class Objective:
         return value, np.concatenate([self.family.contract(by_prior), slopes])
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
+        """Return what the optimiser minimises: minus the value and its prior, with the gradient."""
         self.evaluations += 1
         try:
             value, slopes = self.evaluate(theta)
@@ -214,9 +216,11 @@ class LeaveOneOutObjective(Objective):
     """
 
     def tolerance(self) -> float:
+        """Return the tolerance of the sites."""
         return 1e-2 * self.tol
 
     def measure(self, problem: Problem, end: Settled) -> tuple[float, Any, Array]:
+        """Return the sum of densities, and its slopes by the prior and by parameters."""
         return loo_slope(problem, end, self.learn)
 
 
@@ -252,7 +256,23 @@ class Family(Protocol):
         """
 
 
-class KernelFamily(Family):
+class KernelParameters:
+    """Base of priors whose parameters are those of a kernel."""
+
+    _kernel: Kernel
+
+    @property
+    def theta(self) -> Array:
+        """Parameters of the kernel."""
+        return np.asarray(self._kernel.theta)
+
+    @property
+    def bounds(self) -> Array:
+        """Bounds of the kernel's parameters, shape (p, 2)."""
+        return np.reshape(self._kernel.bounds, (-1, 2))
+
+
+class KernelFamily(KernelParameters, Family):
     """Priors whose covariance is ``kernel(X)``.
 
     Parameters
@@ -270,19 +290,13 @@ class KernelFamily(Family):
         self._covariance = covariance_function(kernel, X)
         self._scales = None if scale is None else np.outer(scale, scale)
 
-    @property
-    def theta(self) -> Array:
-        return np.asarray(self._kernel.theta)
-
-    @property
-    def bounds(self) -> Array:
-        return np.reshape(self._kernel.bounds, (-1, 2))
-
     def at(self, theta: Array) -> DensePrior:
+        """Return the prior of these parameters."""
         K = self._covariance.at(theta)
         return DensePrior(K if self._scales is None else K * self._scales, self._mean)
 
     def contract(self, slope: Array) -> Array:
+        """Turn a slope by the prior into that by theta."""
         if self._scales is not None:
             slope *= self._scales
         return self._covariance.contract(slope)

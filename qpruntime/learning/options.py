@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Options:
         defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]
         return {name: v for name, v in values.items() if not _same(v, defaults[name])}
 
-    def but(self, **options: Any) -> Any:
+    def but(self, **options: Any) -> Self:
         """Return the value with other options; `InputError` for an option that there is not."""
         known = [field.name for field in fields(self)]  # type: ignore[arg-type]
         for name in options:

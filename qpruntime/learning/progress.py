@@ -101,7 +101,7 @@ def call_both(
 
     pair = first, second
 
-    def call(done: Any, value: float) -> None:
+    def call(done: object, value: float) -> None:
         for callback in pair:
             callback(done, value)
 

@@ -20,7 +20,12 @@ from qpruntime.inference.markov.solution import Placed, concluded
 from qpruntime.inference.markov.streaming import settle
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.state_space import NotMarkov, StateSpace, state_space
-from qpruntime.learning.objective import Objective, parameter_slopes, reparametrised
+from qpruntime.learning.objective import (
+    KernelParameters,
+    Objective,
+    parameter_slopes,
+    reparametrised,
+)
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.projection.projector import Projector
 
@@ -81,7 +86,7 @@ class SeriesSolver:
         return post
 
 
-class SeriesFamily:
+class SeriesFamily(KernelParameters):
     """The priors of one kernel over a series; arguments as those of `KernelFamily`.
 
     `approximate` is that of `state_space`.
@@ -95,20 +100,12 @@ class SeriesFamily:
         scale: Array | None = None,
         approximate: float | None = None,
     ) -> None:
-        self.kernel, self.X, self.mean, self.scale = clone(kernel), X, mean, scale
+        self._kernel, self.X, self.mean, self.scale = clone(kernel), X, mean, scale
         self.approximate = approximate
-
-    @property
-    def theta(self) -> Array:
-        return np.asarray(self.kernel.theta)
-
-    @property
-    def bounds(self) -> Array:
-        return np.reshape(self.kernel.bounds, (-1, 2))
 
     def at(self, theta: Array) -> StateSpace:
         """Return the states of these log parameters."""
-        return state_space(self.kernel.clone_with_theta(theta), self.approximate)
+        return state_space(self._kernel.clone_with_theta(theta), self.approximate)
 
 
 class SeriesObjective(Objective):

@@ -22,9 +22,9 @@ from qpruntime.execution.executors import threads_of
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.kernels.derivative_covariance import DerivativeRows
 from qpruntime.kernels.scaling import Units
+from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.options import OPEN_POINTS, Inducing, Integrate, Search, Series
-from qpruntime.learning.row_groups import RowGroups
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -227,11 +227,9 @@ class Data:
     row for each observation has their rows after those of X. The signs of the slopes are observed
     by the likelihood of the labels, or by the probit if that likelihood has no labels; `own_signs`
     is False then. `joint` has the rows of classes fitted jointly; `y` then has a row for each site.
-    Columns `levels` of X are codes of levels. `groups` are rows that are left out together; without
-    them each row is left out alone.
     """
 
-    X: Array
+    inputs: Inputs
     y: Array
     projector: Projector
     prior: Array
@@ -242,8 +240,16 @@ class Data:
     slopes: Slopes | None = None
     own_signs: bool = True
     joint: Layout | None = None
-    levels: tuple[int, ...] = ()
-    groups: RowGroups | None = None
+
+    @property
+    def X(self) -> Array:
+        """Inputs that are in memory, shape (N, d)."""
+        return self.inputs.X
+
+    @property
+    def groups(self) -> RowGroups | None:
+        """Rows that are left out together."""
+        return self.inputs.groups
 
     @property
     def observed_prior(self) -> Array:

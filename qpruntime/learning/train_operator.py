@@ -24,7 +24,13 @@ from qpruntime.inference.problem import Problem, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.objective import OBJECTIVES, Family, Objective, settle_fast
+from qpruntime.learning.objective import (
+    OBJECTIVES,
+    Family,
+    KernelParameters,
+    Objective,
+    settle_fast,
+)
 from qpruntime.learning.progress import announce_duration
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.train import Fit, train
@@ -35,7 +41,7 @@ __all__ = ["OperatorFamily", "OperatorSolver", "train_operator", "with_units"]
 _ARRAYS = 6.0
 
 
-class OperatorFamily(Family):
+class OperatorFamily(KernelParameters, Family):
     """Priors of A f, where f has the covariance ``kernel(X)``.
 
     Parameters
@@ -63,19 +69,13 @@ class OperatorFamily(Family):
         self._units = functionals.latent - len(X)
         self._mean = np.concatenate([mean, np.zeros(self._units)])
 
-    @property
-    def theta(self) -> Array:
-        return np.asarray(self._kernel.theta)
-
-    @property
-    def bounds(self) -> Array:
-        return np.asarray(self._kernel.bounds).reshape(-1, 2)
-
     def at(self, theta: Array) -> DensePrior | LatentPrior:
+        """Return the prior of these parameters."""
         K = with_units(self._covariance.at(theta), self._units)
         return functionals_prior(self._functionals, K, self._mean, self._latent)
 
     def contract(self, slope: Array) -> Array:
+        """Turn a slope by the prior into that by theta."""
         if not self._latent:
             # g = A f: a number whose slope by Cov(g) is M has the slope A' M A by K.
             slope = self._functionals.back(self._functionals.back(slope).T)

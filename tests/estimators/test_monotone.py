@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 import qpruntime
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
@@ -116,7 +117,7 @@ def test_slope_of_the_evidence(kernel):
     X, y = drawn(n=9)
     where, feature = X[:4] + 0.1, np.array([0, 0, 1, 0])
     slopes = Slopes(where, feature, np.full(4, 20.0))
-    data = Data(X, np.where(y == "yes", 1.0, -1.0), Projector("probit", "ep"), np.zeros(9))
+    data = Data(Inputs(X), np.where(y == "yes", 1.0, -1.0), Projector("probit", "ep"), np.zeros(9))
     data = with_slopes(data, slopes, np.array([1.0, 1.0, -1.0, 1.0]))
     family = SlopeFamily(kernel, slopes.asked(X), data.observed_prior, data.scale)
     objective = Tight(family, data.y, data.projector, 1e-11, 300)

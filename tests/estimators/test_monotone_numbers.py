@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 import qpruntime
 from qpruntime import GPPoissonRegressor, GPRobustRegressor, InputError
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.learning.settings import Data, Slopes
 from qpruntime.likelihoods import get
@@ -113,7 +114,7 @@ def test_slope_of_the_evidence():
     where, feature = X[:4] + 0.1, np.array([0, 0, 1, 0])
     slopes = Slopes(where, feature, np.full(4, 20.0))
     projector = Projector(get("student-t", nu=4.0, scale=0.4), "ep")
-    data = Data(X, y, projector, np.zeros(9), own_signs=False)
+    data = Data(Inputs(X), y, projector, np.zeros(9), own_signs=False)
     data = with_slopes(data, slopes, np.array([1.0, 1.0, -1.0, 1.0]))
     kernel = ConstantKernel(1.2) * RBF([0.9, 1.4])
     family = SlopeFamily(kernel, slopes.asked(X), data.observed_prior, data.scale, False)

@@ -17,7 +17,7 @@ from qpruntime.estimators.prior_mean import (
     cross_fitted,
 )
 from qpruntime.estimators.prior_mean_selection import boosted_classes, boosted_numbers
-from qpruntime.learning.row_groups import RowGroups
+from qpruntime.learning.inputs import RowGroups
 from qpruntime.likelihoods import get
 
 

@@ -25,13 +25,13 @@ from qpruntime.learning.hyper_integration.integrate import (
     prior_of,
     warn_unreliable,
 )
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import all_bounds
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.data import SparseFitData
-from qpruntime.learning.sparse.finish import posterior_of
-from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
+from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb, posterior_of
 
 __all__ = ["integrate_sparse"]
 
@@ -112,7 +112,7 @@ def integrate_sparse(
             "or inducing=None"
         )
     kernel = ground.kernel
-    prior = prior_of(replace(data, X=points), begin, kernel)
+    prior = prior_of(replace(data, inputs=Inputs(points)), begin, kernel)
     engine = _engine(ground, place, sites)
     search = EvidenceSearch(engine, kernel, data.learn, prior, None)
     bounds = all_bounds(kernel, data.learn)

@@ -202,7 +202,7 @@ def selection_blocker(data: Data, settings: Settings) -> str:
     """
     method = data.projector.method
     for reason, holds in (
-        ("X has one column, which is a series", int(data.X.shape[1]) <= 1 and not data.levels),
+        ("X has one column, which is a series", data.inputs.width <= 1 and not data.inputs.levels),
         ("the kernel is given", settings.kernel is not None),
         ("optimize=False learns no kernel", not settings.optimize),
         ("restarts are of the dense engine", settings.search.restarts > 0),

@@ -285,7 +285,8 @@ def subset_data(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:
     assert prior is not None
     y = np.asarray(y, dtype=float)
     groups = None if data.groups is None else data.groups.subset(rows)
-    return replace(data, X=X, y=y, prior=prior, weights=weights, scale=scale, groups=groups)
+    inputs = replace(data.inputs, rows=X, groups=groups)
+    return replace(data, inputs=inputs, y=y, prior=prior, weights=weights, scale=scale)
 
 
 @dataclass(frozen=True, eq=False)

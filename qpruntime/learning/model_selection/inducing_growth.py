@@ -20,15 +20,17 @@ from qpruntime.execution.resolve import executor_of
 from qpruntime.inference.fixed_point.convergence import Ended, Limits
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.local.storage import held_inputs
-from qpruntime.inference.sparse.data import ChunkedRows, rows_of
+from qpruntime.inference.posterior import Posterior
+from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
-from qpruntime.inference.sparse.posterior import conclude
+from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
 from qpruntime.inference.sparse.state import PowerProjector
-from qpruntime.learning.inducing_points import clusters, levels_of, rows_at, sample, units
+from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
+from qpruntime.learning.options import Inducing
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.finish import posterior_of
+from qpruntime.learning.sparse.objective import posterior_of
 from qpruntime.projection.projector import Projector
 
 __all__ = [
@@ -182,7 +184,9 @@ class InducingSearch:
             if gain < _MIN_DOUBLING_GAIN:
                 return current
 
-    def final_posterior(self, scored: ScoredEngine, projector: Projector) -> tuple[Any, int]:
+    def final_posterior(
+        self, scored: ScoredEngine, projector: Projector
+    ) -> tuple[SparsePosterior, int]:
         """Return the posterior by the requested method, and its number of nearest rows."""
         low, high = (float(reduce(self.data.prior)) for reduce in (np.min, np.max))
         prior = low if low == high else None
@@ -194,15 +198,13 @@ class InducingSearch:
         self.budget.spend(sweep_cost(posterior.n_sweeps, len(self.data.y), scored.m))
         engine.executor = Threads(None)
         requested = self._auto.nearest
-        k = (
-            (NEAREST_ROWS if scored.uses_nearest else 0)
-            if isinstance(requested, str)
-            else self._nearest
-        )
+        k = self._nearest
+        if isinstance(requested, str):
+            k = NEAREST_ROWS if scored.uses_nearest else 0
         return (local_of(posterior, self._stored_inputs, k) if k else posterior), k
 
     @property
-    def _auto(self) -> Any:
+    def _auto(self) -> Inducing:
         assert self.settings.auto is not None
         return self.settings.auto
 
@@ -228,16 +230,13 @@ class InducingSearch:
     @cached_property
     def _points(self) -> Array:
         """Inputs that inducing points are chosen from."""
-        return rows_at(
-            self.data.X,
-            sample(len(self.data.y), _CLUSTERING_ROWS, np.random.default_rng(self.seed)),
-        )
+        rng = np.random.default_rng(self.seed)
+        return self.data.inputs.at(sample(len(self.data.y), _CLUSTERING_ROWS, rng))
 
     @cached_property
     def _rows(self) -> ChunkedRows:
         data = self.data
-        prior = data.prior if data.prior.any() else None
-        return rows_of(data.X, data.y, data.weights, prior, data.scale)
+        return data.inputs.chunked(data.y, data.weights, data.prior, data.scale)
 
     @cached_property
     def _options(self) -> dict[str, Any]:
@@ -247,7 +246,7 @@ class InducingSearch:
     def _rule(self, projector: Projector) -> PowerProjector:
         return PowerProjector(projector.for_evidence(), self._auto.power)
 
-    def densities(self, posterior: Any, rows: NDArray[np.intp]) -> Array:
+    def densities(self, posterior: Posterior, rows: NDArray[np.intp]) -> Array:
         """Return weighted leave-one-group-out log densities of rows, pooled by groups."""
         groups, weights = self.data.groups, self.data.weights
         log_densities = posterior.loo(rows) if groups is None else groups.left_out(posterior, rows)

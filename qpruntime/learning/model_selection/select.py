@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
@@ -14,11 +14,11 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
-from qpruntime.inference.posterior import moved_to
-from qpruntime.inference.sparse.data import is_lazy, read
+from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.dense_solver import Dense
-from qpruntime.learning.inducing_points import rows_at, sample
+from qpruntime.learning.inducing_points import sample
+from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import (
     DENSE_ROW_LIMIT,
     OPERATIONS_PER_SECOND,
@@ -55,11 +55,10 @@ from qpruntime.learning.model_selection.inducing_growth import (
     ScoredEngine,
 )
 from qpruntime.learning.model_selection.kernel_selection import select_kernel
-from qpruntime.learning.model_selection.small_data import InputView
 from qpruntime.learning.progress import Say, expect_selection, stage_reports
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.finish import advise
+from qpruntime.learning.sparse.objective import advise
 from qpruntime.learning.train import Fit
 from qpruntime.projection.projector import Projector
 
@@ -161,14 +160,14 @@ def _fit_split(
     is_dense = n <= DENSE_ROW_LIMIT or (
         n <= _LARGE_DENSE_ROW_LIMIT and (settings.auto.budget or 0.0) >= _LARGE_DENSE_SECONDS
     )
-    if is_dense and is_lazy(processes[0].X):
-        X_read = read(processes[0].X, slice(0, n))
-        processes = [replace(data, X=X_read) for data in processes]
-    X = processes[0].X
+    inputs = processes[0].inputs
+    if is_dense:
+        inputs = inputs.in_memory()
+        processes = [replace(data, inputs=inputs) for data in processes]
     budget = Budget(settings.auto.budget, n)
     # The sites of a likelihood that is not log-concave are updated one by one, which is slow.
     concave = processes[0].projector.likelihood.log_concave
-    groups = processes[0].groups
+    groups = inputs.groups
     codes = groups.codes if groups is not None and groups.repeat else None
     subsets = split_rows(
         n,
@@ -182,16 +181,14 @@ def _fit_split(
     starts: dict[KernelShape, Start] = {}
     trials: dict[KernelShape, Sequence[Trial]] = {}
     order = np.argsort(subsets.order, kind="stable")
-    stage_inputs = np.empty((len(subsets.order), int(X.shape[1])))
-    stage_inputs[order] = rows_at(X, subsets.order[order])
+    stage_inputs = np.empty((len(subsets.order), inputs.width))
+    stage_inputs[order] = inputs.at(subsets.order[order])
     for shape in _SHAPES_TRIED:
         if shape.ranks not in views:
-            views[shape.ranks] = InputView.from_data(
-                X, processes[0].weights, rng, shape.ranks, processes[0].levels
-            )
+            views[shape.ranks] = InputView.fitted(inputs, processes[0].weights, rng, shape.ranks)
         view = views[shape.ranks]
         starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
-        scaled = view.rows(stage_inputs)
+        scaled = view.points(stage_inputs)
         trials[shape] = [
             Trial(subset_data(data, scaled, subsets.order), settings, budget, subsets.holdout)
             for data in processes
@@ -207,7 +204,7 @@ def _fit_split(
         candidates = selection.processes[number]
         if is_dense:
             stages.begin(f"stage 2 of 2{context.process_label(number)}, dense fit of all {n} rows")
-            scaled_data = replace(data, X=views[ranks].scaled)
+            scaled_data = replace(data, inputs=views[ranks].scaled)
             with blas_threads(n):
                 fit, best = refit_dense(
                     context, scaled_data, trials[selection.shape][number], candidates[0], number
@@ -224,7 +221,7 @@ def _fit_split(
                 loses_to_holdout or result.loses_to_holdout,
             )
         labels.append(best.label)
-        fits.append(_unscaled(fit, views[ranks]))
+        fits.append(fit.moved(views[ranks].of_features))
     choice = Choice(
         engine="dense" if is_dense else "inducing+nearest" if nearest else "inducing",
         rows=n,
@@ -235,16 +232,6 @@ def _fit_split(
         stages=tuple(stages),
     )
     return _Attempt(fits, choice, budget.used, score / len(fits), loses_to_holdout)
-
-
-def _unscaled(fit: Fit, view: InputView) -> Fit:
-    """Return the fit as a function of the features that the user gave."""
-
-    def change(kernel: Kernel, posterior: Any) -> tuple[Kernel, Any]:
-        scaled = view.units.kernel_of_features(kernel)
-        return scaled, moved_to(posterior, scaled, view.features, view.units.unscaled)
-
-    return fit.moved(change)
 
 
 # --- Fit with inducing points
@@ -308,11 +295,11 @@ def refit_inducing(
 
     def candidate_of(candidate: Candidate) -> KernelCandidate:
         """Return a candidate with its inputs on the compared rows."""
-        X = views[candidate.shape.ranks].scaled
+        inputs = views[candidate.shape.ranks].scaled
         compared_data = (
-            replace(data, X=X)
+            replace(data, inputs=inputs)
             if compared_rows is None
-            else subset_data(data, rows_at(X, compared_rows), compared_rows)
+            else subset_data(data, inputs.at(compared_rows), compared_rows)
         )
         search = InducingSearch(
             compared_data, context.settings, context.budget, context.stages, seed, left_out
@@ -350,9 +337,9 @@ def refit_inducing(
             selected, chosen, kernel, scored = extra, last_candidate, tuned_kernel, tuned_scored
     search, projector = chosen.search, chosen.projector
     if compared_rows is not None:
-        X = views[selected.shape.ranks].scaled
+        inputs = views[selected.shape.ranks].scaled
         left_out = sample(n, LOO_ROWS, context.rng)
-        search = replace(search, data=replace(data, X=X), left_out=left_out)
+        search = replace(search, data=replace(data, inputs=inputs), left_out=left_out)
         scored = search.run(kernel, projector, scored.m, "", None)
     scored = search.grow_inducing(kernel, projector, scored)
     last_one = number + 1 == context.processes
@@ -374,7 +361,7 @@ def refit_inducing(
 
 def _loses_to_holdout(
     search: InducingSearch,
-    posterior: Any,
+    posterior: SparsePosterior,
     context: SelectionContext,
     candidates: Sequence[Candidate],
 ) -> bool:

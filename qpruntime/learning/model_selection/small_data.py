@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +13,14 @@ from scipy.stats import rankdata
 
 from qpruntime._typing import Array
 from qpruntime.execution.blas_threads import blas_threads
-from qpruntime.inference.sparse.data import is_lazy, mapped
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
-from qpruntime.learning.inducing_points import SAMPLE, rows_at, sample
+from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import Budget, Stage, gains_significantly
 from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, Trial, subset_data
-from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings
 
 __all__ = [
-    "InputView",
     "RankScreening",
     "screen_features",
     "screen_ranks",
@@ -48,7 +43,7 @@ _MAX_RANKED_ROWS = 500
 class RankScreening:
     """Decision between features and their ranks, and starts of the first processes' searches."""
 
-    warp: Warp | None
+    view: InputView
     thetas: tuple[Array, ...]
     stages: tuple[Stage, ...]
 
@@ -64,34 +59,35 @@ def screen_ranks(
     """
     first = processes[0]
     rng = np.random.default_rng(0)
-    warped = InputView.from_data(first.X, first.weights, rng, True, first.levels)
-    if not _is_nonlinear_in_ranks(first.X, warped.features):
+    plain, ranks = (
+        InputView.fitted(first.inputs, first.weights, rng, by_rank) for by_rank in (False, True)
+    )
+    if not _is_nonlinear_in_ranks(first.X, ranks.features.X):
         return None
     n, budget = len(first.y), Budget(None, len(first.y))
     concave = first.projector.likelihood.log_concave
     rows = np.arange(n) if concave else np.sort(rng.permutation(n)[:_MAX_RANKED_ROWS])
     densities_by_view, stages, thetas = [], [], []
-    for view in (InputView.from_data(first.X, first.weights, rng, False, first.levels), warped):
+    for view in (plain, ranks):
         start = default_start(view.units, latent_scale)
         class_densities, class_thetas = [], []
         for data in processes[:_MAX_RANKED_CLASSES]:
-            class_data = subset_data(data, view.scaled[rows], rows)
+            class_data = subset_data(data, view.scaled.X[rows], rows)
             trial = Trial(class_data, settings, budget, slice(0, 0))
             with blas_threads(rows.size):
                 climbed = trial.optimise(start, rows.size, *_SEARCH)
                 class_densities.append(trial.left_out(climbed, rows.size))
             class_thetas.append(climbed.theta)
         log_densities: Array = np.sum(class_densities, axis=0)
-        label = "ranks of features" if view is warped else "features"
+        label = "ranks of features" if view is ranks else "features"
         stages.append(Stage(rows.size, label, float(log_densities.mean()), budget.used))
         densities_by_view.append(log_densities)
         thetas.append(tuple(class_thetas))
     prefers_ranks = gains_significantly(
         densities_by_view[1] - densities_by_view[0], CONFIDENT_ERRORS
     )
-    return RankScreening(
-        warped.warp if prefers_ranks else None, thetas[prefers_ranks], tuple(stages)
-    )
+    view = ranks if prefers_ranks else plain
+    return RankScreening(view, thetas[prefers_ranks], tuple(stages))
 
 
 def _is_nonlinear_in_ranks(X: Array, ranks: Array) -> bool:
@@ -103,53 +99,6 @@ def _is_nonlinear_in_ranks(X: Array, ranks: Array) -> bool:
         norms = np.sqrt((x * x).sum(axis=0) * (r * r).sum(axis=0))
         straight = (x * r).sum(axis=0) > _MIN_RANK_CORRELATION * norms
     return not bool((straight | (norms == 0.0)).all())
-
-
-# --- Scaled inputs
-
-
-@dataclass(frozen=True, eq=False)
-class InputView:
-    """Inputs (N, d), perhaps read in parts, with their transform and units."""
-
-    X: Any
-    warp: Warp | None
-    units: Units
-
-    @classmethod
-    def from_data(
-        cls,
-        X: Any,
-        weights: Array | None,
-        rng: np.random.Generator,
-        ranks: bool,
-        levels: Sequence[int] = (),
-    ) -> InputView:
-        """Fit the transform and the units to the rows of X, or to a sample of many rows."""
-        n = int(X.shape[0])
-        if n <= SAMPLE and not is_lazy(X):
-            points, mass = X, weights
-        else:
-            rows = sample(n, SAMPLE, rng)
-            points, mass = rows_at(X, rows), None if weights is None else weights[rows]
-        if not ranks:
-            return cls(X, None, Units.of(points, mass, levels))
-        warp = Warp.of(points, mass, levels)
-        return cls(X, warp, Units.of(warp(points), mass, levels))
-
-    @cached_property
-    def features(self) -> Any:
-        """Features that the user's kernel is a function of."""
-        return mapped(self.X, self.warp, int(self.X.shape[1])) if self.warp else self.X
-
-    @cached_property
-    def scaled(self) -> Any:
-        """Features in the units of the kernel that is learnt."""
-        return mapped(self.features, self.units.scaled, self.units.width)
-
-    def rows(self, points: Array) -> Array:
-        """Return points (n, d) like those of X, transformed and scaled."""
-        return self.units.scaled(self.warp(points) if self.warp else points)
 
 
 # --- Feature selection
@@ -176,21 +125,22 @@ def log_choices(d: int, k: int) -> float:
 
 
 def screen_features(
-    processes: Sequence[Data], X: Any, units: Units, settings: Settings, latent_scale: float
-) -> tuple[Units, tuple[Stage, ...]] | None:
-    """Return units that ignore all but a few features of X if the evidence prefers that.
+    processes: Sequence[Data], view: InputView, settings: Settings, latent_scale: float
+) -> tuple[InputView, tuple[Stage, ...]] | None:
+    """Return a view that ignores all but a few features if the evidence prefers that.
 
     `qpruntime.learning.model_selection.budget.rank_screening_applies` says which fits this is for;
     X is in memory. If there are few features, or some are categorical, return None without any
     computation.
     """
-    first = processes[0]
+    first, units = processes[0], view.units
     n, d = len(first.y), units.count
     if units.levels or d <= max(_MIN_FEATURES_PER_ROW * n, 2.0):
         return None
     slow = not first.projector.likelihood.log_concave
     rows = np.random.default_rng(0).permutation(n)[: _MAX_SCREENED_ROWS if slow else n]
     budget, stages = Budget(None, n), []
+    X = view.features.X
     order = _by_dependence(processes, X, units)
 
     def score(units_kept: Units, label: str, price: float) -> float:
@@ -215,7 +165,7 @@ def screen_features(
         evidence = score(units_kept, f"{k} of {d} features, at their price", log_choices(d, k))
         if evidence > best_evidence:
             best_evidence, selected = evidence, units_kept
-    return None if selected is None else (selected, tuple(stages))
+    return None if selected is None else (replace(view, units=selected), tuple(stages))
 
 
 def _by_dependence(processes: Sequence[Data], X: Array, units: Units) -> NDArray[np.intp]:

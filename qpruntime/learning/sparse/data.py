@@ -17,18 +17,17 @@ from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.executors import Executor, Threads, threads_of
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import ChunkedRows, Held, rows_of
+from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.inducing_points import rows_at
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.objective import reparametrised
 from qpruntime.learning.optimise import Optimum, all_bounds
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import Say, call_both, stage_reports, time_left
 from qpruntime.learning.settings import Data, Settings
-from qpruntime.learning.sparse.finish import optimum_of
-from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb
+from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb, optimum_of
 
 __all__ = [
     "MAX_JOINT_ITERATIONS",
@@ -206,12 +205,11 @@ class SparseFitData:
     def rows(self, indices: NDArray[np.intp] | None = None) -> ChunkedRows:
         """Return the rows of these indices, or all."""
         data = self.data
-        others = (data.y, data.weights, data.prior if data.prior.any() else None, data.scale)
         if indices is None or len(indices) == self.n:
-            return rows_of(data.X, *others)
-        y, weights, prior, scale = (None if a is None else a[indices] for a in others)
-        assert y is not None
-        return Held(rows_at(data.X, indices), y, weights, prior, scale)
+            return data.inputs.chunked(data.y, data.weights, data.prior, data.scale)
+        weights, scale = (None if a is None else a[indices] for a in (data.weights, data.scale))
+        sampled = Inputs(data.inputs.at(indices))
+        return sampled.chunked(data.y[indices], weights, data.prior[indices], scale)
 
     def search(self, engine: Engine, moving: bool) -> EvidenceSearch:
         """Return a search of theta, and of the inducing inputs if these are moving."""
@@ -294,6 +292,7 @@ class Stages:
         self._now, self._done = number, 0
 
     def __call__(self, theta: Array, value: float) -> None:
+        """Count an evaluation, and tell how far the fit is."""
         stage = self.stages[self._now]
         self._done += 1
         self._spent += stage.cost

@@ -6,25 +6,32 @@ them. Learnt by EP, whose gradient is exact.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._duration import announce
 from qpruntime._typing import Array
-from qpruntime.errors import NumericalError
-from qpruntime.inference.fixed_point.convergence import Limits
+from qpruntime.errors import ConvergenceWarning, NumericalError, warn
+from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
+from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
 from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.kernels.cross_covariance import moves_inputs
+from qpruntime.learning.default_kernel import learns_nothing
 from qpruntime.learning.objective import LogPrior, reparametrised
+from qpruntime.learning.optimise import Optimum
+from qpruntime.learning.settings import Settings
+from qpruntime.projection.projector import Projector
 
-__all__ = ["EvidenceSearch", "Place", "climb"]
+__all__ = ["EvidenceSearch", "Place", "advise", "climb", "optimum_of", "posterior_of"]
 
 # Tolerance and largest number of sweeps of the sites before the first evaluation.
 _FIRST_LIMITS = Limits(tol=3e-3, sweeps=12)
@@ -236,7 +243,7 @@ def climb(
 
     last, n_iterations, n_small_gains = first[0], 0, 0
 
-    def enough(intermediate_result: Any) -> None:
+    def enough(intermediate_result: OptimizeResult) -> None:
         """Stop the optimiser after several iterations with little gain."""
         nonlocal last, n_iterations, n_small_gains
         reached = -float(intermediate_result.fun) / unit
@@ -261,3 +268,80 @@ def climb(
     )
     message, short = str(result.message), result.nit >= iterations
     return EvidenceOptimum(int(result.nit), not short and not failures, message)
+
+
+def optimum_of(search: EvidenceSearch, ended: EvidenceOptimum, start: Array) -> Optimum:
+    """Return what a stage that began at `start` has found."""
+    assert search.place is not None
+    theta, prior = search.place.theta, search.log_prior
+    extra = 0.0 if prior is None else prior(theta)[0]
+    return Optimum(
+        theta=theta,
+        value=search.best - extra,
+        n_iterations=ended.iterations,
+        n_evaluations=search.evaluations,
+        success=ended.success,
+        message=ended.message,
+        start=start,
+        slope=search.slope,
+        log_prior=extra,
+    )
+
+
+# --- End of a fit: the posterior of all rows
+#
+# It has double precision. EP converges first, then the requested method.
+
+# EP converges to this tolerance before QP continues.
+_EP_TOL = 1e-4
+# Usual number of sweeps after the first one.
+_USUAL_SWEEPS = 4
+# Number of rows on which the default kernel is checked.
+_CHECKED_ROWS = 2000
+
+
+def posterior_of(
+    engine: Engine,
+    projector: Projector,
+    settings: Settings,
+    prior: float | None,
+    after: Callable[[Engine], None],
+) -> SparsePosterior:
+    """Run an engine with EP's rule and double precision to convergence, and return its posterior.
+
+    `projector` has the requested method, `prior` is the prior mean that all rows share, and `after`
+    is called after every sweep.
+    """
+    limits = Limits(settings.tol, settings.max_sweeps, 1.0)
+    needs_ep_first = projector.method != "ep"
+    first_limits = limits._replace(tol=max(settings.tol, _EP_TOL)) if needs_ep_first else limits
+    result = settle(engine, first_limits, after)
+    if needs_ep_first:
+        engine.rule = PowerProjector(projector, engine.rule.power)
+        after_sweep = _announced(engine.rows.n, projector.method, after)
+        first, result = result, settle(engine, limits, after_sweep)
+        result.history[:0] = first.history
+    warn_unsettled(result, limits.tol, engine.rows.n, of_estimator=True)
+    return conclude(engine, result, prior)
+
+
+def _announced(n: int, method: str, then: Callable[[Engine], None]) -> Callable[[Engine], None]:
+    """Announce after the first sweep how long the others will take, if that is long."""
+    start_time, announced = time.perf_counter(), False
+
+    def after(engine: Engine) -> None:
+        nonlocal announced
+        then(engine)
+        if not announced:
+            announced = True
+            seconds = _USUAL_SWEEPS * (time.perf_counter() - start_time)
+            words = f'settling the sites of {n} rows by method "{method}"'
+            announce(words, seconds, 'method="ep" spares it')
+
+    return after
+
+
+def advise(kernel: Kernel, points: Array) -> None:
+    """Warn if what the default kernel has learnt from these rows is nothing."""
+    if blind := learns_nothing(kernel, points[:_CHECKED_ROWS]):
+        warn(blind, ConvergenceWarning)

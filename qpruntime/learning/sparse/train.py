@@ -22,7 +22,7 @@ from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.hyper_integration.integrate import NOTHING_TO_INTEGRATE
 from qpruntime.learning.hyper_integration.integrate_sparse import integrate_sparse
-from qpruntime.learning.inducing_points import choose_inducing_points, first, rows_at, sample, tell
+from qpruntime.learning.inducing_points import choose_inducing_points, first, sample, tell
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, first_theta
 from qpruntime.learning.settings import Data, Settings
@@ -35,8 +35,7 @@ from qpruntime.learning.sparse.data import (
     planned,
     staged,
 )
-from qpruntime.learning.sparse.finish import advise, posterior_of
-from qpruntime.learning.sparse.objective import Place
+from qpruntime.learning.sparse.objective import Place, advise, posterior_of
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
@@ -100,7 +99,7 @@ class _Fit:
         assert self.settings.sparse is not None
         self.sparse, self.n = self.settings.sparse, len(self.data.y)
         self.some = sample(self.n, self.sparse.subsample, self.rng)
-        self.points = rows_at(self.data.X, self.some)
+        self.points = self.data.inputs.at(self.some)
         check(self.data, self.settings, self.points)
         least = len(self.some)
         between = [

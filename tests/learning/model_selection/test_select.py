@@ -23,6 +23,7 @@ from qpruntime import (
     infer,
 )
 from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import budget, candidates, select
 from qpruntime.learning.model_selection.budget import (
     OPERATIONS_PER_SECOND,
@@ -117,7 +118,7 @@ def test_judges_observe_their_exposures():
     X, scale = rng.uniform(-2.0, 2.0, (60, 2)), np.sqrt(rng.uniform(0.1, 9.0, 60))
     y = rng.poisson((scale * (1.5 + 0.5 * X[:, 0])) ** 2).astype(float)
     kernel, settings = ConstantKernel(1.0) * RBF(0.7), settings_of(GPPoissonRegressor())
-    data = Data(X, y, Projector("poisson", "ep"), np.full(60, 1.5), None, scale)
+    data = Data(Inputs(X), y, Projector("poisson", "ep"), np.full(60, 1.5), None, scale)
     trial = Trial(data, settings, Budget(None, 60), slice(40, 60))
     found = trial.densities(
         FittedKernel(Start(kernel), SimpleNamespace(theta=kernel.theta), None), 40

@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from qpruntime import GPClassifier
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import select
 from qpruntime.learning.model_selection.budget import Budget
 from qpruntime.learning.model_selection.candidates import (
@@ -220,7 +221,7 @@ def refined(climbed):
 
 
 def data_of(X, y):
-    return Data(X, np.where(y, 1.0, -1.0), Projector("probit", "ep"), np.zeros(len(y)))
+    return Data(Inputs(X), np.where(y, 1.0, -1.0), Projector("probit", "ep"), np.zeros(len(y)))
 
 
 @every_case("each, nu, made", [(0.1, 0.1, True), (-0.1, 0.1, False), (0.1, -0.1, False)])

@@ -18,8 +18,8 @@ from qpruntime import (
     Search,
     infer,
 )
-from qpruntime.estimators.train import whole
 from qpruntime.learning.inducing_points import clusters, pivots
+from qpruntime.learning.inputs import Inputs
 from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(2.0) * RBF(1.0)
@@ -211,7 +211,7 @@ class Endless:
 
 def test_rows_beyond_memory_are_not_read_at_once():
     with pytest.raises(InputError, match="inducing=200 reads it in parts"):
-        whole(Endless())
+        Inputs(Endless()).in_memory()
 
 
 def exposed(n, seed=4):
@@ -305,7 +305,8 @@ def test_what_remains_slow_is_announced(labelled, monkeypatch, caplog):
     """QP's sweeps at the end, by how long the first one took: here a minute by the clock."""
     X, labels = labelled
     ticks = iter(range(0, 10**9, 60))
-    monkeypatch.setattr("qpruntime.learning.sparse.finish.time.perf_counter", lambda: next(ticks))
+    clock = "qpruntime.learning.sparse.objective.time.perf_counter"
+    monkeypatch.setattr(clock, lambda: next(ticks))
     for method in ("qp", "ep"):
         caplog.clear()
         GPClassifier(KERNEL, inducing=10, optimize=False, method=method).fit(X[:50], labels[:50])

@@ -5,8 +5,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import GPClassifier
+from qpruntime.learning.inputs import RowGroups, equal_rows
 from qpruntime.learning.model_selection.budget import gains_significantly, split_rows
-from qpruntime.learning.row_groups import RowGroups, equal_rows
 
 
 def test_equal_rows_have_one_number():

@@ -1,0 +1,285 @@
+"""Rows that a fit learns from: read once, in memory or in parts, and handed on as one value.
+
+Rows with equal features are one group unless the user names groups: after oversampling, or where a
+subject has several rows, the rest of a group knows what the row that is left out would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.gaussian_process.kernels import Kernel
+
+from qpruntime._memory import require
+from qpruntime._typing import Array
+from qpruntime.dataframes.encoding import EncodedTable
+from qpruntime.inference.leave_groups import leave_groups_out
+from qpruntime.inference.posterior import Posterior, moved_to
+from qpruntime.inference.sparse.data import (
+    ChunkedRows,
+    chunk_count,
+    chunk_slice,
+    is_lazy,
+    mapped,
+    read,
+    rows_of,
+)
+from qpruntime.inference.sparse.data import sample as read_rows
+from qpruntime.kernels.scaling import Units
+from qpruntime.learning.inducing_points import SAMPLE, sample
+from qpruntime.learning.rank_transform import Warp
+
+__all__ = ["InputView", "Inputs", "RowGroups", "StoredRows", "equal_rows"]
+
+
+class StoredRows(Protocol):
+    """Rows that are read in parts: a zarr array, a dask array or a memory map."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and of columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Rows of a fit, and what is known of them.
+
+    Parameters
+    ----------
+    rows : ndarray or StoredRows, shape (N, d)
+    names : tuple of str
+        Names of the columns that the user gave, if they have any.
+    table : EncodedTable, optional
+        Levels and missing values of these columns.
+    groups : RowGroups, optional
+        Rows that are left out together; without them each row is left out alone.
+    """
+
+    rows: Array | StoredRows
+    names: tuple[str, ...] = ()
+    table: EncodedTable | None = None
+    groups: RowGroups | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.rows.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return int(self.rows.shape[1])
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Columns that are codes of levels."""
+        return () if self.table is None else self.table.categorical
+
+    @cached_property
+    def stored(self) -> bool:
+        """True if rows are read in parts."""
+        return is_lazy(self.rows)
+
+    @property
+    def X(self) -> Array:
+        """Rows that are in memory."""
+        assert isinstance(self.rows, np.ndarray)
+        return self.rows
+
+    def in_memory(self) -> Inputs:
+        """Return all rows in memory, even those that could be read in parts."""
+        if not self.stored:
+            return self
+        n, width = len(self), self.width
+        require(
+            8.0 * n * width,
+            f"X of shape {n, width}, read at once",
+            "inducing=200 reads it in parts, as does the default where kernel, solver, method, "
+            "correction, and in optimize= objective and restarts, are left as they are",
+        )
+        return replace(self, rows=self.block(slice(0, n)))
+
+    def block(self, rows: slice) -> Array:
+        """Return successive rows."""
+        return read(self.rows, rows) if self.stored else self.X[rows]
+
+    def at(self, indices: NDArray[np.intp]) -> Array:
+        """Return some rows, in ascending order."""
+        return read_rows(self.rows, indices) if self.stored else self.X[indices]
+
+    def mapped(self, function: Callable[[Array], Array], width: int) -> Inputs:
+        """Return rows of another number of columns, each a function of one row."""
+        return replace(self, rows=mapped(self.rows, function, width))
+
+    def chunked(
+        self, y: Array, weights: Array | None, prior: Array, scale: Array | None
+    ) -> ChunkedRows:
+        """Return the rows with their observations, as engines with inducing points take them."""
+        return rows_of(self.rows, y, weights, prior if prior.any() else None, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class InputView:
+    """Inputs with the transform and the units in which a kernel is learnt."""
+
+    inputs: Inputs
+    warp: Warp | None
+    units: Units
+
+    @classmethod
+    def fitted(
+        cls,
+        inputs: Inputs,
+        weights: Array | None,
+        rng: np.random.Generator,
+        ranks: bool,
+        most: int = SAMPLE,
+    ) -> InputView:
+        """Fit the transform and the units to all rows, or to a sample of more than `most` rows.
+
+        Rows that are read in parts are always sampled.
+        """
+        points, mass = inputs.rows, weights
+        if inputs.stored or len(inputs) > most:
+            rows = sample(len(inputs), SAMPLE, rng)
+            points, mass = inputs.at(rows), None if weights is None else weights[rows]
+        assert isinstance(points, np.ndarray)
+        if not ranks:
+            return cls(inputs, None, Units.of(points, mass, inputs.levels))
+        warp = Warp.of(points, mass, inputs.levels)
+        return cls(inputs, warp, Units.of(warp(points), mass, inputs.levels))
+
+    @cached_property
+    def features(self) -> Inputs:
+        """Features that the user's kernel is a function of."""
+        return self.inputs.mapped(self.warp, self.inputs.width) if self.warp else self.inputs
+
+    @cached_property
+    def scaled(self) -> Inputs:
+        """Features in the units of the kernel that is learnt."""
+        return self.features.mapped(self.units.scaled, self.units.width)
+
+    def points(self, X: Array) -> Array:
+        """Return points (n, d) like the rows, transformed and scaled."""
+        return self.units.scaled(self.warp(X) if self.warp else X)
+
+    def of_features(self, kernel: Kernel, posterior: Posterior) -> tuple[Kernel, Posterior]:
+        """Return a kernel and a posterior of the features in place of the scaled ones."""
+        kernel, rows = self.units.kernel_of_features(kernel), cast(Array, self.features.rows)
+        return kernel, moved_to(posterior, kernel, rows, self.units.unscaled)
+
+
+# --- Groups of rows that are left out together
+
+# Multipliers and shifts of the finaliser of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014).
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+_LAST = np.uint64(31)
+
+
+class RowGroups:
+    """Group of each row.
+
+    Parameters
+    ----------
+    rows : ndarray or StoredRows, shape (N, d), or None
+        Read when the groups are first asked for; None if they are given.
+    given : ndarray of int, shape (N,), or None
+        Groups that the user names; by default rows with equal features are a group.
+    """
+
+    def __init__(
+        self, rows: Array | StoredRows | None, given: NDArray[np.intp] | None = None
+    ) -> None:
+        self._rows, self._given = rows, given
+
+    @cached_property
+    def codes(self) -> NDArray[np.intp]:
+        """Number of the group of each row, shape (N,)."""
+        if self._given is None:
+            return self._equal
+        return np.unique(self._given, return_inverse=True)[1].astype(np.intp)
+
+    @cached_property
+    def _equal(self) -> NDArray[np.intp]:
+        assert self._rows is not None
+        return equal_rows(self._rows)
+
+    @cached_property
+    def count(self) -> int:
+        """Number of groups."""
+        return int(self.codes.max()) + 1 if self.codes.size else 0
+
+    @property
+    def repeat(self) -> bool:
+        """True if any group has two rows."""
+        return self.count < self.codes.size
+
+    @cached_property
+    def coincide(self) -> bool:
+        """True if all rows of a group have equal features."""
+        if self._given is None:
+            return True
+        pairs = np.unique(np.column_stack([self.codes, self._equal]), axis=0)
+        return len(pairs) == self.count
+
+    def subset(self, rows: slice | NDArray[np.intp]) -> RowGroups:
+        """Return the groups of these rows."""
+        subset = RowGroups(None, self.codes[rows])
+        subset.__dict__["coincide"] = self.coincide
+        return subset
+
+    def pooled(self, values: Array, rows: NDArray[np.intp] | slice = slice(None)) -> Array:
+        """Sum values (..., n) by group, times the number of groups per row, which keeps the mean.
+
+        Rows of one group carry the same information, so the standard error of a mean is that of its
+        groups.
+        """
+        codes = np.unique(self.codes[rows], return_inverse=True)[1]
+        count = int(codes.max()) + 1
+        if count == codes.size:
+            return values
+        sums = [np.bincount(codes, row, minlength=count) for row in np.atleast_2d(values)]
+        return np.reshape(sums, (*values.shape[:-1], count)) * (count / codes.size)
+
+    def left_out(self, posterior: Posterior, rows: NDArray[np.intp] | None = None) -> Array:
+        """Return log predictive densities of rows without all rows of their groups."""
+        if not self.repeat:
+            return np.asarray(posterior.loo(rows))
+        indices = np.arange(self.codes.size) if rows is None else rows
+        return leave_groups_out(posterior, self.codes, indices, self.coincide)
+
+
+def equal_rows(rows: Array | StoredRows) -> NDArray[np.intp]:
+    """Return labels (N,) that are equal for equal rows (N, d).
+
+    Rows are compared by a 64-bit hash. Among a million distinct rows, two have the same hash with
+    probability 3e-8.
+    """
+    inputs = Inputs(rows)
+    n = len(inputs)
+    hashes = np.empty(n, np.uint64)
+    for number in range(chunk_count(n)):
+        block = chunk_slice(number, n)
+        hashes[block] = _marks(inputs.block(block))
+    return np.unique(hashes, return_inverse=True)[1].astype(np.intp)
+
+
+def _marks(X: Array) -> NDArray[np.uint64]:
+    """Return 64 bits for each row; 0 and -0 are equal, and so is all that is not a number."""
+    points = np.array(X, dtype=np.float64) + 0.0
+    points[np.isnan(points)] = np.nan
+    marks = np.zeros(len(points), np.uint64)
+    for column in np.ascontiguousarray(points.T).view(np.uint64):
+        marks = (marks + _STEP) ^ column
+        for shift, times in _MIX:
+            marks = (marks ^ (marks >> shift)) * times
+        marks ^= marks >> _LAST
+    return marks
