@@ -339,6 +339,9 @@ class _Inner:
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile for a calling kernel, and describe the call to numba."""
+        # numba would compile another specialisation for each literal number among the arguments.
+        args = tuple(map(types.unliteral, args))
+        kws = {name: types.unliteral(value) for name, value in kws.items()}
         _, folded = self.dispatcher._compiler.fold_argument_types(args, kws)
         owner = self._owner(folded)
         template = type(owner).get_call_template(owner, args, kws)
@@ -729,8 +732,8 @@ else:
 
     @intrinsic
     def call_frame(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
-        """Call a likelihood's `frame` through its handle."""
-        return FRAME.return_type(types.int64, *FRAME.args), _lower_call
+        """Call a likelihood's `frame` through its late handle."""
+        return FRAME.return_type(types.int64, *FRAME.args), _lower_late_call
 
     @intrinsic
     def call_raised_moments(

@@ -26,7 +26,13 @@ from qpruntime._numba import (
 from qpruntime._typing import Array, Floats
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import user_defined
-from qpruntime.quadrature.sigma_star_kernels import EXACT_POINT, RAISED_POINT, Frame, Functions
+from qpruntime.quadrature.sigma_star_kernels import (
+    EXACT_POINT,
+    RAISED_POINT,
+    RULED_POINT,
+    Frame,
+    Functions,
+)
 from qpruntime.table_format.metadata import Axis
 
 __all__ = [
@@ -97,7 +103,7 @@ class Powers:
     """
 
     moments: Pointer | None = None
-    frame: Pointer | None = None
+    frame: LatePointer | None = None
     whole: bool = True
     member: Callable[[Mapping[str, float], float], tuple[float, float, float] | None] | None = None
 
@@ -220,7 +226,7 @@ class Likelihood:
     split: Pointer
     validate: Callable[[ArrayLike], Array]
     moments: Pointer | None = None
-    frame: Pointer | None = None
+    frame: LatePointer | None = None
     theta: Array = field(default_factory=_no_parameters)
     mirror: bool = False
     log_concave: bool = True
@@ -482,7 +488,7 @@ class Likelihood:
                 (self.landmarks or ABSENT_LANDMARK).handle,
                 raised.moments.handle if raised.moments else NO_RULE,
                 raised.frame.handle if raised.frame else NO_RULE,
-                EXACT_POINT.handle,
+                (RULED_POINT if self.frame is None else EXACT_POINT).handle,
                 RAISED_POINT.handle,
             ),
         )
@@ -664,5 +670,5 @@ ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
 ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
 ABSENT_RAISED = Pointer(_absent_raised, RAISED_MOMENTS)
-ABSENT_FRAME = Pointer(_absent_frame, FRAME)
+ABSENT_FRAME = LatePointer(_absent_frame, FRAME)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)

@@ -17,6 +17,7 @@ from qpruntime._numba import (
     RAISED_FRAME,
     RAISED_MOMENTS,
     SPLIT,
+    LatePointer,
     Pointer,
     kernel,
 )
@@ -166,7 +167,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=shares,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     powers=Powers(
         Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
     ),
