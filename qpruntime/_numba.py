@@ -67,6 +67,7 @@ __all__ = [
     "inlined",
     "inlined_by_numba",
     "kernel",
+    "shared",
     "summed",
 ]
 
@@ -310,6 +311,13 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         dispatcher.inner = inner = _Inner(dispatcher)
         dispatcher.get_call_template = inner.get_call_template
         dispatcher.get_overload = inner.get_overload
+    return dispatcher
+
+
+def shared(dispatcher: Any) -> Any:
+    """Let kernels call what Python calls too, so that it compiles once, with its wrappers."""
+    if not INTERPRETED:
+        dispatcher.inner.twin = dispatcher
     return dispatcher
 
 

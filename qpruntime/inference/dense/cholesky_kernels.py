@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime._numba import PANEL, LatePointer, call_panel, kernel, summed
+from qpruntime._numba import PANEL, LatePointer, call_panel, kernel, shared, summed
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.parallel_updates import match, propose_each
 from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
@@ -54,6 +54,7 @@ def squares_of_rows(upper: Array) -> Array:
     return out
 
 
+@shared
 @summed
 def twice(upper: Array, root: Array, right: Array) -> Array:
     """Return R U U^T R right for an upper triangle U."""
@@ -71,6 +72,7 @@ def twice(upper: Array, root: Array, right: Array) -> Array:
     return out
 
 
+@shared
 @kernel
 def divided(diagonal: Array, tau: Array, linear: Array) -> tuple[Array, Array]:
     """Split `linear` for a solution with I + diag(tau) K that does not cancel.
@@ -112,6 +114,7 @@ def half_difference(weights: Array, root: Array, upper: Array) -> Array:
     return out
 
 
+@shared
 @kernel
 def mirror_upper(matrix: Array) -> None:
     """Copy the upper triangle to the lower one, in place, by tiles that fit the cache."""
