@@ -285,15 +285,15 @@ def inlined_by_numba(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Compiler(Compiler):
-    """Compiler that types all kernels alike, so that they share numba's own functions.
+    """Compiler that shares numba's own functions between kernels with and without wrappers.
 
     numba compiles `max` or `np.empty` again for each set of options of a caller, and tries all its
-    overloads again. A callee would also inherit options of whichever caller comes first.
+    overloads again. A callee without options of its own inherits the others, as numba has it.
     """
 
     def define_pipelines(self) -> Any:
         shared = ConfigStack.top_or_none()
-        for name in ("no_cpython_wrapper", "no_cfunc_wrapper", "fastmath", "forceinline"):
+        for name in ("no_cpython_wrapper", "no_cfunc_wrapper"):
             shared.discard(name)
         return super().define_pipelines()
 
@@ -357,7 +357,7 @@ class _Inner:
         # numba forgets these where it reads a kernel from the cache.
         result.library._reload_init.update(result.reload_init)
         if folded not in self._symbols:
-            large = _size(result) > _SEPARATE and not owner.targetoptions.get("forceinline")
+            large = not result.fndesc.inline and _size(result) > _SEPARATE
             self._symbols[folded] = self._link(result, folded) if large else None
         return template
 
