@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import gc
+import importlib
 import logging
 import math
 import os
@@ -13,16 +15,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils, event
+from numba.core.base import user_function
+from numba.core.compiler import Compiler
+from numba.core.targetconfig import ConfigStack
 from numba.extending import intrinsic
 
 __all__ = [
@@ -31,6 +36,7 @@ __all__ = [
     "FRAME",
     "LANDMARK",
     "MOMENTS",
+    "PANEL",
     "POWERED",
     "RAISED_FRAME",
     "RAISED_MOMENTS",
@@ -49,6 +55,7 @@ __all__ = [
     "call_frame",
     "call_landmark",
     "call_moments",
+    "call_panel",
     "call_powered",
     "call_raised_frame",
     "call_raised_moments",
@@ -60,6 +67,7 @@ __all__ = [
     "inlined",
     "inlined_by_numba",
     "kernel",
+    "shared",
     "summed",
 ]
 
@@ -231,6 +239,8 @@ EXACT = types.int64(
 POWERED = types.int64(
     *(types.int64,) * 6, types.boolean, _float, _float, _float, _float, _VECTOR, _OUT
 )  # fmt: skip
+#: panel(covariance, panel, weight, count, start) -> status, of a block of rank-one updates
+PANEL = types.int64(_OUT, _OUT, types.Array(types.float64, 1, "C"), types.int64, types.int64)
 
 
 def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -274,14 +284,152 @@ def inlined_by_numba(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, options)
 
 
+class _Compiler(Compiler):
+    """Compiler that shares numba's own functions between kernels with and without wrappers.
+
+    numba compiles `max` or `np.empty` again for each set of options of a caller, and tries all its
+    overloads again. A callee without options of its own inherits the others, as numba has it.
+    """
+
+    def define_pipelines(self) -> Any:
+        shared = ConfigStack.top_or_none()
+        for name in ("no_cpython_wrapper", "no_cfunc_wrapper"):
+            shared.discard(name)
+        return super().define_pipelines()
+
+
 def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    options = options | {"pipeline_class": _Compiler}
     try:
-        return _cached(numba.njit(cache=True, **options)(function), function.__module__)
+        dispatcher = _cached(numba.njit(cache=True, **options)(function), function.__module__)
     except RuntimeError:
         # Nowhere to keep a cache: compile in every process rather than not at all.
         if function.__module__.split(".")[0] == "qpruntime":
             _folders[function.__module__] = None
+        dispatcher = numba.njit(**options)(function)
+    if not INTERPRETED:
+        dispatcher.inner = inner = _Inner(dispatcher)
+        dispatcher.get_call_template = inner.get_call_template
+        dispatcher.get_overload = inner.get_overload
+    return dispatcher
+
+
+def shared(dispatcher: Any) -> Any:
+    """Let kernels call what Python calls too, so that it compiles once, with its wrappers."""
+    if not INTERPRETED:
+        dispatcher.inner.twin = dispatcher
+    return dispatcher
+
+
+#: Instructions beyond which a kernel is called by its name. LLVM inlines a fifth of that.
+_SEPARATE = 250
+
+
+class _Inner:
+    """A kernel as other kernels call it, which makes a first call a quarter shorter.
+
+    numba compiles a callee for itself, with a wrapper for Python and one for C that no kernel uses,
+    and once more in every caller and in the callers of these. Here callees have no wrappers, and
+    files of their own in the cache. A large one, which LLVM would not inline, is called where it
+    is, by a name that the linker knows.
+    """
+
+    def __init__(self, dispatcher: Any) -> None:
+        self.dispatcher = dispatcher
+        self._symbols: dict[tuple[Any, ...], _Symbol | None] = {}
+
+    @cached_property
+    def twin(self) -> Any:
+        """The dispatcher without wrappers, made when a kernel first calls it."""
+        return _variant(
+            self.dispatcher, "-inner", {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        )
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Compile for a calling kernel, and describe the call to numba."""
+        # numba would compile another specialisation for each literal number among the arguments.
+        args = tuple(map(types.unliteral, args))
+        kws = {name: types.unliteral(value) for name, value in kws.items()}
+        _, folded = self.dispatcher._compiler.fold_argument_types(args, kws)
+        owner = self._owner(folded)
+        template = type(owner).get_call_template(owner, args, kws)
+        result = owner.overloads[folded]
+        # numba forgets these where it reads a kernel from the cache.
+        result.library._reload_init.update(result.reload_init)
+        if folded not in self._symbols:
+            large = not result.fndesc.inline and _size(result) > _SEPARATE
+            self._symbols[folded] = self._link(result, folded) if large else None
+        return template
+
+    def get_overload(self, signature: Any) -> Any:
+        """Return what numba finds the compiled function by."""
+        args = tuple(signature)
+        return self._symbols.get(args) or self._owner(args).overloads[args].entry_point
+
+    def load(self, args: tuple[Any, ...]) -> None:
+        """Compile or read from the cache what a kernel that was read from the cache calls."""
+        if not self._symbols.get(args):
+            owner = self._owner(args)
+            owner.compile(args)
+            self._symbols[args] = self._link(owner.overloads[args], args)
+
+    def _owner(self, args: tuple[Any, ...]) -> Any:
+        return self.dispatcher if args in self.dispatcher.overloads else self.twin
+
+    def _link(self, result: Any, args: tuple[Any, ...]) -> _Symbol:
+        """Let the linker know the machine code by a name, and numba how to call it."""
+        function = self.dispatcher.py_func
+        symbol = _Symbol(function.__module__, function.__qualname__, args)
+        description = copy.copy(result.fndesc)
+        pointer = result.library.get_pointer_to_function(description.mangled_name)
+        binding.add_symbol(symbol.name, pointer)
+        description.mangled_name = symbol.name
+        call = user_function(description, ())
+
+        def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            # Whoever reads the caller from the cache has to load the callee first.
+            context.active_code_library._reload_init.add(symbol)
+            return call(context, builder, signature, values)
+
+        result.target_context.insert_func_defn([(lower, symbol, call.signature)])
+        return symbol
+
+
+def _size(result: Any) -> int:
+    """Return how many instructions a compiled function has."""
+    module = result.library._get_module_for_linking()
+    function = module.get_function(result.fndesc.mangled_name)
+    return sum(1 for block in function.blocks for _ in block.instructions)
+
+
+class _Symbol(NamedTuple):
+    """Name of a kernel for the linker, the same in every process; calling it loads the kernel."""
+
+    module: str
+    kernel: str
+    args: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """Name in the machine code of callers."""
+        digest = blake2b(repr(tuple(self)).encode(), digest_size=16).hexdigest()
+        return f"{self.module}.{self.kernel}.{digest}"
+
+    def __call__(self) -> None:
+        getattr(importlib.import_module(self.module), self.kernel).inner.load(self.args)
+
+
+def _variant(dispatcher: Any, suffix: str, options: dict[str, Any]) -> Any:
+    """Return a dispatcher of the same function with other options, and its own files of a cache."""
+    given = {name: value for name, value in dispatcher.targetoptions.items() if name != "nopython"}
+    options = given | {"pipeline_class": dispatcher._compiler.pipeline_class} | options
+    function, store = dispatcher.py_func, dispatcher._cache
+    if not hasattr(store, "_cache_file"):
         return numba.njit(**options)(function)
+    twin = numba.njit(cache=True, **options)(function)
+    file = twin._cache._cache_file
+    file.__init__(store.cache_path, store._impl.filename_base + suffix, file._source_stamp)
+    return _cached(twin, function.__module__)
 
 
 # The folder that caches the kernels of each module, None if there is none, in the order of
@@ -436,8 +584,8 @@ class LatePointer:
         try:
             with _making:
                 if not self._cell[0]:
-                    self._kernel.compile(self._signature)
-                    self._cell[0] = address(self._kernel, self._signature)
+                    self._code = _with_address(self._kernel, self._signature)
+                    self._cell[0] = address(self._code, self._signature)
         except BaseException as error:
             LateStatus.failure = error
 
@@ -464,7 +612,7 @@ class Pointer:
 
     def __getstate__(self) -> dict[str, Any]:
         # An address means nothing in another process.
-        return {**self.__dict__, "_address": 0}
+        return {**self.__dict__, "_address": 0, "_code": None}
 
     @property
     def handle(self) -> Any:
@@ -479,8 +627,8 @@ class Pointer:
             with _making:
                 if not self._address:
                     self._kernel = self._build()
-                    self._kernel.compile(self._signature)
-                    self._address = address(self._kernel, self._signature)
+                    self._code = _with_address(self._kernel, self._signature)
+                    self._address = address(self._code, self._signature)
         return self._address
 
     def _interpreted(self) -> Any:
@@ -502,6 +650,14 @@ class Pointer:
         A cavity N(mu, sigma^2) says where to look if that is not on record.
         """
         return None
+
+
+def _with_address(dispatcher: Any, signature: Any) -> Any:
+    """Compile a kernel that is called through its address, without the wrapper for Python."""
+    if signature.args not in dispatcher.overloads:
+        dispatcher = _variant(dispatcher, "-code", {"no_cpython_wrapper": True})
+        dispatcher.compile(signature)
+    return dispatcher
 
 
 def address(compiled: Any, signature: Any) -> int:
@@ -563,6 +719,7 @@ def _through(handle: Any, *args: Any) -> Any:
 if INTERPRETED:
     call_split = call_landmark = call_moments = call_frame = call_coordinates = _through
     call_raised_moments = call_raised_frame = call_rule = call_surfaces = call_wp_rule = _through
+    call_panel = _through
 
     def call_exact(handle, split, frame, *args):  # type: ignore[no-untyped-def]
         """Call the handle, which is the function itself if the jit is off."""
@@ -583,8 +740,8 @@ else:
 
     @intrinsic
     def call_frame(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
-        """Call a likelihood's `frame` through its handle."""
-        return FRAME.return_type(types.int64, *FRAME.args), _lower_call
+        """Call a likelihood's `frame` through its late handle."""
+        return FRAME.return_type(types.int64, *FRAME.args), _lower_late_call
 
     @intrinsic
     def call_raised_moments(
@@ -624,6 +781,13 @@ else:
     ) -> Any:
         """Call a quadrature rule through its late handle, with a likelihood's functions."""
         return RULE.return_type(types.int64, *RULE.args), _lower_late_call
+
+    @intrinsic
+    def call_panel(
+        typing: Any, handle: Any, covariance: Any, panel: Any, weight: Any, count: Any, start: Any
+    ) -> Any:
+        """Call the update of a covariance by a panel through its late handle."""
+        return PANEL.return_type(types.int64, *PANEL.args), _lower_late_call
 
     @intrinsic
     def call_surfaces(

@@ -25,7 +25,13 @@ from qpruntime._numba import (
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.likelihoods import user_defined
-from qpruntime.quadrature.sigma_star_kernels import EXACT_POINT, RAISED_POINT, Frame, Functions
+from qpruntime.quadrature.sigma_star_kernels import (
+    EXACT_POINT,
+    RAISED_POINT,
+    RULED_POINT,
+    Frame,
+    Functions,
+)
 from qpruntime.table_format.metadata import Axis
 
 __all__ = [
@@ -108,7 +114,7 @@ class Powers:
     """
 
     moments: Pointer | None = None
-    frame: Pointer | None = None
+    frame: LatePointer | None = None
     whole: bool = True
     member: Callable[[Mapping[str, float], float], tuple[float, float, float] | None] | None = None
 
@@ -289,7 +295,7 @@ class Likelihood:
     split: Pointer
     validate: Callable[[ArrayLike], Array]
     moments: Pointer | None = None
-    frame: Pointer | None = None
+    frame: LatePointer | None = None
     theta: Array = field(default_factory=_no_parameters)
     mirror: bool = False
     log_concave: bool = True
@@ -582,7 +588,7 @@ class Likelihood:
                 (self.landmarks or ABSENT_LANDMARK).handle,
                 raised.moments.handle if raised.moments else NO_RULE,
                 raised.frame.handle if raised.frame else NO_RULE,
-                EXACT_POINT.handle,
+                (RULED_POINT if self.frame is None else EXACT_POINT).handle,
                 RAISED_POINT.handle,
             ),
         )

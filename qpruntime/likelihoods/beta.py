@@ -17,6 +17,7 @@ from qpruntime._numba import (
     RAISED_FRAME,
     RAISED_MOMENTS,
     SPLIT,
+    LatePointer,
     Pointer,
     kernel,
 )
@@ -156,7 +157,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=shares,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     powers=Powers(
         Pointer(raised, RAISED_MOMENTS, compiled),
         Pointer(raised_frame, RAISED_FRAME, compiled),

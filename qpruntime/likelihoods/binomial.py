@@ -10,7 +10,16 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import (
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    LatePointer,
+    Pointer,
+    kernel,
+)
 from qpruntime._typing import Array, Floats
 from qpruntime._validation import floats
 from qpruntime.errors import InputError
@@ -119,7 +128,7 @@ likelihood = Likelihood(
     validate=_pairs,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),
     given=_given,

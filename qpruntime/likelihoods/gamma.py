@@ -9,7 +9,16 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import (
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    LatePointer,
+    Pointer,
+    kernel,
+)
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, log_peak
 from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
@@ -63,7 +72,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=positive,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     parameters={"shape": 2.0},
     limits={"shape": (1e-3, 1e6)},

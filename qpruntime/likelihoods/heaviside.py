@@ -16,6 +16,7 @@ from qpruntime._numba import (
     RAISED_FRAME,
     RAISED_MOMENTS,
     SPLIT,
+    LatePointer,
     Pointer,
     kernel,
 )
@@ -105,7 +106,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=signs,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     mirror=True,
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     reduction=Reduction(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import (
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    LatePointer,
+    Pointer,
+    kernel,
+)
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent_expected, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -57,7 +66,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=signs,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     mirror=True,
     powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import math
 
-from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import (
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    LatePointer,
+    Pointer,
+    kernel,
+)
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
@@ -66,7 +75,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=signs,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     mirror=True,
     powers=Powers(
         Pointer(_raised_moments, RAISED_MOMENTS),

@@ -21,6 +21,7 @@ from qpruntime._numba import (
     RAISED_FRAME,
     RAISED_MOMENTS,
     SPLIT,
+    LatePointer,
     Pointer,
     kernel,
 )
@@ -279,7 +280,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=levels,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     powers=Powers(
         Pointer(_raised_moments, RAISED_MOMENTS),
         Pointer(raised_frame, RAISED_FRAME, compiled),

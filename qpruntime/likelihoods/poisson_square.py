@@ -20,6 +20,7 @@ from qpruntime._numba import (
     RAISED_FRAME,
     RAISED_MOMENTS,
     SPLIT,
+    LatePointer,
     Pointer,
     kernel,
 )
@@ -403,7 +404,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     log_concave=False,
     even=True,
     powers=Powers(

@@ -6,7 +6,16 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import COORDINATES, FRAME, MOMENTS, RAISED_FRAME, SPLIT, Pointer, kernel
+from qpruntime._numba import (
+    COORDINATES,
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    SPLIT,
+    LatePointer,
+    Pointer,
+    kernel,
+)
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers, Reduction
@@ -204,7 +213,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=signs,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     mirror=True,
     powers=Powers(frame=Pointer(_raised_frame, RAISED_FRAME)),
     expected=Pointer(_expected, MOMENTS),

@@ -99,7 +99,7 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
         validate=spans,
         columns=2,
         moments=Pointer(moments, MOMENTS),
-        frame=Pointer(frame, FRAME),
+        frame=LatePointer(frame, FRAME),
         powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
         rule=LatePointer(rule, RULE),
         landmarks=Pointer(edge_of, LANDMARK, compiled),
@@ -490,7 +490,7 @@ log_normal_likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     powers=Powers(
         Pointer(_raised_moments, RAISED_MOMENTS),
         Pointer(raised_frame, RAISED_FRAME, compiled),

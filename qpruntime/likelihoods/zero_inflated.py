@@ -7,7 +7,16 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime._numba import FRAME, MOMENTS, RAISED_FRAME, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import (
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    LatePointer,
+    Pointer,
+    kernel,
+)
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
@@ -115,7 +124,7 @@ zero_inflated_likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
-    frame=Pointer(_frame, FRAME),
+    frame=LatePointer(_frame, FRAME),
     powers=Powers(
         Pointer(_raised_moments, RAISED_MOMENTS),
         Pointer(raised_frame, RAISED_FRAME, compiled),
@@ -263,7 +272,7 @@ hurdle_likelihood = Likelihood(
     split=Pointer(_hurdle_split, SPLIT),
     validate=counts,
     moments=Pointer(_hurdle_moments, MOMENTS),
-    frame=Pointer(_hurdle_frame, FRAME),
+    frame=LatePointer(_hurdle_frame, FRAME),
     powers=Powers(
         Pointer(raised, RAISED_MOMENTS, compiled),
         Pointer(raised_hurdle_frame, RAISED_FRAME, compiled),

@@ -221,7 +221,7 @@ def _landmark(y: float, theta: Array, k: int) -> float:
 POINTERS = {
     "split": Pointer(_split, SPLIT),
     "moments": Pointer(_moments, MOMENTS),
-    "frame": Pointer(_frame, FRAME),
+    "frame": LatePointer(_frame, FRAME),
     "expected": Pointer(_expected, MOMENTS),
     "landmarks": Pointer(_landmark, LANDMARK),
 }

@@ -29,6 +29,7 @@ __all__ = [
     "NO_MASS",
     "OK",
     "RAISED_POINT",
+    "RULED_POINT",
     "Anchor",
     "Frame",
     "Functions",
@@ -527,7 +528,28 @@ def _exact(
     out: Array,
 ) -> int:
     addresses = Frame(frame, rule, landmark, moments, raised_frame, 0, 0)
-    return exact_point(split, addresses, has_frame, mu, sigma, y, theta, out)
+    means = np.empty(1)
+    means[0] = mu
+    return powered_run(Raised(split, 1.0, y, theta), addresses, has_frame, means, sigma, out)
+
+
+def _ruled(
+    split: int,
+    frame: int,
+    rule: int,
+    landmark: int,
+    moments: int,
+    raised_frame: int,
+    has_frame: bool,
+    mu: float,
+    sigma: float,
+    y: float,
+    theta: Array,
+    out: Array,
+) -> int:
+    status, log_z, mean, variance, star = call_rule(rule, split, landmark, 1.0, mu, sigma, y, theta)
+    out[0, 0], out[0, 1], out[0, 2], out[0, 3] = log_z, mean, variance, star
+    return int(status)
 
 
 def _powered(
@@ -549,6 +571,8 @@ def _powered(
     return raised_point(Raised(split, power, y, theta), addresses, ep, mu, sigma, out)
 
 
-#: `exact_point` and `raised_point`, which compile when a kernel first needs them.
+#: `exact_point`, the same for a likelihood without a frame, which only calls its rule, and
+#: `raised_point`. They compile when a kernel first needs them.
 EXACT_POINT = LatePointer(_exact, EXACT)
+RULED_POINT = LatePointer(_ruled, EXACT)
 RAISED_POINT = LatePointer(_powered, POWERED)

@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpotrf
 from qpruntime import likelihoods
 from qpruntime._numba import plain
 from qpruntime.inference.dense.cholesky import CholeskyFactor
-from qpruntime.inference.dense.cholesky_kernels import sweep
+from qpruntime.inference.dense.cholesky_kernels import APPLY_PANEL, sweep
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
@@ -130,7 +130,16 @@ class Swept:
         record = np.zeros(3, dtype=np.int64), np.zeros(2)
         marginals = mean, np.ones(n), np.zeros(n)
         start = time.perf_counter()
-        sweep(rules, observed, covariance, marginals, (self.tau, self.nu), 1.0, record)
+        sweep(
+            rules,
+            observed,
+            covariance,
+            marginals,
+            (self.tau, self.nu),
+            1.0,
+            record,
+            APPLY_PANEL.handle,
+        )
         return time.perf_counter() - start
 
 

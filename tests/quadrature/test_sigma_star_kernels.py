@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, owens_t
 
 from qpruntime import NumericalError, infer, likelihoods, project
-from qpruntime._numba import FRAME, SPLIT, Pointer, kernel
+from qpruntime._numba import FRAME, SPLIT, LatePointer, Pointer, kernel
 from qpruntime.likelihoods import probit
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.responses import signs
@@ -119,7 +119,7 @@ def test_cdf_by_owens_t(mu, sigma, y):
 def test_step_halving(frame, reference):
     r = reference("probit")
     cavities = r.mu, r.sigma, r.y
-    fine = replace(likelihoods.get("probit"), frame=Pointer(frame, FRAME))
+    fine = replace(likelihoods.get("probit"), frame=LatePointer(frame, FRAME))
     # Geometric convergence: what halving still changes is rounding of about 100 terms.
     np.testing.assert_allclose(
         project("probit", *cavities, table="exact")[1],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime._numba import kernel, summed
+from qpruntime._numba import PANEL, LatePointer, call_panel, kernel, shared, summed
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.parallel_updates import match, propose_each
 from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose
@@ -12,6 +12,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.quadrature.sigma_star_kernels import OK
 
 __all__ = [
+    "APPLY_PANEL",
     "BLOCK",
     "divided",
     "half_difference",
@@ -53,6 +54,7 @@ def squares_of_rows(upper: Array) -> Array:
     return out
 
 
+@shared
 @summed
 def twice(upper: Array, root: Array, right: Array) -> Array:
     """Return R U U^T R right for an upper triangle U."""
@@ -70,6 +72,7 @@ def twice(upper: Array, root: Array, right: Array) -> Array:
     return out
 
 
+@shared
 @kernel
 def divided(diagonal: Array, tau: Array, linear: Array) -> tuple[Array, Array]:
     """Split `linear` for a solution with I + diag(tau) K that does not cancel.
@@ -111,6 +114,7 @@ def half_difference(weights: Array, root: Array, upper: Array) -> Array:
     return out
 
 
+@shared
 @kernel
 def mirror_upper(matrix: Array) -> None:
     """Copy the upper triangle to the lower one, in place, by tiles that fit the cache."""
@@ -136,8 +140,7 @@ BLOCK = 64
 _ROWS_PER_TILE = 256
 
 
-@kernel
-def apply_panel(covariance: Array, panel: Array, weight: Array, count: int, start: int) -> None:
+def _apply_panel(covariance: Array, panel: Array, weight: Array, count: int, start: int) -> int:
     """Subtract panel.T diag(weight) panel from the upper triangle from row `start` on."""
     n = covariance.shape[0]
     for top in range(start, n, _ROWS_PER_TILE):
@@ -151,6 +154,11 @@ def apply_panel(covariance: Array, panel: Array, weight: Array, count: int, star
             row, row_change = covariance[r, r:], change[r - top, r - top :]
             for c in range(n - r):
                 row[c] -= row_change[c]
+    return OK
+
+
+#: Compiles for the first covariance of more than `BLOCK` rows, in a second.
+APPLY_PANEL = LatePointer(_apply_panel, PANEL)
 
 
 @kernel
@@ -162,12 +170,14 @@ def sweep(
     sites: tuple[Array, Array],
     damping: float,
     record: tuple[IntArray, Array],
+    apply_panel: int,
 ) -> tuple[int, int]:
     """Update every site once, first to last; return a status and the site it belongs to.
 
     The sites and the counts of `record` change in place. `covariance` (N, N), of which only the
     upper triangle is read, is overwritten and must be recomputed from the sites. `marginals` are
-    mean, `kept` and `pull` of `Marginals` before the sweep.
+    mean, `kept` and `pull` of `Marginals` before the sweep, and `apply_panel` is the handle of
+    `APPLY_PANEL`.
     """
     mean, kept, pull = marginals
     tau, nu = sites
@@ -221,7 +231,9 @@ def sweep(
         weight[pending] = d_tau / shrink
         pending += 1
         if pending == BLOCK:
-            apply_panel(covariance, panel, weight, pending, i + 1)
+            status = call_panel(apply_panel, covariance, panel, weight, pending, i + 1)
+            if status != OK:
+                return status, i
             for b in range(pending):
                 scale, past, variance_loss = weight[b], panel[b, i + 1 :], lost[i + 1 :]
                 for j in range(n - i - 1):

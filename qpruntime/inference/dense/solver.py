@@ -13,7 +13,7 @@ from qpruntime._validation import finite, real
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense import blas
 from qpruntime.inference.dense.cholesky import CholeskyFactor, DensePullback, Triangle
-from qpruntime.inference.dense.cholesky_kernels import mirror_upper, sweep, take_turn
+from qpruntime.inference.dense.cholesky_kernels import APPLY_PANEL, mirror_upper, sweep, take_turn
 from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.sites import Counts, Sites
 from qpruntime.inference.solver_protocol import SiteProblem, Solved
@@ -112,6 +112,7 @@ class DenseSolved(CholeskyFactor, Solved):
             (tau, nu),
             damping,
             (counts, failure),
+            APPLY_PANEL.handle,
         )
         problem.check(status, site if visits is None else visits[site], failure)
         if visits is not None:
