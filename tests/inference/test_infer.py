@@ -1,7 +1,5 @@
 """Evidence, gradient, posterior and predictions against dense algebra and brute force."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

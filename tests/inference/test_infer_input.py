@@ -1,7 +1,5 @@
 """Every argument `infer` and its result have to refuse, each with its own words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

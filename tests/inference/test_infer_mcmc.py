@@ -1,7 +1,5 @@
 """EP and QP against stored runs of elliptical slice sampling; sites of negative precision."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Power EP and weighted observations against dense algebra, dropped rows and quadrature."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import log_ndtr

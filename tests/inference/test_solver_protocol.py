@@ -1,7 +1,5 @@
 """Every engine through the same cases: what they leave behind has the same names and words."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 

@@ -4,8 +4,6 @@ For the probit likelihood Z = Phi(z) with z = y m/sqrt(1 + V), and the tilted mo
 Rasmussen & Williams, (3.58): EP is exact, and so is the mean of QP.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar

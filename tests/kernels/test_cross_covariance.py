@@ -1,7 +1,5 @@
 """Covariances with inducing inputs against scikit-learn, their slopes against its differences."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.gaussian_process.kernels import (
     RBF,

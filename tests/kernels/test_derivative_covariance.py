@@ -1,7 +1,5 @@
 """Covariances of slopes of functions: differences of kernel values in mpmath, and in theta."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest

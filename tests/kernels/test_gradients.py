@@ -1,7 +1,5 @@
 """Contracted kernel gradients against scikit-learn's N x N x p arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import (

@@ -1,7 +1,5 @@
 """Kernels of some columns and of groups: values by loops, slopes by differences, manners."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import clone

@@ -1,7 +1,5 @@
 """Kernels of levels: values by loops, slopes by differences, with inducing inputs at levels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import clone

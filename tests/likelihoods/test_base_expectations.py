@@ -1,7 +1,5 @@
 """Expected log likelihoods against a slow rule that knows nothing of them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Heaviside: moments and sigma* of a truncated normal, from deep in its tail to no truncation."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

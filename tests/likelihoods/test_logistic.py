@@ -1,7 +1,5 @@
 """Logistic labels and binomial pairs end to end: fixed points, the classifier, what is refused."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GPPoissonRegressor with rates e^f: fits and predictions against quadrature, tables and draws."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 

@@ -1,7 +1,5 @@
 """Poisson with the square link: moments and sigma* for one peak, two peaks and huge counts."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

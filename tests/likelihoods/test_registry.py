@@ -1,7 +1,5 @@
 """The registry and its contract, for every registered likelihood, and probit in its extremes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import gammaln, log_ndtr

@@ -3,8 +3,6 @@
 `test_of_the_day` draws new cases every day; ``QP_SEED=20261121`` repeats those of a day.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Likelihoods of `kinds`: log densities by SciPy's formulas, moments by another quadrature."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Moments and EP with Student-t and Poisson noise against stored values of GPy."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Likelihood.from_log_prob`: a user's log density, compiled or called back, is projected right."""
 
-from __future__ import annotations
-
 import copy
 import math
 import os

@@ -4,8 +4,6 @@ The exact projection is the truth here; it is tested against mpmath in
 test_sigma_star_kernels.py and in the tests of the likelihoods.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tables of likelihoods to a power: against mpmath and quadrature, and where they do not serve."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import mpmath

@@ -1,7 +1,5 @@
 """The table at unit scale of Student's t: against quadrature and mpmath, for every scale."""
 
-from __future__ import annotations
-
 import pickle
 from functools import cache
 

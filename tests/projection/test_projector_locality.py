@@ -14,8 +14,6 @@ its mean, is nearer. The distance of the true optimum from the local one is meas
 sizeable for a hard edge and strong correlation, a rounding error in practice for probit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment, minimize

@@ -1,7 +1,5 @@
 """Projections by sampling: right within standard errors that mean what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.integrate import quad

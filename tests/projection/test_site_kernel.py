@@ -1,7 +1,5 @@
 """Every way in which one site is projected, at a cavity or two each, against quadrature."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Opening a table file, and refusing everything else. Lookups are in test_table_lookup.py."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

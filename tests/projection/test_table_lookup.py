@@ -4,8 +4,6 @@ Most tests use a surface that bilinear interpolation reproduces, far below sigma
 that is not symmetric: -2 <= mu <= 1, -1 <= log10 sigma <= 0.5.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Inference on a table of surfaces alone: against quadrature, without the code, and its errors."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

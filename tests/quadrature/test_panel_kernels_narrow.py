@@ -1,7 +1,5 @@
 """Noise far narrower than the doubles around the observation are apart, or than the cavity."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from functools import cache

@@ -1,7 +1,5 @@
 """sigma* by quadrature: against references, a second formula, user-made likelihoods, failures."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """L_p projections against closed forms, optimality conditions in mpmath, brute force and p = 2."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Axes and metadata: round trip, and every way in which a document can be wrong."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

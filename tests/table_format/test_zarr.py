@@ -1,7 +1,5 @@
 """Tables as zarr groups: what zarr and xarray see in them, what opening checks, where data go."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Whole builds of small grids: the file, its bytes, and what happens when something goes wrong."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

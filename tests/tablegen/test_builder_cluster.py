@@ -1,7 +1,5 @@
 """Builds on a dask cluster: the bytes are those of a local build, or there is one clear error."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

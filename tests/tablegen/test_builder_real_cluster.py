@@ -1,7 +1,5 @@
 """Builds on a scheduler and three workers that are killed, added and started again meanwhile."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A sound table passes, a damaged one does not, and the report says why."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Damage table files on purpose, and forge ones whose seal and hashes hold."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

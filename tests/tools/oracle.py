@@ -3,8 +3,6 @@
 Nothing here imports a kernel of the package. A likelihood enters as a log density alone.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -6,8 +6,6 @@ of second order in the regularisation. Kernels of a grid are products, so an ite
 products of small matrices. Potentials over eps stay below 700, so scalings need no logarithms.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import minimize
 

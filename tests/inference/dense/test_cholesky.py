@@ -1,7 +1,5 @@
 """Posterior linear algebra against dense inverses: strong, weak, absent and negative sites."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Triangles and matched means against NumPy's dense algebra."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Fixed points that exist are found; held sites are no fixed point; several are all reported."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

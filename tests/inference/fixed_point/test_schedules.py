@@ -1,7 +1,5 @@
 """The sweep with delayed updates against the plain loop, above and below its block sizes."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The variational approximation: its bound is one, its maximum the maximum, its slope right."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -2,8 +2,6 @@
 nothing is left to correct.
 """
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

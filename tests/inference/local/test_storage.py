@@ -2,8 +2,6 @@
 stays behind.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import os

@@ -1,7 +1,5 @@
 """Series against the dense engine, reference values, and themselves."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -5,8 +5,6 @@ sites of both have settled to 1e-10 rms, which at the slowest (contraction by 0.
 1e-9, and the dense engine's own changes stall near 1e-11 where sites dominate their marginals.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, WhiteKernel

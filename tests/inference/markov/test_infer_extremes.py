@@ -1,7 +1,5 @@
 """Series where digits are lost elsewhere: tiny steps, huge gaps and variances; random series."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Probabilities of all classes of rows left out, and the exponent that estimators learn of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import logsumexp

@@ -1,7 +1,5 @@
 """Classes jointly by inducing points, beside dense inference under FITC's covariances."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The factor of a sparse matrix, its inverse where that has numbers, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

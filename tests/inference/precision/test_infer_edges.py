@@ -1,7 +1,5 @@
 """Hard inputs on a sparse precision: dominated, separated, heavy-tailed, empty, improper."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

@@ -1,7 +1,5 @@
 """What a posterior on a sparse precision is asked: predictions, draws, corrections, groups."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

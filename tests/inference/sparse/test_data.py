@@ -1,7 +1,5 @@
 """Rows that are read in chunks, by whoever; and sites on the disk."""
 
-from __future__ import annotations
-
 import errno
 import tracemalloc
 

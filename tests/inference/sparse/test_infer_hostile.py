@@ -1,7 +1,5 @@
 """Sparse inference where nothing is nice: never NaN, never a crash, and mostly an answer."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

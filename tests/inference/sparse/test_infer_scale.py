@@ -1,7 +1,5 @@
 """Rows that observe a multiple of f: the dense engine on the scaled covariance; equal scales."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

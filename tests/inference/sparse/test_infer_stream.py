@@ -1,7 +1,5 @@
 """Rows that come later: a posterior extended by them is inference from the posterior there was."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tied sites: reference values, equal rows, batches, and what rows make of the shared site."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 

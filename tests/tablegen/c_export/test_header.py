@@ -1,7 +1,5 @@
 """Headers of C: compiled by the machine's compiler, equal to the kernels; refusals."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Compact tables are made again to the same bytes, and no change to one goes unseen."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

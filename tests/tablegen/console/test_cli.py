@@ -1,7 +1,5 @@
 """The command line: exit codes, one-line errors, one JSON document (kills: tablegen/files)."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -3,8 +3,6 @@
 No test writes to a device: of those only the check of the path is run.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """Disks that fill up, directories that vanish, permissions that go: one clear error, and resume."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The paper's grid, built once by the command line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Both methods against mpmath, plain quadrature, numpy's Chebyshev series, and each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.polynomial import chebyshev

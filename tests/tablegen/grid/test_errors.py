@@ -1,7 +1,5 @@
 """The second rule against mpmath, and certificates of tables with a known error."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

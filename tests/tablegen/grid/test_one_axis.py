@@ -1,7 +1,5 @@
 """Dense grids of likelihoods with an exact scale: one file, slabs for counts, certified alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Plans against brute force: chunks tile the grid, fingerprints tell plans apart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

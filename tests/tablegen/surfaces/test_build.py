@@ -1,7 +1,5 @@
 """Tables of surfaces are certified, reproduced to the byte, resumed, and refused in words."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace
