@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import gammaln
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import ConvergenceWarning, infer
@@ -101,24 +100,20 @@ def test_fixed_point_with_a_negative_site():
     centre = (post.mean / post.variance - nu) / precision
     assert precision.min() > 0.0
     for i, y in enumerate(case["y"]):
-
-        def log_likelihood(f, y=y):
-            with np.errstate(divide="ignore"):
-                power = 2.0 * y * np.log(np.abs(f)) if y else 0.0
-            return power - f * f - gammaln(y + 1.0)
-
-        log_z, mean, variance, _ = oracle.tilted(log_likelihood, centre[i], precision[i] ** -0.5)
+        log_z, mean, variance, _ = oracle.tilted(
+            lambda f, y=y: oracle.poisson(f, y), centre[i], precision[i] ** -0.5
+        )
         assert post.mean[i] == pytest.approx(mean, rel=1e-6)
         assert post.variance[i] == pytest.approx(variance, rel=1e-6)
         assert post.loo()[i] == pytest.approx(log_z, rel=1e-6)
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-def test_never_without_a_result(method):
+def test_never_without_a_result():
     """Problems drawn from wide priors, where zeros are crossed all the time."""
     rng = np.random.default_rng(3)
     held = 0
-    for _ in range(30):
+    for k in range(30):
+        method = ("ep", "qp")[k % 2]
         n, mean = int(rng.integers(2, 25)), float(rng.choice([0.0, 0.1, 1.0, 2.0]))
         x = np.sort(rng.uniform(0.0, 10.0, n))[:, None]
         K = (ConstantKernel(10.0 ** rng.uniform(-1, 2)) * RBF(10.0 ** rng.uniform(-0.7, 0.7)))(x)

@@ -11,7 +11,6 @@ from scipy.stats import norm
 
 from qpruntime import infer
 from qpruntime.inference.dense.solution import summarise
-from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import variational
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import ORDERS, settle
@@ -107,14 +106,3 @@ def test_a_hyper_parameter_is_learnt(objective):
     assert optimum.success
     assert optimum.value == pytest.approx(-best.fun, rel=1e-8)
     assert optimum.theta[0] == pytest.approx(best.x, abs=1e-3)
-
-
-def test_draws_from_a_covariance_that_rounding_has_left_indefinite():
-    """Two values that are one: the eigenvalue below 0 is none, and variances stay."""
-    K = 9.0 * np.array([[1.0, 1.0 + 1e-6], [1.0 + 1e-6, 1.0]])
-    prior, rng = DensePrior(K, np.array([1.0, -2.0])), np.random.default_rng(0)
-    draws = np.array([prior.draw(rng) for _ in range(4000)])
-    np.testing.assert_allclose(draws[:, 0] - 1.0, draws[:, 1] + 2.0, atol=1e-12)
-    # Five standard errors.
-    assert abs(draws[:, 0].mean() - 1.0) < 5.0 * 3.0 / np.sqrt(4000)
-    assert draws[:, 0].var() == pytest.approx(9.0, rel=5.0 * np.sqrt(2.0 / 4000))

@@ -142,20 +142,6 @@ def test_bilinear_error_on_the_papers_grid():
     assert error.max() > 1e-7  # and really measured: h^2/8 (ln 10)^2 = 6.6e-7
 
 
-def test_fine_table_from_end_to_end(tmp_path):
-    from tablegen import build
-
-    path = tmp_path / "fine.h5"
-    ranges = {"mu_range": (-0.05, 0.05), "log10_sigma_range": (0.9, 1.0)}
-    build("probit", path, **ranges, mu_step=1e-3, log10_sigma_step=1e-3, workers=1)
-    rng = np.random.default_rng(2)
-    mu, sigma = rng.uniform(-0.05, 0.05, 2000), 10.0 ** rng.uniform(0.9, 1.0, 2000)
-    y = rng.choice([-1.0, 1.0], 2000)
-    star, inside = open_table(path).lookup(mu, sigma, y)
-    assert inside.all()
-    np.testing.assert_allclose(star, project("probit", mu, sigma, y, table="exact")[1], rtol=2e-6)
-
-
 def test_project_and_infer_by_table(small_table, toy):
     table = open_table(small_table, outside="exact")
     got = project_arrays("probit", [0.31, 5.0], 1.7, -1, table=small_table)

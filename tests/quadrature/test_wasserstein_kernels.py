@@ -15,7 +15,6 @@ from qpruntime.likelihoods.base import Likelihood
 from qpruntime.quadrature import wasserstein_kernels
 from qpruntime.quadrature.adaptive_kernels import look_around, quantile_nodes
 from qpruntime.quadrature.sigma_star_kernels import Raised
-from qpruntime.quadrature.wasserstein_kernels import Law, jacobi_rules
 from tests.tools.cases import every_case
 
 
@@ -170,72 +169,6 @@ def test_brute_force(name, mu, sigma, y, p):
     assert distance((mean, std)) <= distance(found) * (1.0 + 1e-6)
 
 
-def nodes(name, mu, sigma, y, p):
-    """Panels of a tilted density, in deviations from its mean."""
-    likelihood = SPLITS[name]
-    order = max(p, 2.0)
-    raised = Raised(likelihood.split.handle, 1.0, y, likelihood.theta)
-    degree = 2 * math.ceil(order / 2.0)
-    status, _, _, found, _ = quantile_nodes(raised, mu, sigma, np.array([0.0, y]), order, degree)
-    assert status == 0
-    return wasserstein_kernels.standardise(found.d, found.p, found.z)[3:]
-
-
-def evaluate(panels, places, p):
-    rules, e, products = jacobi_rules(p), np.empty(16), np.empty(16)
-
-    def objective(a, b):
-        sums = np.empty(6)
-        wasserstein_kernels.objective(panels, places, a, b, Law(p, rules, 0.0), sums, e, products)
-        return sums
-
-    return objective
-
-
-@every_case("p", [1.0, 1.1, 1.5, 2.0, 3.0, 10.0])
-@every_case(("name", "mu", "sigma", "y"), CAVITIES[2:])
-def test_strict_convexity(name, mu, sigma, y, p):
-    # Theorem 1: the midpoint inequality, strictly, in (m, s).
-    objective = evaluate(*nodes(name, mu, sigma, y, p), p)
-    rng = np.random.default_rng(8)
-    for _ in range(25):
-        first, second = rng.normal(0.0, 0.4, 2), rng.normal(0.0, 0.4, 2)
-        first[1], second[1] = math.exp(first[1]), math.exp(second[1])
-        ends = objective(*first), objective(*second)
-        middle = objective(*(0.5 * (first + second)))[0]
-        mean = 0.5 * (ends[0][0] + ends[1][0])
-        if p > 1.0:
-            assert middle < mean * (1.0 - 1e-7)
-        elif ends[0][3] > 0.0 and ends[1][3] > 0.0:
-            assert middle < mean * (1.0 - 1e-12)
-        else:
-            assert middle <= mean * (1.0 + 1e-14)
-
-
-def test_p_of_one_is_level_where_eps_has_no_root():
-    # Theorem 1 says strictly convex for p = 1 too. It is not where the line a + b z stays below
-    # the quantiles: there W_1 is E eps = -a. Where the line crosses them, as at the minimum, it is.
-    objective = evaluate(*nodes("heaviside", -5.0, 1.0, 1.0, 1.0), 1.0)
-    for a, b in [(-1.5, 0.5), (-1.2, 0.7), (-1.35, 0.6)]:
-        sums = objective(a, b)
-        assert sums[0] == pytest.approx(-a, rel=1e-12)
-        np.testing.assert_array_equal(sums[3:], 0.0)
-    assert objective(0.0, 0.9)[3] > 0.0
-
-
-@every_case("p", [1.0, 1.5, 2.0, 3.0, 7.0])
-@every_case(("name", "mu", "sigma", "y"), [CAVITIES[2], CAVITIES[4]])
-def test_derivatives(name, mu, sigma, y, p):
-    objective = evaluate(*nodes(name, mu, sigma, y, p), p)
-    h, a, b = 1e-5, 0.1, 0.9
-    sums = objective(a, b)
-    by_a = (objective(a + h, b) - objective(a - h, b)) / (2.0 * h)
-    by_b = (objective(a, b + h) - objective(a, b - h)) / (2.0 * h)
-    np.testing.assert_allclose(sums[1:3], (by_a[0], by_b[0]), rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(sums[3:5], (by_a[1], by_a[2]), rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(sums[4:6], (by_b[1], by_b[2]), rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("p", [1.0, 1.7, 10.0])
 def test_scales(p):
     # The heaviside has no scale of its own.
@@ -285,15 +218,6 @@ def test_fixed_point(toy, likelihood, p):
         assert post.loo().shape == (20,)
 
 
-def test_inference_for_p_of_two(toy):
-    K, y = toy
-    qp = infer(K, y, table="exact", tol=1e-10)
-    post = infer(K, y, method="wp", p=2, tol=1e-10)
-    np.testing.assert_allclose(post.mean, qp.mean, rtol=1e-8)
-    np.testing.assert_allclose(post.variance, qp.variance, rtol=1e-8)
-    assert post.log_evidence == pytest.approx(qp.log_evidence, rel=1e-10)
-
-
 def test_powers(toy):
     # A likelihood to the power 1/2 twice over is the likelihood.
     K, y = toy
@@ -332,11 +256,6 @@ def test_refuses(options, words):
         project("probit", 0.0, 1.0, 1, **options)
     with pytest.raises(InputError, match=words):
         infer(np.eye(1), [1], **options)
-
-
-def test_refuses_tables(small_table):
-    with pytest.raises(InputError, match='serves QP, not method "wp"'):
-        project("probit", 0.0, 1.0, 1, method="wp", p=1.5, table=small_table)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.05, 1.5])

@@ -6,7 +6,7 @@ Nothing here imports a kernel of the package. A likelihood enters as a log densi
 from pathlib import Path
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import gammaln, log_ndtr, ndtr, ndtri, xlogy
 
 #: Folder of stored values.
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -26,6 +26,21 @@ BELOW = _PRIMITIVE @ np.linalg.inv(_VANDER)
 def probit(f):
     """Log p(y = 1 | f)."""
     return log_ndtr(f)
+
+
+def poisson(f, y):
+    """Log p(y | f) of counts with the square link, for any arrays that broadcast."""
+    return xlogy(np.multiply(2.0, y), np.abs(f)) - np.square(f) - gammaln(np.add(y, 1.0))
+
+
+def slopes(function, at, step=1e-3):
+    """Central differences of fourth order by each entry of an array, which is the first axis."""
+    found = []
+    for move in step * np.eye(at.size).reshape(-1, *at.shape):
+        a, b, c, d = (function(at + k * move) for k in (-2, -1, 1, 2))
+        found.append((8.0 * (c - b) - (d - a)) / (12.0 * step))
+    found = np.array(found)
+    return found.reshape(at.shape) if found.ndim == 1 else found
 
 
 def tilted(log_likelihood, mu, sigma, marks=()):

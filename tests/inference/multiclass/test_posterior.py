@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF
 
@@ -33,27 +34,30 @@ def test_the_own_class_is_that_of_the_posterior(C, near):
     np.testing.assert_allclose(left_out_log_proba(post, rows[5:9]), found[5:9], atol=1e-12)
 
 
-def test_by_sites_of_the_other_rows():
-    """Latent values at a row under all other sites, by dense algebra of values and each row's u."""
-    C, n, i = 4, 9, 3
-    K, labels = drawn(C, n)
+@every_case("copies", [1, 2])
+def test_by_sites_of_the_other_rows(copies):
+    """Latent values at a row under the sites of others, or of those that are no copies of it."""
+    C, i = 4, 3
+    K, labels = drawn(C, 9)
+    K, labels, codes = np.tile(K, (copies, copies)), np.tile(labels, copies), np.arange(9)
+    n, codes = len(labels), np.tile(codes, copies)
     post = infer_classes(K, labels, "ep", n_classes=C, tol=1e-11)
-    tau, nu = post.sites
     # Values of all classes at all rows, then u of each row; sites along u + f_own - f_j.
-    size = C * n
-    prior = np.eye(size + n)
-    prior[:size, :size] = np.kron(np.eye(C), K)
-    precision, told = np.linalg.inv(prior), np.zeros(size + n)
-    for row in np.delete(np.arange(n), i):
+    prior = block_diag(np.kron(np.eye(C), K), np.eye(n))
+    along, sites = [], []
+    for row in np.flatnonzero(codes != i):
         for j in np.delete(np.arange(C), labels[row]):
-            a = np.zeros(size + n)
-            a[labels[row] * n + row], a[j * n + row], a[size + row] = 1.0, -1.0, 1.0
-            precision += tau[row, j] * np.outer(a, a)
-            told += nu[row, j] * a
-    V = np.linalg.inv(precision)
+            a = np.zeros((C + 1) * n)
+            a[labels[row] * n + row], a[j * n + row], a[C * n + row] = 1.0, -1.0, 1.0
+            along.append(a)
+            sites.append((post.sites.tau[row, j], post.sites.nu[row, j]))
+    A, (tau, nu) = np.array(along), np.transpose(sites)
+    gain = prior @ A.T @ np.linalg.inv(A @ prior @ A.T + np.diag(1.0 / tau))
     some = np.arange(C) * n + i
-    known = log_probabilities((V @ told)[some][None], V[np.ix_(some, some)][None])
-    np.testing.assert_allclose(left_out_log_proba(post, np.array([i])), known, atol=1e-7)
+    V = (prior - gain @ A @ prior)[np.ix_(some, some)]
+    known = log_probabilities((gain @ (nu / tau))[some][None], V[None])
+    groups = [codes] if copies > 1 else []
+    np.testing.assert_allclose(left_out_log_proba(post, np.array([i]), *groups), known, atol=1e-7)
 
 
 def test_by_inducing_points():

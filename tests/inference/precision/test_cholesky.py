@@ -109,14 +109,6 @@ def test_of_crossed_groups_the_larger_goes_first():
     assert set(order[:300]) == set(range(300))
 
 
-@every_case("limit", [1e3, 1e5])
-def test_too_large_a_factor_is_refused_before_it_begins(limit, monkeypatch):
-    monkeypatch.setattr(symbolic, "_MOST", limit)
-    Q = random_precision(200, 0.05, 0)
-    with pytest.raises(InputError, match=r"the factor of 200 columns takes .* operations at least"):
-        factorised(Q)
-
-
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
     monkeypatch.setattr("qpruntime._memory.left", lambda: (0.0, "by the test"))
     monkeypatch.setattr("qpruntime._memory._SMALL", 1.0)

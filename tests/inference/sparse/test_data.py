@@ -165,6 +165,7 @@ def test_checkpoints(data, tmp_path, monkeypatch):
         ({"likelihood": "logistic"}, "likelihood is probit, not logistic"),
         ({"y": -y}, "data is"),
         ({"Z": z[:5]}, "data is"),
+        ({"scale": np.linspace(0.999, 1.001, N)}, "data is"),
     ):
         with pytest.raises(InputError, match=words):
             infer_sparse(

@@ -87,12 +87,6 @@ def test_the_disk_fills_up(host, whole, mount, place, number):
     assert names(disk) == ["t.h5"]
 
 
-def test_a_disk_too_small_is_seen_before_the_work(host, mount):
-    disk = mount(10)
-    is_one_error(host.build(disk / "t.h5"), " MB, 10.5 MB are free in")
-    assert names(disk) == []
-
-
 @pytest.mark.parametrize("limit", [200_000, pytest.param(1_000_000, marks=slow)])
 def test_a_limit_on_the_size_of_files(host, whole, tmp_path, limit):
     """No chunk fits, or all do and the table does not."""

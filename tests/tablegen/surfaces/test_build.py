@@ -272,21 +272,6 @@ def test_verify_with_the_code(tmp_path):
 # --- the parts
 
 
-def test_splines_along_any_dimension():
-    axis = Axis("x", -1.0, 1.0, 9)
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal((2, 13, 3))
-    found = splines.along(values, 1, axis)
-    knots = -1.0 + 0.25 * np.arange(-5, 14)
-    for i in (0, 1):
-        peer = BSpline(knots, found[i], 5)(splines.points(axis))
-        np.testing.assert_allclose(peer, values[i], atol=1e-12)
-    where = np.array([-1.0, -0.3, 0.99, 1.0])
-    np.testing.assert_allclose(
-        resolution.evaluate(found[0], axis, where), BSpline(knots, found[0], 5)(where), atol=1e-13
-    )
-
-
 def test_cells_are_as_many_as_it_takes():
     """Of sin(w x), splines need cells in proportion to w; of a kink, the limit is reported."""
 
