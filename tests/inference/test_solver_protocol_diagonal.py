@@ -13,7 +13,7 @@ from qpruntime import infer
 from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.fixed_point import variational
 from qpruntime.inference.fixed_point.convergence import Limits
-from qpruntime.inference.fixed_point.iterate import ORDERS, settle
+from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.optimise import maximise
@@ -33,31 +33,6 @@ def moments(variance, mean, y):
     centre = mean + y * variance * ratio / np.sqrt(1.0 + variance)
     spread = variance - variance**2 * ratio * (z + ratio) / (1.0 + variance)
     return norm.logcdf(z), centre, spread
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_each_site_is_solved_in_closed_form(order):
-    log_z, mean, variance = moments(VARIANCE, MEAN, Y)
-    rng = np.random.default_rng(0) if order == "random" else None
-    for method in ("ep", "qp"):
-        problem = Problem(DiagonalPrior(VARIANCE, MEAN), Y, Projector("probit", method))
-        end = settle(problem, Limits(1e-10), order=order, rng=rng)
-        post = summarise(problem, end)
-        assert post.converged
-        np.testing.assert_allclose(post.mean, mean, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(post.loo(), log_z, rtol=1e-9)
-        if method == "ep":
-            # The smaller of variances that cancel, in scipy's formula too: 1e-16 V/v.
-            np.testing.assert_allclose(post.variance, variance, rtol=1e-9)
-            assert post.log_evidence == pytest.approx(log_z.sum(), rel=1e-11)
-        dense = infer(
-            np.diag(VARIANCE), Y, "probit", method, mean=MEAN, tol=1e-10, order="parallel"
-        )
-        np.testing.assert_allclose(post.variance, dense.variance, rtol=1e-9)
-        assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-11)
-        np.testing.assert_allclose(
-            post.predict(np.arange(N), VARIANCE, mean=MEAN)[0], post.mean, rtol=1e-12, atol=1e-12
-        )
 
 
 def test_the_variational_bound_and_damped_weighted_powers_agree_with_the_dense_solver():

@@ -85,6 +85,23 @@ def tilted(log_likelihood, mu, sigma, marks=()):
     return log_z, centre + shift, variance, star / np.sqrt(2 * np.pi)
 
 
+def check_fixed_point(post, log_p, near, method="ep", marks=()):
+    """Assert that marginals have the moments of their tilted densities; log_p is of f and a row."""
+    precision = 1.0 / post.variance - post.sites.tau
+    centre = (post.mean / post.variance - post.sites.nu) / precision
+    assert precision.min() > 0.0
+    found = np.array(
+        [
+            tilted(lambda f, i=i: log_p(f, i), centre[i], precision[i] ** -0.5, marks[i : i + 1])
+            for i in range(len(centre))
+        ]
+    )
+    variance = found[:, 2] if method == "ep" else found[:, 3] ** 2
+    np.testing.assert_allclose(post.loo(), found[:, 0], rtol=near)
+    np.testing.assert_allclose(post.mean, found[:, 1], rtol=near, atol=near)
+    np.testing.assert_allclose(post.variance, variance, rtol=10.0 * near)
+
+
 def probit_moments(mu, sigma, y):
     """Textbook form (Rasmussen & Williams 3.58, 3.85): fine where nothing cancels, |z| < 5."""
     root = np.sqrt(1.0 + sigma**2)
