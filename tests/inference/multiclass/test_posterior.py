@@ -11,21 +11,14 @@ from qpruntime.estimators import joint_classifier
 from qpruntime.estimators.joint_classifier import exponent_of, exponents, tempered
 from qpruntime.inference.multiclass.posterior import left_out_log_proba
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
+from tests.inference.multiclass.test_infer import drawn
 from tests.tools.cases import every_case
-
-
-def drawn(C, n=24, v=4.0):
-    rng = np.random.default_rng(C)
-    x = np.sort(rng.uniform(-3.0, 3.0, n))
-    K = v * np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-6 * v * np.eye(n)
-    f = np.linalg.cholesky(K) @ rng.normal(size=(n, C))
-    return K, np.argmax(f + rng.normal(size=(n, C)), axis=1)
 
 
 @every_case(("C", "near"), [(3, 1e-8), (5, 2e-3)])
 def test_the_own_class_is_that_of_the_posterior(C, near):
     """Which has it by another way, row by row and for that class alone, and not scaled."""
-    K, labels = drawn(C)
+    K, labels = drawn(C, 24, C, 4.0)
     post = infer_classes(K, labels, "ep", n_classes=C, tol=1e-10)
     rows = np.arange(24)
     found = left_out_log_proba(post, rows)
@@ -38,7 +31,7 @@ def test_the_own_class_is_that_of_the_posterior(C, near):
 def test_by_sites_of_the_other_rows(copies):
     """Latent values at a row under the sites of others, or of those that are no copies of it."""
     C, i = 4, 3
-    K, labels = drawn(C, 9)
+    K, labels = drawn(C, 9, C, 4.0)
     K, labels, codes = np.tile(K, (copies, copies)), np.tile(labels, copies), np.arange(9)
     n, codes = len(labels), np.tile(codes, copies)
     post = infer_classes(K, labels, "ep", n_classes=C, tol=1e-11)

@@ -21,14 +21,11 @@ from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
+from tests.inference.multiclass.test_infer import squared
 from tests.tools import oracle
 from tests.tools.cases import every_case
 
 REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
-
-
-def squared(x, z, v, length):
-    return v * np.exp(-0.5 * (x[:, None] - z) ** 2 / length**2)
 
 
 def differences(pairs, n):

@@ -6,20 +6,12 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import infer_sparse
+from tests.inference.sparse.test_infer import COUNTS, EXTREME, HEAVY, LABELS, T4, S, X, Z
 from tests.tools.cases import every_case
 
-X = np.linspace(-3.0, 3.0, 40)[:, None]
-LABELS = np.sign(np.sin(1.7 * X[:, 0]) + 0.3 * np.cos(5.0 * X[:, 0]))
-COUNTS = np.round(np.exp(1.0 + np.sin(1.3 * X[:, 0])))
-HEAVY = np.sin(X[:, 0]) + np.where(np.arange(40) % 9 == 0, 4.0, 0.0)
-Z = np.linspace(-3.0, 3.0, 7)[:, None]
 TWICE = np.concatenate([Z, Z[:1]])
 MANY = np.linspace(-3.0, 3.0, 50)[:, None]
 WEIGHTS = np.random.default_rng(1).uniform(0.0, 2.0, 40)
-T4 = "student-t(nu=4, scale=0.3)"
-S = np.sqrt(np.random.default_rng(11).uniform(0.05, 8.0, 40))
-#: Exposures of 1e-6, 1 and 1e6.
-EXTREME = np.array([1e-3, 1e3, 1e-3, 1.0])[np.arange(40) % 4]
 EVENTS = np.round((EXTREME * (0.8 + 0.15 * np.sin(1.3 * X[:, 0]))) ** 2)
 FAR = {"mean": 0.8, "scale": EXTREME, "power": 1.0, "tol": 1e-9}
 STEP = 1e-4

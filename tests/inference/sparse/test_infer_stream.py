@@ -5,13 +5,11 @@ import pickle
 import numpy as np
 import pytest
 from scipy.linalg import solve_triangular
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import InputError, infer, infer_sparse
+from tests.inference.sparse.test_infer import KERNEL, Z
 from tests.tools.cases import every_case
 
-KERNEL = ConstantKernel(2.0) * RBF(0.9)
-Z = np.linspace(-3.0, 3.0, 7)[:, None]
 EXACT = {"method": "qp", "tol": 1e-12}
 
 
