@@ -36,7 +36,7 @@ class Exact(NamedTuple):
     quantiles: np.ndarray
 
 
-def exchangeable(likelihood, a, b, y, prior=0.0, seen=np.array):
+def exchangeable(likelihood, a, b, y, prior=0.0, seen=np.array, weights=1.0):
     """Integrate a problem of covariance a I + b 11' by nested sums; moments are of seen(f)."""
     y = likelihoods.get(likelihood).validate(y)
     g = prior + math.sqrt(b) * GRID
@@ -48,6 +48,7 @@ def exchangeable(likelihood, a, b, y, prior=0.0, seen=np.array):
     step = f[1] - f[0]
     kernel = -0.5 * (f[:, None] - g) ** 2 / a - 0.5 * math.log(2.0 * math.pi * a) + math.log(step)
     levels = np.array([likelihoods.get(likelihood).log_prob(f, v) for v in y])
+    levels = levels * np.broadcast_to(weights, len(y))[:, None]
     log_z = np.array([logsumexp(row[:, None] + kernel, axis=0) for row in levels])
     total = SHARES + log_z.sum(axis=0)
     evidence = logsumexp(total)
@@ -248,20 +249,12 @@ def test_new_points_continue_the_sites():
     assert new.variance == pytest.approx(whole.variance[9:10], rel=1e-6)
 
 
-def test_weights_are_repetitions():
-    """Weight 2 is the same observation twice; the quadrature without closed moments agrees."""
-    K, y = curve(), labels()
-    weights = np.where(np.arange(25) % 3 == 0, 2.0, 1.0)
-    twice = np.repeat(np.arange(25), weights.astype(int))
-    weighed = infer(K, y, method="ep", weights=weights, tol=1e-9)
-    repeated = infer(K[np.ix_(twice, twice)], y[twice], method="ep", tol=1e-9)
-    # One site in place of two of the same f is another approximation, and a better one.
-    assert weighed.corrected_evidence().value == pytest.approx(
-        repeated.corrected_evidence().value, abs=0.02
-    )
-    assert weighed.marginals().mean == pytest.approx(
-        repeated.marginals().mean[np.searchsorted(twice, np.arange(25))], abs=0.05
-    )
+def test_weights_are_powers():
+    weights = [2.0, 1.0, 0.5, 1.0, 3.0, 0.2]
+    true = exchangeable("probit", 3.0, 4.0, [1.0] * 6, weights=weights)
+    post = infer(3.0 * np.eye(6) + 4.0, np.ones(6), method="ep", weights=weights)
+    assert abs(post.corrected_evidence().value - true.log_evidence) < 1e-3
+    assert (np.array(wrong(post.marginals(), true)) < [2e-3, 0.01, 0.01]).all()
 
 
 def test_own_densities_and_jumps():
