@@ -15,6 +15,7 @@ from qpruntime.likelihoods.base import Likelihood
 from qpruntime.quadrature import wasserstein_kernels
 from qpruntime.quadrature.adaptive_kernels import look_around, quantile_nodes
 from qpruntime.quadrature.sigma_star_kernels import Raised
+from qpruntime.quadrature.wasserstein_kernels import Law, jacobi_rules
 from tests.tools.cases import every_case
 
 
@@ -167,6 +168,30 @@ def test_brute_force(name, mu, sigma, y, p):
     # minimum where some of them are 0.
     assert np.abs(found - (mean, std)).max() < (5e-4 if p == 1.0 else 1e-5) * width
     assert distance((mean, std)) <= distance(found) * (1.0 + 1e-6)
+
+
+@every_case("p", [1.0, 1.5, 2.0, 3.0, 7.0])
+@every_case(("name", "mu", "sigma", "y"), [CAVITIES[2], CAVITIES[4]])
+def test_derivatives(name, mu, sigma, y, p):
+    likelihood, order = SPLITS[name], max(p, 2.0)
+    raised = Raised(likelihood.split.handle, 1.0, y, likelihood.theta)
+    marks, degree = np.array([0.0, y]), 2 * math.ceil(order / 2.0)
+    found = quantile_nodes(raised, mu, sigma, marks, order, degree)[3]
+    panels = wasserstein_kernels.standardise(found.d, found.p, found.z)[3:]
+    law, e, products = Law(p, jacobi_rules(p), 0.0), np.empty(16), np.empty(16)
+
+    def objective(a, b):
+        sums = np.empty(6)
+        wasserstein_kernels.objective(*panels, a, b, law, sums, e, products)
+        return sums
+
+    h, a, b = 1e-5, 0.1, 0.9
+    sums = objective(a, b)
+    by_a = (objective(a + h, b) - objective(a - h, b)) / (2.0 * h)
+    by_b = (objective(a, b + h) - objective(a, b - h)) / (2.0 * h)
+    np.testing.assert_allclose(sums[1:3], (by_a[0], by_b[0]), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(sums[3:5], (by_a[1], by_a[2]), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(sums[4:6], (by_b[1], by_b[2]), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.7, 10.0])
