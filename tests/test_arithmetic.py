@@ -5,8 +5,6 @@ multiplications and additions where the processor can. Each process here runs wh
 limits of double precision as another machine would.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

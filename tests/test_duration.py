@@ -1,7 +1,5 @@
 """Long work is announced before, progress is shown, and the cheaper order is the default."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Everything public, given anything: the documented exception, or a finite result."""
 
-from __future__ import annotations
-
 import os
 import warnings
 

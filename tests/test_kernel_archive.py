@@ -1,7 +1,5 @@
 """Archives of kernels: used on the same machine, refused when damaged, ignored elsewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What cannot fit into memory is refused in words before it is allocated; what fits is not."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

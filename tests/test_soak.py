@@ -3,8 +3,6 @@
 Ten thousand: ``python -m tests.tools.soak 10000``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Special functions against mpmath over their whole ranges, both sides of every branch point."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath as mp

@@ -1,7 +1,5 @@
 """First runs: eight processes at once on an empty cache, no cache at all, one notice."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

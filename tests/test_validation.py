@@ -1,7 +1,5 @@
 """Arguments as users write them: masks, and values as messages show them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Counts over bins, against rates drawn on a fine grid within them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp

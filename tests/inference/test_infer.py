@@ -1,7 +1,5 @@
 """Evidence, gradient, posterior and predictions against dense algebra and brute force."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -45,24 +43,6 @@ def test_one_point_is_exact(mean, variance, y, method):
     assert post.loo()[0] == pytest.approx(log_z, rel=1e-12, abs=1e-14)
     assert post.mean[0] == pytest.approx(float(centre), rel=1e-12)
     assert post.variance[0] == pytest.approx(float(std) ** 2, rel=1e-12)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_independent_points_are_exact(method):
-    variance = np.array([1e-3, 0.5, 7.0, 1e4, 1.0, 1.0])
-    mean = np.array([0.0, 1.0, -2.0, 5.0, 4.0, -4.0])
-    y = np.array([1.0, -1, 1, 1, -1, 1])
-    post = exact(np.diag(variance), y, method, mean=mean)
-    centre, std = project("probit", mean, np.sqrt(variance), y, method=method, table="exact")
-    assert post.log_evidence == pytest.approx(
-        log_ndtr(y * mean / np.sqrt(1.0 + variance)).sum(), rel=1e-12
-    )
-    np.testing.assert_allclose(post.mean, centre, rtol=1e-11)
-    np.testing.assert_allclose(post.variance, std**2, rtol=1e-11)
-    # Theorem 2 at equal cavities: QP's variance is below EP's, the mean is the same.
-    ep = exact(np.diag(variance), y, "ep", mean=mean)
-    assert np.all(post.variance <= ep.variance)
-    np.testing.assert_allclose(post.mean, ep.mean, rtol=1e-11)
 
 
 @pytest.mark.parametrize(("variance", "error"), [(1.0, 2e-4), (10.0, 1e-3), (1000.0, 2e-3)])
@@ -124,18 +104,15 @@ def test_gradient_by_differences(name, mean, toy):
         K = kernel.clone_with_theta(theta)(toy.x)
         return exact(K, toy.y, tol=1e-12, mean=mean).log_evidence
 
-    theta, h = kernel.theta, 4e-3
+    theta = kernel.theta
     K, dK = kernel(toy.x, eval_gradient=True)
     post = exact(K, toy.y, tol=1e-12, mean=mean)
     gradient = post.evidence_gradient(dK)
     assert gradient.shape == (kernel.n_dims,)
-    for i, step in enumerate(h * np.eye(kernel.n_dims)):
-        near = evidence(theta + step) - evidence(theta - step)
-        far = evidence(theta + 2 * step) - evidence(theta - 2 * step)
-        expected = (8.0 * near - far) / (12.0 * h)
-        # Fourth order: h^4/30 = 1e-11; the evidence, about 15, rounds to 1e-14/h.
-        assert gradient[i] == pytest.approx(expected, rel=1e-6, abs=1e-10)
-        assert post.evidence_gradient(dK[:, :, i]) == pytest.approx(gradient[i], rel=1e-12)
+    # Fourth order: h^4/30 = 1e-11; the evidence, about 15, rounds to 1e-14/h.
+    expected = oracle.slopes(evidence, theta, 4e-3)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-10)
+    assert post.evidence_gradient(dK[:, :, 1]) == pytest.approx(gradient[1], rel=1e-12)
 
 
 TARGETS = {
@@ -161,17 +138,11 @@ def test_gradient_by_differences_far_out(name, variance, length):
         K = kernel.clone_with_theta(theta)(x[:, None])
         return infer(K, y, name, "ep", tol=1e-10, max_sweeps=400)
 
-    theta, h = kernel.theta, 4e-3
-    post = post_at(theta)
+    post = post_at(kernel.theta)
     gradient = post.evidence_gradient(kernel(x[:, None], eval_gradient=True)[1])
-    for i, step in enumerate(h * np.eye(2)):
-        one, two = (
-            post_at(theta + k * step).log_evidence - post_at(theta - k * step).log_evidence
-            for k in (1, 2)
-        )
-        # The evidence, up to 150 here, rounds to 1e-14 of itself or, by K, 1e-10: divided by h.
-        expected = (8.0 * one - two) / (12.0 * h)
-        assert gradient[i] == pytest.approx(expected, rel=1e-6, abs=1e-8)
+    # The evidence, up to 150 here, rounds to 1e-14 of itself or, by K, 1e-10: divided by h.
+    expected = oracle.slopes(lambda theta: post_at(theta).log_evidence, kernel.theta, 4e-3)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -188,16 +159,6 @@ def test_loo(toy, method):
         # Retraining moves the other sites: EP's own error, at most 0.03 here.
         retrained = log_ndtr(toy.y[i] * m[0] / math.sqrt(1.0 + v[0]))
         assert post.loo()[i] == pytest.approx(retrained, abs=0.06)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_permutation(toy, method):
-    p = np.random.default_rng(1).permutation(len(toy.y))
-    post, moved = (exact(toy.K[np.ix_(q, q)], toy.y[q], method) for q in (np.arange(len(p)), p))
-    # Sweeps in another order stop at other distances, below tol, from one fixed point.
-    assert moved.log_evidence == pytest.approx(post.log_evidence, rel=1e-11)
-    np.testing.assert_allclose(moved.mean, post.mean[p], rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(moved.variance, post.variance[p], rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -225,22 +186,6 @@ def test_running_out_of_sweeps_warns(toy):
     # The paper's rule: root mean squared change of the site parameters, here from zero.
     plain = np.sqrt(max(np.mean(post.sites.tau**2), np.mean(post.sites.nu**2)))
     assert post.history[0] >= plain * (1.0 - 1e-15)  # summed in another order
-
-
-@every_case("order", ["sequential", "parallel"])
-@every_case("name", ["laplace", "student-t"])
-def test_real_targets_under_a_vast_prior(name, order):
-    # K is singular in double precision, I + K diag(tau) has a condition of 1e13: a fit remains.
-    x = np.linspace(-3.0, 3.0, 20)
-    K = 1e12 * np.exp(-0.5 * (x[:, None] - x) ** 2)
-    y = 3.0 * np.sin(x)
-    # K is rounded to 2e-4, and so is what the sites settle to.
-    post = infer(K, y, name, "ep", order=order, tol=1e-3)
-    assert post.converged
-    # y is as smooth as the prior: measured differences below 0.1.
-    np.testing.assert_allclose(post.mean, y, atol=0.3)
-    # Measured -205.2 in either order; laplace noise of scale 1 has densities below 1/2.
-    assert post.log_evidence == pytest.approx(-205.2, abs=0.2)
 
 
 def test_oscillating_sites_are_damped(monkeypatch):

@@ -1,7 +1,5 @@
 """Covariances of other libraries and of narrower formats than float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

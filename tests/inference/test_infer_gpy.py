@@ -1,7 +1,5 @@
 """EP against GPy: stored values everywhere, live ones where GPy is installed."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

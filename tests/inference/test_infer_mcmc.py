@@ -1,14 +1,11 @@
 """EP and QP against stored runs of elliptical slice sampling; sites of negative precision."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import gammaln
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import ConvergenceWarning, infer
@@ -98,29 +95,15 @@ def test_fixed_point_with_a_negative_site():
     """Moments of every tilted density, by the oracle's quadrature, are those of the posterior."""
     case = STORED["steep"]["case"]
     post = posterior(case, "ep")
-    tau, nu = post.sites
-    precision = 1.0 / post.variance - tau
-    centre = (post.mean / post.variance - nu) / precision
-    assert precision.min() > 0.0
-    for i, y in enumerate(case["y"]):
-
-        def log_likelihood(f, y=y):
-            with np.errstate(divide="ignore"):
-                power = 2.0 * y * np.log(np.abs(f)) if y else 0.0
-            return power - f * f - gammaln(y + 1.0)
-
-        log_z, mean, variance, _ = oracle.tilted(log_likelihood, centre[i], precision[i] ** -0.5)
-        assert post.mean[i] == pytest.approx(mean, rel=1e-6)
-        assert post.variance[i] == pytest.approx(variance, rel=1e-6)
-        assert post.loo()[i] == pytest.approx(log_z, rel=1e-6)
+    oracle.check_fixed_point(post, lambda f, i: oracle.poisson(f, case["y"][i]), 1e-6)
 
 
-@pytest.mark.parametrize("method", ["ep", "qp"])
-def test_never_without_a_result(method):
+def test_never_without_a_result():
     """Problems drawn from wide priors, where zeros are crossed all the time."""
     rng = np.random.default_rng(3)
     held = 0
-    for _ in range(30):
+    for k in range(30):
+        method = ("ep", "qp")[k % 2]
         n, mean = int(rng.integers(2, 25)), float(rng.choice([0.0, 0.1, 1.0, 2.0]))
         x = np.sort(rng.uniform(0.0, 10.0, n))[:, None]
         K = (ConstantKernel(10.0 ** rng.uniform(-1, 2)) * RBF(10.0 ** rng.uniform(-0.7, 0.7)))(x)

@@ -7,8 +7,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from qpruntime import GPClassifier, GPRegressor, Inducing, InputError
 from qpruntime.inference.leave_groups import leave_groups_out
-from qpruntime.inference.multiclass.posterior import left_out_log_proba
-from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 
 SMOOTH = ConstantKernel(2.0) * RBF(1.0)
 
@@ -81,37 +79,3 @@ def test_a_series_leaves_equal_times_out():
     series = GPRegressor(kernel, likelihood="gaussian", optimize=False, solver="markov").fit(t, y)
     with pytest.raises(InputError, match="equal times only"):
         leave_groups_out(series.posterior_, np.sort(codes), np.arange(100), False)
-
-
-def test_joint_classes_leave_copies_out():
-    """By the sites of the other rows alone, along u + f_own - f_j, in dense algebra."""
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(30, 2))
-    y = np.argmax(np.column_stack([X, -X.sum(axis=1)]) + rng.normal(size=(30, 3)), axis=1)
-    two, labels, codes = np.tile(X, (2, 1)), np.tile(y, 2), np.tile(np.arange(30), 2)
-    options = {"optimize": False, "multi_class": "joint"}
-    model = GPClassifier(SMOOTH, **options).fit(two, labels)
-    found = left_out_log_proba(model.posterior_, np.arange(6), codes)
-    # Rows are u_i and then f_i of the three classes.
-    K = np.zeros((60, 4, 60, 4))
-    K[:, 0, :, 0] = np.eye(60)
-    for c in range(1, 4):
-        K[:, c, :, c] = SMOOTH(two)
-    tau, nu = model.posterior_.sites
-    for i in range(6):
-        along, t, n = [], [], []
-        for row in np.flatnonzero(codes != i):
-            for c in np.flatnonzero(np.arange(3) != labels[row]):
-                one = np.zeros((60, 4))
-                one[row, 0], one[row, 1 + labels[row]], one[row, 1 + c] = 1.0, 1.0, -1.0
-                along.append(one.ravel())
-                t.append(tau[row, c])
-                n.append(nu[row, c])
-        A, prior = np.array(along), K.reshape(240, 240)
-        gain = prior @ A.T @ np.linalg.inv(A @ prior @ A.T + np.diag(1.0 / np.array(t)))
-        mean = (gain @ (np.array(n) / np.array(t))).reshape(60, 4)[i, 1:]
-        covariance = (prior - gain @ A @ prior).reshape(60, 4, 60, 4)[i, 1:, i, 1:]
-        known = log_probabilities(mean[None], covariance[None])[0]
-        np.testing.assert_allclose(found[i], known, rtol=1e-6)
-    alone = left_out_log_proba(model.posterior_, np.arange(6))
-    assert np.abs(alone - found).max() > 0.1

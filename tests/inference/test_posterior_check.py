@@ -1,7 +1,5 @@
 """What `check` says of means and variances, beside sums over grids in two dimensions."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

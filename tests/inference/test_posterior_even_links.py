@@ -1,7 +1,5 @@
 """Whose marginals are those of |f|: likelihoods that declare it, whatever the observations are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every engine through the same cases: what they leave behind has the same names and words."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 
@@ -159,6 +157,10 @@ def test_a_copy_predicts(engine):
     np.testing.assert_array_equal(copy.predict(*at(engine)), post.predict(*at(engine)))
     assert copy.log_evidence == post.log_evidence
     assert copy.summary() == post.summary()
+    assert str(copy) == str(post)
+    if engine == "sparse":
+        with pytest.raises(InputError, match="without its rows"):
+            copy.loo()
 
 
 @every_case("engine", ENGINES)

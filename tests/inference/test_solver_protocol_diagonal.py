@@ -4,8 +4,6 @@ For the probit likelihood Z = Phi(z) with z = y m/sqrt(1 + V), and the tilted mo
 Rasmussen & Williams, (3.58): EP is exact, and so is the mean of QP.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -13,10 +11,9 @@ from scipy.stats import norm
 
 from qpruntime import infer
 from qpruntime.inference.dense.solution import summarise
-from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import variational
 from qpruntime.inference.fixed_point.convergence import Limits
-from qpruntime.inference.fixed_point.iterate import ORDERS, settle
+from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.optimise import maximise
@@ -36,31 +33,6 @@ def moments(variance, mean, y):
     centre = mean + y * variance * ratio / np.sqrt(1.0 + variance)
     spread = variance - variance**2 * ratio * (z + ratio) / (1.0 + variance)
     return norm.logcdf(z), centre, spread
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_each_site_is_solved_in_closed_form(order):
-    log_z, mean, variance = moments(VARIANCE, MEAN, Y)
-    rng = np.random.default_rng(0) if order == "random" else None
-    for method in ("ep", "qp"):
-        problem = Problem(DiagonalPrior(VARIANCE, MEAN), Y, Projector("probit", method))
-        end = settle(problem, Limits(1e-10), order=order, rng=rng)
-        post = summarise(problem, end)
-        assert post.converged
-        np.testing.assert_allclose(post.mean, mean, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(post.loo(), log_z, rtol=1e-9)
-        if method == "ep":
-            # The smaller of variances that cancel, in scipy's formula too: 1e-16 V/v.
-            np.testing.assert_allclose(post.variance, variance, rtol=1e-9)
-            assert post.log_evidence == pytest.approx(log_z.sum(), rel=1e-11)
-        dense = infer(
-            np.diag(VARIANCE), Y, "probit", method, mean=MEAN, tol=1e-10, order="parallel"
-        )
-        np.testing.assert_allclose(post.variance, dense.variance, rtol=1e-9)
-        assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-11)
-        np.testing.assert_allclose(
-            post.predict(np.arange(N), VARIANCE, mean=MEAN)[0], post.mean, rtol=1e-12, atol=1e-12
-        )
 
 
 def test_the_variational_bound_and_damped_weighted_powers_agree_with_the_dense_solver():
@@ -109,14 +81,3 @@ def test_a_hyper_parameter_is_learnt(objective):
     assert optimum.success
     assert optimum.value == pytest.approx(-best.fun, rel=1e-8)
     assert optimum.theta[0] == pytest.approx(best.x, abs=1e-3)
-
-
-def test_draws_from_a_covariance_that_rounding_has_left_indefinite():
-    """Two values that are one: the eigenvalue below 0 is none, and variances stay."""
-    K = 9.0 * np.array([[1.0, 1.0 + 1e-6], [1.0 + 1e-6, 1.0]])
-    prior, rng = DensePrior(K, np.array([1.0, -2.0])), np.random.default_rng(0)
-    draws = np.array([prior.draw(rng) for _ in range(4000)])
-    np.testing.assert_allclose(draws[:, 0] - 1.0, draws[:, 1] + 2.0, atol=1e-12)
-    # Five standard errors.
-    assert abs(draws[:, 0].mean() - 1.0) < 5.0 * 3.0 / np.sqrt(4000)
-    assert draws[:, 0].var() == pytest.approx(9.0, rel=5.0 * np.sqrt(2.0 / 4000))

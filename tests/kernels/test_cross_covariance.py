@@ -1,7 +1,5 @@
 """Covariances with inducing inputs against scikit-learn, their slopes against its differences."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -13,7 +11,6 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from qpruntime.inference.sparse.features import add_outer, add_square, divide, divide_transposed
 from qpruntime.kernels.cross_covariance import (
     contract,
     contract_square,
@@ -23,6 +20,7 @@ from qpruntime.kernels.cross_covariance import (
 )
 from qpruntime.kernels.radial_kernels import squared_distances
 from tests.tools.cases import every_case
+from tests.tools.oracle import slopes
 
 C, W = ConstantKernel, WhiteKernel
 SOUND = [
@@ -58,18 +56,6 @@ def points(spread=1.0):
     return X, Z
 
 
-def differences(function, at, step):
-    """Central differences, with errors of the fourth power of the step."""
-    slopes = np.empty(at.size)
-    for i in range(at.size):
-        moved = [at.copy().ravel() for _ in range(4)]
-        for point, k in zip(moved, (-2, -1, 1, 2), strict=True):
-            point[i] += k * step
-        a, b, c, d = (function(point.reshape(at.shape)) for point in moved)
-        slopes[i] = (8.0 * (c - b) - (d - a)) / (12.0 * step)
-    return slopes.reshape(at.shape)
-
-
 def check(kernel, X, Z, step, tolerance, dtype=np.float64):
     rng = np.random.default_rng(4)
     H, rho = rng.standard_normal((len(X), len(Z))), rng.standard_normal(len(X))
@@ -92,8 +78,8 @@ def check(kernel, X, Z, step, tolerance, dtype=np.float64):
         (contract(kernel, X, Z, H.astype(dtype), rho), of),
         (contract_square(kernel, Z, S.astype(dtype)), square),
     ):
-        by_theta = differences(lambda t, v=value: v(kernel.clone_with_theta(t), Z), theta, 1e-3)
-        by_z = differences(lambda z, v=value: v(kernel, z), Z, step)
+        by_theta = slopes(lambda t, v=value: v(kernel.clone_with_theta(t), Z), theta, 1e-3)
+        by_z = slopes(lambda z, v=value: v(kernel, z), Z, step)
         scale = np.abs(K).max() + np.abs(value(kernel, Z))
         assert found[0].shape == theta.shape
         assert np.all(np.abs(found[0] - by_theta) <= tolerance * scale)
@@ -153,22 +139,3 @@ def test_squared_distances_of_points_that_are_close():
     wide = squared_distances(np.asfortranarray(x * 1e160), z[:1])
     assert wide.shape == (7, 1)
     assert np.isinf(wide).all()
-
-
-def test_sums_and_solves_of_blocks_in_place():
-    """BLAS by address, against numpy; float32 to its rounding."""
-    rng = np.random.default_rng(1)
-    for dtype, tol in ((np.float64, 1e-13), (np.float32, 2e-5)):
-        rows = rng.standard_normal((6, 4)).astype(dtype)
-        left, right = (rng.standard_normal(n).astype(dtype) for n in (6, 4))
-        expected = rows + np.outer(left, right)
-        add_outer(rows, left, right)
-        np.testing.assert_allclose(rows, expected, rtol=tol, atol=tol)
-        L = np.tril(rng.standard_normal((4, 4)), -1).astype(dtype) + 2.0 * np.eye(4, dtype=dtype)
-        for solve, factor in ((divide, L), (divide_transposed, L.T)):
-            expected = np.linalg.solve(factor.astype(float), rows.T).T
-            np.testing.assert_allclose(solve(rows.copy(), L), expected, rtol=tol, atol=tol)
-        total = np.zeros((4, 4), dtype)
-        add_square(rows, -1.0, total)
-        np.testing.assert_allclose(total, -np.tril(rows.T @ rows), rtol=tol, atol=tol)
-    add_outer(rows[:0], left[:0], right)  # no rows at all

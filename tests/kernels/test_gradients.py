@@ -1,12 +1,9 @@
 """Contracted kernel gradients against scikit-learn's N x N x p arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import (
     RBF,
-    CompoundKernel,
     ConstantKernel,
     DotProduct,
     ExpSineSquared,
@@ -179,7 +176,3 @@ def test_others_are_left_to_scikit_learn(kernel):
 def test_many_points_are_left_to_scikit_learn(monkeypatch):
     monkeypatch.setattr(covariance, "_KEPT", len(X) - 1)
     assert not isinstance(covariance_function(RBF(1.0), X), Isotropic)
-
-
-def test_compound_kernels_have_no_single_covariance():
-    assert CompoundKernel([RBF(1.0)])(X).ndim == 3  # so that nobody offers one to infer

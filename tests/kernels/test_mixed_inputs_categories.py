@@ -1,7 +1,5 @@
 """Kernels of levels: values by loops, slopes by differences, with inducing inputs at levels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -23,6 +21,7 @@ from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.inducing_points import clusters, levels_of, units
 from tests.tools.cases import every_case
+from tests.tools.oracle import slopes
 
 C = ConstantKernel
 KERNELS = [
@@ -38,15 +37,6 @@ def rows(n=9, seed=0):
     numbers = rng.normal(size=(n, 2))
     levels = rng.integers(0, 3, (n, 2))
     return np.column_stack([numbers[:, 0], levels[:, 0], numbers[:, 1], levels[:, 1]])
-
-
-def slopes(function, at, step=1e-3):
-    """Central differences of fourth order."""
-    found = np.empty(at.size)
-    for i, move in enumerate(step * np.eye(at.size).reshape(-1, *at.shape)):
-        a, b, c, d = (function(at + k * move) for k in (-2, -1, 1, 2))
-        found[i] = (8.0 * (c - b) - (d - a)) / (12.0 * step)
-    return found.reshape(at.shape)
 
 
 def test_values():

@@ -4,8 +4,6 @@ Formulas are written anew, of distances in the units of the inputs. Relative err
 roundings of exponentials of numbers up to 10: 1e-12 is generous, and a factor of 1.001 fails.
 """
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Functions drawn from priors have the covariances of their kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel

@@ -1,7 +1,5 @@
 """A user's own class: Matérn 3/2 written anew is the one that is built in, wherever it is used."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """States of kernels against their covariance functions, and steps against matrix exponentials."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

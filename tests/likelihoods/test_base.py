@@ -1,7 +1,5 @@
 """Every registered likelihood keeps the contract; one more file is all that one more takes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Parameters of likelihoods: spelling, limits, identity, and where they travel."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import replace

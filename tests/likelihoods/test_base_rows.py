@@ -1,7 +1,5 @@
 """Observations of several numbers: rows, which a likelihood's functions read by their number."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

@@ -1,21 +1,17 @@
 """Logistic labels and binomial pairs end to end: fixed points, the classifier, what is refused."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
 import pytest
 from scipy.special import expit, log_expit, ndtri
 from scipy.stats import norm
-from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.linear_model import LogisticRegression
 
-from qpruntime import GPClassifier, InputError, Search, infer, likelihoods
+from qpruntime import GPClassifier, InputError, infer, likelihoods
 from scripts.benchmarks.data import paper
 from tests.tools.cases import every_case
-from tests.tools.oracle import RBFData, tilted
+from tests.tools.oracle import check_fixed_point
 from tests.tools.script_modules import DATA, needs_data
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
@@ -27,17 +23,7 @@ NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
 def test_fixed_point(toy, method, order):
     post = infer(toy.K, toy.y, "logistic", method=method, order=order, tol=1e-11)
     assert post.converged
-    tau, nu = post.sites
-    precision = 1.0 / post.variance - tau
-    centre = (post.mean / post.variance - nu) / precision
-    for i, y in enumerate(toy.y):
-        log_z, mean, variance, star = tilted(
-            lambda f, y=y: log_expit(y * f), centre[i], precision[i] ** -0.5
-        )
-        assert post.loo()[i] == pytest.approx(log_z, rel=1e-9)
-        assert post.mean[i] == pytest.approx(mean, abs=1e-9)
-        width = variance if method == "ep" else star**2
-        assert post.variance[i] == pytest.approx(width, rel=1e-8)
+    check_fixed_point(post, lambda f, i: log_expit(toy.y[i] * f), 1e-9, method)
 
 
 @pytest.mark.parametrize("method", ["ep", "qp", "vb"])
@@ -53,41 +39,6 @@ def test_classifier(toy, method):
     low, high = model.predict_interval(NEW, 0.8).T
     reach = ndtri(0.9) * np.sqrt(variance)
     np.testing.assert_allclose([low, high], [expit(mean - reach), expit(mean + reach)], rtol=1e-12)
-
-
-def test_hyper_parameters_are_those_of_the_evidence():
-    toy = RBFData(60, seed=7)
-    kernel = ConstantKernel(1.0) * RBF(1.0)
-    model = GPClassifier(kernel, likelihood="logistic", method="ep", optimize=Search(ftol=1e-12))
-    model.fit(toy.x, toy.y)
-    assert model.optimum_.success
-    for step in 0.05 * np.vstack([np.eye(2), -np.eye(2)]):
-        K = kernel.clone_with_theta(model.kernel_.theta + step)(toy.x)
-        assert infer(K, toy.y, "logistic", method="ep").log_evidence < model.optimum_.value
-    # Laplace's approximation of the same model ends close by.
-    peer = GaussianProcessClassifier(kernel).fit(toy.x, toy.y)
-    np.testing.assert_allclose(
-        model.predict_proba(NEW)[:, 1], peer.predict_proba(NEW)[:, 1], atol=0.08
-    )
-
-
-def test_many_classes(toy):
-    labels = np.digitize(toy.x[:, 0], [-0.5, 0.5])
-    model = GPClassifier(FIXED, likelihood="logistic", method="ep").fit(toy.x, labels)
-    np.testing.assert_allclose(model.predict_proba(NEW).sum(axis=1), 1.0, rtol=1e-12)
-    assert (model.predict(toy.x) == labels).mean() > 0.8
-
-
-def test_a_linear_kernel_is_logistic_regression(toy):
-    # Wide priors: the posterior mean of the slopes is near the maximum of the likelihood.
-    from sklearn.gaussian_process.kernels import DotProduct
-
-    kernel = ConstantKernel(4.0, "fixed") * DotProduct(1.0, "fixed")
-    model = GPClassifier(kernel, likelihood="logistic", method="ep").fit(toy.x, toy.y)
-    peer = LogisticRegression(C=4.0).fit(toy.x, toy.y)
-    np.testing.assert_allclose(
-        model.latent(NEW)[0], peer.decision_function(NEW), rtol=0.35, atol=0.3
-    )
 
 
 def test_intervals_need_a_rising_link(toy):

@@ -1,19 +1,15 @@
 """GPPoissonRegressor with rates e^f: fits and predictions against quadrature, tables and draws."""
 
-from __future__ import annotations
-
-import pickle
 import warnings
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import gammaincc
-from scipy.stats import lognorm, norm, poisson
-from sklearn.base import clone
+from scipy.stats import lognorm, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import GPPoissonRegressor, InputError, NumericalError, Search, infer
+from qpruntime import GPPoissonRegressor, InputError, NumericalError, infer
 from qpruntime.predictive.counts import LINKS
 from qpruntime.predictive.density import log_pmf, mode, quantiles
 from tests.tools.cases import every_case
@@ -94,36 +90,6 @@ def test_fixed_kernel_is_plain_inference(method):
     np.testing.assert_allclose(model.predict(NEW), rate, rtol=1e-8)
 
 
-# Its neighbour is meant to be out of reach.
-@pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
-@pytest.mark.parametrize("exposure", [0.01, 1.0, 250.0])
-def test_exposure_of_one_point_by_quadrature(exposure):
-    # EP matches mean, variance and evidence of one observation exactly.
-    mean, variance, y = 0.8, 0.3, 3
-
-    def moment(power):
-        return quad(
-            lambda f: (
-                f**power * poisson.pmf(y, exposure * np.exp(f)) * norm.pdf(f, mean, variance**0.5)
-            ),
-            *(-7.0, 6.0),
-            points=np.log(y / exposure) * np.ones(1),
-            epsabs=0,
-            epsrel=1e-12,
-            limit=500,
-        )[0]
-
-    Z = moment(0)
-    kernel = ConstantKernel(variance, "fixed") * RBF(1.0, "fixed")
-    model = GPPoissonRegressor(kernel, link="exp", method="ep", mean=mean, tol=1e-12)
-    # A second point, far off, that expects next to nothing and sees nothing.
-    model.fit([[0.0], [1e3]], [y, 0], exposure=[exposure, 1e-14])
-    got = [a[0] for a in model.latent([[0.0]])]
-    assert got[0] == pytest.approx(moment(1) / Z, rel=1e-9)
-    assert got[1] == pytest.approx(moment(2) / Z - (moment(1) / Z) ** 2, rel=1e-8)
-    assert model.posterior_.log_evidence == pytest.approx(np.log(Z), rel=1e-9)
-
-
 @pytest.mark.parametrize("predictive", ["exact", "gamma"])
 def test_predictions_agree_with_the_pmf(predictive):
     model = GPPoissonRegressor(FIXED, link="exp").fit(X, Y, EXPOSURE)
@@ -151,13 +117,6 @@ def test_predictions_agree_with_the_pmf(predictive):
         np.testing.assert_array_equal(model.predict_count(NEW, e), table.argmax(axis=1))
 
 
-def test_exposure_is_a_shift_of_the_mean():
-    years = GPPoissonRegressor(FIXED, link="exp", mean=1.0, tol=1e-10).fit(X, Y, 0.25)
-    quarters = GPPoissonRegressor(FIXED, link="exp", mean=1.0 - np.log(4.0), tol=1e-10)
-    quarters.fit(X, Y)
-    np.testing.assert_allclose(years.predict(NEW, exposure=0.25), quarters.predict(NEW), rtol=1e-8)
-
-
 def test_default_mean_is_the_logarithm_of_the_mean_rate():
     model = GPPoissonRegressor(FIXED, link="exp").fit(X, Y, EXPOSURE)
     assert model.mean_ == pytest.approx(np.log(Y.sum() / EXPOSURE.sum()))
@@ -166,38 +125,6 @@ def test_default_mean_is_the_logarithm_of_the_mean_rate():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # f = 0 is the rate 1, and nothing special
         assert GPPoissonRegressor(FIXED, link="exp", mean=0).fit(X, Y).mean_ == 0.0
-
-
-@pytest.mark.parametrize("options", [{"method": "ep"}, {"optimize": "loo"}, {"method": "vb"}])
-def test_objective_is_maximised(options):
-    options = dict(options)
-    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (1e-2, 1e2))
-    objective = options.pop("optimize", "evidence")
-    options = {"link": "exp", "mean": 1.0, "tol": 1e-9} | options
-    search = Search(objective, ftol=1e-13)
-    model = GPPoissonRegressor(kernel, optimize=search, **options).fit(X, Y, EXPOSURE)
-
-    def value(theta):
-        moved = GPPoissonRegressor(kernel.clone_with_theta(theta), optimize=False, **options)
-        post = moved.fit(X, Y, EXPOSURE).posterior_
-        return post.loo().sum() if objective == "loo" else post.log_evidence
-
-    theta = model.optimum_.theta
-    assert model.optimum_.value == pytest.approx(value(theta), rel=1e-6)
-    for step in 0.05 * np.vstack([np.eye(2), -np.eye(2)]):
-        assert value(theta + step) < model.optimum_.value
-    # Far below the counts' own noise.
-    assert np.mean((model.predict(X) - RATE) ** 2 / RATE) < 0.3
-
-
-def test_clone_and_pickle():
-    model = GPPoissonRegressor(FIXED, link="exp", method="ep").fit(X, Y, 2.0)
-    assert clone(model).get_params()["link"] == "exp"
-    for other in (clone(model).fit(X, Y, 2.0), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(other.predict_quantiles(NEW), model.predict_quantiles(NEW))
-    # What is fitted does not follow a parameter set afterwards.
-    before = model.predict(NEW)
-    np.testing.assert_array_equal(model.set_params(link="square").predict(NEW), before)
 
 
 @every_case("link", ["log", "identity", None, np.exp])

@@ -3,21 +3,20 @@
 `test_of_the_day` draws new cases every day; ``QP_SEED=20261121`` repeats those of a day.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from qpruntime import GPPoissonRegressor, infer, likelihoods
+from qpruntime import infer, likelihoods
 from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
-from tests.likelihoods.test_registry import poisson, student_t
+from tests.likelihoods.test_registry import student_t
 from tests.tools import multiprecision, oracle
 from tests.tools.cases import every_case
+from tests.tools.oracle import poisson
 
 NAMES = likelihoods.names()
 # Those of one peak, written with 60 digits; the others have oracles of their own below.
@@ -115,14 +114,6 @@ def test_lp_projections_of_counts(mu, sigma, y):
     _, mean, std = raised("poisson-exp", mu, sigma, y, 1.0, "qp")
     np.testing.assert_allclose(found.mean, mean, rtol=1e-9, atol=1e-9 * std)
     np.testing.assert_allclose(found.std, std, rtol=1e-9)
-
-
-def test_weighted_counts_are_fitted():
-    rng = np.random.default_rng(1)
-    x = np.linspace(0.0, 5.0, 12)[:, None]
-    y = rng.poisson(300.0 + 100.0 * np.sin(x[:, 0]))
-    model = GPPoissonRegressor(link="exp").fit(x, y, sample_weight=rng.uniform(0.5, 3.0, 12))
-    assert np.abs(model.predict(x) / y - 1.0).max() < 0.25
 
 
 @pytest.mark.interpreted

@@ -1,7 +1,5 @@
 """Moments of `kinds` that are integrated, at their extremes, by mpmath at 40 digits."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Likelihoods of `kinds`: log densities by SciPy's formulas, moments by another quadrature."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -145,21 +143,28 @@ def test_densities_and_claims(name):
             assert not (bend > 1e-9 * (1.0 + np.abs(found[1:-1]))).any(), y
 
 
+def check(name, y, mu, sigma, power=1.0, method="ep", marks=(), near=1e-9):
+    """Log Z, mean and standard deviation of a site against the oracle's quadrature."""
+    own, (log_p, values, _) = likelihoods.get(name), CASES[name]
+    centre = np.log(max(y[0], 1.0)) if isinstance(y, tuple) else 0.0
+    marks = (centre, centre + 0.7, *marks, *(values if "ordinal" in name else ()))
+    want = tilted(lambda f: power * log_p(f, y, *values), mu, sigma, marks)
+    powers = None if power == 1.0 else np.array([power])
+    source = Projector(own, method).source
+    log_z, mean, std, *_ = project_many(own, source, mu, sigma, np.array(y), None, powers)
+    wanted = np.sqrt(want[2]) if method == "ep" else want[3]
+    np.testing.assert_allclose(log_z.item(), want[0], rtol=near, atol=near)
+    assert abs(mean.item() - want[1]) < near * (wanted + 1e-3 * abs(want[1]))
+    np.testing.assert_allclose(std.item(), wanted, rtol=10.0 * near)
+
+
 @every_case("name", CASES)
 @every_case(("mu", "sigma"), CAVITIES[:: 2 if config.DISABLE_JIT else 1])
 def test_moments(name, mu, sigma):
-    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
-    if own.moments is None and sigma != 1.0:
+    if likelihoods.get(name).moments is None and sigma != 1.0:
         return  # the adaptive rule has tests of its own
-    for y in seen:
-        centre = np.log(max(y[0], 1.0)) if isinstance(y, tuple) else 0.0
-        marks = (centre, centre + 0.7, *(values if "ordinal" in name else ()))
-        log_z, mean, variance, _ = tilted(lambda f, y=y: log_p(f, y, *values), mu, sigma, marks)
-        found = project_arrays(own, mu, sigma, y, method="ep")
-        std = np.sqrt(variance)
-        np.testing.assert_allclose(found.log_z, log_z, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(found.mean, mean, atol=1e-9 * (std + 1e-3 * abs(mean)))
-        np.testing.assert_allclose(found.std, std, rtol=1e-8)
+    for y in CASES[name][2]:
+        check(name, y, mu, sigma)
 
 
 #: Interpreted, all of them; each takes two seconds to compile, which is for the slow tests.
@@ -170,26 +175,9 @@ POWERED = CASES if config.DISABLE_JIT else ("gamma(shape=30)", "beta(precision=1
 def test_moments_of_powers(names):
     """As inducing points take them; narrow, usual and wide cavities."""
     for name in names:
-        check_powers(name)
-
-
-def check_powers(name):
-    own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
-    source = Projector(own, "ep").source
-    for y in seen:
-        for mu, sigma, power in ((0.3, 0.8, 0.5), (-4.0, 6.0, 0.5), (2.0, 0.05, 0.13)):
-            args = own, source, mu, sigma, np.array(y), None, np.array([power])
-            found = project_many(*args)
-            centre = np.log(max(y[0], 1.0)) if isinstance(y, tuple) else 0.0
-            marks = (centre, centre + 0.7, *(values if "ordinal" in name else ()))
-
-            def raised(f, y=y, power=power):
-                return power * log_p(f, y, *values)
-
-            log_z, mean, variance, _ = tilted(raised, mu, sigma, marks)
-            np.testing.assert_allclose(found.log_z.item(), log_z, rtol=1e-9, atol=1e-9)
-            assert abs(found.mean.item() - mean) < 1e-9 * (np.sqrt(variance) + 1e-3 * abs(mean))
-            np.testing.assert_allclose(found.std.item(), np.sqrt(variance), rtol=1e-8)
+        for y in CASES[name][2]:
+            for mu, sigma, power in ((0.3, 0.8, 0.5), (-4.0, 6.0, 0.5), (2.0, 0.05, 0.13)):
+                check(name, y, mu, sigma, power)
 
 
 @every_case(
@@ -201,12 +189,7 @@ def check_powers(name):
     ],
 )
 def test_narrow_likelihoods_under_wide_cavities(name, y, mu, sigma):
-    own, (log_p, values, _) = likelihoods.get(name), CASES[name]
-    marks = (0.0, np.log(y))
-    log_z, mean, variance, _ = tilted(lambda f: log_p(f, y, *values), mu, sigma, marks)
-    found = project_arrays(own, mu, sigma, y, method="ep")
-    wanted = (log_z, mean, np.sqrt(variance))
-    np.testing.assert_allclose((found.log_z, found.mean, found.std), wanted, rtol=1e-10)
+    check(name, y, mu, sigma, marks=(np.log(y),), near=1e-10)
 
 
 @every_case(
@@ -219,15 +202,9 @@ def test_narrow_likelihoods_under_wide_cavities(name, y, mu, sigma):
         ("log-normal(scale=0.4)", (1.0, 3.0)),
     ],
 )
-def test_powers(name, y):
-    own, (log_p, values, _) = likelihoods.get(name), CASES[name]
-    for method in ("ep", "qp"):
-        projector = Projector(own, method)
-        args = own, projector.source, 0.3, 0.8, np.array(y), None, np.array([0.4])
-        found = project_many(*args)
-        whole = tilted(lambda f: 0.4 * log_p(f, y, *values), 0.3, 0.8)
-        wanted = (whole[0], whole[1], np.sqrt(whole[2]) if method == "ep" else whole[3])
-        np.testing.assert_allclose([v.item() for v in found[:3]], wanted, rtol=1e-9)
+@every_case("method", ["ep", "qp"])
+def test_powers(name, y, method):
+    check(name, y, 0.3, 0.8, 0.4, method)
 
 
 @every_case("name", [name for name in CASES if likelihoods.get(name).given is not None])

@@ -1,7 +1,5 @@
 """Labels -1 and +1: booleans are labels, and what is none is told what it may be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern

@@ -1,7 +1,5 @@
 """The step likelihood: moments and sigma* against dense quadrature, and limits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

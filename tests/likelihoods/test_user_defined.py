@@ -1,7 +1,5 @@
 """`Likelihood.from_log_prob`: a user's log density, compiled or called back, is projected right."""
 
-from __future__ import annotations
-
 import copy
 import math
 import os
@@ -104,25 +102,6 @@ def test_probit_by_hand_is_probit():
         np.testing.assert_allclose(mine.log_evidence, built_in.log_evidence, rtol=1e-8)
         np.testing.assert_allclose(mine.mean, built_in.mean, atol=1e-7)
         np.testing.assert_allclose(mine.variance, built_in.variance, rtol=1e-7)
-
-
-def test_several_threads_call_back():
-    likelihood = make(probit_scipy)
-    mu = np.linspace(-2.0, 2.0, 5)
-    expected = project("probit", mu, 1.0, 1.0, table="exact")[1]
-    found = {}
-
-    def work(k):
-        found[k] = project(likelihood, mu, 1.0, 1.0)[1]
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(60.0)
-    assert len(found) == 3
-    for std in found.values():
-        np.testing.assert_allclose(std, expected, rtol=1e-9)
 
 
 def pointed(f, y, theta):

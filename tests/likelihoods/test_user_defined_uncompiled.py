@@ -1,7 +1,5 @@
 """A log density that numba does not compile says so, once, and what that costs."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

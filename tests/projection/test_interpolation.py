@@ -1,7 +1,5 @@
 """The quintic spline kernel against scipy's B-splines; `bilinear` is in test_table_lookup.py."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.interpolate import BSpline

@@ -4,8 +4,6 @@ The exact projection is the truth here; it is tested against mpmath in
 test_sigma_star_kernels.py and in the tests of the likelihoods.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -60,30 +58,6 @@ def test_every_cavity(name, seed):
     assert error(name, mu, sigma, labels(name, rng, sigma.size)) <= BOUND
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_where_fits_live(name):
-    rng = np.random.default_rng(2)
-    sigma = 10.0 ** rng.uniform(-2, 3, 4000)
-    mu = rng.normal(size=sigma.size) * 3.0 * np.maximum(sigma, 1.0)
-    assert error(name, mu, sigma, labels(name, rng, sigma.size)) <= BOUND
-
-
-@every_case(
-    ("name", "file"),
-    [
-        ("probit", "probit"),
-        ("probit", "probit_far"),
-        ("heaviside", "heaviside"),
-        ("poisson", "poisson"),
-        ("poisson", "poisson_large"),
-    ],
-)
-def test_high_precision_references(reference, name, file):
-    ref = reference(file)
-    star = project(name, ref.mu, ref.sigma, ref.y)[1]
-    np.testing.assert_allclose(star, ref.sigma_star, rtol=BOUND, atol=0)
-
-
 @every_case("sigma", [1e-6, 1e-3, 1.0, 1e3, 1e8])
 @every_case("mu", [1e10, 1e30, 1e150, 1e200, 1.7e308])
 def test_extremes(mu, sigma):
@@ -105,16 +79,6 @@ def test_extremes(mu, sigma):
             expected = sigma / math.sqrt(1.0 + 2.0 * sigma * sigma)
             got = project("poisson", -mu, sigma, y)[1]
             assert got == pytest.approx(expected, rel=BOUND)
-
-
-def test_limits_of_the_ratio():
-    for name, mu, sigma in (("heaviside", -1e7, 1.0), ("probit", -1e15, 1e10)):
-        ep = project(name, mu, sigma, 1, method="ep")[1]
-        assert project(name, mu, sigma, 1)[1] / ep == pytest.approx(FAR_RATIO, rel=1e-9)
-    for name, mu, sigma in (("heaviside", 9.0, 1.0), ("probit", 90.0, 3.0), ("poisson", 3.0, 1e-6)):
-        ep = project(name, mu, sigma, 1, method="ep")
-        np.testing.assert_allclose(project(name, mu, sigma, 1), ep, rtol=3e-15)
-    assert project("poisson", 0.3, 2.0, 0) == project("poisson", 0.3, 2.0, 0, method="ep")
 
 
 def both_sides(at, steps=(1e-12, 1e-9, 1e-6)):
@@ -168,20 +132,6 @@ def test_series_of_a_lone_peak(y):
         assert power_peak_ratio(2.0 * y, b) == pytest.approx(float(ratio), rel=3e-11)
 
 
-def test_continuous_along_lines_through_every_seam():
-    """Neighbouring values differ by what the exact ones differ by."""
-    sigma = np.geomspace(1e-6, 1e8, 4001)
-    for name, mu, y in (("probit", -3.0, 1), ("probit", 20.0, 1), ("probit", -1e4, 1)):
-        step = np.diff(np.log(project(name, mu, sigma, y)[1]))
-        true = np.diff(np.log(exact(name, mu, sigma, y)))
-        np.testing.assert_allclose(step, true, rtol=0, atol=2 * BOUND)
-    mu = np.linspace(0.0, 40.0, 4001)
-    for y in (1, 30, 500, 501):
-        step = np.diff(np.log(project("poisson", mu, 1.0, y)[1]))
-        true = np.diff(np.log(exact("poisson", mu, 1.0, y)))
-        np.testing.assert_allclose(step, true, rtol=0, atol=2 * BOUND)
-
-
 def test_monotone_where_sigma_star_is():
     """In mu for probit and heaviside, in sigma for all, wherever sigma* grows measurably.
 
@@ -215,43 +165,6 @@ def test_labels_mirror_exactly():
     np.testing.assert_array_equal(
         project("poisson", mu, sigma, 3)[1], project("poisson", -mu, sigma, 3)[1]
     )
-
-
-@pytest.mark.interpreted
-@pytest.mark.parametrize("name", NAMES)
-def test_coordinates_undo_cavity(name):
-    rng = np.random.default_rng(3)
-    likelihood = likelihoods.get(name)
-    reduction = likelihood.reduction
-    for _ in range(50):
-        row = rng.integers(len(reduction.outcomes))
-        u = rng.uniform(reduction.u.start, reduction.u.stop) if reduction.u else 0.0
-        v = rng.uniform(reduction.v.start, reduction.v.stop)
-        mu, sigma, y = reduction.cavity(row, u, v)
-        got = reduction.coordinates(mu, sigma, y, likelihood.theta)
-        assert got == pytest.approx((row, u, v), abs=1e-11)
-        if reduction.scale is not None:
-            length, place, _ = reduction.scale(mu, sigma, y, likelihood.theta)
-            assert place == pytest.approx(v, abs=1e-12)
-            # The same v from another cavity: sigma* goes with the length.
-            star = exact(name, mu, sigma, y)
-            assert 0.2 < star / length < 40.0
-
-
-@pytest.mark.parametrize("name", ["heaviside", "poisson"])
-def test_scale_is_exact(name):
-    """sigma*/length is the same for cavities of one v."""
-    likelihood = likelihoods.get(name)
-    scale = likelihood.reduction.scale
-    for y in (1.0, 7.0) if name == "poisson" else (1.0,):
-        for z in (0.0, 0.3, 2.0, -3.0, 11.0):
-            ratios = []
-            for sigma in (0.01, 1.0, 40.0):
-                reach = math.sqrt(1.0 + 2.0 * sigma**2) if name == "poisson" else 1.0
-                mu = z * sigma * reach
-                length = scale(mu, sigma, y, likelihood.theta)[0]
-                ratios.append(exact(name, mu, sigma, y) / length)
-            np.testing.assert_allclose(ratios, ratios[0], rtol=1e-12)
 
 
 def test_sizes_of_the_files():

@@ -1,10 +1,5 @@
 """Tables of likelihoods to a power: against mpmath and quadrature, and where they do not serve."""
 
-from __future__ import annotations
-
-from functools import cache
-
-import mpmath
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF
 
@@ -26,40 +21,6 @@ def cavities(n):
     rng = np.random.default_rng(8)
     mu, sigma = rng.uniform(-9.9, 9.9, n), 10.0 ** rng.uniform(-1.9, 2.9, n)
     return mu, sigma, rng.choice([-1.0, 1.0], n)
-
-
-def by_mpmath(log_p, mu, sigma, y):
-    """Log Z, mean and standard deviation of p^(1/2) N(mu, sigma^2)."""
-    width = mpmath.mpf(sigma)
-
-    @cache  # the nodes of all three moments are the same
-    def density(f):
-        return mpmath.exp(HALF * log_p(y * f)) * mpmath.npdf(f, mu, width)
-
-    cuts = sorted({mu - 12 * sigma, mu - 4 * sigma, mu, mu + 4 * sigma, mu + 12 * sigma, -3, 0, 3})
-
-    def moment(k):
-        return mpmath.quad(lambda f: (f - mu) ** k * density(f), cuts)
-
-    mass, first, second = (moment(k) for k in (0, 1, 2))
-    mean = first / mass
-    return mpmath.log(mass), mu + mean, mpmath.sqrt(second / mass - mean**2)
-
-
-def test_moments_against_mpmath():
-    logs = {
-        "probit": lambda x: mpmath.log(mpmath.ncdf(x)),
-        "logistic": lambda x: -mpmath.log1p(mpmath.exp(-x)),
-    }
-    for name, log_p in logs.items():
-        for mu, sigma, y in [(0.3, 0.02, 1.0), (-4.0, 1.5, 1.0), (6.0, 9.0, -1.0), (2.0, 300, 1.0)]:
-            found = projections(name, "ep", mu, sigma, y, np.array(HALF))
-            log_z, mean, std = by_mpmath(log_p, mu, sigma, y)
-            assert found.inside
-            # The tables' tolerance, relative as it is certified: of the mean in deviations.
-            assert abs(found.log_z - log_z) < 1e-8 * max(1, abs(log_z))
-            assert abs(found.mean - mean) < 1e-8 * sigma
-            assert abs(found.std / std - 1) < 1e-8
 
 
 def test_tables_hold_what_quadrature_gives():

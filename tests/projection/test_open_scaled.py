@@ -1,11 +1,7 @@
 """The table at unit scale of Student's t: against quadrature and mpmath, for every scale."""
 
-from __future__ import annotations
-
 import pickle
-from functools import cache
 
-import mpmath
 import numpy as np
 
 from qpruntime import likelihoods
@@ -51,29 +47,6 @@ def test_lookups_are_what_quadrature_gives():
             shift = np.abs(found.mean - exact.mean)
             allowed = 3e-8 * np.abs(exact.mean - mu) + 1e-13 * (np.abs(mu) + np.abs(y))
             assert (shift < allowed + 1e-10 * sigma * (sigma > scale)).all()
-
-
-def test_moments_against_mpmath():
-    nu, scale = 4.0, 0.2
-    top = mpmath.gamma(2.5) / mpmath.gamma(2) / mpmath.sqrt(mpmath.pi * nu) / scale
-    for mu, sigma, y in [(0.3, 0.05, 0.5), (-1.0, 2.0, 1.5), (0.0, 0.3, 40.0)]:
-
-        @cache  # the nodes of all three moments are the same
-        def density(f, mu=mu, sigma=sigma, y=y):
-            power = (top * (1 + ((f - y) / scale) ** 2 / nu) ** (-2.5)) ** HALF
-            return power * mpmath.npdf(f, mu, sigma)
-
-        def moment(k, cuts, mu=mu, density=density):
-            return mpmath.quad(lambda f: (f - mu) ** k * density(f), cuts)
-
-        cuts = sorted({mu - 14 * sigma, mu, mu + 14 * sigma, y - 3 * scale, y, y + 3 * scale})
-        mass, first, second = (moment(k, cuts) for k in range(3))
-        mean = first / mass
-        found = projections(scale, "ep", (mu, sigma, y), powers=np.array(HALF))
-        assert found.inside
-        assert abs(found.log_z - mpmath.log(mass)) < 1e-8 * max(1, abs(mpmath.log(mass)))
-        assert abs(found.mean - mu - mean) < 1e-8 * sigma
-        assert abs(found.std / mpmath.sqrt(second / mass - mean**2) - 1) < 1e-8
 
 
 def test_what_the_table_does_not_hold_is_integrated():

@@ -1,7 +1,5 @@
 """`project`: shapes, types, and every argument it has to refuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A likelihood beside signs: every row as it is alone, and what crosses processes."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

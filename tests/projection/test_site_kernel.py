@@ -1,14 +1,11 @@
 """Every way in which one site is projected, at a cavity or two each, against quadrature."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table, project
-from qpruntime._special import power_peak_ratio
+from qpruntime import InputError, NumericalError, TableError, likelihoods
 from qpruntime.projection import interpolation
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import (
@@ -56,41 +53,6 @@ def test_shipped_tables(name, mu, sigma, y):
     assert log_z == pytest.approx(float(expected.log_z), rel=1e-10)
     assert mean == pytest.approx(float(expected.mean), rel=1e-10)
     assert std == pytest.approx(float(expected.std), rel=2e-9)
-
-
-def test_grid_inside_and_outside(small_table):
-    for outside in ("ep", "exact"):
-        projector = Projector("probit", "qp", open_table(small_table, outside=outside))
-        ep, exact = (
-            project("probit", -4.0, 1.5, 1.0, *how)[1] for how in (("ep",), ("qp", "exact"))
-        )
-        assert one(projector, -1.0, 1.0, 1.0)[4] == INSIDE
-        status, _, _, std, where = one(projector, -4.0, 1.5, 1.0)
-        assert (status, where) == (OK, OUTSIDE_GRID)
-        assert std == pytest.approx(float(ep if outside == "ep" else exact), rel=1e-9)
-
-
-@pytest.mark.interpreted
-@pytest.mark.parametrize("method", ["ep", "qp"])
-def test_powers_are_integrated(method):
-    status, log_z, _, std, where = one(Projector("heaviside", method), 0.3, 1.0, 1.0, power=0.5)
-    assert (status, where) == (OK, COMPUTED)
-    whole = one(Projector("heaviside", method), 0.3, 1.0, 1.0)
-    # Powers of a function with the values 0 and 1 change nothing.
-    assert log_z == pytest.approx(whole[1], rel=1e-12)
-    assert std == pytest.approx(whole[3], rel=1e-8)
-
-
-@pytest.mark.interpreted
-def test_ratio_beyond_the_lower_peak():
-    """sigma*/sigma_EP is 1 - O(1/n) of a nearly normal peak, and nearer to 1 the further it is."""
-    far = [power_peak_ratio(2.0, b) for b in (12.0, 20.0, 80.0, 1e4)]
-    assert all(0.999 < r <= 1.0 for r in far)
-    assert far == sorted(far)
-    expected = project("poisson", 10.0, 0.5, 1.0, "qp", "exact")[1]
-    sigma_ep = project("poisson", 10.0, 0.5, 1.0, "ep")[1]
-    b = 10.0 / (0.5 * np.sqrt(1.5))
-    assert power_peak_ratio(2.0, b) == pytest.approx(float(expected / sigma_ep), rel=1e-10)
 
 
 @pytest.mark.interpreted
@@ -193,14 +155,6 @@ def test_surfaces_of_a_power():
     whole = by_source(source)
     assert whole[4] == COMPUTED
     assert whole[1:4] == pytest.approx(exact("qp"), rel=1e-12)
-
-
-@pytest.mark.interpreted
-def test_order_two_is_quantile_propagation():
-    """W_2 projects on the tilted mean and sigma*."""
-    assert one(Projector("probit", "wp", "exact", p=2.0), *CAVITY)[1:4] == pytest.approx(
-        exact("qp"), rel=1e-8
-    )
 
 
 @pytest.mark.interpreted

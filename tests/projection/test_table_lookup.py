@@ -4,8 +4,6 @@ Most tests use a surface that bilinear interpolation reproduces, far below sigma
 that is not symmetric: -2 <= mu <= 1, -1 <= log10 sigma <= 0.5.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -142,20 +140,6 @@ def test_bilinear_error_on_the_papers_grid():
     error = np.abs(got / exact - 1.0)
     assert error.max() <= 2e-6  # promised
     assert error.max() > 1e-7  # and really measured: h^2/8 (ln 10)^2 = 6.6e-7
-
-
-def test_fine_table_from_end_to_end(tmp_path):
-    from tablegen import build
-
-    path = tmp_path / "fine.h5"
-    ranges = {"mu_range": (-0.05, 0.05), "log10_sigma_range": (0.9, 1.0)}
-    build("probit", path, **ranges, mu_step=1e-3, log10_sigma_step=1e-3, workers=1)
-    rng = np.random.default_rng(2)
-    mu, sigma = rng.uniform(-0.05, 0.05, 2000), 10.0 ** rng.uniform(0.9, 1.0, 2000)
-    y = rng.choice([-1.0, 1.0], 2000)
-    star, inside = open_table(path).lookup(mu, sigma, y)
-    assert inside.all()
-    np.testing.assert_allclose(star, project("probit", mu, sigma, y, table="exact")[1], rtol=2e-6)
 
 
 def test_project_and_infer_by_table(small_table, toy):

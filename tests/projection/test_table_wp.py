@@ -1,7 +1,5 @@
 """Tables of L_p projections: against quadrature, in inference, certified, and refused in words."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

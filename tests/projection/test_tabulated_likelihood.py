@@ -1,7 +1,5 @@
 """Inference on a table of surfaces alone: against quadrature, without the code, and its errors."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess
@@ -316,17 +314,6 @@ def test_options_of_opening(graded):
         open_table(graded, outside="ep")
     with pytest.raises(InputError, match='outside="error" is for tables of surfaces'):
         open_table("probit-compact", outside="error")
-
-
-def test_a_table_pickles_by_its_hash(graded, tmp_path):
-    table = open_table(graded)
-    again = pickle.loads(pickle.dumps(table))
-    assert again.sha256 == table.sha256
-    assert len(pickle.dumps(table)) < 2000
-    assert again.likelihood.name == "graded"
-    moved = pickle.dumps(replace(table, path=tmp_path / "gone.h5"))
-    with pytest.raises(TableError, match="is not at"):
-        pickle.loads(moved)
 
 
 @every_case(

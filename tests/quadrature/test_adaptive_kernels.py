@@ -1,7 +1,5 @@
 """Adaptive quadrature of any log density, against closed forms and mpmath."""
 
-from __future__ import annotations
-
 import csv
 import math
 

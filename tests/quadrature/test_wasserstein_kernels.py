@@ -1,7 +1,5 @@
 """L_p projections against closed forms, optimality conditions in mpmath, brute force and p = 2."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 from scipy.optimize import minimize
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtri
 
 from qpruntime import GPClassifier, InputError, infer, likelihoods, project
 from qpruntime._numba import INTERPRETED, SPLIT, Pointer
@@ -172,63 +170,21 @@ def test_brute_force(name, mu, sigma, y, p):
     assert distance((mean, std)) <= distance(found) * (1.0 + 1e-6)
 
 
-def nodes(name, mu, sigma, y, p):
-    """Panels of a tilted density, in deviations from its mean."""
-    likelihood = SPLITS[name]
-    order = max(p, 2.0)
-    raised = Raised(likelihood.split.handle, 1.0, y, likelihood.theta)
-    degree = 2 * math.ceil(order / 2.0)
-    status, _, _, found, _ = quantile_nodes(raised, mu, sigma, np.array([0.0, y]), order, degree)
-    assert status == 0
-    return wasserstein_kernels.standardise(found.d, found.p, found.z)[3:]
-
-
-def evaluate(panels, places, p):
-    rules, e, products = jacobi_rules(p), np.empty(16), np.empty(16)
-
-    def objective(a, b):
-        sums = np.empty(6)
-        wasserstein_kernels.objective(panels, places, a, b, Law(p, rules, 0.0), sums, e, products)
-        return sums
-
-    return objective
-
-
-@every_case("p", [1.0, 1.1, 1.5, 2.0, 3.0, 10.0])
-@every_case(("name", "mu", "sigma", "y"), CAVITIES[2:])
-def test_strict_convexity(name, mu, sigma, y, p):
-    # Theorem 1: the midpoint inequality, strictly, in (m, s).
-    objective = evaluate(*nodes(name, mu, sigma, y, p), p)
-    rng = np.random.default_rng(8)
-    for _ in range(25):
-        first, second = rng.normal(0.0, 0.4, 2), rng.normal(0.0, 0.4, 2)
-        first[1], second[1] = math.exp(first[1]), math.exp(second[1])
-        ends = objective(*first), objective(*second)
-        middle = objective(*(0.5 * (first + second)))[0]
-        mean = 0.5 * (ends[0][0] + ends[1][0])
-        if p > 1.0:
-            assert middle < mean * (1.0 - 1e-7)
-        elif ends[0][3] > 0.0 and ends[1][3] > 0.0:
-            assert middle < mean * (1.0 - 1e-12)
-        else:
-            assert middle <= mean * (1.0 + 1e-14)
-
-
-def test_p_of_one_is_level_where_eps_has_no_root():
-    # Theorem 1 says strictly convex for p = 1 too. It is not where the line a + b z stays below
-    # the quantiles: there W_1 is E eps = -a. Where the line crosses them, as at the minimum, it is.
-    objective = evaluate(*nodes("heaviside", -5.0, 1.0, 1.0, 1.0), 1.0)
-    for a, b in [(-1.5, 0.5), (-1.2, 0.7), (-1.35, 0.6)]:
-        sums = objective(a, b)
-        assert sums[0] == pytest.approx(-a, rel=1e-12)
-        np.testing.assert_array_equal(sums[3:], 0.0)
-    assert objective(0.0, 0.9)[3] > 0.0
-
-
 @every_case("p", [1.0, 1.5, 2.0, 3.0, 7.0])
 @every_case(("name", "mu", "sigma", "y"), [CAVITIES[2], CAVITIES[4]])
 def test_derivatives(name, mu, sigma, y, p):
-    objective = evaluate(*nodes(name, mu, sigma, y, p), p)
+    likelihood, order = SPLITS[name], max(p, 2.0)
+    raised = Raised(likelihood.split.handle, 1.0, y, likelihood.theta)
+    marks, degree = np.array([0.0, y]), 2 * math.ceil(order / 2.0)
+    found = quantile_nodes(raised, mu, sigma, marks, order, degree)[3]
+    panels = wasserstein_kernels.standardise(found.d, found.p, found.z)[3:]
+    law, e, products = Law(p, jacobi_rules(p), 0.0), np.empty(16), np.empty(16)
+
+    def objective(a, b):
+        sums = np.empty(6)
+        wasserstein_kernels.objective(*panels, a, b, law, sums, e, products)
+        return sums
+
     h, a, b = 1e-5, 0.1, 0.9
     sums = objective(a, b)
     by_a = (objective(a + h, b) - objective(a - h, b)) / (2.0 * h)
@@ -287,15 +243,6 @@ def test_fixed_point(toy, likelihood, p):
         assert post.loo().shape == (20,)
 
 
-def test_inference_for_p_of_two(toy):
-    K, y = toy
-    qp = infer(K, y, table="exact", tol=1e-10)
-    post = infer(K, y, method="wp", p=2, tol=1e-10)
-    np.testing.assert_allclose(post.mean, qp.mean, rtol=1e-8)
-    np.testing.assert_allclose(post.variance, qp.variance, rtol=1e-8)
-    assert post.log_evidence == pytest.approx(qp.log_evidence, rel=1e-10)
-
-
 def test_powers(toy):
     # A likelihood to the power 1/2 twice over is the likelihood.
     K, y = toy
@@ -336,11 +283,6 @@ def test_refuses(options, words):
         infer(np.eye(1), [1], **options)
 
 
-def test_refuses_tables(small_table):
-    with pytest.raises(InputError, match='serves QP, not method "wp"'):
-        project("probit", 0.0, 1.0, 1, method="wp", p=1.5, table=small_table)
-
-
 @pytest.mark.parametrize("p", [1.0, 1.05, 1.5])
 def test_newton_and_enclosures_agree(p):
     """Where second derivatives vanish or jump Newton's method says so: enclosures take over."""
@@ -361,38 +303,3 @@ def test_newton_and_enclosures_agree(p):
             settled += 1
             np.testing.assert_allclose([again_a, again_b], [a, b], rtol=0.0, atol=1e-11)
     assert settled > 0
-
-
-@every_case(
-    ("k", "sigma"), [(1.71, 7.13e3), (1.239, 307.0), (3.87, 1.2), (5.233, 0.787), (-2.0, 3.0)]
-)
-def test_least_absolute_differences_by_brute_force(k, sigma):
-    """p = 1 for the probit, from the CDF on a grid and a simplex search."""
-    mu = k * sigma
-    mean, std = project("probit", mu, sigma, 1.0, method="wp", p=1.0)
-    start = project("probit", mu, sigma, 1.0)
-    f = start[0] + start[1] * np.linspace(-12.0, 12.0, 400_001)
-    if sigma > 30.0:  # the edge of width 1 at 0
-        f = np.unique(np.concatenate([f, np.linspace(-12.0, 12.0, 20_001)]))
-    e = log_ndtr(f) - 0.5 * ((f - mu) / sigma) ** 2
-    q = np.exp(e - e.max())
-    step = 0.5 * np.diff(f) * (q[1:] + q[:-1])
-    below, above = np.cumsum(step), np.cumsum(step[::-1])[::-1]
-    z = np.linspace(-8.0, 8.0, 40_001)
-    x = np.where(
-        z < 0.0,
-        np.interp(ndtr(z), below / below[-1], f[1:]),
-        np.interp(-ndtr(-z), -above / above[0], f[:-1]),
-    )
-    x = (x - start[0]) / start[1]
-    weight = np.exp(-0.5 * z * z)
-    weight /= weight.sum()
-
-    def distance(v):
-        return weight @ np.abs(x - v[0] - v[1] * z)
-
-    best = minimize(distance, [0.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 0})
-    found = [(mean - start[0]) / start[1], std / start[1]]
-    # The objective is flat: places are known to the root of what it is known to.
-    assert distance(found) <= best.fun * (1.0 + 1e-4)
-    np.testing.assert_allclose(found, best.x, atol=2e-4)

@@ -4,8 +4,6 @@ Opening reads every byte but the data of a grid; ``verify=True`` and ``tablegen 
 Lookups in a grid that nobody verified give a number in (0, sigma_EP], or say that it is damaged.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

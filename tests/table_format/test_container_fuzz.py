@@ -1,7 +1,5 @@
 """Files and command lines that nobody meant: refused in words, at once, in little memory."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import hashlib

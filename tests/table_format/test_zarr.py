@@ -1,7 +1,5 @@
 """Tables as zarr groups: what zarr and xarray see in them, what opening checks, where data go."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -18,7 +16,7 @@ from google_crc32c import value as crc32c
 from numcodecs import blosc
 from numcodecs.blosc import SHUFFLE, compress
 
-from qpruntime import InputError, TableError, infer, open_table, project
+from qpruntime import InputError, TableError, open_table, project
 from qpruntime.projection.open import shipped_path
 from qpruntime.table_format import zarr as table_format_zarr
 from qpruntime.table_format.metadata import DATASET
@@ -140,12 +138,6 @@ def test_bands_of_surfaces_have_names(files):
         # What `fuzz.surfaces` holds everywhere.
         found = data[DATASET].isel(y=0, mu=3, log10_sigma=4).values
         np.testing.assert_array_equal(found, [-1.0, 0.1, -0.1, -0.05])
-
-
-def test_inference_is_the_same(grid, small_table, toy):
-    one, other = (infer(toy.K, toy.y, table=t) for t in (small_table, grid))
-    np.testing.assert_array_equal(one.mean, other.mean)
-    assert one.lookups == other.lookups
 
 
 # What opening finds
@@ -490,15 +482,6 @@ def test_many_processes_at_once(grid, cache):
     assert [p.suffix for p in cache.iterdir()] == [".data"]
 
 
-def test_pickles_refer_to_the_group(grid):
-    import pickle
-
-    table = open_table(grid)
-    text = pickle.dumps(table)
-    assert len(text) < 2000
-    assert pickle.loads(text).sha256 == table.sha256
-
-
 def test_found_by_name(files, tmp_path, monkeypatch):
     monkeypatch.setenv("QP_TABLES", str(tmp_path / "installed"))
     (tmp_path / "installed").mkdir()
@@ -556,13 +539,3 @@ def test_conversion_refuses(files, tmp_path, small_chunks):
         convert(path, force=True)
     assert content(group) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["grid.h5", "grid.zarr"]
-
-
-def test_a_directory_of_the_users_is_not_replaced(files, tmp_path):
-    theirs = tmp_path / "theirs.zarr"
-    zarr.create_array(theirs, shape=(3,), dtype="f8")[...] = 1.0
-    before = content(theirs)
-    with pytest.raises(TableError, match="is not replaced; remove it yourself"):
-        convert(files("grid"), theirs, force=True)
-    assert content(theirs) == before
-    assert not (tmp_path / ".theirs.zarr.build").exists()

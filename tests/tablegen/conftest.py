@@ -1,7 +1,5 @@
 """Fixtures of the tablegen tests: the command line, and one build of the whole default grid."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Builds on a dask cluster: the bytes are those of a local build, or there is one clear error."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -10,6 +8,7 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import dask
 from tablegen import builder
 from tablegen.files.workspace import BuildStopped
+from tests.tools.build_processes import names
 
 OPTIONS = {"method": "direct", "mu_step": 0.1, "log10_sigma_step": 0.05}
 
@@ -28,10 +27,6 @@ def inside():
         silence_logs=False,
     ) as local:
         yield local.scheduler_address
-
-
-def names(path):
-    return sorted(p.name for p in path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Builds on a scheduler and three workers that are killed, added and started again meanwhile."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -83,31 +81,6 @@ class Build:
         assert "Traceback" not in err
         assert self.path.read_bytes() == whole
         assert not self.path.with_name(".t.h5.build").exists()
-
-
-def test_nothing_happens(cluster, tmp_path, whole):
-    Build(tmp_path, "--scheduler", cluster.address).succeeds(whole)
-
-
-def test_a_worker_dies_and_another_comes(cluster, tmp_path, whole):
-    build = Build(tmp_path, "--scheduler", cluster.address)
-    build.until(3)
-    cluster.workers[0].kill()
-    cluster.add_worker()
-    build.until(15)
-    cluster.workers[1].kill()
-    build.succeeds(whole)
-
-
-def test_the_scheduler_is_restarted(cluster, tmp_path, whole):
-    build = Build(tmp_path, "--scheduler", cluster.address)
-    build.until(5)
-    cluster.scheduler.kill()
-    cluster.scheduler.wait()
-    time.sleep(1.0)
-    cluster.start_scheduler()
-    cluster.add_worker()
-    build.succeeds(whole)
 
 
 def test_the_scheduler_never_comes_back(cluster, tmp_path, whole):

@@ -4,8 +4,6 @@
 each step that holds.
 """
 
-from __future__ import annotations
-
 import csv
 import gc
 import sys

@@ -7,8 +7,6 @@ the build kills itself; ``pause``: [place, which call, file], where it waits unt
 exit code as `subprocess` has it.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import mmap

@@ -4,8 +4,6 @@ Line number n is a function of n alone. Most begin as something that works; then
 replaced. Every `SHARE`-th is done by a process of its own below a limit on its memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """scikit-learn's own checks of an estimator, as one test."""
 
-from __future__ import annotations
-
 import warnings
 
 from sklearn.utils.estimator_checks import check_estimator

@@ -1,7 +1,5 @@
 """A real dask cluster for tests: a scheduler and workers, each a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

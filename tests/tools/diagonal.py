@@ -1,7 +1,5 @@
 """A second solver: independent latent values, each site a problem of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from qpruntime.inference.parallel_updates import propose_all, propose_matched

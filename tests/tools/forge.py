@@ -1,15 +1,17 @@
 """Damage table files on purpose, and forge ones whose seal and hashes hold."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 from qpruntime.table_format import container
+from qpruntime.table_format.metadata import DATASET, Metadata
+from tablegen.files import hdf5
 
 
 def layout(path):
@@ -64,6 +66,19 @@ def document(path, **fields):
     """Return the metadata of a table as a dict, with some fields replaced."""
     with Path(path).open("rb") as file:
         return json.loads(container.read(file, str(path))[1]) | fields
+
+
+def change(path, edit, rehash):
+    """Edit the data of a table in place; `rehash` makes the metadata agree, as a forger would."""
+    with h5py.File(path, "r+") as file:
+        values = file[DATASET][...]
+        edit(values)
+        file[DATASET][...] = values
+        if rehash:
+            metadata = Metadata.from_json(file.attrs["metadata"], "test")
+            digest = hashlib.sha256(values.tobytes()).hexdigest()
+            file.attrs["metadata"] = replace(metadata, sha256=digest).to_json()
+    hdf5.seal(path)
 
 
 def forged(path, values=None, **fields):

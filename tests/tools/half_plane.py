@@ -1,7 +1,5 @@
 """Cavities over the half-plane and observations of every likelihood, in plain operations."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from qpruntime import likelihoods

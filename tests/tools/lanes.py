@@ -5,8 +5,6 @@ stand on, and so compiles what all others use; with ``--downwards`` a run begins
 They meet where their speeds make them meet. FOLDER, empty at first, keeps what is taken.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -5,8 +5,6 @@ at distances that are doubles, become doubles; what follows is an adaptive rule 
 Nothing here imports a kernel of the package.
 """
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import math

@@ -3,12 +3,10 @@
 Nothing here imports a kernel of the package. A likelihood enters as a log density alone.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import gammaln, log_ndtr, ndtr, ndtri, xlogy
 
 #: Folder of stored values.
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -28,6 +26,21 @@ BELOW = _PRIMITIVE @ np.linalg.inv(_VANDER)
 def probit(f):
     """Log p(y = 1 | f)."""
     return log_ndtr(f)
+
+
+def poisson(f, y):
+    """Log p(y | f) of counts with the square link, for any arrays that broadcast."""
+    return xlogy(np.multiply(2.0, y), np.abs(f)) - np.square(f) - gammaln(np.add(y, 1.0))
+
+
+def slopes(function, at, step=1e-3):
+    """Central differences of fourth order by each entry of an array, which is the first axis."""
+    found = []
+    for move in step * np.eye(at.size).reshape(-1, *at.shape):
+        a, b, c, d = (function(at + k * move) for k in (-2, -1, 1, 2))
+        found.append((8.0 * (c - b) - (d - a)) / (12.0 * step))
+    found = np.array(found)
+    return found.reshape(at.shape) if found.ndim == 1 else found
 
 
 def tilted(log_likelihood, mu, sigma, marks=()):
@@ -70,6 +83,23 @@ def tilted(log_likelihood, mu, sigma, marks=()):
     star = np.sum(0.5 * width[:, None] * WEIGHTS * np.exp(-0.5 * ndtri(tail) ** 2))
     log_z = top + np.log(total / sigma) - 0.5 * np.log(2 * np.pi)
     return log_z, centre + shift, variance, star / np.sqrt(2 * np.pi)
+
+
+def check_fixed_point(post, log_p, near, method="ep", marks=()):
+    """Assert that marginals have the moments of their tilted densities; log_p is of f and a row."""
+    precision = 1.0 / post.variance - post.sites.tau
+    centre = (post.mean / post.variance - post.sites.nu) / precision
+    assert precision.min() > 0.0
+    found = np.array(
+        [
+            tilted(lambda f, i=i: log_p(f, i), centre[i], precision[i] ** -0.5, marks[i : i + 1])
+            for i in range(len(centre))
+        ]
+    )
+    variance = found[:, 2] if method == "ep" else found[:, 3] ** 2
+    np.testing.assert_allclose(post.loo(), found[:, 0], rtol=near)
+    np.testing.assert_allclose(post.mean, found[:, 1], rtol=near, atol=near)
+    np.testing.assert_allclose(post.variance, variance, rtol=10.0 * near)
 
 
 def probit_moments(mu, sigma, y):

@@ -3,8 +3,6 @@
 A second implementation for the tests of adaptive quadrature; it shares nothing with the package.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

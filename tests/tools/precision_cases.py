@@ -1,7 +1,5 @@
 """Problems on sparse precisions, with values that another implementation has for them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

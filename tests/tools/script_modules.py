@@ -1,7 +1,5 @@
 """The commands of a checkout in this process, and the paper's raw data where they are installed."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """Series that tests share: times, observations, kernels, and how far two posteriors differ."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.gaussian_process.kernels import (
     ConstantKernel,

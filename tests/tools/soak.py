@@ -3,8 +3,6 @@
 ``python -m tests.tools.soak 10000`` runs by hand.
 """
 
-from __future__ import annotations
-
 import gc
 import resource
 import sys

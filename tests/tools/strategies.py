@@ -4,8 +4,6 @@
 `spoilt` gives arrays that hold something impossible; `junk` gives objects that are no numbers.
 """
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 import warnings

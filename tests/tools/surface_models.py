@@ -3,8 +3,6 @@
 Each is made once: what a user hands over is compiled for every object anew, and kept nowhere.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A web server on the loopback that cuts connections, lies about sizes, and dawdles."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import contextmanager

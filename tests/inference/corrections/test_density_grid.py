@@ -1,7 +1,5 @@
 """Densities across cliffs: their mass, distribution functions, quantiles, and probabilities."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Triangles by tiles are LAPACK's to rounding, with the same bits for any number of threads."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

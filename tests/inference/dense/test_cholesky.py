@@ -1,7 +1,5 @@
 """Posterior linear algebra against dense inverses: strong, weak, absent and negative sites."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from qpruntime.inference.dense.cholesky import CholeskyFactor
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from tests.tools.cases import every_case
 
+pytestmark = pytest.mark.interpreted
 N = 12
 RNG = np.random.default_rng(4)
 X = RNG.standard_normal((N, 2))

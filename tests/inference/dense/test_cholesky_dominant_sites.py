@@ -4,8 +4,6 @@ Under noise of a small scale the likelihood of f is a Gaussian about y, up to te
 scale^4 in the evidence: normal noise has closed forms in K alone, which is well conditioned here.
 """
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

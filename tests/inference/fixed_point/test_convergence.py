@@ -1,7 +1,5 @@
 """When an iteration has come far enough: what changes are measured in, and against what."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 

@@ -1,7 +1,5 @@
 """Parallel order finds the fixed point from nothing, under priors as wide as fits end with."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine

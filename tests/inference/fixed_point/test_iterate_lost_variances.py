@@ -5,8 +5,6 @@ and may come out as nothing, as less than nothing or subnormal: which of these d
 order in which the BLAS of a machine adds.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The sweep with delayed updates against the plain loop, above and below its block sizes."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -48,15 +46,11 @@ def compare(n, project_one, sweeps, mean, **options):
     np.testing.assert_allclose(got.nu, nu, rtol=1e-12, atol=1e-12 * np.abs(nu).max())
 
 
-@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.interpreted) for n in SIZES[:5]])
+@pytest.mark.parametrize(
+    "n", [pytest.param(n, marks=[pytest.mark.interpreted] * (n < 100)) for n in SIZES]
+)
 @pytest.mark.parametrize(("method", "one"), [("ep", ep), ("qp", qp)])
 def test_first_sweep(n, method, one):
-    compare(n, one, 1, 0.0, method=method)
-
-
-@every_case("n", SIZES[-2:])
-@every_case(("method", "one"), [("ep", ep), ("qp", qp)])
-def test_first_sweep_of_many(n, method, one):
     compare(n, one, 1, 0.0, method=method)
 
 

@@ -2,8 +2,6 @@
 stays behind.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import os
@@ -18,9 +16,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import InputError, _memory, infer_sparse
 from qpruntime.inference.local import neighbours, storage
-from qpruntime.inference.local.blocks import Places
 from qpruntime.inference.posterior import moved_to
-from qpruntime.inference.sites import Sites
 from tests.tools.cases import every_case
 
 
@@ -150,20 +146,3 @@ def test_all_rows_by_cells_are_all_rows_by_a_tree(tmp_path, monkeypatch):
     # Rounding of some hundred operations, in another order.
     np.testing.assert_allclose(by_cells.predict(points), expected, rtol=0.0, atol=1e-10)
     np.testing.assert_allclose(by_cells.loo(np.arange(130)), left_out, rtol=0.0, atol=1e-10)
-
-
-def test_places_in_another_order():
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 4, (60, 2)).astype(float)
-    sites = Sites(rng.uniform(0.0, 1.0, 60), rng.standard_normal(60))
-    places = Places.of(X, sites, X[:, 0])
-    order = rng.permutation(places.count)
-    moved = places.ordered(order)
-    np.testing.assert_array_equal(moved.X, places.X[order])
-    np.testing.assert_array_equal(moved.X[moved.of_row], X)
-    np.testing.assert_array_equal(moved.noise[moved.of_row], X[:, 0])
-    one, two = (p.summed(np.arange(60), sites.tau) for p in (places, moved))
-    np.testing.assert_array_equal(two, one[order])
-    ends = zip(moved.begin[:-1], moved.begin[1:], strict=True)
-    for number, (a, b) in enumerate(ends):
-        assert set(moved.rows[a:b]) == set(np.flatnonzero(moved.of_row == number))

@@ -1,7 +1,5 @@
 """Series against the dense engine, reference values, and themselves."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -16,17 +14,11 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from qpruntime import InputError, Likelihood, infer, infer_series, likelihoods
+from qpruntime import InputError, infer, infer_series
 from qpruntime.kernels.state_space import NotMarkov, state_space
 from tests.tools.series_cases import KERNELS, series, worst
 
 TIGHT = {"tol": 1e-11, "max_sweeps": 500}
-SMOOTH = Likelihood.from_log_prob(
-    lambda f, y, theta: -0.5 * (y - f) ** 2 / 0.3 - 0.1 * abs(y - f) ** 3,
-    name="steep",
-    log_concave=True,
-    location=True,
-)
 
 
 def both(t, y, kernel, likelihood, dense_options=None, **options):
@@ -53,36 +45,6 @@ def test_every_kernel_has_the_fixed_point_of_the_dense_engine():
         slopes = dense.evidence_gradient(kernel(t[:, None], eval_gradient=True)[1])
         # scikit-learn takes the derivative by a period to 6e-8.
         np.testing.assert_allclose(post.evidence_gradient(), slopes, rtol=1e-6, atol=1e-7)
-
-
-def test_every_likelihood_has_the_fixed_point_of_the_dense_engine():
-    """QP and EP, powers, weights, prior means, a density of one's own; to 1e-8 throughout."""
-    t, data = series(120, seed=1)
-    kernel = KERNELS["three halves"]
-    rng = np.random.default_rng(2)
-    weights = rng.integers(0, 3, t.size).astype(float)
-    mean = 0.3 * np.cos(t)
-    cases = [
-        ("probit", "signs", {}),
-        ("probit", "signs", {"method": "ep", "power": 0.5, "weights": weights, "mean": mean}),
-        ("probit", "signs", {"table": "exact", "damping": 0.8}),
-        ("logistic", "signs", {"mean": mean}),
-        ("heaviside", "signs", {"method": "ep"}),
-        ("poisson", "counts", {"mean": 1.5}),
-        ("poisson-exp", "counts", {"mean": mean}),
-        ("negative-binomial", "counts", {"method": "ep"}),
-        ("laplace", "reals", {"method": "ep", "weights": weights}),
-        (likelihoods.get("student-t", nu=3.0, scale=0.3), "reals", {"method": "ep"}),
-        (SMOOTH, "reals", {}),
-    ]
-    for likelihood, kind, options in cases:
-        noisy = kernel + WhiteKernel(0.5) if likelihood == "heaviside" else kernel
-        dense_options = {"order": "sequential"}
-        post, dense = both(t, data[kind], noisy, likelihood, dense_options, **options)
-        case = f"{likelihood} {options}"
-        assert post.converged, case
-        assert worst(post, dense) < 1e-8, case
-        check_predictions(post, dense, noisy, t, 0.0, 1e-7)
 
 
 #: EP's log evidence, sum of leave-one-out log densities, latent mean and variance at 2.35, gradient

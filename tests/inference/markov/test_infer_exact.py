@@ -1,22 +1,24 @@
-"""Every kernel with every likelihood: the fixed point of the dense engine, at 300 and 1500 points.
+"""Every kernel with every likelihood: the fixed point of the dense engine, at 120 to 1500 points.
 
 The two engines share the projection alone. Differences are 1e-8 at most, of numbers of order 1:
 sites of both have settled to 1e-10 rms, which at the slowest (contraction by 0.9 a sweep) leaves
 1e-9, and the dense engine's own changes stall near 1e-11 where sites dominate their marginals.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, WhiteKernel
 
-from qpruntime import infer, infer_series, likelihoods
+from qpruntime import Likelihood, infer, infer_series, likelihoods
 from qpruntime.kernels.state_space import state_space
 from tests.tools.series_cases import KERNELS, series, worst
 
-pytestmark = pytest.mark.slow
-
+STEEP = Likelihood.from_log_prob(
+    lambda f, y, theta: -0.5 * (y - f) ** 2 / 0.3 - 0.1 * abs(y - f) ** 3,
+    name="steep",
+    log_concave=True,
+    location=True,
+)
 #: All rows of the table on the page; noise keeps the dense matrices definite.
 EVERY = {
     **KERNELS,
@@ -28,7 +30,7 @@ EVERY = {
 CUT = ("quasi-periodic", "period")
 #: Of every likelihood observations, more noise where it has none of its own, and options.
 OBSERVED = {
-    "probit": ("signs", 0.0, {}),
+    "probit": ("signs", 0.0, {"table": "exact"}),
     "logistic": ("signs", 0.0, {"weighted": True}),
     "heaviside": ("signs", 0.5, {}),
     "step": ("signs", 0.5, {"mean": 0.2}),
@@ -38,9 +40,11 @@ OBSERVED = {
     "negative-binomial": ("counts", 0.0, {"damping": 0.9}),
     "laplace": ("reals", 0.0, {}),
     "student-t": ("reals", 0.0, {}),
+    "steep": ("reals", 0.0, {}),
 }
-#: Likelihoods that every kernel takes at 1500 points, and kernels that every likelihood does.
-_AT_1500 = 3
+OWN = {"student-t": likelihoods.get("student-t", nu=3.0, scale=0.5), "steep": STEEP}
+#: Likelihoods that every kernel takes, and kernels that every likelihood does.
+SOME = {120: 2, 300: len(OBSERVED), 1500: 3}
 
 
 def covariance(kernel, t):
@@ -61,9 +65,8 @@ def compared(n, kernel_name, likelihood, method, t, data):
     kind, noise, options = OBSERVED[likelihood]
     options = {"method": method, "tol": 1e-10, "max_sweeps": 300, **options}
     if options.pop("weighted", False):
-        options["weights"] = (1.0 + np.arange(n) % 3) / 2.0
-    given = likelihoods.get(likelihood, nu=3.0, scale=0.5) if likelihood == "student-t" else None
-    given = given or likelihood
+        options["weights"] = (np.arange(n) % 3 + (n > 120)) / 2.0
+    given = OWN.get(likelihood, likelihood)
     smooth = EVERY[kernel_name]
     noise = WhiteKernel(1e-3 + noise)
     how = {"approximate": 3e-3} if kernel_name == "squared exponential" else {}
@@ -76,14 +79,16 @@ def compared(n, kernel_name, likelihood, method, t, data):
 
 
 def test_all_likelihoods_are_here():
-    assert set(OBSERVED) == set(likelihoods.names())
+    assert set(OBSERVED) == {*likelihoods.names(), "steep"}
 
 
-@pytest.mark.parametrize("n", [300, 1500])
+@pytest.mark.parametrize(
+    "n", [120, *(pytest.param(n, marks=pytest.mark.slow) for n in (300, 1500))]
+)
 def test_every_pair_has_the_fixed_point_of_the_dense_engine(n):
-    """Methods alternate; at 1500 points every kernel takes some of the likelihoods in turn."""
+    """Methods alternate; but at 300 points every kernel takes some of the likelihoods in turn."""
     t, data = series(n, seed=5)
     for i, name in enumerate(EVERY):
         for j, likelihood in enumerate(OBSERVED):
-            if n < 1000 or (j - i) % len(OBSERVED) in range(_AT_1500):
+            if (j - i) % len(OBSERVED) < SOME[n]:
                 compared(n, name, likelihood, ("ep", "qp")[(i + j) % 2], t, data)

@@ -1,7 +1,5 @@
 """Series where digits are lost elsewhere: tiny steps, huge gaps and variances; random series."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -24,28 +22,17 @@ def correlation(nu, length, step):
 
 
 def cavities(t, covariance, tau, nu):
-    """Cavity means and variances of f, by elimination with 80 digits."""
-    n = len(t)
+    """Cavity means and variances of f, by the inverse of the covariance of y, with 80 digits."""
+    n = range(len(t))
     with mp.workdps(80):
-        K = mp.matrix(n, n)
-        for i in range(n):
-            for j in range(n):
-                step = mp.mpf(float(t[i])) - mp.mpf(float(t[j]))
-                K[i, j] = covariance(step)
-        found = []
-        for i in range(n):
-            left = [j for j in range(n) if j != i]
-            S = mp.matrix(n - 1, n - 1)
-            for a, j in enumerate(left):
-                for b, k in enumerate(left):
-                    S[a, b] = K[j, k] + (1 / mp.mpf(float(tau[j])) if a == b else 0)
-            row = mp.matrix([K[i, j] for j in left])
-            y = mp.matrix([mp.mpf(float(nu[j])) / mp.mpf(float(tau[j])) for j in left])
-            solved = mp.lu_solve(S, row)
-            mean = sum(solved[a] * y[a] for a in range(n - 1))
-            less = sum(solved[a] * row[a] for a in range(n - 1))
-            found.append((float(mean), float(K[i, i] - less)))
-    return np.array(found).T
+        times, tau, nu = ([mp.mpf(float(v)) for v in values] for values in (t, tau, nu))
+        S = mp.matrix([[covariance(times[i] - times[j]) for j in n] for i in n])
+        inverse = (S + mp.diag([1 / v for v in tau])) ** -1
+        weights = inverse * mp.matrix([b / a for a, b in zip(tau, nu, strict=True)])
+        # y_i given the others has variance 1/inverse_ii, of which 1/tau_i is its own noise.
+        mean = [float(nu[i] / tau[i] - weights[i] / inverse[i, i]) for i in n]
+        variance = [float(1 / inverse[i, i] - 1 / tau[i]) for i in n]
+    return np.array([mean, variance])
 
 
 #: Times, variance, and largest site precision: a site outweighs the prior 1e16 times at most.

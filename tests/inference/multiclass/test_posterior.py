@@ -1,9 +1,8 @@
 """Probabilities of all classes of rows left out, and the exponent that estimators learn of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import RBF
 
@@ -12,21 +11,14 @@ from qpruntime.estimators import joint_classifier
 from qpruntime.estimators.joint_classifier import exponent_of, exponents, tempered
 from qpruntime.inference.multiclass.posterior import left_out_log_proba
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
+from tests.inference.multiclass.test_infer import drawn
 from tests.tools.cases import every_case
-
-
-def drawn(C, n=24, v=4.0):
-    rng = np.random.default_rng(C)
-    x = np.sort(rng.uniform(-3.0, 3.0, n))
-    K = v * np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-6 * v * np.eye(n)
-    f = np.linalg.cholesky(K) @ rng.normal(size=(n, C))
-    return K, np.argmax(f + rng.normal(size=(n, C)), axis=1)
 
 
 @every_case(("C", "near"), [(3, 1e-8), (5, 2e-3)])
 def test_the_own_class_is_that_of_the_posterior(C, near):
     """Which has it by another way, row by row and for that class alone, and not scaled."""
-    K, labels = drawn(C)
+    K, labels = drawn(C, 24, C, 4.0)
     post = infer_classes(K, labels, "ep", n_classes=C, tol=1e-10)
     rows = np.arange(24)
     found = left_out_log_proba(post, rows)
@@ -35,27 +27,30 @@ def test_the_own_class_is_that_of_the_posterior(C, near):
     np.testing.assert_allclose(left_out_log_proba(post, rows[5:9]), found[5:9], atol=1e-12)
 
 
-def test_by_sites_of_the_other_rows():
-    """Latent values at a row under all other sites, by dense algebra of values and each row's u."""
-    C, n, i = 4, 9, 3
-    K, labels = drawn(C, n)
+@every_case("copies", [1, 2])
+def test_by_sites_of_the_other_rows(copies):
+    """Latent values at a row under the sites of others, or of those that are no copies of it."""
+    C, i = 4, 3
+    K, labels = drawn(C, 9, C, 4.0)
+    K, labels, codes = np.tile(K, (copies, copies)), np.tile(labels, copies), np.arange(9)
+    n, codes = len(labels), np.tile(codes, copies)
     post = infer_classes(K, labels, "ep", n_classes=C, tol=1e-11)
-    tau, nu = post.sites
     # Values of all classes at all rows, then u of each row; sites along u + f_own - f_j.
-    size = C * n
-    prior = np.eye(size + n)
-    prior[:size, :size] = np.kron(np.eye(C), K)
-    precision, told = np.linalg.inv(prior), np.zeros(size + n)
-    for row in np.delete(np.arange(n), i):
+    prior = block_diag(np.kron(np.eye(C), K), np.eye(n))
+    along, sites = [], []
+    for row in np.flatnonzero(codes != i):
         for j in np.delete(np.arange(C), labels[row]):
-            a = np.zeros(size + n)
-            a[labels[row] * n + row], a[j * n + row], a[size + row] = 1.0, -1.0, 1.0
-            precision += tau[row, j] * np.outer(a, a)
-            told += nu[row, j] * a
-    V = np.linalg.inv(precision)
+            a = np.zeros((C + 1) * n)
+            a[labels[row] * n + row], a[j * n + row], a[C * n + row] = 1.0, -1.0, 1.0
+            along.append(a)
+            sites.append((post.sites.tau[row, j], post.sites.nu[row, j]))
+    A, (tau, nu) = np.array(along), np.transpose(sites)
+    gain = prior @ A.T @ np.linalg.inv(A @ prior @ A.T + np.diag(1.0 / tau))
     some = np.arange(C) * n + i
-    known = log_probabilities((V @ told)[some][None], V[np.ix_(some, some)][None])
-    np.testing.assert_allclose(left_out_log_proba(post, np.array([i])), known, atol=1e-7)
+    V = (prior - gain @ A @ prior)[np.ix_(some, some)]
+    known = log_probabilities((gain @ (nu / tau))[some][None], V[None])
+    groups = [codes] if copies > 1 else []
+    np.testing.assert_allclose(left_out_log_proba(post, np.array([i]), *groups), known, atol=1e-7)
 
 
 def test_by_inducing_points():

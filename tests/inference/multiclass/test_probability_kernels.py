@@ -10,7 +10,6 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from qpruntime.inference.multiclass.probability_kernels import (
-    contrasts,
     independent_variances,
     log_orthants,
     log_probabilities,
@@ -135,15 +134,6 @@ def test_sums_before_they_are_scaled():
         log_orthants(mean, covariance, np.full(6, c), out)
         logs[:, c] = out
     assert np.abs(logsumexp(logs, axis=1)).max() < 1.5e-3
-
-
-def test_covariance_of_contrasts():
-    mean, covariance = drawn(7, 4, 9.0)
-    prior, G = np.empty(3), np.empty((3, 3))
-    contrasts(mean[0], covariance[0], 2, prior, G)
-    A = np.array([[-1, 0, 1, 0], [0, -1, 1, 0], [0, 0, 1, -1]])
-    np.testing.assert_allclose(prior, A @ mean[0], atol=1e-14)
-    np.testing.assert_allclose(G, A @ covariance[0] @ A.T + 1.0, atol=1e-13)
 
 
 @pytest.mark.slow

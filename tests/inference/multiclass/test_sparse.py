@@ -1,7 +1,5 @@
 """Classes jointly by inducing points, beside dense inference under FITC's covariances."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -10,10 +8,8 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 import qpruntime
 from qpruntime import InputError, infer_classes, infer_sparse_classes
-from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.sparse_linalg import (
     ClassFeatures,
-    PointBlocks,
     SharedFeatures,
 )
 from tests.tools.cases import every_case
@@ -69,40 +65,6 @@ def test_dense_inference_under_its_covariances(C, kernels, count, method):
     np.testing.assert_allclose(
         post.predict_log_proba(new), known.predict_log_proba(K_star, diagonal), atol=1e-7
     )
-
-
-def test_all_rows_induce():
-    """The dense posterior of the kernel itself, but for the jitter on k(Z, Z)."""
-    X, labels, (kernel,) = drawn(4)
-    known = infer_classes(kernel(X), labels, "ep", **OPTIONS)
-    post = infer_sparse_classes(X, labels, kernel, X, "ep", jitter=1e-13, **OPTIONS)
-    assert post.log_evidence == pytest.approx(known.log_evidence, abs=1e-8)
-    np.testing.assert_allclose(post.mean, known.mean, atol=1e-8)
-    np.testing.assert_allclose(post.covariance, known.covariance, atol=1e-8)
-
-
-def test_algebra_of_any_precisions():
-    """Determinant, covariances and shares beside the matrix of all z, u integrated with them."""
-    rng = np.random.default_rng(0)
-    C, n, m = 4, 9, 3
-    phi = [rng.normal(size=(n, m)) for _ in range(C)]
-    rest, own = rng.uniform(0.0, 0.5, (C, n)), rng.integers(0, C, n)
-    layout = Layout(own, C)
-    tau = rng.exponential(size=layout.sites) * (rng.uniform(size=layout.sites) > 0.2)
-    blocks = PointBlocks(ClassFeatures(phi, rest, C), layout.whole(tau, 1.0).T.copy())
-    K = np.array([a @ a.T + np.diag(r) for a, r in zip(phi, rest, strict=True)])
-    wide = layout.contrasts(K)
-    B = np.eye(layout.sites) + wide * tau
-    assert blocks.log_det == pytest.approx(np.linalg.slogdet(B)[1], abs=1e-11)
-    V = np.linalg.solve(B, wide)
-    variance, kept = blocks.marginals()
-    np.testing.assert_allclose(layout.flat(variance), V.diagonal(), rtol=1e-11)
-    np.testing.assert_allclose(layout.flat(kept), 1.0 - tau * V.diagonal(), atol=1e-12)
-    found = blocks.covariances()
-    for i in range(n):
-        some, others = np.flatnonzero(layout.rows == i), np.flatnonzero(own[i] != np.arange(C))
-        block = found[i][np.ix_(others, others)]
-        np.testing.assert_allclose(block, V[np.ix_(some, some)], atol=1e-12)
 
 
 def test_one_kernel_of_all_by_products_of_features():

@@ -21,14 +21,11 @@ from qpruntime.inference.operator.solver import LatentPrior
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
 from qpruntime.projection.projector import Projector
+from tests.inference.multiclass.test_infer import squared
 from tests.tools import oracle
 from tests.tools.cases import every_case
 
 REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
-
-
-def squared(x, z, v, length):
-    return v * np.exp(-0.5 * (x[:, None] - z) ** 2 / length**2)
 
 
 def differences(pairs, n):
@@ -175,41 +172,6 @@ def test_sparse_rows_are_dense_rows(rows):
     np.testing.assert_allclose(few.latent()[1], dense.latent()[1], rtol=1e-8)
     assert abs(few.log_evidence - dense.log_evidence) < 1e-9
     np.testing.assert_allclose(few.loo(), dense.loo(), atol=1e-9)
-
-
-def test_on_the_identity_it_is_plain_inference():
-    _, K, _, _, mean = drawn(5)
-    y = np.where(np.arange(len(K)) % 3, 1.0, -1.0)
-    plain = infer(K, y, mean=mean, tol=1e-10)
-    along = infer(K, y, mean=mean, operator=np.eye(len(K)), tol=1e-10)
-    np.testing.assert_allclose(along.mean, plain.mean, atol=1e-12)
-    assert abs(along.log_evidence - plain.log_evidence) < 1e-12
-    np.testing.assert_allclose(along.latent()[0], plain.latent()[0], atol=1e-10)
-    np.testing.assert_allclose(plain.latent()[1], plain.variance)
-
-
-@pytest.mark.parametrize("order", ["sequential", "random"])
-def test_visits_on_the_latent_side(order):
-    """One site after the other has the fixed point of all at once."""
-    _, K, A, y, mean = drawn(6)
-    at_once = infer(K, y, mean=mean, operator=A, tol=1e-10)
-    visited = infer(K, y, mean=mean, operator=A, tol=1e-10, order=order, random_state=0)
-    np.testing.assert_allclose(visited.sites.tau, at_once.sites.tau, atol=1e-8)
-    np.testing.assert_allclose(visited.mean, at_once.mean, atol=1e-8)
-
-
-def test_sites_that_dominate():
-    """Sharp comparisons: 1 - tau variance far below rounding of that difference."""
-    rng = np.random.default_rng(0)
-    x = np.linspace(-2.0, 2.0, 10)
-    K = squared(x, x, 2.0, 1.0) + 1e-8 * np.eye(10)
-    pairs = [(max(i, j), min(i, j)) for i, j in rng.integers(0, 10, (60, 2)) if i != j]
-    A = differences(pairs, 10) * 1e5
-    rows, latent = both_sides(K, A, np.ones(len(A)), np.zeros(10), "probit", "ep")
-    assert rows.status == latent.status == "converged"
-    scale = np.sqrt(rows.variance)
-    np.testing.assert_allclose(latent.factor.mean / scale, rows.factor.mean / scale, atol=2e-6)
-    np.testing.assert_allclose(np.log(latent.variance / rows.variance), 0.0, atol=1e-5)
 
 
 def test_strong_sites_by_the_posterior_of_the_others():

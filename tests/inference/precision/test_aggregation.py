@@ -1,7 +1,5 @@
 """Rows that see one latent value as one site: exact where each site has a latent value alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

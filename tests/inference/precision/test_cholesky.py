@@ -1,7 +1,5 @@
 """The factor of a sparse matrix, its inverse where that has numbers, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -109,14 +107,6 @@ def test_of_crossed_groups_the_larger_goes_first():
     A[np.arange(6000), one] = A[np.arange(6000), 300 + two] = 1.0
     order = elimination_order(sparse.csr_array(A.T @ A))
     assert set(order[:300]) == set(range(300))
-
-
-@every_case("limit", [1e3, 1e5])
-def test_too_large_a_factor_is_refused_before_it_begins(limit, monkeypatch):
-    monkeypatch.setattr(symbolic, "_MOST", limit)
-    Q = random_precision(200, 0.05, 0)
-    with pytest.raises(InputError, match=r"the factor of 200 columns takes .* operations at least"):
-        factorised(Q)
 
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch):

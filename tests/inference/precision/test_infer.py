@@ -1,7 +1,5 @@
 """Inference on a sparse precision: kept values, the dense engine, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Crossed groups whose factor is dear: sites approached without factors end where others do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

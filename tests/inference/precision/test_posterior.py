@@ -1,7 +1,5 @@
 """What a posterior on a sparse precision is asked: predictions, draws, corrections, groups."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -56,6 +54,12 @@ def dense(name):
     return A.toarray(), S
 
 
+def dense_posterior(post, name):
+    """Posterior covariance of x by its sites, and rows."""
+    A, S = dense(name)
+    return A, np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S
+
+
 def test_the_evidence_of_normal_noise_takes_no_corrections():
     build, _, _, _ = problem("groups probit")
     A, Q = build(np.array(REFERENCE["groups probit"]["theta"]))
@@ -88,8 +92,9 @@ def test_pairs_that_share_a_level(name):
     post = posterior(name)
     one = solution_of(post)
     sums = one.level_sums()
-    A, S = dense(name)
-    V = A @ np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S @ A.T
+    _, S = dense(name)
+    A, P = dense_posterior(post, name)
+    V = A @ P @ A.T
     np.testing.assert_allclose(V.diagonal(), post.variance, rtol=1e-6)
     share = (A[:, 2:] != 0.0).astype(float)
     few = share.sum(axis=0) <= 30
@@ -176,8 +181,7 @@ def test_groups_left_out(name):
 def test_predictions(name):
     """Of rows on the pattern and of any other, by the posterior of x in dense algebra."""
     post = posterior(name)
-    A, S = dense(name)
-    P = np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S
+    A, P = dense_posterior(post, name)
     rng = np.random.default_rng(0)
     some = rng.standard_normal((70, A.shape[1]))
     for rows in (A[:7], some, np.vstack([some[:3], A[4:9], some[3:5]]), np.zeros_like(A[:2])):
@@ -187,6 +191,13 @@ def test_predictions(name):
         np.testing.assert_allclose(variance, right, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(post.latent()[1], P.diagonal(), atol=1e-8)
     np.testing.assert_allclose(post.predict(A)[0], post.mean, atol=1e-12)
+    mean, found = post.joint()
+    # What a walk leaves free, 1e-9 of its diagonal, takes half of the digits.
+    np.testing.assert_allclose(found, P, rtol=0.0, atol=1e-6 * np.abs(P).max())
+    np.testing.assert_allclose(mean, post.latent()[0], rtol=1e-12)
+    of_rows, some = post.joint(A[:5], mean=0.3)
+    np.testing.assert_allclose(some, A[:5] @ P @ A[:5].T, rtol=0.0, atol=1e-8)
+    np.testing.assert_allclose(of_rows, 0.3 + A[:5] @ mean, rtol=1e-12)
 
 
 @every_case("name", ["crossed logistic", "rw1 poisson"])
@@ -198,8 +209,7 @@ def test_draws(name):
     z = (x - mean) / np.sqrt(variance)
     assert np.abs(z.mean(axis=0)).max() < 4.5 / np.sqrt(4000)
     assert np.abs(z.var(axis=0) - 1.0).max() < 4.5 * np.sqrt(2.0 / 4000)
-    A, S = dense(name)
-    P = np.linalg.inv(np.eye(len(S)) + S @ A.T @ np.diag(post.sites.tau) @ A) @ S
+    A, P = dense_posterior(post, name)
     right = P[0, 3] / np.sqrt(P[0, 0] * P[3, 3])
     assert (z[:, 0] * z[:, 3]).mean() == pytest.approx(right, abs=4.5 / np.sqrt(4000))
     if constraint(name) is not None:
@@ -283,26 +293,6 @@ def test_marginals_of_few_rows_are_those_of_their_covariance():
     assert post.check() == ()
 
 
-def test_rows_of_groups_merge_permute_and_split():
-    """Permuting rows and columns changes nothing; nor do zeros that are stored."""
-    A, Q = joined(group(GROUP, 0.4))
-    post = infer_precision(A, Q, LABELS, "logistic", tol=1e-11)
-    rng = np.random.default_rng(0)
-    rows, columns = rng.permutation(40), rng.permutation(12)
-    other = infer_precision(
-        A[rows][:, columns], Q[columns][:, columns], LABELS[rows], "logistic", tol=1e-11
-    )
-    assert other.log_evidence == pytest.approx(post.log_evidence, abs=1e-11)
-    np.testing.assert_allclose(other.mean, post.mean[rows], atol=1e-10)
-    np.testing.assert_allclose(other.latent()[1], post.latent()[1][columns], atol=1e-10)
-    empty = sparse.hstack([A, sparse.csr_array((40, 2))], format="csr")
-    more = infer_precision(
-        empty, sparse.block_diag([Q, 4.0 * sparse.eye_array(2)]), LABELS, "logistic", tol=1e-11
-    )
-    assert more.log_evidence == pytest.approx(post.log_evidence, abs=1e-11)
-    np.testing.assert_allclose(more.latent()[1][12:], 0.25, rtol=1e-12)
-
-
 def test_what_is_refused_afterwards():
     post = posterior("rw1 poisson")
     with pytest.raises(InputError, match="column 5 is held by a constraint"):
@@ -328,19 +318,3 @@ def test_what_is_refused_afterwards():
         posterior("groups probit", max_sweeps=1)
     with pytest.raises(NumericalError, match="not positive definite at column 3: what the term"):
         infer_precision(np.eye(4)[:3], np.diag([1.0, 1.0, 1.0, 0.0]), [1, 1, 1], "probit")
-
-
-@every_case("name", ["crossed logistic", "rw1 poisson"])
-def test_joint_distributions(name):
-    post = posterior(name)
-    A, S = dense(name)
-    site = post.sites.tau
-    middle = np.linalg.inv(np.diag(1.0 / site) + A @ S @ A.T)
-    expected = S - S @ A.T @ middle @ A @ S
-    mean, found = post.joint()
-    # What a walk leaves free, 1e-9 of its diagonal, takes half of the digits.
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-6 * np.abs(expected).max())
-    np.testing.assert_allclose(mean, post.latent()[0], rtol=1e-12)
-    of_rows, some = post.joint(A[:5], mean=0.3)
-    np.testing.assert_allclose(some, A[:5] @ expected @ A[:5].T, rtol=0.0, atol=1e-8)
-    np.testing.assert_allclose(of_rows, 0.3 + A[:5] @ mean, rtol=1e-12)

@@ -1,7 +1,5 @@
 """Files of sparse inference that are damaged, of other problems, or left by killed writers."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Rows that are read in chunks, by whoever; and sites on the disk."""
 
-from __future__ import annotations
-
 import errno
 import tracemalloc
 
@@ -38,7 +36,7 @@ def test_where_rows_are_makes_no_difference(data, tmp_path):
     import zarr
 
     x, y, z = data
-    loose = {"tol": 1e-2}
+    loose = {"tol": 1e-2, "scale": np.linspace(0.5, 2.0, N)}
     plain = infer_sparse(x, y, RBF(), z, **loose)
     stored = zarr.create_array(str(tmp_path / "x.zarr"), shape=x.shape, chunks=(99, 2), dtype="f8")
     stored[:] = x
@@ -51,6 +49,8 @@ def test_where_rows_are_makes_no_difference(data, tmp_path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     for inputs in (stored, mapped, chunked, unknown, empty, mixed):
         outputs = da.from_array(y.astype(np.int8 if inputs is mixed else float), chunks=300)
+        if inputs is chunked:
+            loose["scale"] = da.from_array(loose["scale"], chunks=99)
         found = infer_sparse(inputs, outputs, RBF(), z, **loose)
         np.testing.assert_array_equal(found.sites, plain.sites)
         assert found.log_evidence == plain.log_evidence
@@ -167,6 +167,7 @@ def test_checkpoints(data, tmp_path, monkeypatch):
         ({"likelihood": "logistic"}, "likelihood is probit, not logistic"),
         ({"y": -y}, "data is"),
         ({"Z": z[:5]}, "data is"),
+        ({"scale": np.linspace(0.999, 1.001, N)}, "data is"),
     ):
         with pytest.raises(InputError, match=words):
             infer_sparse(

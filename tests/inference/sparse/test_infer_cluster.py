@@ -1,7 +1,5 @@
 """Sparse inference on a scheduler and workers that are killed, frozen and started meanwhile."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -6,17 +6,14 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import infer_sparse
+from tests.inference.sparse.test_infer import COUNTS, EXTREME, HEAVY, LABELS, T4, S, X, Z
 from tests.tools.cases import every_case
 
-X = np.linspace(-3.0, 3.0, 40)[:, None]
-LABELS = np.sign(np.sin(1.7 * X[:, 0]) + 0.3 * np.cos(5.0 * X[:, 0]))
-COUNTS = np.round(np.exp(1.0 + np.sin(1.3 * X[:, 0])))
-HEAVY = np.sin(X[:, 0]) + np.where(np.arange(40) % 9 == 0, 4.0, 0.0)
-Z = np.linspace(-3.0, 3.0, 7)[:, None]
 TWICE = np.concatenate([Z, Z[:1]])
 MANY = np.linspace(-3.0, 3.0, 50)[:, None]
 WEIGHTS = np.random.default_rng(1).uniform(0.0, 2.0, 40)
-T4 = "student-t(nu=4, scale=0.3)"
+EVENTS = np.round((EXTREME * (0.8 + 0.15 * np.sin(1.3 * X[:, 0]))) ** 2)
+FAR = {"mean": 0.8, "scale": EXTREME, "power": 1.0, "tol": 1e-9}
 STEP = 1e-4
 
 
@@ -37,20 +34,24 @@ CASES = [
     (kernel(), HEAVY, Z, "laplace(scale=1e-7)", {"power": 1.0}),
     (kernel(), HEAVY, Z, "laplace(scale=0.5)", {"power": 1.0, "weights": WEIGHTS}),
     (kernel(), COUNTS, Z, "negative-binomial(dispersion=0.4)", {"power": 1.0}),
+    (kernel(0.2), np.round(S**2 * COUNTS / 2.0), Z, "poisson", {"mean": 1.2, "scale": S}),
+    (kernel(0.04), EVENTS, Z, "poisson", FAR),
+    (kernel() + WhiteKernel(0.2), HEAVY, Z, "laplace(scale=0.5)", {"power": 1.0, "scale": S}),
 ]
 
 
 @every_case("k, y, z, likelihood, options", CASES)
 def test_differences(k, y, z, likelihood, options):
-    def settled(theta=0.0, move=0.0, mean=0.0, scale=0.0):
+    def settled(theta=0.0, move=0.0, mean=0.0, noise=0.0):
         named = likelihood
-        if scale:
+        if noise:
             stem, value = likelihood[:-1].rsplit("=", 1)
-            named = f"{stem}={float(value) * math.exp(scale)!r})"
+            named = f"{stem}={float(value) * math.exp(noise)!r})"
         at = k.clone_with_theta(k.theta + theta)
         moved = z + move * (np.arange(len(z)) == 1)[:, None]
-        options_ = {"method": "ep", "tol": 1e-10, "mean": 0.2 + mean, "n_jobs": 1, **options}
-        return infer_sparse(X, y, at, moved, named, **options_)
+        given = {"method": "ep", "tol": 1e-10, "n_jobs": 1, "mean": 0.2, **options}
+        given["mean"] += mean
+        return infer_sparse(X, y, at, moved, named, **given)
 
     def slope(name, unit=1.0):
         ends = [settled(**{name: sign * STEP * unit}).log_evidence for sign in (1.0, -1.0)]
@@ -60,7 +61,7 @@ def test_differences(k, y, z, likelihood, options):
     found = settled()._solution.engine.evaluate(0, names)
     expected = [slope("theta", unit) for unit in np.eye(k.theta.size)]
     expected += [slope("move"), slope("mean")]
-    expected += [slope("scale") for _ in names]
+    expected += [slope("noise") for _ in names]
     computed = [*found.by_theta, found.by_Z[1, 0], found.by_mean, *found.by_parameters]
     # Second order in the step leaves some third derivatives times 2e-9.
     scale = 1.0 + np.abs(expected).max()

@@ -1,7 +1,5 @@
 """Sparse inference where nothing is nice: never NaN, never a crash, and mostly an answer."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -80,13 +78,8 @@ def outcome(seed):
     return "settled" if post.converged else "unsettled"
 
 
-def share(seeds):
-    found = [outcome(seed) for seed in seeds]
-    return np.array([found.count(word) for word in ("settled", "unsettled", "refused")])
-
-
 @pytest.mark.slow
 def test_five_thousand():
-    settled, unsettled, refused = share(range(5000)) / 5000
-    assert settled > 0.9, (settled, unsettled, refused)
-    assert refused < 0.05
+    found = [outcome(seed) for seed in range(5000)]
+    assert found.count("settled") > 4500
+    assert found.count("refused") < 250

@@ -1,9 +1,6 @@
 """Tied sites: reference values, equal rows, batches, and what rows make of the shared site."""
 
-from __future__ import annotations
-
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.sparse.data import Held
@@ -11,11 +8,8 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import Tied, settle, settle_tied
 from qpruntime.inference.sparse.state import Base, PowerProjector, posterior_of
 from qpruntime.projection.projector import Projector
+from tests.inference.sparse.test_infer import KERNEL, LABELS, X, Z
 
-X = np.linspace(-3.0, 3.0, 40)[:, None]
-LABELS = np.sign(np.sin(1.7 * X[:, 0]) + 0.3 * np.cos(5.0 * X[:, 0]))
-Z = np.linspace(-3.0, 3.0, 7)[:, None]
-KERNEL = ConstantKernel(2.0) * RBF(0.9)
 LIMITS = Limits(tol=1e-12, sweeps=100)
 
 

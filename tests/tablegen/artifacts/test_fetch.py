@@ -1,7 +1,5 @@
 """Tables published and fetched: from directories, unruly servers and file systems."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

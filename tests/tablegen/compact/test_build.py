@@ -1,8 +1,5 @@
 """Compact tables are made again to the same bytes, and no change to one goes unseen."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -14,13 +11,13 @@ import pytest
 from scipy.interpolate import BSpline
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
-from qpruntime.execution import fingerprint
 from qpruntime.projection.interpolation import quintic
 from qpruntime.projection.open import shipped_path
-from qpruntime.table_format.metadata import DATASET, Axis, Metadata
+from qpruntime.table_format.metadata import Axis
 from tablegen import builder, splines
 from tablegen.files import hdf5 as export
 from tablegen.verify import verify
+from tests.tools.forge import change
 
 NAMES = [n for n in likelihoods.names() if likelihoods.get(n).reduction is not None]
 
@@ -83,11 +80,6 @@ def test_a_spline_needs_room():
         splines.points(Axis("v", 0.0, 1.0, 5))
 
 
-def test_fingerprint_is_stable():
-    assert fingerprint.arithmetic() == fingerprint.arithmetic()
-    assert len(fingerprint.arithmetic()) == 16
-
-
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
@@ -111,16 +103,11 @@ def altered(tmp_path):
     """Return a function that copies a shipped table and changes one coefficient."""
 
     def alter(name, where, amount, rehash):
-        path = Path(shutil.copy(shipped_path(name), tmp_path / "t.h5"))
-        with h5py.File(path, "r+") as file:
-            values = file[DATASET][...]
+        def edit(values):
             values[where] += amount
-            file[DATASET][...] = values
-            if rehash:
-                metadata = Metadata.from_json(file.attrs["metadata"], "test")
-                digest = hashlib.sha256(values.tobytes()).hexdigest()
-                file.attrs["metadata"] = replace(metadata, sha256=digest).to_json()
-        export.seal(path)
+
+        path = Path(shutil.copy(shipped_path(name), tmp_path / "t.h5"))
+        change(path, edit, rehash)
         return path
 
     return alter
@@ -144,11 +131,10 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("name", "where"), PLACES)
-@pytest.mark.parametrize(("amount", "seed"), [(1e-6, 1), (-1e-6, 2)])
-def test_one_coefficient_altered_by_a_millionth_is_found(altered, name, where, amount, seed):
+def test_one_coefficient_altered_by_a_millionth_is_found(altered, name, where):
     """Also with a hash that fits: the numbers themselves give it away, with their place."""
-    path = altered(name, where, amount, rehash=True)
-    report = verify(path, points=20, seed=seed)
+    path = altered(name, where, 1e-6 if where[2] % 2 else -1e-6, rehash=True)
+    report = verify(path, points=20, seed=1)
     assert report.problems[0].startswith("relative error ")
     # At least 1e-6/120^2, the weight of a corner.
     assert report.certificate["nodes"]["max_relative_error"] > 6e-11

@@ -1,7 +1,5 @@
 """Help ends with examples that are understood; commands complete in shells."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The command line: exit codes, one-line errors, one JSON document (kills: tablegen/files)."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -19,12 +17,9 @@ from tablegen import builder
 from tablegen.grid import build as grid
 from tablegen.grid import chebyshev
 from tablegen.grid.plan import make_plan
+from tests.tools.build_processes import names
 from tests.tools.cases import every_case
 from tests.tools.commands import SMALL
-
-
-def names(path):
-    return sorted(p.name for p in path.iterdir())
 
 
 def test_build_then_info_verify_list(command, tmp_path, monkeypatch):
@@ -123,8 +118,6 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
         (("build", "--tolerance", "nan"), 2, "tolerance must be positive"),
         (("build", "--tolerance", "inf"), 2, "tolerance must be positive and finite, got inf"),
         (("build", "--dry-run", "--tolerance", "nan"), 2, "tolerance must be positive"),
-        (("build", "--dry-run", "--tolerance", "-1"), 2, "tolerance must be positive"),
-        (("build", "--dry-run", "--tolerance", "-inf"), 2, "tolerance must be positive"),
         (("build", "--timeout", "-1"), 2, "timeout must be in (0, 1e+06], got -1.0"),
         (("build", "--dry-run", "--timeout", "inf"), 2, "timeout must be in (0, 1e+06], got inf"),
         (("build", "--preset", "surfaces", "--size-limit", "nan"), 2, "positive number of MB"),
@@ -133,7 +126,7 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
         (("build", "--preset", "surfaces", "--p", "nan", "--projection", "wp"), 2, "p must be"),
         (("build", "--counts", "0:9" + "9" * 30), 2, "needs FIRST:LAST"),
         (
-            (
+            [
                 "build",
                 "--likelihood",
                 "poisson",
@@ -141,7 +134,7 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
                 "surfaces",
                 "--outcomes",
                 "0:99999999",
-            ),
+            ],
             2,
             "surfaces hold at most 20000 outcomes",
         ),
@@ -155,13 +148,8 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
         (("build", "--likelihood", "nope"), 2, "unknown likelihood 'nope'; known are:"),
         (("build", "--likelihood", "../x"), 2, "unknown likelihood '../x'"),
         (("build", "--mu-step", "0.3"), 2, "step 0.3 does not divide -10 to 10"),
-        (("build", "--mu-step", "nan"), 2, "step must be a positive number"),
-        (("build", "--mu-range", "3", "3"), 2, "a range of one node"),
-        (("build", "--log10-sigma-range", "1", "-1"), 2, "needs finite start < stop"),
-        (("build", "--log10-sigma-step", "0.7"), 2, "axis log10_sigma: step 0.7"),
-        (("build", "--method", "magic"), 2, "method must be one of spectral, direct"),
-        (("build", "--dtype", "int8"), 2, "dtype must be one of float64, float32"),
         (("build", "--output", "missing/x.h5"), 1, "no directory"),
+        (("build", "--output", "/dev/null/x.h5"), 1, "no directory"),
         (("build", "--output", "."), 1, "is a directory"),
         (("build", "--output", "old.h5"), 1, "old.h5 exists; replace it with --force"),
         (("build", "--mu-step", "1e-9", "--output", "new.h5", "--yes"), 1, "needs 640.3 TB"),
@@ -189,51 +177,27 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert (tmp_path / "old.h5").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("low", ["-2", "-2.0", "-.2e1", "-2e0", "-20e-1"])
+@every_case("low", ["-2", "-2.0", "-.2e1", "-2e0", "-20e-1"])
 def test_negative_numbers_are_arguments(command, low):
     dry = command("build", "--dry-run", "--json", *SMALL, "--mu-range", low, "2")
     assert dry.code == 0
     assert json.loads(dry.out)["mu"]["start"] == -2.0
 
 
-def test_force_replaces(command, tmp_path):
-    path = tmp_path / "t.h5"
-    path.write_bytes(b"old")
-    assert command("build", *SMALL, "--output", path, "--force").code == 0
-    assert open_table(path).metadata.shape == (1, 41, 21)
-    assert names(tmp_path) == ["t.h5"]
-
-
-def test_float32(command, tmp_path):
-    path = tmp_path / "t.h5"
-    assert command("build", *SMALL, "--dtype", "float32", "--output", path).code == 0
-    certificate = open_table(path).metadata.certificate
-    assert 1e-9 < certificate["nodes"]["max_relative_error"] < 6.1e-8
-    assert command("verify", path, "--points", "100").code == 0
-
-
-def test_help_needs_no_heavy_import():
+def test_help_and_list_load_little(tmp_path):
     code = (
         "import sys; from tablegen.console.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'numba', 'dask', 'zarr', 'h5py', 'rich'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-
-
-def test_info_and_list_do_not_load_the_builder(tmp_path):
-    code = (
-        "import sys; from tablegen.console.cli import main\n"
+        "assert not heavy, heavy\n"
         "assert main(['list']) == 0\n"
         "heavy = {'dask', 'zarr', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     environment = {**os.environ, "QP_TABLES": str(tmp_path)}
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env=environment
-    )
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
@@ -265,10 +229,6 @@ def test_a_missing_extra_is_named(command, monkeypatch, package, extra):
 def test_version(command):
     found = command("--version")
     assert (found.code, found.out) == (0, f"tablegen {qpruntime.__version__}\n")
-
-
-def test_dir_lists_build():
-    assert "build" in dir(tablegen)
 
 
 def test_a_table_with_parameters_is_found_by_its_name(command, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Pictures of tables: both kinds, every likelihood, both formats, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

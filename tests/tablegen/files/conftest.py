@@ -1,7 +1,5 @@
 """Processes that fork builds, and the table that a build makes which nobody disturbs."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

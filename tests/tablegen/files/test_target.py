@@ -3,8 +3,6 @@
 No test writes to a device: of those only the check of the path is run.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import stat
@@ -18,11 +16,8 @@ from tablegen import build, user_code
 from tablegen.console import plot as drawn
 from tablegen.console.plot import plot
 from tablegen.files import target
+from tests.tools.build_processes import names
 from tests.tools.commands import SMALL
-
-
-def names(path):
-    return sorted(p.name for p in path.iterdir())
 
 
 def fifo(path):

@@ -1,7 +1,5 @@
 """Several builds of one table, and many readers of a table that is being replaced."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

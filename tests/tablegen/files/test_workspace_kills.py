@@ -1,7 +1,5 @@
 """Builds that are killed or interrupted at any moment, and then finished by the same command."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Zarr tables from the command line: built, exported, replaced, killed and resumed."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

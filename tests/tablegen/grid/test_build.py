@@ -1,21 +1,9 @@
 """The paper's grid, built once by the command line."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 
 from qpruntime.projection.open import open_table
 from tablegen.verify import verify
-
-# Known to 15 digits (mpmath), all of them nodes: (mu, log10 sigma, sigma*).
-KNOWN = [
-    (0.0, 0.0, 0.825215532323065547),
-    (0.0, 1.0, 5.88787129847448),
-    (10.0, 1.0, 7.8362110373253746),
-    (-10.0, -1.0, 0.0995084625737426),
-    (-3.0, 1.0, 5.36854482167),
-]
 
 
 def test_it_was_built_within_its_limits(full_grid):
@@ -31,16 +19,10 @@ def test_it_was_built_within_its_limits(full_grid):
 def test_its_certificate(full_grid):
     metadata = open_table(full_grid[0]).metadata
     assert metadata.method == "spectral"
+    assert len(metadata.certificate["chebyshev_nodes"]) == 2
     assert metadata.shape == (1, 20001, 2001)
     assert metadata.certificate["nodes"]["max_relative_error"] < 1e-13
     assert metadata.certificate["cells"]["max_relative_error"] < 2e-6
-
-
-def test_known_values(full_grid):
-    values = open_table(full_grid[0]).values
-    for mu, log10_sigma, star in KNOWN:
-        i, j = round((mu + 10) * 1000), round((log10_sigma + 1) * 1000)
-        assert values[0, i, j] == pytest.approx(star, rel=1e-12)
 
 
 def test_reference_values_that_are_nodes(full_grid, reference):

@@ -1,7 +1,5 @@
 """The second rule against mpmath, and certificates of tables with a known error."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -52,14 +50,6 @@ def test_second_rule_holds_for_two_peaks(reference, name, limit):
     ref = reference(name)
     found = independent(likelihoods.get("poisson"), ref.mu, ref.sigma, ref.y)
     np.testing.assert_allclose(found, ref.sigma_star, rtol=limit, atol=0)
-
-
-def test_second_rule_agrees_with_plain_quadrature():
-    rng = np.random.default_rng(0)
-    mu, sigma = rng.uniform(-10, 10, 40), 10 ** rng.uniform(-1, 1, 40)
-    truth = [oracle.tilted(oracle.probit, m, s)[3] for m, s in zip(mu, sigma, strict=True)]
-    found = independent(likelihoods.get("probit"), mu, sigma, np.ones(40))
-    np.testing.assert_allclose(found, truth, rtol=2e-13, atol=0)
 
 
 def without_frame(name):

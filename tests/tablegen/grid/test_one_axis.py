@@ -1,7 +1,5 @@
 """Dense grids of likelihoods with an exact scale: one file, slabs for counts, certified alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -115,12 +113,3 @@ def test_command_line_refuses(command, text):
     result = command("build", "--likelihood", "poisson", f"--counts={text}")
     assert result.code == 2
     assert "FIRST:LAST" in result.err
-
-
-def test_command_line(command, tmp_path):
-    path = tmp_path / "t.h5"
-    arguments = ("--likelihood", "poisson", "--counts", "0:2", "--output", path)
-    built = command("build", *arguments, "--mu-step", "0.5", "--log10-sigma-step", "0.1")
-    assert built.code == 0
-    assert "0 to 2" in built.out
-    assert open_table(path).metadata.outcomes == [0.0, 1.0, 2.0]

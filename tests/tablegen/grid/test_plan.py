@@ -1,7 +1,5 @@
 """Plans against brute force: chunks tile the grid, fingerprints tell plans apart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -99,8 +97,3 @@ def test_estimated_time_falls_with_workers_and_rises_with_nodes():
 def test_bad_options_say_what_would_be_good(options, message):
     with pytest.raises(InputError, match=message):
         make_plan("probit", **options)
-
-
-def test_unknown_likelihood_names_the_known_ones():
-    with pytest.raises(InputError, match=r"unknown likelihood 'nope'; known are: .*probit"):
-        make_plan("nope")

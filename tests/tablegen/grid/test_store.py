@@ -1,7 +1,5 @@
 """The working store: what is written is read, what is damaged is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

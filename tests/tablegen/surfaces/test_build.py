@@ -1,20 +1,16 @@
 """Tables of surfaces are certified, reproduced to the byte, resumed, and refused in words."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.interpolate import BSpline
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
 from qpruntime.execution.executors import Threads
 from qpruntime.projection.projector import project_arrays
-from qpruntime.table_format.metadata import Axis
-from tablegen import build, request, splines
+from tablegen import build, request
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
@@ -272,46 +268,3 @@ def test_verify_with_the_code(tmp_path):
 
 
 # --- the parts
-
-
-def test_splines_along_any_dimension():
-    axis = Axis("x", -1.0, 1.0, 9)
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal((2, 13, 3))
-    found = splines.along(values, 1, axis)
-    knots = -1.0 + 0.25 * np.arange(-5, 14)
-    for i in (0, 1):
-        peer = BSpline(knots, found[i], 5)(splines.points(axis))
-        np.testing.assert_allclose(peer, values[i], atol=1e-12)
-    where = np.array([-1.0, -0.3, 0.99, 1.0])
-    np.testing.assert_allclose(
-        resolution.evaluate(found[0], axis, where), BSpline(knots, found[0], 5)(where), atol=1e-13
-    )
-
-
-def test_cells_are_as_many_as_it_takes():
-    """Of sin(w x), splines need cells in proportion to w; of a kink, the limit is reported."""
-
-    class Waves:
-        def __init__(self, rate):
-            self.rate = rate
-
-        def __call__(self, blocks):
-            return [np.sin(self.rate * p.mu[:, None]) * np.ones(4) for p in blocks]
-
-    axes = (Axis("mu", -1.0, 1.0, 7), Axis("log10_sigma", -1.0, 0.0, 7))
-    found = {}
-    for rate in (4.0, 8.0, 16.0):
-        cells, error = resolution.cells_needed(Waves(rate), axes, 0, [1.0], 1e-8)
-        assert error <= 1e-8
-        found[rate] = cells
-        # A quarter of the tolerance is an axis's own; the power law of errors is not exact.
-        axis = Axis("mu", -1.0, 1.0, cells + 1)
-        knots = -1.0 + axis.step * np.arange(-5, cells + 6)
-        spline = splines.along(np.sin(rate * splines.points(axis)), 0, axis)
-        x = np.linspace(-1.0, 1.0, 4001)
-        assert np.abs(BSpline(knots, spline, 5)(x) - np.sin(rate * x)).max() < 1.1 * 0.25e-8
-    assert 1.7 < found[8.0] / found[4.0] < 2.3
-    assert 1.7 < found[16.0] / found[8.0] < 2.3
-    # sigma plays no part: the fewest cells do.
-    assert resolution.cells_needed(Waves(4.0), axes, 1, [1.0], 1e-8)[0] == resolution.FIRST
