@@ -25,7 +25,6 @@ from qpruntime.learning.multiclass_solver import JointFamily
 from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
-from tests.tools.contract import check_contract
 
 KERNEL = ConstantKernel(4.0) * RBF(1.0)
 
@@ -255,13 +254,6 @@ def test_parts_are_refused():
         GPClassifier(multi_class="joint", inducing=5).partial_fit(X, Y)
     with pytest.raises(InputError, match="inducing points"):
         GPClassifier(multi_class="joint").partial_fit(X, Y)
-
-
-@pytest.mark.slow
-def test_checks_of_scikit_learn():
-    names = "check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data"
-    why = "weights other than 0 and 1 are refused"
-    check_contract(GPClassifier(KERNEL, multi_class="joint"), dict.fromkeys(names, why))
 
 
 def test_what_does_not_fit_into_memory():

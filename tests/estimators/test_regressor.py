@@ -11,9 +11,8 @@ from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from qpruntime import GPOrdinal, GPRegressor, InputError, Likelihood, load
+from qpruntime import GPRegressor, InputError, Likelihood
 from tests.tools.cases import every_case
-from tests.tools.contract import check_contract
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (60, 1))
@@ -22,9 +21,6 @@ NOISY = 300.0 + 20.0 * F + 4.0 * RNG.standard_normal(60)
 POSITIVE = RNG.gamma(8.0, np.exp(2.0 + F) / 8.0)
 NEW = np.array([[0.5], [3.0], [9.0]])
 KERNEL = ConstantKernel(1.0) * RBF(1.0)
-EXPECTED = {
-    "check_sample_weight_equivalence_on_dense_data": "powers of likelihoods are no repeated rows"
-}
 
 
 @pytest.fixture(scope="module")
@@ -121,13 +117,6 @@ def test_draws_have_the_moments(gamma):
     np.testing.assert_array_equal(y, gamma.sample(NEW, 40_000, random_state=1))
 
 
-def test_it_is_saved(gamma, tmp_path):
-    gamma.save(tmp_path / "model.qp")
-    again = load(tmp_path / "model.qp")
-    np.testing.assert_array_equal(again.predict_quantiles(NEW), gamma.predict_quantiles(NEW))
-    np.testing.assert_array_equal(again.sample(NEW, 3, 0), gamma.sample(NEW, 3, 0))
-
-
 def test_a_density_of_ones_own_is_learnt():
     """The exponential distribution, written by hand, is the gamma distribution of shape 1."""
     own = Likelihood.from_log_prob(
@@ -176,13 +165,6 @@ def test_light_tails_of_ones_own_have_intervals():
 def test_refusals(options, y, words):
     with pytest.raises(InputError, match=words):
         GPRegressor(**options).fit(X, y)
-
-
-@pytest.mark.slow
-@every_case("model", [GPRegressor(method="ep"), GPOrdinal(method="ep")])
-def test_scikit_learn_contract(model):
-    ordinal = isinstance(model, GPOrdinal)
-    check_contract(model.set_params(optimize=False), EXPECTED if ordinal else {})
 
 
 def test_corrected_marginals():
