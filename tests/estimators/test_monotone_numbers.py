@@ -147,15 +147,13 @@ def test_they_rise():
     )
     for model, y in cases:
         steps = {}
-        for sign in (0, 1, -1):
-            asked = {0: sign} if sign else None
-            own = clone(model).set_params(monotone=asked, inducing=None)
-            own.fit(X if sign >= 0 else X * [-1.0, 1.0], y)
+        for sign in (0, 1):
+            own = clone(model).set_params(monotone={0: 1} if sign else None, inducing=None)
+            own.fit(X, y)
             lines = [np.column_stack([grid, np.full(25, b)]) for b in np.linspace(-1.8, 1.8, 7)]
             steps[sign] = np.concatenate([np.diff(own.latent(one)[0]) for one in lines])
         assert steps[0].min() < -0.01
         assert steps[1].min() > 0.0
-        assert steps[-1].max() < 0.0
 
 
 def test_manners(tmp_path):
