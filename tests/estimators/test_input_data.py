@@ -115,19 +115,6 @@ def test_other_frames(fitted):
         assert again.feature_names_in_.tolist() == NAMES
 
 
-def test_numbers_alone_are_read_as_arrays_are():
-    """Bit by bit, also from polars, with the names beside."""
-    frame, y = raw()
-    numbers = frame[["size", "old"]].astype(float)
-    kernel = ConstantKernel(1.0) * RBF(1.0)
-    plain = GPRegressor(kernel).fit(numbers.to_numpy(), y)
-    for other in (numbers, pytest.importorskip("polars").DataFrame(numbers.to_dict("list"))):
-        model = GPRegressor(kernel).fit(other, y)
-        np.testing.assert_array_equal(model.kernel_.theta, plain.kernel_.theta)
-        np.testing.assert_array_equal(model.predict(other), plain.predict(numbers.to_numpy()))
-        assert model.feature_names_in_.tolist() == ["size", "old"]
-
-
 @every_case(
     "model",
     [

@@ -171,15 +171,6 @@ def test_intervals_are_quantiles_of_the_latent_normal():
         np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
 
 
-def test_units_of_features_do_not_count():
-    scale, shift = np.array([1e-3, 200.0]), np.array([5.0, -1e4])
-    one = GPClassifier(multi_class="joint").fit(X, Y)
-    other = GPClassifier(multi_class="joint").fit(X * scale + shift, Y)
-    known = one.predict_proba(NEW)
-    np.testing.assert_allclose(other.predict_proba(NEW * scale + shift), known, atol=1e-4)
-    assert GPClassifier("auto", multi_class="joint", optimize=False).fit(X, Y).kernel_
-
-
 def test_fits_are_repeated_to_the_bit_and_travel(tmp_path):
     model = GPClassifier(multi_class="joint").fit(X, Y)
     known = model.predict_proba(NEW)
@@ -208,14 +199,6 @@ def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):
         model.fit(X[:, :1], Y + 5, sample_weight=np.linspace(0.5, 2.0, 30))
     np.testing.assert_array_equal(model.predict_proba(NEW), known)
     assert sorted(vars(model)) == names
-
-
-def test_rows_of_weight_zero_are_dropped():
-    weights = np.ones(30)
-    weights[-6:] = 0.0
-    model = GPClassifier(KERNEL, multi_class="joint", optimize=False)
-    known = clone(model).fit(X[:-6], Y[:-6]).predict_proba(NEW)
-    np.testing.assert_array_equal(model.fit(X, Y, weights).predict_proba(NEW), known)
 
 
 @every_case(
