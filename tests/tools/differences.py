@@ -13,6 +13,7 @@ def slopes(function, theta, step=1e-3):
 
 
 def tight(objective):
-    """Return an objective of a monotone fit, whose sites settle everywhere from now on."""
-    objective.tolerance = objective._alone.tolerance = lambda: objective.tol
+    """Return an objective whose sites settle everywhere from now on, not only near the optimum."""
+    for one in (objective, getattr(objective, "_alone", objective)):
+        one.tolerance = lambda: objective.tol
     return objective
