@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from qpruntime import (
     ConvergenceWarning,
@@ -221,41 +222,23 @@ def test_open_table(value, what):
     finite_or(DOCUMENTED, lambda: open_table(name, **keyword).values)
 
 
-def classifier(**options):
-    return GPClassifier(**{"optimize": False} | options)
+ESTIMATORS = {
+    "classifier": (GPClassifier(optimize=False), {"y": Y, "sample_weight": np.ones(8)}),
+    "counts": (GPPoissonRegressor(optimize=False), {"y": N, "exposure": np.arange(1.0, 9.0)}),
+    "robust": (GPRobustRegressor(optimize=False, method="ep"), {"y": X[:, 0] + 0.1 * N}),
+}
 
 
-def regressor(**options):
-    return GPPoissonRegressor(**{"optimize": False} | options)
-
-
-@tries(40)
+@tries(110)
 @given(data=st.data())
-def test_classifier_data(data):
-    arguments = {"X": X, "y": Y, "sample_weight": np.ones(8)}
+def test_estimator_data(data):
+    model, arguments = ESTIMATORS[data.draw(st.sampled_from(sorted(ESTIMATORS)))]
+    arguments = {"X": X, **arguments}
     name = data.draw(st.sampled_from(sorted(arguments)))
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
-    finite_or(OF_DATA, lambda: classifier().fit(**arguments).predict_proba(X))
-
-
-@tries(40)
-@given(data=st.data())
-def test_regressor_data(data):
-    arguments = {"X": X, "y": N, "exposure": np.arange(1.0, 9.0)}
-    name = data.draw(st.sampled_from(sorted(arguments)))
-    arguments[name] = data.draw(given_by.any_array(arguments[name]))
+    predict = "predict_proba" if isinstance(model, GPClassifier) else "predict"
     allowed = DOCUMENTED if name == "exposure" else OF_DATA
-    finite_or(allowed, lambda: regressor().fit(**arguments).predict(X))
-
-
-@tries(30)
-@given(data=st.data())
-def test_robust_data(data):
-    arguments = {"X": X, "y": X[:, 0] + 0.1 * N}
-    name = data.draw(st.sampled_from(sorted(arguments)))
-    arguments[name] = data.draw(given_by.any_array(arguments[name]))
-    model = GPRobustRegressor(optimize=False, method="ep")
-    finite_or(OF_DATA, lambda: model.fit(**arguments).predict(X))
+    finite_or(allowed, lambda: getattr(clone(model).fit(**arguments), predict)(X))
 
 
 @tries(30)
@@ -297,7 +280,8 @@ def test_samples(data):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return classifier().fit(X, Y), [regressor(link=link).fit(X, N) for link in ("square", "exp")]
+    regressors = [GPPoissonRegressor(link=link, optimize=False) for link in ("square", "exp")]
+    return GPClassifier(optimize=False).fit(X, Y), [model.fit(X, N) for model in regressors]
 
 
 @tries(40)

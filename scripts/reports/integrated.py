@@ -102,27 +102,15 @@ def sets(records: Iterable[Record] | None = None) -> str:
 #: Regressions of few rows; differences are paired over sets of rows.
 few_rows = Table(
     "few_rows.jsonl",
-    [
-        ("problem", "{problem}"),
-        ("rows", "{rows}"),
-        ("sets", count),
-        ("covered, mode", within("mode", spread("covered"))),
-        ("covered, integrated", within("integrated", spread("covered"))),
-        ("width, mode", within("mode", average("width", ".3f"))),
-        ("width, integrated", within("integrated", average("width", ".3f"))),
-        ("log density, mode", within("mode", average("density", ".3f"))),
-        ("gain in log density", gain("density", "mode", "integrated")),
-        ("CPU s, mode", within("mode", _COST)),
-        ("CPU s, integrated", within("integrated", _COST)),
-    ],
+    {
+        "problem": "{problem}",
+        "rows": "{rows}",
+        "covered, mode": within("mode", spread("covered")),
+        "covered, integrated": within("integrated", spread("covered")),
+        "gain in log density": gain("density", "mode", "integrated"),
+    },
     group=("problem", "rows"),
     order=lambda key: key,
-)
-
-#: Columns of the page.
-few_rows_page = few_rows.select(
-    *("problem", "rows", "covered, mode", "covered, integrated"),
-    "gain in log density",
 )
 
 

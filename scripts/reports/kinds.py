@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
-
 import numpy as np
 
 from scripts.records import lines
@@ -15,11 +12,8 @@ from scripts.reports.tables import (
     across,
     average,
     beside,
-    count,
     grouped,
-    mean_error,
     of,
-    spread,
     table,
 )
 
@@ -104,58 +98,21 @@ def best() -> str:
     return table(head, rows)
 
 
-def _gain(name: str) -> Cell:
-    """What integrating gains over the mode, on the same seeds."""
-
-    def cell(some: list[Record]) -> str:
-        mode, integrated = (
-            {r["seed"]: r[name] for r in some if r["how"] == how} for how in ("mode", "integrate")
-        )
-        return mean_error([integrated[seed] - mode[seed] for seed in mode if seed in integrated])
-
-    return cell
-
-
-#: Intervals of survival times of the mode and integrated, a line for each number of rows.
-cover = Table(
-    "survival_cover.jsonl",
-    [
-        ("rows", "{rows}"),
-        ("sets", of("how", "mode", count)),
-        ("covered, mode", of("how", "mode", spread("covered"))),
-        ("… integrated", of("how", "integrate", spread("covered"))),
-        ("integrated - mode", _gain("covered")),
-        ("log density, mode", of("how", "mode", average("density", ".3f"))),
-        ("integrated - mode", _gain("density")),
-        ("CPU s, mode", of("how", "mode", average("cpu", ".1f"))),
-        ("… integrated", of("how", "integrate", average("cpu", ".1f"))),
-    ],
-    group=("rows",),
-    order=lambda key: key,
-)
-
 _LINE = "linear + Matérn"
-#: Of the default and the kernel with a line the one with more of this in a fold.
-_CHOSEN = {"by evidence": "evidence", "by rows left out": "loo"}
-_MODELS = ("default", _LINE, f"{_LINE}, priors", *_CHOSEN, "lifelines WeibullAFTFitter")
+_MODELS = ("default", _LINE, f"{_LINE}, priors", "lifelines WeibullAFTFitter")
 
 
-def kernels(records: Iterable[Record] | None = None, shown: Sequence[str] = _MODELS) -> str:
+def kernels() -> str:
     """Log densities of survival times by set and kernel, concordances in brackets; their means."""
-    found = []
-    kept = lines("survival_kernels.jsonl") if records is None else records
-    for some in grouped(kept, ("set",)).values():
-        pairs = grouped([r for r in some if r["model"] in _MODELS[:2]], ("fold",)).values()
-        for model, what in _CHOSEN.items():
-            some += [{**max(pair, key=lambda r: r[what]), "model": model} for pair in pairs]
+    found: list[Record] = []
+    for some in grouped(lines("survival_kernels.jsonl"), ("set",)).values():
         if {r["model"] for r in some} >= set(_MODELS):
             found += some
     found += [{**r, "set": "mean", "rows": ""} for r in found]
     columns = {"set": "{set}", "rows": "{rows}"}
-    columns |= across("model", shown, beside("density", "concordance"))
+    columns |= across("model", _MODELS, beside("density", "concordance"))
     return Table("", columns, ("set",))(found).replace("|  |", "| |")
 
 
-#: What the page shows: one cut of every set, and kernels without the choice between them.
+#: What the page shows: one cut of every set.
 largest_classes = classes._replace(file=_largest_cuts)
-some_kernels = partial(kernels, shown=(*_MODELS[:3], _MODELS[-1]))

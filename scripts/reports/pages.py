@@ -80,7 +80,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "wrong": truth.wrong,
         "table 1": table1.corrected,
         "averaging": findings.averaging,
-        "few": integrated.few_rows_page,
+        "few": integrated.few_rows,
         "sets": integrated.change,
     },
     "bench-paper.md": {"findings": findings.paper, "table1": table1.page},
@@ -105,7 +105,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "bench-families.md": {
         "findings": findings.families,
         "kinds": kinds.best,
-        "kernels": kinds.some_kernels,
+        "kernels": kinds.kernels,
         "preferences": printed("preferences.csv"),
     },
     "bench-integrals.md": {

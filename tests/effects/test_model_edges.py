@@ -311,12 +311,6 @@ def test_offsets_and_exposures_are_numbers(option, column, words):
         model(Fixed("x"), family="poisson", **{option: "o"}).fit(DATA | {"o": column}, ROWS % 3)
 
 
-def test_masked_observations_are_refused():
-    y = np.ma.array(LABELS, mask=np.arange(40) == 3)
-    with pytest.raises(InputError, match=r"y has masked entries \(1 of 40, the first at 3\)"):
-        model(Fixed("x")).fit(DATA, y)
-
-
 @every_case("kind", ["text", "bytes", "boolean"])
 def test_labels_are_known_by_value_and_missing_ones_refused(kind):
     pd = pytest.importorskip("pandas")

@@ -85,7 +85,7 @@ def test_classes_have_a_process_each():
 
 
 def test_observations_have_the_quantiles_that_are_predicted():
-    """Counts with exposure and reals, of 20 000 draws: five standard errors of a share."""
+    """Counts with exposure, reals and positive numbers: five standard errors of a share."""
     count = 20_000
     model = GPPoissonRegressor(KERNEL, link="exp", dispersion=3.0, **FIXED).fit(X, COUNTS)
     exposure = np.array([1.0, 2.0, 0.5, 1.0, 3.0])
@@ -95,10 +95,13 @@ def test_observations_have_the_quantiles_that_are_predicted():
         wanted = np.exp(model.predict_log_pmf(NEW, below, exposure)).sum(axis=1)
         np.testing.assert_allclose((drawn <= k).mean(axis=0), wanted, atol=0.018)
     robust = GPRobustRegressor(KERNEL, noise_bounds={"start": 0.2}, **FIXED).fit(X, REALS)
-    reals = robust.sample(NEW, count, 0)
-    for level in (0.1, 0.7):
-        share = (reals <= robust.predict_quantiles(NEW, level)).mean(axis=0)
-        np.testing.assert_allclose(share, level, atol=0.018)
+    gamma = GPRegressor(KERNEL, likelihood="gamma(shape=8)", **FIXED).fit(X, np.exp(REALS))
+    for own in (robust, gamma):
+        drawn = own.sample(NEW, count, 0)
+        for level in (0.1, 0.7):
+            share = (drawn <= own.predict_quantiles(NEW, level)).mean(axis=0)
+            np.testing.assert_allclose(share, level, atol=0.018)
+        np.testing.assert_array_equal(drawn, own.sample(NEW, count, 0))
 
 
 def test_trials():

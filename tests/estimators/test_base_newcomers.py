@@ -18,7 +18,6 @@ from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
     GPRobustRegressor,
-    Inducing,
     InputError,
     Search,
     infer_sparse,
@@ -170,14 +169,6 @@ def test_what_is_no_kernel_is_told_one(given):
     for call in calls:
         with pytest.raises(InputError, match=r"kernel must be .*, for example 1.0 \* RBF\(length"):
             call()
-
-
-@every_case("model", MODELS)
-def test_a_checkpoint_without_inducing_points(model, tmp_path):
-    with pytest.raises(
-        InputError, match=r"checkpoint=.* cannot act with inducing='auto': give ind"
-    ):
-        model(inducing=Inducing(checkpoint=tmp_path / "file")).fit(X, Y)
 
 
 def test_parameters_are_printed_by_name(capsys):

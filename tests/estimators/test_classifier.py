@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-import warnings
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -20,46 +16,13 @@ from sklearn.gaussian_process.kernels import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import estimator_checks
 
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, Search, TableError, infer
 from tests.tools import oracle
 from tests.tools.cases import every_case
-from tests.tools.contract import check_contract
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
-
-
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "a weight of 2 is one site with the squared likelihood, two equal rows are two sites on "
-        "one latent value: EP approximates the second less well, and the evidence differs"
-    ),
-}
-
-
-def test_scikit_learn_contract():
-    check_contract(GPClassifier(optimize=Search(max_iter=5)), EXPECTED_FAILURES)
-
-
-@every_case(
-    "check",
-    [
-        estimator_checks.check_sample_weights_pandas_series,
-        estimator_checks.check_sample_weights_not_an_array,
-        estimator_checks.check_sample_weights_list,
-        estimator_checks.check_sample_weights_shape,
-        estimator_checks.check_sample_weights_not_overwritten,
-        estimator_checks.check_classifiers_one_label_sample_weights,
-    ],
-)
-def test_sample_weights_of_the_other_objective(check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        # The rows of these checks are copies of each other.
-        warnings.filterwarnings("ignore", 'optimize="loo" leaves out single rows', UserWarning)
-        check("GPClassifier", GPClassifier(optimize=Search("loo", max_iter=3)))
 
 
 @pytest.mark.parametrize("method", ["ep", "qp"])
@@ -130,11 +93,6 @@ def test_any_two_labels(labels, toy):
     predicted = model.predict(NEW)
     assert predicted.dtype == labels.dtype
     np.testing.assert_array_equal(predicted, labels[model.predict_proba(NEW).argmax(1)])
-    flipped = GPClassifier(FIXED, tol=1e-10).fit(toy.x, labels[(toy.y < 0).astype(int)])
-    # The same posterior mirrored, up to where the two iterations stopped (tol 1e-6).
-    np.testing.assert_allclose(
-        flipped.predict_proba(NEW), model.predict_proba(NEW)[:, ::-1], rtol=1e-5
-    )
 
 
 def test_log_probabilities_in_the_tails(toy, monkeypatch):
@@ -185,32 +143,6 @@ def test_evidence_is_maximised(toy):
         if bounds[i, 0] + 0.1 < optimum.theta[i] < bounds[i, 1] - 0.1:
             # L-BFGS-B stops on the evidence: what is left of the slope is its root.
             assert abs(up - down) / 2e-3 < 1e-4
-
-
-def test_fit_starts_from_the_kernel_given(toy):
-    kernel = ConstantKernel(2.0) * RBF(1.3)
-    GPClassifier(kernel).fit(toy.x, toy.y)
-    assert kernel == ConstantKernel(2.0) * RBF(1.3)  # not changed
-
-
-def test_running_out_of_iterations_warns(toy):
-    with pytest.warns(ConvergenceWarning, match=r"evidence was not maximised.*max_iter") as caught:
-        model = GPClassifier(optimize=Search(max_iter=1)).fit(toy.x, toy.y)
-    assert caught[0].filename == __file__
-    assert model.n_iter_ == 1
-    with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps") as caught:
-        GPClassifier(FIXED, max_sweeps=1).fit(toy.x, toy.y)
-    assert caught[0].filename == __file__
-
-
-def test_clone_and_pickle(toy):
-    model = GPClassifier(FIXED, method="ep", tol=1e-8).fit(toy.x, toy.y)
-    again = clone(model)
-    assert again.get_params()["tol"] == 1e-8
-    with pytest.raises(NotFittedError):
-        again.predict(NEW)
-    for other in (again.fit(toy.x, toy.y), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(other.predict_proba(NEW), model.predict_proba(NEW))
 
 
 def test_pipeline(toy):

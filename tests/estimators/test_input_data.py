@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
-from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.impute import SimpleImputer
@@ -116,19 +115,6 @@ def test_other_frames(fitted):
         assert again.feature_names_in_.tolist() == NAMES
 
 
-def test_numbers_alone_are_read_as_arrays_are():
-    """Bit by bit, also from polars, with the names beside."""
-    frame, y = raw()
-    numbers = frame[["size", "old"]].astype(float)
-    kernel = ConstantKernel(1.0) * RBF(1.0)
-    plain = GPRegressor(kernel).fit(numbers.to_numpy(), y)
-    for other in (numbers, pytest.importorskip("polars").DataFrame(numbers.to_dict("list"))):
-        model = GPRegressor(kernel).fit(other, y)
-        np.testing.assert_array_equal(model.kernel_.theta, plain.kernel_.theta)
-        np.testing.assert_array_equal(model.predict(other), plain.predict(numbers.to_numpy()))
-        assert model.feature_names_in_.tolist() == ["size", "old"]
-
-
 @every_case(
     "model",
     [
@@ -149,12 +135,6 @@ def test_every_estimator_takes_tables(model):
     np.testing.assert_array_equal(
         model.set_params(kernel=plain).fit(rows, labels).predict(rows), found
     )
-
-
-def test_survival_times_of_tables():
-    frame, y = raw()
-    model = GPSurvival(KERNEL).fit(frame, np.exp(y), y > -0.5)
-    assert model.predict(frame.iloc[:3]).shape == (3,)
 
 
 def test_default_kernel_learns_levels():
@@ -345,13 +325,7 @@ FIXED = {"kernel": RBF(), "optimize": False}
 @every_case(
     "model, y, given, name",
     [
-        (GPClassifier(**FIXED), hidden(COUNTS % 2), {}, "y"),
-        (GPOrdinal(**FIXED), hidden(COUNTS), {}, "y"),
-        (GPPoissonRegressor(**FIXED), hidden(COUNTS), {}, "y"),
-        (GPRegressor(**FIXED), hidden(POINTS[:, 0]), {}, "y"),
         (GPRegressor(**FIXED), [np.ma.masked, *POINTS[1:, 0]], {}, "y"),
-        (GPRobustRegressor(**FIXED), hidden(POINTS[:, 0]), {}, "y"),
-        (GPSurvival(**FIXED), hidden(np.exp(POINTS[:, 0])), {}, "y"),
         (GPSurvival(**FIXED), np.exp(POINTS[:, 0]), {"event": hidden(COUNTS > 1)}, "event"),
         (GPPoissonRegressor(**FIXED), COUNTS, {"exposure": hidden(np.ones(30))}, "exposure"),
         (GPRegressor(**FIXED), COUNTS, {"sample_weight": hidden(np.ones(30))}, "sample_weight"),
@@ -361,18 +335,6 @@ FIXED = {"kernel": RBF(), "optimize": False}
 def test_masked_entries_are_never_data(model, y, given, name):
     with pytest.raises(InputError, match=f"{name} .*masked entries"):
         model.fit(POINTS, y, **given)
-
-
-@every_case("model", [GPClassifier(optimize=False), GPRegressor(optimize=False)])
-def test_masked_features_are_missing_ones(model):
-    """As NaN in fits and predictions, whatever lies under the mask."""
-    mask = np.zeros((30, 2), dtype=bool)
-    mask[4, 1] = True
-    masked = np.ma.array(np.where(mask, 1e6, POINTS), mask=mask)
-    missing = np.where(mask, np.nan, POINTS)
-    method = "predict_proba" if isinstance(model, GPClassifier) else "predict"
-    one, two = (clone(model).fit(own, COUNTS % 2) for own in (masked, missing))
-    np.testing.assert_array_equal(getattr(one, method)(masked), getattr(two, method)(missing))
 
 
 @every_case(

@@ -25,7 +25,7 @@ from qpruntime.learning.multiclass_solver import JointFamily
 from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
-from tests.tools.contract import check_contract
+from tests.tools.differences import slopes, tight
 
 KERNEL = ConstantKernel(4.0) * RBF(1.0)
 
@@ -83,13 +83,6 @@ def test_the_optimum_is_a_top_of_the_joint_evidence():
         assert infer_classes(K, Y, "ep").log_evidence < best - 1e-6
 
 
-class Exact(Objective):
-    """The evidence of sites that have settled."""
-
-    def tolerance(self):
-        return 1e-11
-
-
 def test_slopes_by_parameters_are_those_of_differences():
     """One kernel for all classes, with a length-scale for each feature."""
     kernel = ConstantKernel(0.5) + ConstantKernel(4.0) * Matern([1.0, 1.4], nu=2.5)
@@ -99,12 +92,10 @@ def test_slopes_by_parameters_are_those_of_differences():
     theta = family.theta + 0.1 * np.sin(np.arange(family.theta.size))
 
     def at(theta):
-        return Exact(family, y, ep, 1e-11, 400)(theta)
+        return tight(Objective(family, y, ep, 1e-11, 400))(theta)
 
-    found = at(theta)[1]
-    for k, step in enumerate(1e-4 * np.eye(theta.size)):
-        slope = (at(theta + step)[0] - at(theta - step)[0]) / 2e-4
-        assert abs(found[k] - slope) < 1e-6
+    by_difference = slopes(lambda theta: at(theta)[0], theta)
+    assert at(theta)[1] == pytest.approx(by_difference, abs=1e-6)
 
 
 def test_two_classes_ignore_both():
@@ -172,15 +163,6 @@ def test_intervals_are_quantiles_of_the_latent_normal():
         np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
 
 
-def test_units_of_features_do_not_count():
-    scale, shift = np.array([1e-3, 200.0]), np.array([5.0, -1e4])
-    one = GPClassifier(multi_class="joint").fit(X, Y)
-    other = GPClassifier(multi_class="joint").fit(X * scale + shift, Y)
-    known = one.predict_proba(NEW)
-    np.testing.assert_allclose(other.predict_proba(NEW * scale + shift), known, atol=1e-4)
-    assert GPClassifier("auto", multi_class="joint", optimize=False).fit(X, Y).kernel_
-
-
 def test_fits_are_repeated_to_the_bit_and_travel(tmp_path):
     model = GPClassifier(multi_class="joint").fit(X, Y)
     known = model.predict_proba(NEW)
@@ -209,14 +191,6 @@ def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):
         model.fit(X[:, :1], Y + 5, sample_weight=np.linspace(0.5, 2.0, 30))
     np.testing.assert_array_equal(model.predict_proba(NEW), known)
     assert sorted(vars(model)) == names
-
-
-def test_rows_of_weight_zero_are_dropped():
-    weights = np.ones(30)
-    weights[-6:] = 0.0
-    model = GPClassifier(KERNEL, multi_class="joint", optimize=False)
-    known = clone(model).fit(X[:-6], Y[:-6]).predict_proba(NEW)
-    np.testing.assert_array_equal(model.fit(X, Y, weights).predict_proba(NEW), known)
 
 
 @every_case(
@@ -255,13 +229,6 @@ def test_parts_are_refused():
         GPClassifier(multi_class="joint", inducing=5).partial_fit(X, Y)
     with pytest.raises(InputError, match="inducing points"):
         GPClassifier(multi_class="joint").partial_fit(X, Y)
-
-
-@pytest.mark.slow
-def test_checks_of_scikit_learn():
-    names = "check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data"
-    why = "weights other than 0 and 1 are refused"
-    check_contract(GPClassifier(KERNEL, multi_class="joint"), dict.fromkeys(names, why))
 
 
 def test_what_does_not_fit_into_memory():

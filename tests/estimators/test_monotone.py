@@ -20,20 +20,10 @@ from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
 from tests.tools import oracle
 from tests.tools.cases import every_case
+from tests.tools.differences import slopes, tight
 
 REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
 FIXED = ConstantKernel(2.0, "fixed") * RBF([0.9, 1.4], "fixed")
-
-
-class Tight(GivenSlopes):
-    """Settles the sites everywhere, not only near the optimum."""
-
-    def tolerance(self):
-        return self.tol
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._alone.tolerance = self.tolerance
 
 
 def drawn(seed=0, n=18):
@@ -116,11 +106,11 @@ def test_slope_of_the_evidence(kernel):
     """Log Z of values and slopes less that of slopes, each by `infer`; and its differences."""
     X, y = drawn(n=9)
     where, feature = X[:4] + 0.1, np.array([0, 0, 1, 0])
-    slopes = Slopes(where, feature, np.full(4, 20.0))
+    seen = Slopes(where, feature, np.full(4, 20.0))
     data = Data(Inputs(X), np.where(y == "yes", 1.0, -1.0), Projector("probit", "ep"), np.zeros(9))
-    data = with_slopes(data, slopes, np.array([1.0, 1.0, -1.0, 1.0]))
-    family = SlopeFamily(kernel, slopes.asked(X), data.observed_prior, data.scale)
-    objective = Tight(family, data.y, data.projector, 1e-11, 300)
+    data = with_slopes(data, seen, np.array([1.0, 1.0, -1.0, 1.0]))
+    family = SlopeFamily(kernel, seen.asked(X), data.observed_prior, data.scale)
+    objective = tight(GivenSlopes(family, data.y, data.projector, 1e-11, 300))
 
     def evidence(theta):
         K = family.at(theta).covariance
@@ -130,10 +120,7 @@ def test_slope_of_the_evidence(kernel):
 
     value, gradient = objective(kernel.theta)
     assert value == pytest.approx(-evidence(kernel.theta), abs=1e-8)
-    for i, step in enumerate(4e-3 * np.eye(kernel.n_dims)):
-        at = [evidence(kernel.theta + k * step) for k in (-2, -1, 1, 2)]
-        slope = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / 48e-3
-        assert -gradient[i] == pytest.approx(slope, abs=2e-6)
+    assert -gradient == pytest.approx(slopes(evidence, kernel.theta, 4e-3), abs=2e-6)
 
 
 def test_it_rises():

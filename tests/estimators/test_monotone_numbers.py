@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy.stats import nbinom, norm, poisson, t
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-import qpruntime
 from qpruntime import GPPoissonRegressor, GPRobustRegressor, InputError
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.inputs import Inputs
@@ -19,6 +16,7 @@ from qpruntime.learning.settings import Data, Slopes
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
+from tests.tools.differences import slopes, tight
 
 KERNEL = ConstantKernel(0.8, "fixed") * RBF([0.9, 1.4], "fixed")
 NUMBERS = {"normalize_y": False, "noise_bounds": {"scale": "fixed", "start": 0.3}}
@@ -97,34 +95,20 @@ def test_the_fixed_point(name, model, density):
     np.testing.assert_allclose(model.latent(new)[0], prior + crossed @ weights, atol=1e-5)
 
 
-class Tight(GivenSlopes):
-    """Settles the sites everywhere, not only near the optimum."""
-
-    def tolerance(self):
-        return self.tol
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._alone.tolerance = self.tolerance
-
-
 def test_slope_of_the_evidence():
     """By differences of itself, also by the scale of the noise."""
     X, y = drawn(n=9)
     where, feature = X[:4] + 0.1, np.array([0, 0, 1, 0])
-    slopes = Slopes(where, feature, np.full(4, 20.0))
+    seen = Slopes(where, feature, np.full(4, 20.0))
     projector = Projector(get("student-t", nu=4.0, scale=0.4), "ep")
     data = Data(Inputs(X), y, projector, np.zeros(9), own_signs=False)
-    data = with_slopes(data, slopes, np.array([1.0, 1.0, -1.0, 1.0]))
+    data = with_slopes(data, seen, np.array([1.0, 1.0, -1.0, 1.0]))
     kernel = ConstantKernel(1.2) * RBF([0.9, 1.4])
-    family = SlopeFamily(kernel, slopes.asked(X), data.observed_prior, data.scale, False)
-    objective = Tight(family, data.y, projector, 1e-11, 300, None, ("scale",))
+    family = SlopeFamily(kernel, seen.asked(X), data.observed_prior, data.scale, False)
+    objective = tight(GivenSlopes(family, data.y, projector, 1e-11, 300, None, ("scale",)))
     theta = np.append(kernel.theta, np.log(0.4))
-    _, gradient = objective(theta)
-    for i, step in enumerate(4e-3 * np.eye(theta.size)):
-        at = [objective(theta + k * step)[0] for k in (-2, -1, 1, 2)]
-        slope = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / 48e-3
-        assert gradient[i] == pytest.approx(slope, abs=2e-6)
+    by_difference = slopes(lambda at: objective(at)[0], theta, 4e-3)
+    assert objective(theta)[1] == pytest.approx(by_difference, abs=2e-6)
 
 
 def test_the_truth():
@@ -161,29 +145,20 @@ def test_they_rise():
     )
     for model, y in cases:
         steps = {}
-        for sign in (0, 1, -1):
-            asked = {0: sign} if sign else None
-            own = clone(model).set_params(monotone=asked, inducing=None)
-            own.fit(X if sign >= 0 else X * [-1.0, 1.0], y)
+        for sign in (0, 1):
+            own = clone(model).set_params(monotone={0: 1} if sign else None, inducing=None)
+            own.fit(X, y)
             lines = [np.column_stack([grid, np.full(25, b)]) for b in np.linspace(-1.8, 1.8, 7)]
             steps[sign] = np.concatenate([np.diff(own.latent(one)[0]) for one in lines])
         assert steps[0].min() < -0.01
         assert steps[1].min() > 0.0
-        assert steps[-1].max() < 0.0
 
 
-def test_manners(tmp_path):
+def test_manners():
     X, y = drawn(counts=True)
     model = GPPoissonRegressor(KERNEL, monotone={0: 1}, dispersion=np.inf).fit(X, y)
     assert model.link_ == "exp"
     assert model.likelihood_ is get("poisson-exp")
-    model.save(tmp_path / "model")
-    for again in (
-        pickle.loads(pickle.dumps(model)),
-        qpruntime.load(tmp_path / "model"),
-        clone(model).fit(X, y),
-    ):
-        np.testing.assert_array_equal(again.predict(X), model.predict(X))
     # Rows of weight 0 are none, and an exposure is a factor of the rate.
     more = np.vstack([X, X[:2] + 0.1]), np.append(y, [9.0, 9.0])
     weighed = clone(model).fit(*more, sample_weight=np.append(np.ones(14), [0.0, 0.0]))

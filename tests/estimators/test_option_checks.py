@@ -92,6 +92,11 @@ def test_values_show_what_differs_and_survive(value, text):
         (lambda: Search(callback=3), "callback must be None or a function"),
         (lambda: Series(-1.0), "approximate must be"),
         (lambda: Series(required="yes"), "required must be True or False"),
+        (lambda: Integrate("mesh"), "design must be one of"),
+        (lambda: Integrate(n=2), "n must be"),
+        (lambda: Integrate(n=10**6), "n must be at most 10000"),
+        (lambda: Integrate("grid", n=99), "n=99 cannot act with design='grid'"),
+        (lambda: Integrate(evidence="loo"), "evidence must be one of"),
     ],
 )
 def test_values_are_checked_when_they_are_made(make, words):

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binom, nbinom, norm, poisson
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 
@@ -17,10 +16,6 @@ from qpruntime.predictive.counts import DispersedRate, dispersed_tail
 from qpruntime.predictive.density import log_pmf, mode, quantiles
 from tests.tools.cases import every_case
 
-FIXED = ConstantKernel(0.5, "fixed") * RBF(1.5, "fixed")
-LINE = np.linspace(0.0, 6.0, 25)[:, None]
-Y = np.array([3, 0, 9, 4, 1, 0, 12, 2, 2, 0, 0, 7, 1, 0, 3, 22, 1, 0, 5, 2, 8, 0, 1, 16, 3])
-NEW = np.array([[-0.5], [0.7], [3.1], [8.0]])
 Q = np.array([1e-6, 0.05, 0.5, 0.95, 1.0 - 1e-6])
 
 # Mean and standard deviation of f, and dispersion: none is narrow, either is, both are; wide.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.integrate import quad
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -18,7 +15,6 @@ from qpruntime import (
     ConvergenceWarning,
     GPRobustRegressor,
     InputError,
-    Search,
     infer,
 )
 from qpruntime.estimators.likelihood_parameters import robust_std
@@ -27,7 +23,7 @@ from qpruntime.learning.objective import KernelFamily, LeaveOneOutObjective, Obj
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
-from tests.tools.contract import check_contract
+from tests.tools.differences import slopes
 
 FIXED = ConstantKernel(1.5, "fixed") * RBF(1.3, "fixed")
 RNG = np.random.default_rng(8)
@@ -36,18 +32,6 @@ CLEAN = 2.0 * np.sin(X[:, 0])
 Y = CLEAN + 0.15 * RNG.standard_normal(40)
 Y[[5, 17, 30]] += [6.0, -9.0, 4.0]
 NEW = np.array([[0.5], [3.0], [5.5], [11.0]])
-
-
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "a weight of 2 is one site with the squared likelihood, two equal rows are two sites on "
-        "one latent value: EP approximates the second less well, and the evidence differs"
-    ),
-}
-
-
-def test_scikit_learn_contract():
-    check_contract(GPRobustRegressor(method="ep", optimize=Search(max_iter=1)), EXPECTED_FAILURES)
 
 
 def objective_at(kind, method, names, theta, weights=None, n=40):
@@ -68,11 +52,8 @@ def objective_at(kind, method, names, theta, weights=None, n=40):
 def test_gradient_by_kernel_and_noise(kind, method, limit, names):
     theta = np.log([1.7, 1.2, 3.0, 0.3] if len(names) == 2 else [1.7, 1.2, 0.3])
     _, slope = objective_at(kind, method, names, theta)
-    for i in range(theta.size):
-        step = 1e-3 * np.eye(theta.size)[i]
-        at = {k: objective_at(kind, method, names, theta + k * step)[0] for k in (-2, -1, 1, 2)}
-        by_difference = (8.0 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12.0 * 1e-3)
-        assert slope[i] == pytest.approx(by_difference, rel=limit, abs=10 * limit)
+    by_difference = slopes(lambda at: objective_at(kind, method, names, at)[0], theta)
+    assert slope == pytest.approx(by_difference, rel=limit, abs=10 * limit)
 
 
 @pytest.mark.parametrize(("kind", "method"), [(Objective, "ep"), (LeaveOneOutObjective, "qp")])
@@ -85,27 +66,11 @@ def test_gradient_under_weights(kind, method):
     post = infer(kernel(X[:20]), Y[:20], "student-t(nu=3, scale=0.3)", method, **options)
     expected = post.log_evidence if kind is Objective else weights @ post.loo()
     assert -value == pytest.approx(expected, rel=1e-7)
-    for i in range(theta.size):
-        h = 1e-3 * np.eye(theta.size)[i]
-        f = [
-            objective_at(kind, method, ("nu", "scale"), theta + k * h, weights, 20)[0]
-            for k in (-2, -1, 1, 2)
-        ]
-        # What is integrated carries 1e-12 of rounding, and sites their tolerance.
-        difference = (8.0 * (f[2] - f[1]) - (f[3] - f[0])) / 12e-3
-        assert slope[i] == pytest.approx(difference, rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("objective", ["evidence", "loo"])
-def test_weight_zero_drops_the_row(objective):
-    keep = np.arange(40) % 5 != 0  # two of the outliers go
-    bounds = {"nu": (1.0, 30.0)}
-    options = {"method": "ep", "noise_bounds": bounds, "optimize": objective}
-    dropped = GPRobustRegressor(**options).fit(X, Y, sample_weight=keep.astype(float))
-    without = GPRobustRegressor(**options).fit(X[keep], Y[keep])
-    np.testing.assert_array_equal(dropped.optimum_.theta, without.optimum_.theta)
-    assert (dropped.nu_, dropped.scale_) == (without.nu_, without.scale_)
-    np.testing.assert_array_equal(dropped.latent(NEW), without.latent(NEW))
+    by_difference = slopes(
+        lambda at: objective_at(kind, method, ("nu", "scale"), at, weights, 20)[0], theta
+    )
+    # What is integrated carries 1e-12 of rounding, and sites their tolerance.
+    assert slope == pytest.approx(by_difference, rel=1e-5, abs=1e-5)
 
 
 def test_noise_is_learnt_under_the_weights():
@@ -136,15 +101,6 @@ def test_whole_weights_normalise_as_repeated_rows(count):
     for size in (1e308, 1e-308):  # sums that overflow, squares that vanish
         assert robust_std(y, np.full(4, size)) == pytest.approx(y.std(), rel=1e-14)
         assert robust_std(np.arange(5.0), np.full(5, size)) == pytest.approx(1.4826022185056018)
-
-
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [(-np.ones(40), "[Nn]egative"), (np.zeros(40), "zero"), (np.full(40, np.nan), "NaN")],
-)
-def test_refuses_weights(weights, words):
-    with pytest.raises(ValueError, match=words):
-        GPRobustRegressor(FIXED).fit(X, Y, sample_weight=weights)
 
 
 def test_fixed_parameters_are_plain_inference():
@@ -218,48 +174,6 @@ def test_learning_nu_raises_the_evidence():
     assert clean.nu_ > 20.0
 
 
-def test_units_of_y():
-    one = GPRobustRegressor(method="ep", optimize=Search(ftol=1e-12)).fit(X, Y)
-    other = GPRobustRegressor(method="ep", optimize=Search(ftol=1e-12)).fit(X, 1e4 + 1e3 * Y)
-    np.testing.assert_allclose(other.predict(NEW), 1e4 + 1e3 * one.predict(NEW), rtol=1e-6)
-    assert other.scale_ == pytest.approx(1e3 * one.scale_, rel=1e-5)
-    np.testing.assert_allclose(
-        other.predict_log_density(NEW, 1e4 + 1e3 * np.ones(4)),
-        one.predict_log_density(NEW, np.ones(4)) - np.log(1e3),
-        rtol=1e-5,
-    )
-
-
-def test_restarts_and_progress(capsys):
-    seen = []
-    model = GPRobustRegressor(
-        method="ep",
-        optimize=Search(
-            restarts=1, max_iter=6, callback=lambda theta, value: seen.append((theta.size, value))
-        ),
-        random_state=3,
-        verbose=1,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, Y)
-    assert len(model.optima_) == 2
-    assert model.optima_[0].score >= model.optima_[1].score
-    assert len(seen) == sum(o.n_evaluations for o in model.optima_)
-    assert {size for size, _ in seen} == {3 + 1}
-    assert "evidence" in capsys.readouterr().err
-
-
-def test_running_out_warns():
-    with pytest.warns(ConvergenceWarning, match="evidence was not maximised") as caught:
-        model = GPRobustRegressor(method="ep", optimize=Search(max_iter=1)).fit(X, Y)
-    assert caught[0].filename == __file__
-    assert not model.converged_
-    with pytest.warns(ConvergenceWarning, match="not converged after 2 sweeps"):
-        model = GPRobustRegressor(FIXED, method="ep", optimize=False, max_sweeps=1).fit(X, Y)
-    assert not model.converged_
-
-
 def test_targets_without_noise_are_followed_as_far_as_the_kernel_matrix_goes():
     X = np.random.default_rng(5).uniform(-3.0, 3.0, (30, 2))
     y = np.sin(X[:, 0]) + 0.2 * X[:, 1]
@@ -293,18 +207,6 @@ def test_a_search_that_ends_where_inference_fails_says_so(monkeypatch):
     assert not model.converged_
 
 
-def test_clone_and_pickle():
-    model = GPRobustRegressor(
-        FIXED, method="ep", noise_bounds={"scale": np.array([0.1, 1.0]), "start": 0.2}
-    )
-    model.fit(X, Y)
-    again = clone(model)
-    with pytest.raises(NotFittedError):
-        again.predict(NEW)
-    for other in (again.fit(X, Y), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(other.predict(NEW), model.predict(NEW))
-
-
 @every_case(
     ("options", "words"),
     [
@@ -329,8 +231,6 @@ def test_refuses_options(options, words):
 
 
 def test_refuses_data():
-    with pytest.raises(ValueError, match="NaN"):
-        GPRobustRegressor().fit(X, np.where(Y > 2.0, np.nan, Y))
     model = GPRobustRegressor(FIXED, method="ep", optimize=False).fit(X, Y)
     with pytest.raises(InputError, match=r"y must have 4 rows"):
         model.predict_log_density(NEW, [1.0])
@@ -340,8 +240,6 @@ def test_refuses_data():
 
 
 def test_targets_without_spread():
-    model = GPRobustRegressor(method="ep", optimize=False).fit(X, np.full(40, 3.0))
-    np.testing.assert_allclose(model.predict(NEW[:2]), 3.0, atol=1e-6)
     # More than half of the targets are equal: the median deviation is 0.
     model = GPRobustRegressor(method="ep", optimize=False).fit(X, np.where(Y > 1.0, 5.0, 0.0))
     assert np.isfinite(model.predict(NEW)).all()

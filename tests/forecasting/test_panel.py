@@ -58,9 +58,6 @@ def test_hyperparameters_are_those_of_the_sum_of_evidences(panel):
 
 def test_forecasts_of_all_are_near_the_truth(panel):
     assert panel.predict(7).shape == (S, 7)
-    log_p = np.array(
-        [panel.model(name).predict_log_density(Y[k, N:], 7) for k, name in enumerate(panel.series_)]
-    )
     order = [int(name.split()[1]) for name in panel.series_]
     log_p = np.array(
         [
@@ -200,7 +197,6 @@ def test_on_a_cluster(panel):
 
 
 DAY = [np.datetime64("2020-01-01"), np.datetime64("2021-01-01")]
-NIGHTS = tuple(day.astype("datetime64[us]").item() for day in DAY)
 
 
 @pytest.mark.parametrize(

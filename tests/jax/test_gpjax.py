@@ -38,40 +38,22 @@ def test_expectations_are_those_of_the_package(likelihood, y, signs):
     np.testing.assert_allclose(found, known[:, 0], rtol=1e-9, atol=1e-12)
 
 
-def test_a_slope_where_twenty_points_fail():
-    """Student's t a tenth as wide as q: the slope in q's mean is half of what 20 points say."""
+def test_slopes_are_those_of_the_package():
+    """Student's t a tenth as wide as q."""
     integrator = CertifiedIntegrator("student-t(nu=4, scale=0.1)")
     y, v = np.zeros((1, 1)), np.ones((1, 1))
     slope = jax.grad(lambda m: integrator(None, y, m[None, None], v, None)[0])(0.5)
-    known = qpruntime.functions("student-t(nu=4, scale=0.1)").expected_log_prob(
-        0.5, 1.0, 0.0, derivatives=True
-    )
-    assert abs(slope - known.d_mu) < 1e-8
-    points, weights = np.polynomial.hermite_e.hermegauss(20)
-
-    def by_points(m):
-        f = m + points
-        return weights @ (-2.5 * np.log1p(f**2 / 0.04)) / np.sqrt(2.0 * np.pi)
-
-    rough = (by_points(0.5 + 1e-5) - by_points(0.5 - 1e-5)) / 2e-5
-    assert abs(rough / slope - 1.0) > 0.5
+    own = qpruntime.functions("student-t(nu=4, scale=0.1)")
+    assert abs(slope - own.expected_log_prob(0.5, 1.0, 0.0, derivatives=True).d_mu) < 1e-8
 
 
 def test_a_likelihood_of_gpjax_takes_it():
     own = gpjax.likelihoods.Bernoulli(integrator=CertifiedIntegrator("probit"))
     y = np.array([[1.0], [0.0], [1.0], [1.0]])
     found = own.expected_log_likelihood(y, MEAN, VARIANCE)
-    points = gpjax.integrators.GHQuadratureIntegrator(num_points=100)
-    rough = gpjax.likelihoods.Bernoulli(integrator=points).expected_log_likelihood(
-        y, MEAN, VARIANCE
-    )
     signs = np.where(y > 0.0, 1.0, -1.0)
     known = qpruntime.functions("probit").expected_log_prob(MEAN, np.sqrt(VARIANCE), signs)
     np.testing.assert_allclose(np.ravel(found), known[:, 0], rtol=1e-9)
-    # GPJax keeps p away from 0 by 1e-3, so that its own are near where q is not wide, and 3 off
-    # where it is.
-    np.testing.assert_allclose(np.ravel(found)[[0, 3]], np.ravel(rough)[[0, 3]], atol=2e-2)
-    assert np.ravel(rough)[1] > np.ravel(found)[1] + 3.0
 
 
 def test_several_numbers_a_row_are_refused():

@@ -13,6 +13,7 @@ from qpruntime import GPClassifier, GPRegressor, InputError, Search, infer
 from qpruntime.learning.hyperpriors import Priors
 from qpruntime.likelihoods import get
 from tests.tools.cases import every_case
+from tests.tools.differences import slopes
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0.0, 5.0, (40, 1)), axis=0)
@@ -42,14 +43,7 @@ def test_densities_are_of_the_logarithm(prior, same):
 @every_case("kind", ["pc-variance", "pc-deviation", "pc-length"])
 def test_probabilities_of_tails(kind):
     """What the two numbers say, by integrals; and the slope, by differences of fourth order."""
-    own = Priors(
-        (
-            (
-                0,
-                (kind, 1.4, 0.2, *([3.0] if kind == "pc-length" else [])),
-            ),
-        )
-    )
+    own = Priors(((0, (kind, 1.4, 0.2, *([3.0] if kind == "pc-length" else []))),))
 
     def density(t):
         return np.exp(own(np.array([t]))[0])
@@ -58,9 +52,8 @@ def test_probabilities_of_tails(kind):
     ends = (-60.0, edge) if kind == "pc-length" else (edge, 30.0)
     tail = quad(density, *ends, epsabs=1e-12, epsrel=1e-10, limit=200, points=[0.0, 2.0])[0]
     assert tail == pytest.approx(0.2, rel=1e-7)
-    h, at = 1e-3, [own(np.array([0.3 + k * 1e-3]))[0] for k in (-2, -1, 1, 2)]
-    slope = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / (12.0 * h)
-    assert own(np.array([0.3]))[1][0] == pytest.approx(slope, rel=1e-8)
+    by_difference = slopes(lambda t: own(t)[0], [0.3])
+    assert own(np.array([0.3]))[1] == pytest.approx(by_difference, rel=1e-8)
 
 
 PRIORS = {

@@ -278,11 +278,6 @@ def test_no_false_alarm(name):
     assert len(model.optima_) <= 1
 
 
-def test_the_default_is_not_the_users_concern():
-    data = RBFData(60, seed=3)
-    assert said(GPClassifier(), data.x, data.y) == []
-
-
 @every_case("n", [1, 2, 3, 40])
 def test_degenerate_against_brute_force(n):
     rng = np.random.default_rng(n)

@@ -17,7 +17,6 @@ from qpruntime import (
     GPClassifier,
     GPOrdinal,
     GPPoissonRegressor,
-    GPPreference,
     GPRegressor,
     GPRobustRegressor,
     GPSurvival,
@@ -154,16 +153,6 @@ def test_all_others(name, engine, tmp_path):
 def test_classes_jointly(inducing, tmp_path):
     model = GPClassifier(SMOOTH, multi_class="joint", inducing=inducing, method="ep", **HELD)
     comes_back(model.fit(X, LEVELS), X[:4] + 0.1, tmp_path)
-
-
-def test_comparisons(tmp_path):
-    pairs = RNG.integers(0, 6, (20, 2))
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    model = GPPreference(SMOOTH, method="ep", optimize=False).fit(X[:6], pairs)
-    model.save(tmp_path / "model")
-    copy = qpruntime.load(tmp_path / "model")
-    np.testing.assert_array_equal(copy.predict_proba(pairs), model.predict_proba(pairs))
-    np.testing.assert_array_equal(copy.utility(), model.utility())
 
 
 def test_every_part_of_the_effects_can_be_held():

@@ -117,13 +117,10 @@ def test_mode(mean, std):
     assert p[mode(*one(mean, std))[0]] == pytest.approx(p.max(), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    "n", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.slow)], ids="{:.0e}".format
-)
-@pytest.mark.parametrize("predictive", ["exact", "gamma"])
-@pytest.mark.parametrize(("mean", "std"), LATENT[:4])
-def test_monte_carlo(mean, std, predictive, n):
-    rng = np.random.default_rng(17)
+@every_case("predictive", ["exact", "gamma"])
+@every_case(("mean", "std"), LATENT[:4])
+def test_monte_carlo(mean, std, predictive):
+    rng, n = np.random.default_rng(17), 1_000_000
     if predictive == "exact":
         rate = (mean + std * rng.standard_normal(n)) ** 2
     else:

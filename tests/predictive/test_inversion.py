@@ -6,7 +6,6 @@ from scipy import stats
 from qpruntime.predictive.inversion import (
     Component,
     first_integers,
-    integer_quantiles,
     mixture_quantiles,
     real_quantiles,
 )
@@ -16,13 +15,6 @@ LEVELS = np.array([1e-12, 0.05, 0.5, 0.7, 1.0 - 1e-12])
 
 def cdf_of(law):
     return lambda rows, y, upper: (law(rows).sf if upper else law(rows).cdf)(y)
-
-
-def test_integer_quantiles_are_those_of_poisson_counts():
-    rates = np.array([0.0, 0.3, 40.0, 5e5])
-    low, high = np.full((4, 5), -1.0), np.full((4, 5), 1e6)
-    found = integer_quantiles(cdf_of(lambda rows: stats.poisson(rates[rows])), low, high, LEVELS)
-    np.testing.assert_array_equal(found, stats.poisson.ppf(LEVELS, rates[:, None]))
 
 
 def test_first_integers_end_at_the_least_that_suffices():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from dataclasses import replace
 from functools import cache
@@ -9,6 +10,8 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import qpruntime
 import qpruntime.effects
@@ -18,7 +21,7 @@ from tests.properties.public_estimators import CASES, ELSEWHERE
 
 #: Properties that a case may lack or break, by the names that it says so with.
 PROPERTIES = {
-    "all equal", "arrays", "columns", "constant feature", "labels", "missing features",
+    "all equal", "arrays", "columns", "constant feature", "copies", "labels", "missing features",
     "missing y", "rows", "types", "unit of X", "unit of y", "weight 0", "weights",
 }  # fmt: skip
 #: A row with nothing in it, or with what would move everything if it counted.
@@ -111,10 +114,6 @@ def _polars(X):
 
 def _narrow(X):
     return X.astype(dict.fromkeys(("a", "b"), np.float32))
-
-
-def _columns(X):
-    return {name: X[name].to_numpy() for name in X}
 
 
 @having("arrays")
@@ -305,3 +304,21 @@ def test_a_constant_feature_says_nothing(case):
         found = case.numbers(constant)
     assert all("'b' has one value" in str(warning.message) for warning in caught)
     same(case, found, case.numbers(constant.on_features(lambda X: X[["a"]])))
+
+
+# --- Copies.
+
+
+@having("copies")
+def test_copies_predict_the_same_bits(case, tmp_path):
+    data, model = case.data(), case.make()
+    with pytest.raises(NotFittedError):
+        case.predict(model, data.new)
+    model.fit(**data.arguments())
+    model.save(tmp_path / "model")
+    for copy in (
+        pickle.loads(pickle.dumps(model)),
+        qpruntime.load(tmp_path / "model"),
+        clone(model).fit(**data.arguments()),
+    ):
+        np.testing.assert_array_equal(case.predict(copy, data.new), case.predict(model, data.new))

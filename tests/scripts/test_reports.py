@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from scripts import cluster, records
-from scripts.reports import kinds
 from scripts.reports.tables import (
     Table,
     across,
@@ -103,25 +102,6 @@ def test_cells_of_two_ways():
     found = Table("", columns, ("hit",))(rows).splitlines()
     assert found[1] == "|---|---|---|---|---|"
     assert found[2] == "| 2.0 ± 1.0 | +3.0 ± 2.0 | 30 ± 20 | 50 | 0.500 (0.500) |"
-
-
-def test_kernels_of_times_are_chosen_fold_by_fold():
-    """By evidence the line is better in the second fold alone; sets that lack a model are out."""
-    names = ("default", "linear + Matérn", "linear + Matérn, priors", "lifelines WeibullAFTFitter")
-    evidence = {names[0]: (2.0, 2.0), names[1]: (1.0, 3.0)}
-    rows = [
-        {
-            "set": "lung", "rows": 9, "model": name, "fold": fold, "density": float(k),
-            "concordance": 0.5, "evidence": evidence.get(name, (0, 0))[fold], "loo": 0.0,
-        }
-        for k, name in enumerate(names)
-        for fold in range(2)
-    ]  # fmt: skip
-    rows.append({**rows[0], "set": "pbc"})
-    rows.append({**rows[2], "set": "pbc"})
-    cells = "0.000 (0.500) | 1.000 (0.500) | 2.000 (0.500) | 0.500 (0.500) | 0.000 (0.500) | "
-    lines = kinds.kernels(rows).splitlines()[2:]
-    assert lines == [f"| {words} | {cells}3.000 (0.500) |" for words in ("lung | 9", "mean |")]
 
 
 def test_models_are_judged_once_a_fold(tmp_path):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -101,71 +99,6 @@ def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys
     assert "the same command goes on" in capsys.readouterr().err
     done = [task for task in calls if task]
     assert done == [Task("wine1", "main", 0, k) for k in range(10)]
-
-
-@pytest.mark.slow
-@needs_data
-def test_killed_and_restarted_it_repeats_none(tmp_path):
-    folds = tmp_path / "folds.jsonl"
-    run = command(
-        "studies",
-        "table1",
-        *(
-            "--data",
-            DATA,
-            "--sets",
-            "mining",
-            "--rounds",
-            8,
-            "--workers",
-            1,
-            "--blocks",
-            "main",
-        ),
-        *("--kept", folds, "--out", tmp_path / "out"),
-    )
-    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=TOP)
-    limit = time.monotonic() + 120.0
-    while not (folds.exists() and folds.read_bytes().count(b"\n") >= 3):
-        assert time.monotonic() < limit
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = [line for line in folds.read_text().split("\n") if line.endswith("}")]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=TOP)
-    assert done.returncode == 0, done.stderr
-    assert f"{len(before)} are kept" in done.stderr
-    lines = folds.read_text().splitlines()
-    assert lines[: len(before)] == before
-    records = [json.loads(line) for line in lines if line.endswith("}")]
-    tasks = [tuple(r[name] for name in Task._fields) for r in records]
-    assert len(set(tasks)) == len(tasks) == 16
-    assert "Mining" in (tmp_path / "out" / "table1.md").read_text()
-
-
-@pytest.mark.slow
-@needs_data
-def test_dask_gives_the_same(tmp_path):
-    for name, workers in (("serial", 1), ("dask", 2)):
-        done = subprocess.run(
-            command(
-                "studies",
-                "table1",
-                *("--data", DATA, "--sets", "mining", "--rounds", 2, "--blocks", "main"),
-                *("--workers", workers, "--kept", tmp_path / name, "--out", tmp_path / "out"),
-            ),
-            capture_output=True,
-            text=True,
-            cwd=TOP,
-        )
-        assert done.returncode == 0, done.stderr
-    one, two = (Records(tmp_path / name, Task).records for name in ("serial", "dask"))
-    assert one.keys() == two.keys()
-    for task, record in one.items():
-        assert record["theta"] == two[task]["theta"]
-        for method in ("ep", "qp"):
-            assert record["methods"][method]["ntll"] == two[task]["methods"][method]["ntll"]
 
 
 @pytest.mark.slow

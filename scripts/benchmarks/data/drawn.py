@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -18,7 +17,7 @@ from scripts.benchmarks.data.registry import Split
 
 TEST = 10_000
 LENGTHS = np.array([0.8, 1.0, 1.5, 3.0, 8.0])
-_WAVES, _FEWER = 4000, 500
+_WAVES = 4000
 
 
 def _split(X: np.ndarray, y: np.ndarray, n: int, rng: np.random.Generator) -> Split:
@@ -27,15 +26,15 @@ def _split(X: np.ndarray, y: np.ndarray, n: int, rng: np.random.Generator) -> Sp
     return Split(X[train], y[train], X[test], y[test])
 
 
-def latent(X: np.ndarray, rng: np.random.Generator, waves: int = _WAVES) -> np.ndarray:
+def latent(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A draw of a squared exponential of variance 4, by random waves."""
-    frequencies = rng.normal(size=(waves, X.shape[1])) / LENGTHS[: X.shape[1]]
-    phases, weights = rng.uniform(0.0, 2.0 * np.pi, waves), rng.normal(size=waves)
+    frequencies = rng.normal(size=(_WAVES, X.shape[1])) / LENGTHS[: X.shape[1]]
+    phases, weights = rng.uniform(0.0, 2.0 * np.pi, _WAVES), rng.normal(size=_WAVES)
     f = np.empty(len(X))
     for start in range(0, len(X), 10_000):
         some = slice(start, start + 10_000)
         f[some] = np.cos(X[some] @ frequencies.T + phases) @ weights
-    return 2.0 * np.sqrt(2.0 / waves) * f
+    return 2.0 * np.sqrt(2.0 / _WAVES) * f
 
 
 def synthetic(n: int, seed: int = 0) -> Split:
@@ -44,30 +43,6 @@ def synthetic(n: int, seed: int = 0) -> Split:
     X = rng.normal(size=(n + TEST, 5))
     y = np.where(rng.random(len(X)) < ndtr(latent(X, rng)), 1.0, -1.0)
     return Split(X[:n], y[:n], X[n:], y[n:])
-
-
-def stored(path: Path, n: int, chunk: int = 32_768) -> Split:
-    """Rows much like those of `synthetic` as zarr arrays in a folder, drawn unless they are there.
-
-    Each chunk has its own random numbers, and waves are few: a draw of 10^7 rows takes minutes.
-    """
-    import zarr
-
-    group: Any = zarr.open_group(path, mode="a")
-    if "y_test" not in group or group["y"].shape != (n,):
-        for name, rows in (("", n), ("_test", TEST)):
-            X = group.create_array(
-                f"X{name}", shape=(rows, 5), chunks=(chunk, 5), dtype=float, overwrite=True
-            )
-            y = np.empty(rows)
-            for start in range(0, rows, chunk):
-                rng = np.random.default_rng([len(name), start])
-                part = rng.normal(size=(min(chunk, rows - start), 5))
-                f = latent(part, np.random.default_rng(0), _FEWER)
-                y[start : start + chunk] = np.where(rng.random(len(part)) < ndtr(f), 1.0, -1.0)
-                X[start : start + chunk] = part
-            group.create_array(f"y{name}", data=y, chunks=(chunk,), overwrite=True)
-    return Split(group["X"], group["y"], group["X_test"][:], group["y_test"][:])
 
 
 def counts(n: int, seed: int = 0) -> tuple[Split, np.ndarray, np.ndarray]:
