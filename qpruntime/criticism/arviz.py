@@ -87,8 +87,8 @@ def to_arviz(
     (post,), rng, rows = posts, generator(random_state), rows_of(model, None)
     outcomes = outcomes_of(model, post, y)[rows]
     f = _draws(model, X, count, rng)[:, rows]
-    centre, unit = model._units()
-    likelihood = model._likelihood_ if isinstance(model, GPClassifier) else model.likelihood_
+    centre, unit = model.latent_units()
+    likelihood = model.fitted_likelihood
     if likelihood is None:
         raise InputError("the likelihood of this model is known from a table alone: no densities")
     dense = log_density(likelihood, f, np.zeros_like(f), np.broadcast_to(outcomes, f.shape))
@@ -121,17 +121,17 @@ def _draws(model: Any, X: ArrayLike | None, count: int, rng: np.random.Generator
     solution = solution_of(post)
     if solution.name == "dense":
         if not post.knows_covariance:
-            model._restore()
+            model.restore_covariances()
             (post,) = processes_of(model)
         return post.sample(n_samples=count, random_state=rng)
     if X is None and (not len(model.X_train_) or getattr(model, "warp_", None) is not None):
         raise InputError("the rows of this fit were not kept as they came: pass X")
-    points = model.X_train_ if X is None else model._new_data(X)
+    points = model.X_train_ if X is None else model.validate_points(X)
     if len(points) != solution.held_rows:
         raise InputError(f"X must have the {solution.held_rows} rows of the fit, got {len(points)}")
     if (getattr(model, "exposure_", np.ones(0)) != 1.0).any():
         raise InputError("draws of counts with exposures are of models fitted by covariances")
-    centre, unit = model._units()
+    centre, unit = model.latent_units()
     return (model.sample_latent(points, count, rng) - centre) / unit
 
 

@@ -212,7 +212,7 @@ def _places(X: Any, k: int, values: Any, count: int) -> tuple[np.ndarray, bool]:
 def _given(model: Any, f: Array) -> Array:
     """Mean of an observation given latent values, in their shape."""
     if isinstance(model, GPClassifier):
-        likelihood, flat = model._likelihood_, f.ravel()
+        likelihood, flat = model.fitted_likelihood, f.ravel()
         if likelihood is not None:
             logs = log_density(likelihood, flat, np.zeros(flat.size), np.ones(flat.size))
             return np.exp(logs).reshape(f.shape)
@@ -223,7 +223,7 @@ def _given(model: Any, f: Array) -> Array:
             and likelihood.given is not None
             and not hasattr(model, "thresholds_")
         ):
-            centre, unit = model._units()
+            centre, unit = model.latent_units()
             mean = likelihood.given((f - centre) / unit, likelihood.theta).mean()
             return np.asarray(centre + unit * mean)
     raise InputError(

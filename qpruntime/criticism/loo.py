@@ -168,7 +168,7 @@ def _same_data(named: Mapping[str, Any]) -> None:
         kinds[name] = "densities" if numbers else "probabilities"
         solution = solution_of(posts[0])
         if isinstance(posts[0], Posterior) and len(posts) == 1 and solution.name == "dense":
-            centre, unit = model._units()
+            centre, unit = model.latent_units()
             outcomes[name] = (centre + unit * solution.observed().y)[: len(model.X_train_)]
     if len(set(kinds.values())) > 1:
         raise InputError(
@@ -190,7 +190,7 @@ def _evidences(model: Any) -> dict[str, float]:
     if len(posts) > 1:
         return nothing
     post = posts[0]
-    scaled = 0.0 if bare else post.n * math.log(model._units()[1])
+    scaled = 0.0 if bare else post.n * math.log(model.latent_units()[1])
     evidences = {**nothing, "log_evidence": post.log_evidence - scaled}
     if not solution_of(post).corrects:
         return evidences
@@ -308,7 +308,7 @@ def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:
         if solution.name != "dense":
             raise InputError("the outcomes of this fit are not kept: pass y, in its order")
         return solution.observed().y
-    centre, unit = model._units()
+    centre, unit = model.latent_units()
     if isinstance(model, GPClassifier):
         labels = np.asarray(y)
         if not np.isin(labels, model.classes_).all():
@@ -421,7 +421,7 @@ def leave_one_out(
         return leave_one_out(posts[0], rows=rows)
     chosen = rows_of(model, rows)
     if len(posts) == 1:
-        unit = math.log(model._units()[1])
+        unit = math.log(model.latent_units()[1])
         return LeaveOneOut(_left_out(model, chosen)[0] - unit)
     codes = _codes(model, posts, y)[chosen]
     minus, plus = statements(_left_out(model, chosen), codes)
@@ -436,7 +436,7 @@ def processes_of(model: Any) -> tuple[Any, ...]:
     InputError
         If it is no estimator of this package.
     """
-    if not hasattr(model, "_processes") or not hasattr(model, "get_params"):
+    if not hasattr(model, "processes") or not hasattr(model, "get_params"):
         raise InputError(f"a fitted estimator of qpruntime is needed, got {shown(model)}")
     check_is_fitted(model)
     return all_of(model.posterior_)

@@ -182,9 +182,9 @@ def check_calibration(
             exposure[row_indices] if X is None and exposure.size else np.ones(row_indices.size)
         )
     points = points[row_indices]
-    (prior,) = model._prior_at(points)
+    (prior,) = model.prior_means(points)
     simulated = Drawn(
-        model, np.broadcast_to(prior, row_indices.size), model._warped(points), exposure
+        model, np.broadcast_to(prior, row_indices.size), model.kernel_inputs(points), exposure
     )
     kept = rng.permutation(row_indices.size)[:_KEPT]
     z = np.empty((count, kept.size))
@@ -205,7 +205,7 @@ def check_calibration(
 def _points(model: Any, X: ArrayLike | None) -> Array:
     """Rows to draw at, as the user has them."""
     if X is not None:
-        return model._new_data(X)
+        return model.validate_points(X)
     if not len(model.X_train_) or getattr(model, "warp_", None) is not None:
         raise InputError("the rows of this fit were not kept as they came: pass X")
     return model.X_train_
@@ -255,7 +255,7 @@ class Drawn:
     def likelihood(self) -> Any:
         """Likelihood of the observations, with the parameters of the fit."""
         model = self.model
-        return model._likelihood_ if isinstance(model, GPClassifier) else model.likelihood_
+        return model.fitted_likelihood
 
     def once(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """A latent function (N,), and encoded observations of it (N,).
@@ -284,7 +284,7 @@ class Drawn:
 
     def raw(self, f: Array) -> Array:
         """Latent values in units of the data."""
-        centre, unit = self.model._units()
+        centre, unit = self.model.latent_units()
         return np.asarray(centre + unit * f)
 
     def outcomes(self, y: Array) -> Any:
@@ -297,7 +297,7 @@ class Drawn:
 def observed(model: Any, f: Array, rng: np.random.Generator) -> Array:
     """Draw encoded observations of latent values (N,) that have taken in the exposure."""
     if isinstance(model, GPClassifier):
-        likelihood = model._likelihood_
+        likelihood = model.fitted_likelihood
         if likelihood is None:
             raise InputError("the likelihood of this model is known from a table alone: no draws")
         # Not every likelihood of labels has a link; p(+1|f) is its normaliser where f is certain.

@@ -76,7 +76,7 @@ def mixed_normals(model: Any, points: Array, level: float) -> Array:
 def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:
     """Return the quantiles (T, Q) of an observation at validated points, in units of y."""
     ((weights, models),) = nodes_of(model)
-    centre, unit = model._units()
+    centre, unit = model.latent_units()
     latent = [member._predicted(points, lambda m, v: (m, v)) for member in models]
     if model.likelihood_.name == "gaussian":
         # Noise and what is not known of f add up: a mixture of normals.

@@ -85,7 +85,7 @@ class GPEstimator(Parameters):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _new_data(self, X: ArrayLike) -> Array:
+    def validate_points(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
         table = matrix_of(self, X, False)
@@ -107,7 +107,7 @@ class GPEstimator(Parameters):
                 getattr(model, name)(rows)
         return model.latent(rows)
 
-    def _warped(self, points: Array) -> Array:
+    def kernel_inputs(self, points: Array) -> Array:
         """Return the points as the kernel takes them."""
         # Models of before, unpickled, have none.
         warp = getattr(self, "warp_", None)
@@ -117,7 +117,7 @@ class GPEstimator(Parameters):
         """Return the prior mean of the latent functions without `prior_mean`."""
         return 0.0
 
-    def _prior_at(self, points: Array) -> Sequence[Array | float]:
+    def prior_means(self, points: Array) -> Sequence[Array | float]:
         """Return the prior means of all processes at points, each a number or (T,)."""
         count = len(all_of(self.posterior_))
         mean = getattr(self, "prior_mean_", None)
@@ -137,7 +137,7 @@ class GPEstimator(Parameters):
     @averaged(moments)
     def _latent_at(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return latent mean and variance at `X`, with the variance of the prior mean."""
-        points = self._new_data(X)
+        points = self.validate_points(X)
         mean, variance = self._predicted(
             points,
             lambda mean, variance, spread: (mean, variance + spread),
@@ -152,8 +152,8 @@ class GPEstimator(Parameters):
         Shapes are (T, K) and (K, T, T) for K processes. The variance of the prior mean is added to
         the diagonal only.
         """
-        points = self._new_data(X)
-        inputs, priors = self._warped(points), self._prior_at(points)
+        points = self.validate_points(X)
+        inputs, priors = self.kernel_inputs(points), self.prior_means(points)
         spread = np.atleast_2d(self._spread_at(points).T)
         pairs = zip(self._separate(), priors, strict=True)
         joint = [process.jointly(inputs, prior) for process, prior in pairs]
@@ -185,12 +185,12 @@ class GPEstimator(Parameters):
             If the engine has no joint draws: nearest rows, or classes fitted jointly.
         """
         count, rng = whole_number(n, "n", 1), seeded(random_state)
-        points = self._new_data(X)
+        points = self.validate_points(X)
         if is_integrated(self):
             return mixed_draws(GPEstimator.sample_latent, self, X, count, rng)
-        inputs, priors = self._warped(points), self._prior_at(points)
+        inputs, priors = self.kernel_inputs(points), self.prior_means(points)
         spread = np.atleast_2d(self._spread_at(points).T)
-        centre, unit = self._units()
+        centre, unit = self.latent_units()
         draws = []
         for process, prior, variances in zip(self._separate(), priors, spread, strict=True):
             f = process.draws(inputs, prior, count, rng)
@@ -237,9 +237,9 @@ class GPEstimator(Parameters):
                 'multi_class="joint" has no joint draws of several rows: use '
                 'multi_class="one_vs_rest"'
             )
-        return self._processes()
+        return self.processes()
 
-    def _processes(self) -> list[Process]:
+    def processes(self) -> list[Process]:
         """Return the fitted processes."""
         pairs = zip(all_of(self.posterior_), all_of(self.kernel_), strict=True)
         # Models of before, unpickled, have no slopes.
@@ -248,9 +248,9 @@ class GPEstimator(Parameters):
             Process(posterior, kernel, self.X_train_, slopes=slopes) for posterior, kernel in pairs
         ]
 
-    def _restore(self) -> list[Process]:
+    def restore_covariances(self) -> list[Process]:
         """Return the processes for corrections, with prior covariances that a pickle left out."""
-        processes = self._processes()
+        processes = self.processes()
         if not all(solution_of(process.posterior).corrects for process in processes):
             raise InputError(
                 "corrections need a covariance matrix, and this model was fitted as a series or "
@@ -265,7 +265,7 @@ class GPEstimator(Parameters):
                 process.posterior.with_covariance(process.covariance()) for process in processes
             ]
             self.posterior_ = one_or_all(known)
-        return self._processes()
+        return self.processes()
 
     def _latent(self, points: Array) -> tuple[Array, Array]:
         """Return latent mean and variance at validated points, in units of the posterior.
@@ -273,8 +273,8 @@ class GPEstimator(Parameters):
         If there is a correction, moments are those of corrected marginals.
         """
         if self.correction is None:
-            processes, inputs = self._processes(), self._warped(points)
-            priors = self._prior_at(points)
+            processes, inputs = self.processes(), self.kernel_inputs(points)
+            priors = self.prior_means(points)
             moments = [
                 process.at(inputs, prior) for process, prior in zip(processes, priors, strict=True)
             ]
@@ -290,8 +290,8 @@ class GPEstimator(Parameters):
     def _marginals(self, points: Array, correction: Any) -> list[CorrectedMarginals]:
         """Return the corrected marginals of every process at validated points."""
         choice(correction, "correction", CORRECTIONS)
-        processes, inputs, priors = self._restore(), self._warped(points), self._prior_at(points)
-        pairs = zip(processes, priors, strict=True)
+        inputs = self.kernel_inputs(points)
+        pairs = zip(self.restore_covariances(), self.prior_means(points), strict=True)
         return [process.corrected(inputs, prior, correction) for process, prior in pairs]
 
     @sized(_rows)
@@ -313,7 +313,7 @@ class GPEstimator(Parameters):
         processes have a tuple of them.
         """
         only_mode(self, "marginals are")
-        by_process = self._marginals(self._new_data(X), correction)
+        by_process = self._marginals(self.validate_points(X), correction)
         return by_process[0] if len(by_process) == 1 else tuple(by_process)
 
     @sized(_rows)
@@ -340,12 +340,12 @@ class GPEstimator(Parameters):
         """
         flag(centred, "centred")
         only_mode(self, "components are")
-        points = self._new_data(X)
-        inputs, priors = self._warped(points), self._prior_at(points)
-        centre, unit = self._units()
+        points = self.validate_points(X)
+        inputs, priors = self.kernel_inputs(points), self.prior_means(points)
+        centre, unit = self.latent_units()
         by_process = [
             self._of_latent(components_of(process, inputs, prior, centred), centre, unit)
-            for process, prior in zip(self._processes(), priors, strict=True)
+            for process, prior in zip(self.processes(), priors, strict=True)
         ]
         return by_process[0] if len(by_process) == 1 else tuple(by_process)
 
@@ -354,11 +354,17 @@ class GPEstimator(Parameters):
         names, mean, variance, offset = components
         return Components(names, unit * mean, unit**2 * variance, centre + unit * offset)
 
+    @property
+    def fitted_likelihood(self) -> Likelihood | None:
+        """Likelihood with its fitted parameters; None if it is known from a table alone."""
+        likelihood: Likelihood | None = getattr(self, "likelihood_", None)
+        return likelihood
+
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         """Return the attributes that a fit sets for a likelihood whose parameters were learnt."""
         return {}
 
-    def _units(self) -> tuple[float, float]:
+    def latent_units(self) -> tuple[float, float]:
         """Return the shift and the unit between ``latent`` and the posterior's latent function."""
         return 0.0, 1.0
 
@@ -371,7 +377,7 @@ class GPEstimator(Parameters):
         `width` is the number of values that `finish` makes for a row, if that exceeds the number of
         training points.
         """
-        posterior_width = max(solution_of(p.posterior).width for p in self._processes())
+        posterior_width = max(solution_of(p.posterior).width for p in self.processes())
         # An engine without a width is fastest with all points at once; only `finish` needs blocks.
         known = None if posterior_width or self.correction is not None else self._latent(points)
 
@@ -418,8 +424,8 @@ class GPEstimator(Parameters):
         self.engine_ = engine_of(fits[0].posterior) if choice is None else choice.engine
         self.nearest_ = 0 if choice is None else choice.nearest
         # A copy, for the caller may change the array; inducing points need no rows.
-        width = int(X.shape[1])
-        self.X_train_ = np.empty((0, width)) if sparse else self._warped(np.array(X, dtype=float))
+        rows = np.empty((0, int(X.shape[1]))) if sparse else np.array(X, dtype=float)
+        self.X_train_ = rows if sparse else self.kernel_inputs(rows)
         self.kernel_ = one_or_all([fit.kernel for fit in fits])
         self.posterior_ = one_or_all([fit.posterior for fit in fits])
         self.integrated_ = remembered(fits)

@@ -370,7 +370,12 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
                 f"{self.classes_.tolist()}: fit all rows, or begin with rows of every class"
             )
         signs = signs_of(labels, self.classes_)
-        return renewed(self, extended(self, points, signs, weights, self._prior_at(points)))
+        return renewed(self, extended(self, points, signs, weights, self.prior_means(points)))
+
+    @property
+    def fitted_likelihood(self) -> Likelihood | None:
+        """Likelihood with its fitted parameters; None if it is known from a table alone."""
+        return self._likelihood_
 
     @property
     def parameters_(self) -> dict[str, float]:
@@ -387,7 +392,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         if flag(full_covariance, "full_covariance"):
             return self._jointly(X)
         if is_joint(self):
-            mean, covariance = JointClasses(self).latent(self._new_data(X))
+            mean, covariance = JointClasses(self).latent(self.validate_points(X))
             return mean, np.diagonal(covariance, axis1=1, axis2=2).copy()
         return self._latent_at(X)
 
@@ -397,7 +402,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         It is mean / sqrt(1 + variance) for the probit and mean / sqrt(variance) for the heaviside.
         It keeps sign and order where probabilities round to 1/2, or to 0 and 1.
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
         if self._by_numbers():
@@ -426,7 +431,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         and b the `coupling_` that was learnt; jointly those of one model of all classes, to the
         power `exponent_` and scaled to sum to 1, but for ``correction="ratio"``, which has none.
         """
-        points, b = self._new_data(X), self.coupling_
+        points, b = self.validate_points(X), self.coupling_
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
 
@@ -471,7 +476,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         """
         if not 0.0 < number(level, "level") < 1.0:
             raise InputError(f"level must be between 0 and 1, got {level}")
-        points, likelihood = self._new_data(X), self._likelihood_
+        points, likelihood = self.validate_points(X), self._likelihood_
         if is_joint(self):
             joint = JointClasses(self)
             p = np.exp(joint.log_probabilities(points, self.correction))

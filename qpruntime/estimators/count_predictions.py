@@ -132,7 +132,7 @@ class CountPredictions(GPEstimator):
         def by_grid(marginals: CorrectedMarginals, spread: Array) -> tuple[Array, Array]:
             return rates_by_grid(marginals, link=link)
 
-        points = self._new_data(X)
+        points = self.validate_points(X)
         slope, _ = LINKS[link].exposed(exposures(exposure, len(points)))
         spread = slope**2 * self._spread_at(points)
         rate, std = self._counted_at(points, exposure, finish, spread, by_grid=by_grid)
@@ -236,7 +236,7 @@ class CountPredictions(GPEstimator):
         -------
         ndarray, shape (T,) or (T, C)
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         n = len(points)
         events = counts(y)
         if events.ndim > 2 or events.shape[:1] not in ((), (n,)):
@@ -282,7 +282,7 @@ class CountPredictions(GPEstimator):
 
     def _counted(self, X: ArrayLike, *arguments: Any, **options: Any) -> Any:
         """Call `_counted_at` at points that are not validated yet."""
-        return self._counted_at(self._new_data(X), *arguments, **options)
+        return self._counted_at(self.validate_points(X), *arguments, **options)
 
     def _counted_at(
         self,

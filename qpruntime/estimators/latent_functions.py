@@ -208,9 +208,9 @@ class LatentPaths:
         Values are in the units of ``latent``.
         """
         model = self._model
-        points = model._new_data(X)
-        inputs, priors = model._warped(points), model._prior_at(points)
-        centre, unit = model._units()
+        points = model.validate_points(X)
+        inputs, priors = model.kernel_inputs(points), model.prior_means(points)
+        centre, unit = model.latent_units()
         paths = []
         for part, prior in zip(self._parts, priors, strict=True):
             f = np.empty((self._count, len(points)))

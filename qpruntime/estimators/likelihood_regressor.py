@@ -182,7 +182,7 @@ class LikelihoodRegressor(GPEstimator):
     def _constant(self) -> float:
         return self.mean_
 
-    def _units(self) -> tuple[float, float]:
+    def latent_units(self) -> tuple[float, float]:
         return self._centre_, self._unit_
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
@@ -208,7 +208,7 @@ class LikelihoodRegressor(GPEstimator):
         -------
         ndarray, shape (T,) for a number q, else (T, Q)
         """
-        return self._quantiles_at(self._new_data(X), q, PLAIN)
+        return self._quantiles_at(self.validate_points(X), q, PLAIN)
 
     def _quantiles_at(self, points: Array, q: ArrayLike, rows: RowOffsets) -> Array:
         at = levels(q, "q")
@@ -241,7 +241,7 @@ class LikelihoodRegressor(GPEstimator):
         -------
         ndarray, shape (T,)
         """
-        return self._log_density_at(self._new_data(X), self._observations(y))
+        return self._log_density_at(self.validate_points(X), self._observations(y))
 
     def _observations(self, y: ArrayLike) -> Array:
         """Validate observations as the likelihood takes them, before units."""
@@ -275,7 +275,7 @@ class LikelihoodRegressor(GPEstimator):
 
         Rows of weight 0 have none.
         """
-        self._new_data(np.zeros((1, self.n_features_in_)))
+        self.validate_points(np.zeros((1, self.n_features_in_)))
         return self.posterior_.loo() - np.log(self._unit_)
 
     def sample(
@@ -333,7 +333,7 @@ class ExposedRegressor(LikelihoodRegressor):
         -------
         ndarray, shape (T,) for a number q, else (T, Q)
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         return self._quantiles_at(points, q, self._rows(len(points), exposure, trials))
 
     def predict_interval(
@@ -366,7 +366,7 @@ class ExposedRegressor(LikelihoodRegressor):
         -------
         ndarray, shape (T,)
         """
-        points = self._new_data(X)
+        points = self.validate_points(X)
         self._named(exposure)
         shift = log_exposures(self.likelihood_, exposure, len(points))
         return self._log_density_at(points, self._observations(y), shift)
@@ -393,7 +393,7 @@ class ExposedRegressor(LikelihoodRegressor):
         --------
         sample_latent
         """
-        rows = self._rows(len(self._new_data(X)), exposure, trials)
+        rows = self._rows(len(self.validate_points(X)), exposure, trials)
         return self._sample_at(X, n, random_state, rows)
 
     def _rows(self, count: int, exposure: ArrayLike | None, trials: ArrayLike | None) -> RowOffsets:

@@ -175,7 +175,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
         A closed form, but for corrected marginals.
         """
-        points, count, likelihood = self._new_data(X), len(self.levels_), self.likelihood_
+        points, count, likelihood = self.validate_points(X), len(self.levels_), self.likelihood_
         order = _by_value(self.levels_)
 
         def finish(mean: Array, variance: Array) -> Array:

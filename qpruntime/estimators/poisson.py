@@ -288,7 +288,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         exposed = exposures(exposure, len(events))
         weights, points, events, exposed = weighed(sample_weight, points, events, exposed)
         slope, shift = LINKS[self.link_].exposed(exposed)
-        means = [prior + shift for prior in self._prior_at(points)]
+        means = [prior + shift for prior in self.prior_means(points)]
         changed = extended(self, points, [events], weights, means, slope)
         any_exposed = self._exposed_ or bool((exposed != 1.0).any())
         most = max(self._largest_rate_, largest_rate(events, exposed))
@@ -337,9 +337,9 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         dispersion = likelihood.parameters.get("dispersion", math.inf)
         return {"likelihood_": likelihood, "dispersion_": dispersion}
 
-    def _processes(self) -> list[Process]:
+    def processes(self) -> list[Process]:
         slope, _ = LINKS[self.link_].exposed(self.exposure_)
-        return [replace(process, slope=slope) for process in super()._processes()]
+        return [replace(process, slope=slope) for process in super().processes()]
 
     def _constant(self) -> float:
         return self.mean_

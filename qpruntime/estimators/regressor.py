@@ -211,7 +211,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
             As for `predict_quantiles`.
         """
         wanted = flag(return_std, "return_std", "exposures are handed over by name, exposure=...")
-        points, predicted = self._new_data(X), self._predicted_
+        points, predicted = self.validate_points(X), self._predicted_
         columns = self._rows(len(points), exposure, trials).columns(len(points))
 
         def finish(mean: Array, variance: Array, *rows: Array) -> Array:

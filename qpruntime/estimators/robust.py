@@ -239,7 +239,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         targets = get("student-t").validate(targets.astype(float))
         weights, points, targets = weighed(sample_weight, points, targets)
         scaled = (targets - self._centre_) / self._unit_
-        changed = extended(self, points, [scaled], weights, self._prior_at(points))
+        changed = extended(self, points, [scaled], weights, self.prior_means(points))
         settled = self.converged_ and changed["posterior_"].converged
         return renewed(self, changed | {"converged_": settled})
 
@@ -251,7 +251,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
             "scale_": parameters["scale"] * self._unit_,
         }
 
-    def _units(self) -> tuple[float, float]:
+    def latent_units(self) -> tuple[float, float]:
         return self._centre_, self._unit_
 
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
@@ -297,7 +297,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
     @averaged(densities)
     def predict_log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Return log predictive densities of observations `y` at rows of `X`, shape (T,)."""
-        points = self._new_data(X)
+        points = self.validate_points(X)
         targets = get("student-t").validate(y)
         if targets.shape != (len(points),):
             raise InputError(f"y must have shape {(len(points),)} like X, got {targets.shape}")
@@ -325,7 +325,7 @@ class GPRobustRegressor(RegressorMixin, _RobustAttributes):
         ndarray, shape (T,) for a number q, else (T, Q)
         """
         at = levels(q, "q")
-        points, flat = self._new_data(X), at.reshape(-1)
+        points, flat = self.validate_points(X), at.reshape(-1)
         quantiles = (
             mixed_at(self, points, flat)
             if is_integrated(self)

@@ -178,7 +178,7 @@ class GPSurvival(LikelihoodRegressor):
         at = finite(times, "times")
         if at.ndim != 1 or at.size == 0 or (at < 0.0).any():
             raise InputError(f"times must have shape (S,) and not be negative, got {at.shape}")
-        points, likelihood = self._new_data(X), self.likelihood_
+        points, likelihood = self.validate_points(X), self.likelihood_
 
         def finish(mean: Array, variance: Array) -> Array:
             later = [cdf(likelihood, mean, wide(variance), np.full(mean.size, t), True) for t in at]
@@ -211,7 +211,7 @@ class GPSurvival(LikelihoodRegressor):
         -------
         ndarray, shape (T,)
         """
-        return self._log_density_at(self._new_data(X), spans_of(y, event))
+        return self._log_density_at(self.validate_points(X), spans_of(y, event))
 
     def score(
         self,

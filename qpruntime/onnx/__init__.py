@@ -87,7 +87,7 @@ def to_onnx(model: GPClassifier, path: str | os.PathLike[str] | None = None) -> 
     graph = OnnxGraph()
     X = "X" if model.warp_ is None else _warped(graph, model.warp_, model.n_features_in_)
     scores = []
-    for process, prior in zip(model._processes(), model._prior_at(np.empty((0, 0))), strict=True):
+    for process, prior in zip(model.processes(), model.prior_means(np.empty((0, 0))), strict=True):
         mean, var = _moments(graph, process, X)
         mean = graph.add("Add", mean, float(prior))
         scores.append(graph.add("Div", mean, graph.add("Sqrt", graph.add("Add", var, noise))))
@@ -131,7 +131,7 @@ def _checked(model: GPClassifier) -> float:
             "monotone features are observed slopes of the latent function, whose covariances have "
             "no ONNX graph here: fit with monotone=None"
         )
-    likelihood = model._likelihood_
+    likelihood = model.fitted_likelihood
     name = "a table of surfaces" if likelihood is None else likelihood.name
     if name not in _NOISE:
         raise InputError(
@@ -153,7 +153,7 @@ def _checked(model: GPClassifier) -> float:
             )
     known = (DenseSolution, SparseSolution)
     numbers = 0
-    for process in model._processes():
+    for process in model.processes():
         solution = solution_of(process.posterior)
         if not isinstance(solution, known):
             raise InputError(

@@ -21,7 +21,7 @@ def test_groups(labels, counts, numbers):
         f = tree["posterior"]["f"].values[0]
         post = model.posterior_
         std = unit * np.sqrt(post.variance)
-        error = (f.mean(axis=0) - model._units()[0] - unit * post.mean) / std
+        error = (f.mean(axis=0) - model.latent_units()[0] - unit * post.mean) / std
         assert np.abs(error).max() < 5.0 / np.sqrt(1000.0)
         np.testing.assert_allclose(f.std(axis=0), std, rtol=0.1)
         left = tree["loo"]["log_density"].values

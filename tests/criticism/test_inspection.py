@@ -105,7 +105,7 @@ def test_band_of_the_latent_average(numbers):
     """The variance of an average is that of all pairs: by the kernel and linear algebra."""
     model, new, _ = numbers
     found = partial_dependence(model, new, "kind", kind="latent", level=0.8)
-    rows = model._new_data(new.assign(kind="b"))
+    rows = model.validate_points(new.assign(kind="b"))
     train, own = model.X_train_, model.likelihood_.parameters["scale"]
     K = model.kernel_(train) + own**2 * np.eye(len(train))
     crossed = model.kernel_(rows, train)

@@ -312,7 +312,7 @@ def test_a_pipeline_as_prior_mean_has_the_columns():
     )
     mean = make_pipeline(columns, Ridge())
     model = GPRegressor(prior_mean=mean, method="ep", optimize=False).fit(frame, y)
-    again = model.columns_.frame(frame.columns, model._new_data(frame))
+    again = model.columns_.frame(frame.columns, model.validate_points(frame))
     pd.testing.assert_frame_equal(
         again.assign(lift=again["lift"] > 0.0), frame, check_dtype=False, rtol=1e-15
     )
@@ -320,7 +320,7 @@ def test_a_pipeline_as_prior_mean_has_the_columns():
     found = model.prior_mean_
     told = np.mean([(one[-1].predict(new) - model._centre_) for one in found.estimators], axis=0)
     expected = found.shift + found.slope * told / model._unit_
-    np.testing.assert_allclose(found.at(model._new_data(new))[:, 0], expected, rtol=1e-12)
+    np.testing.assert_allclose(found.at(model.validate_points(new))[:, 0], expected, rtol=1e-12)
     # Others get numbers, and rows of numbers with names the names.
     plain = GPRegressor(prior_mean=Ridge(), method="ep", optimize=False).fit(frame, y)
     assert plain.prior_mean_.estimators[0].n_features_in_ == 5

@@ -45,7 +45,7 @@ MODELS = [
 
 def by_unit_draws(model):
     """Mean and covariance of what is linear in draws: those of an exact prior, one at a time."""
-    (process,) = model._processes()
+    (process,) = model.processes()
     solution = solution_of(model.posterior_)
     dense = solution.name == "dense"
     at = X if dense else solution.Z
@@ -73,7 +73,7 @@ def test_updates_have_mean_and_covariance_of_the_posterior(model, y, given):
     if isinstance(model, GPRobustRegressor):
         # Precisions below zero, which widen.
         assert own.posterior_.sites.tau.min() < 0.0
-    centre, unit = own._units()
+    centre, unit = own.latent_units()
     mean, covariance = by_unit_draws(own)
     wanted, known = own.latent(NEW, full_covariance=True)
     np.testing.assert_allclose(centre + unit * mean, wanted, rtol=1e-7, atol=1e-8)
