@@ -44,7 +44,7 @@ class History:
     Points are rows of numbers; `shown` gives them in their user's terms.
     """
 
-    def __init__(self, outputs: int, shown: Callable[[Any], Any] = tuple) -> None:
+    def __init__(self, outputs: int, shown: Callable[[Any], object] = tuple) -> None:
         self.outputs, self._shown = outputs, shown
         self.records: list[Record] = []
         self._by_id: dict[str, Record] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -580,7 +580,7 @@ class Parts(NamedTuple):
     nu: Array
 
 
-def least_gap(frame: ObservedFunctions, variances: Array) -> Any:
+def least_gap(frame: ObservedFunctions, variances: Array) -> Array:
     """Least Var(f_n - f(x*)) of points that are not one, given the sum of both variances."""
     return np.maximum(_SAME * variances, _ROUNDED * frame.surrogates[0].scale)
 

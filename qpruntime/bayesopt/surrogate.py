@@ -18,7 +18,7 @@ __all__ = ["Surrogate", "points"]
 _LEAST_NOISE = 1e-10
 
 
-def points(X: ArrayLike, name: str, d: int | None = None) -> Array:
+def points(X: object, name: str, d: int | None = None) -> Array:
     """Return finite points as an array of shape (T, d), or raise `InputError`."""
     values = real(X, name)
     if values.ndim != 2 or (d is not None and values.shape[1] != d):

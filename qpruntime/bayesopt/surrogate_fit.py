@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
@@ -167,7 +168,7 @@ class Models:
         keys = {known.j: known.key for known in data}
         self._fitted = {j: (keys[j], p) for j, p in enumerate(fitted) if p is not None}
 
-    def _read(self, parameters: Any, name: str, j: int) -> Array | None:
+    def _read(self, parameters: ArrayLike | None, name: str, j: int) -> Array | None:
         """Parameters of function j, which have to be within their bounds."""
         if parameters is None:
             return None

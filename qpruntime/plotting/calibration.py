@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, betaincinv
+from sklearn.base import ClassifierMixin
 
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, finite, shown, whole
 from qpruntime.criticism.loo import pit
 from qpruntime.criticism.simulation import Calibration
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import BLUE, GREY, axes_of, legend_below
+from qpruntime.estimators.fitted import FittedModel
+from qpruntime.plotting._style import BLUE, GREY, Display, axes_of, legend_below
 from qpruntime.plotting.function import known_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer, ErrorbarContainer
+    from matplotlib.patches import StepPatch
 
 __all__ = [
     "CalibrationDisplay",
@@ -31,7 +35,7 @@ __all__ = [
 
 
 @dataclass(eq=False, kw_only=True)
-class RanksDisplay:
+class RanksDisplay(Display):
     """Number of ranks in each of equal bins, with the range that a binomial expects.
 
     A hump in the middle means predictions too wide, a valley too narrow, a slope a bias.
@@ -72,13 +76,16 @@ class RanksDisplay:
     high: int
     level: float
     name: str
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    bars_: Any = field(init=False, default=None)
+    bars_: BarContainer | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, y: ArrayLike | None = None, *, random_state: Any = 0, **options: Any
+        cls,
+        estimator: FittedModel,
+        y: ArrayLike | None = None,
+        *,
+        random_state: int | np.random.Generator | None = 0,
+        **options: Any,
     ) -> RanksDisplay:
         """Draw where the rows of a fit lie in their leave-one-out predictions.
 
@@ -176,8 +183,7 @@ class RanksDisplay:
         )  # fmt: skip
         ax.set(xlim=(0.0, 1.0), xlabel="rank of the observation", ylabel="rows")
         legend_below(ax, columns=2)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)
 
 
 def _ends(n: int, p: float, level: float) -> tuple[int, int]:
@@ -196,7 +202,7 @@ _LABEL = "qpruntime counts"
 
 
 @dataclass(eq=False, kw_only=True)
-class CalibrationDisplay:
+class CalibrationDisplay(Display):
     """Observed share by predicted probability, with intervals, and how many rows are behind each.
 
     Made by `from_estimator` or `from_predictions`. Several can be drawn into the same axes.
@@ -249,17 +255,15 @@ class CalibrationDisplay:
     level: float
     positive: str
     name: str
-    ax_: Any = field(init=False, default=None)
-    counts_ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    line_: Any = field(init=False, default=None)
-    counts_: Any = field(init=False, default=None)
+    counts_ax_: Axes | None = field(init=False, default=None)
+    line_: ErrorbarContainer | None = field(init=False, default=None)
+    counts_: StepPatch | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: ClassifierMixin,
+        X: ArrayLike,
         y: ArrayLike,
         *,
         positive: object = None,
@@ -399,17 +403,18 @@ class CalibrationDisplay:
         height[self.kept] = self.counts
         self.counts_ = below.stairs(height, self.edges, color=color, linewidth=1.4)
         legend_below(ax, columns=1, extra=_GAP + _HEIGHT)
-        self.ax_, self.counts_ax_, self.figure_ = ax, below, ax.figure
-        return self
+        self.counts_ax_ = below
+        return self.keep(ax)
 
 
-def _axes_of_counts(ax: Any) -> Any:
+def _axes_of_counts(ax: Axes) -> Axes:
     """Add axes of a fixed height below others, as wide as these."""
     from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
 
     points = Affine2D().scale(1.0 / 72.0) + ax.figure.dpi_scale_trans
-    corner = ScaledTranslation(0.0, 0.0, ax.transAxes)
-    place = blended_transform_factory(ax.transAxes, points + corner)
+    inside: Any = ax.transAxes
+    corner = ScaledTranslation(0.0, 0.0, inside)
+    place = blended_transform_factory(inside, points + corner)
     bounds = (0.0, -_GAP - _HEIGHT, 1.0, _HEIGHT)
     return ax.inset_axes(bounds, transform=place, label=_LABEL, sharex=ax)
 

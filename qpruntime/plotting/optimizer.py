@@ -11,7 +11,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.bayesopt import Optimizer
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import BLUE, GREEN, GREY, ORANGE, axes_of, legend_below
+from qpruntime.plotting._style import BLUE, GREEN, GREY, ORANGE, Display, axes_of, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ __all__ = ["ProgressDisplay"]
 
 
 @dataclass(eq=False, kw_only=True)
-class ProgressDisplay:
+class ProgressDisplay(Display):
     """Values of the objective in the order of their evaluations, with the best feasible so far.
 
     Made by `from_optimizer`.
@@ -69,11 +69,9 @@ class ProgressDisplay:
     failed: np.ndarray
     maximise: bool
     optimum: float | None = None
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    line_: Any = field(init=False, default=None)
+    line_: Line2D | None = field(init=False, default=None)
     points_: list[Line2D] = field(init=False, default_factory=list)
-    optimum_: Any = field(init=False, default=None)
+    optimum_: Line2D | None = field(init=False, default=None)
 
     @classmethod
     def from_optimizer(
@@ -162,5 +160,4 @@ class ProgressDisplay:
         locator: Any = ax.xaxis.get_major_locator()
         locator.set_params(integer=True)
         legend_below(ax, columns=3)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)

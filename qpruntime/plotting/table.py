@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from qpruntime._typing import Array
 from qpruntime._validation import whole
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import axes_of
+from qpruntime.plotting._style import Display, axes_of
 from qpruntime.plotting.function import ends
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
@@ -20,6 +20,9 @@ from qpruntime.projection.table import Table, domain, outcome_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.contour import QuadContourSet
 
 __all__ = ["RatioDisplay"]
 
@@ -29,7 +32,7 @@ _LINES = 5
 
 
 @dataclass(eq=False, kw_only=True)
-class RatioDisplay:
+class RatioDisplay(Display):
     """A map of sigma*/sigma_EP, both standard deviations, over cavity means and deviations.
 
     Made by `from_table`.
@@ -67,11 +70,9 @@ class RatioDisplay:
     ratio: Array
     likelihood: str
     outcome: float
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    surface_: Any = field(init=False, default=None)
-    lines_: Any = field(init=False, default=None)
-    colorbar_: Any = field(init=False, default=None)
+    surface_: ScalarMappable | None = field(init=False, default=None)
+    lines_: QuadContourSet | None = field(init=False, default=None)
+    colorbar_: Colorbar | None = field(init=False, default=None)
 
     @classmethod
     def from_table(
@@ -187,5 +188,4 @@ class RatioDisplay:
             ylabel=r"$\log_{10}$ cavity standard deviation $\sigma$",
             title=f"{self.likelihood}, y = {self.outcome:g}",
         )
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)

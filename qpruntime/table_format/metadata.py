@@ -243,9 +243,10 @@ class Metadata:
                 raise TableError(f"{source}: metadata field {name!r} is {getattr(self, name)!r}")
 
 
-def _consecutive(value: Any) -> bool:
+def _consecutive(value: object) -> bool:
     """Return True for numbers in steps of one, so that the row of y is y - y[0]."""
-    return _ascending(value) and all(after - before == 1 for before, after in pairwise(value))
+    steps = pairwise(value) if isinstance(value, list) else ()
+    return _ascending(value) and all(after - before == 1 for before, after in steps)
 
 
 def _ascending(value: object) -> bool:
@@ -284,7 +285,7 @@ def _projection(value: object, allowed: bool) -> bool:
     return value["name"] == "wp" and _numbers({"p": p}) and SMALLEST <= p <= LARGEST
 
 
-def _axis(entry: Any) -> Axis:
+def _axis(entry: dict[str, Any]) -> Axis:
     if not isinstance(entry["size"], int) or isinstance(entry["size"], bool):
         raise TypeError(f"axis size is {entry['size']!r}")
     return Axis(
