@@ -445,7 +445,7 @@ class Optimizer:
         return pandas.DataFrame(self.columns())
 
     def columns(self) -> dict[str, list[Any]]:
-        """The evaluations by columns: id, x0, ..., f, c1, ..., what is awaited, what failed.
+        """Return the evaluations by columns: id, x0, ..., f, c1, ..., what is awaited, what failed.
 
         Variables with names have columns of these names; "failed" is there once something has.
         """

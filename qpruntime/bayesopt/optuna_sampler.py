@@ -174,13 +174,13 @@ class PESCSampler(BaseSampler):
 
 
 def _step(distribution: Counted) -> float | None:
-    """The step by which values are counted, if they are."""
+    """Return the step by which values are counted, if they are."""
     counted = isinstance(distribution, FloatDistribution) or distribution.step > 1
     return distribution.step if counted and not distribution.log else None
 
 
 def _variable(distribution: Suggested) -> Real | Integer | Category:
-    """A distribution of Optuna as a variable; choices, and values with a step, are counted."""
+    """Return the variable of a distribution; choices, and values with a step, are counted."""
     if isinstance(distribution, CategoricalDistribution):
         return Category(range(len(distribution.choices)))
     step = _step(distribution)
@@ -191,7 +191,7 @@ def _variable(distribution: Suggested) -> Real | Integer | Category:
 
 
 def _kept(distribution: Suggested, value: Any) -> float | int:
-    """A parameter of a trial as a value of `_variable`."""
+    """Return a parameter of a trial as a value of `_variable`."""
     if isinstance(distribution, CategoricalDistribution):
         return int(distribution.to_internal_repr(value))
     step, variable = _step(distribution), _variable(distribution)
@@ -201,7 +201,7 @@ def _kept(distribution: Suggested, value: Any) -> float | int:
 
 
 def _back(distribution: Suggested, value: float) -> object:
-    """The parameter of a trial for a value of `_variable`."""
+    """Return the parameter of a trial for a value of `_variable`."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[value]
     step = _step(distribution)

@@ -104,7 +104,7 @@ def prices_of(cost: object, outputs: int) -> Array:
 
 
 def spelt(kernel: Kernel | str | None) -> str:
-    """A kernel with all its digits and bounds, which `repr` rounds."""
+    """Return a kernel in words, with all its digits and bounds, which `repr` rounds."""
     if kernel is None or isinstance(kernel, str):
         return repr(kernel)
     parameters = kernel.get_params(deep=False)
@@ -244,7 +244,7 @@ class Space:
         return P
 
     def snap(self, U: Array) -> Array:
-        """The nearest points of the cube that are evaluated: integers and categories rounded."""
+        """Return the nearest points that are evaluated: integers and categories rounded."""
         if self.loose.all():
             return U
         V = np.array(U)
@@ -262,7 +262,7 @@ class Space:
         return V
 
     def held(self, u: Array) -> list[tuple[float, float]]:
-        """Ends of every coordinate for a search from a point u (d,) that leaves what is rounded."""
+        """Return ends of coordinates for a search from u (d,) that leaves what is rounded."""
         ends = zip(u.tolist(), self.loose.tolist(), strict=True)
         return [(0.0, 1.0) if loose else (at, at) for at, loose in ends]
 
@@ -301,7 +301,7 @@ class Space:
         return np.array([self.take(x) for x in X]).reshape(len(X), len(self.variables))
 
     def give(self, place: ArrayLike) -> Any:
-        """A row of numbers in its user's terms: an array, or a dict if variables have names."""
+        """Return a row of numbers as an array, or as a dict if variables have names."""
         row = np.array(place, dtype=float)
         if self.names is None:
             return row
@@ -399,7 +399,7 @@ class Box(NamedTuple):
         return (X - self.low) / (self.high - self.low)
 
     def from_unit(self, u: Array) -> Array:
-        """A point (d,) of the unit cube in the box, which roundings do not leave."""
+        """Return the point of the box, which roundings do not leave, for one (d,) of the cube."""
         return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
 
     def inside(self, x: object) -> Array:
@@ -477,7 +477,7 @@ class Real:
         return _within(number(value, name), self, name)
 
     def give(self, value: float) -> float:
-        """The value in its user's terms."""
+        """Return the value in its user's terms."""
         return value
 
 
@@ -524,7 +524,7 @@ class Integer:
         return _within(checked, self, name)
 
     def give(self, value: float) -> int:
-        """The value in its user's terms."""
+        """Return the value in its user's terms."""
         return int(value)
 
 
@@ -594,7 +594,7 @@ class Category:
         raise InputError(f"{name} must be one of {shown(self.choices)}, got {shown(value)}")
 
     def give(self, value: float) -> Choice:
-        """The value in its user's terms."""
+        """Return the value in its user's terms."""
         return self.choices[int(value)]
 
 

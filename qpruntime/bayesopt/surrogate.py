@@ -151,7 +151,7 @@ class Surrogate:
         return self.posterior_mean(X_checked), np.maximum(variance, 0.0)
 
     def joined(self, X: Array, y: Array) -> Surrogate:
-        """The same function with more observations."""
+        """Return the same function with more observations."""
         more = object.__new__(Surrogate)
         more.__dict__.update(self.__dict__)
         more.X, more.y = np.vstack([self.X, X]), np.concatenate([self.y, y])

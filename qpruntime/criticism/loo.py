@@ -306,7 +306,7 @@ def left_out_moments(post: Posterior, rows: NDArray[np.intp]) -> tuple[Array, Ar
 
 
 def outcomes_of(model: FittedModel, post: Posterior, y: ArrayLike | None) -> Array:
-    """Encoded outcomes of the fit, as its likelihood takes them."""
+    """Return encoded outcomes of the fit, as its likelihood takes them."""
     solution = solution_of(post)
     if y is None:
         if solution.name != "dense":
@@ -482,7 +482,7 @@ def rows_of(model: FittedModel, rows: ArrayLike | None) -> NDArray[np.intp]:
 
 
 def standard_error(values: Array) -> float:
-    """Standard error of a sum, by the standard deviation of its terms; nan of one term."""
+    """Return the standard error of a sum, by the spread of its terms; nan of one term."""
     n = values.size
     return math.sqrt(n) * float(values.std(ddof=1)) if n > 1 else math.nan
 

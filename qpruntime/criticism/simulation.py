@@ -254,7 +254,7 @@ class Drawn:
             self.slope, self.shift = self.slope * slope, self.shift + shift
 
     def once(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """A latent function (N,), and encoded observations of it (N,).
+        """Draw a latent function (N,), and encoded observations of it (N,).
 
         Raises
         ------

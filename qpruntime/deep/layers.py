@@ -75,7 +75,7 @@ whitener.defvjp(_whiten, _whiten_back)
 
 @jax.custom_vjp
 def gram(a: jax.Array) -> jax.Array:
-    """a a^T, whose slope is one product where autodiff takes two."""
+    """Return a a^T, whose slope is one product where autodiff takes two."""
     return a @ a.mT
 
 
@@ -123,7 +123,7 @@ def upper(m: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int6
 
 @jax.custom_vjp
 def packed(symmetric: jax.Array) -> jax.Array:
-    """The upper triangles of (Q, M, M), what is off the diagonal doubled: (Q, M (M + 1) / 2)."""
+    """Return upper triangles of (Q, M, M), doubled off the diagonal: (Q, M (M + 1) / 2)."""
     i, j, _ = upper(symmetric.shape[-1])
     return symmetric[:, i, j] * np.where(i == j, 1.0, 2.0)
 
@@ -253,7 +253,7 @@ def expected(layer: Layer, m: jax.Array, s: jax.Array) -> jax.Array:
 
 
 def log_pairs(layer: Layer, m: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """log psi2 but for a factor of each row: (rows, M (M + 1) / 2) and (rows,).
+    """Return log psi2 but for a factor of each row: (rows, M (M + 1) / 2) and (rows,).
 
     One product of what rows and what pairs bring.
     """

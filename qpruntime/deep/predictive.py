@@ -74,6 +74,7 @@ class ByKernel:
     def __call__(
         self, mean: jax.Array, variance: jax.Array, y: jax.Array, log_noise: jax.Array
     ) -> jax.Array:
+        """Return log Z of rows; the likelihood has no noise that is learnt."""
         return self._log_z(mean, variance, y)
 
     def _called(self, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -89,7 +90,7 @@ class ByKernel:
         return value, of_mean * moved[0] + of_variance * moved[1]
 
     def _tilted(self, *halves: object) -> NDArray[np.uint32]:
-        """log Z and its slopes in mean and variance; NaN where it fails, which is kept."""
+        """Return log Z and its slopes in mean and variance; NaN where it fails, which is kept."""
         mean, variance, y = (np.array(half).view(np.float64)[:, 0] for half in halves)
         out = np.full((3, mean.size), np.nan)
         powers = None if self._power == 1.0 else np.full(mean.shape, self._power)

@@ -294,6 +294,8 @@ GONE = (OSError, RuntimeError, CancelledError, LoopCancelledError, ClosedClientE
 
 @dataclass
 class ClusterTask:
+    """One call, its number, and how often it was handed out."""
+
     number: int
     call: Call
     tries: int = 0

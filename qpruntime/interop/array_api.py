@@ -106,7 +106,7 @@ class PortableFunctions:
     def sigma_star(
         self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
     ) -> Tensor | Derivatives[Tensor]:
-        """Standard deviation of QP's projection, from the compact table.
+        """Return the standard deviation of QP's projection, from the compact table.
 
         Raises
         ------

@@ -76,7 +76,7 @@ class ArrayLibrary(Generic[A]):
         raise NotImplementedError
 
     def constant(self, value: ArrayLike, like: A) -> A:
-        """A constant array of the type and place of `like`."""
+        """Return a constant array of the type and place of `like`."""
         raise NotImplementedError
 
     def exponent(self, like: A) -> float:
@@ -84,7 +84,7 @@ class ArrayLibrary(Generic[A]):
         raise NotImplementedError
 
     def stop_gradient(self, x: A) -> A:
-        """The same numbers, through which nothing is derived."""
+        """Return the same numbers, through which nothing is derived."""
         raise NotImplementedError
 
     def take(self, table: A, index: A) -> A:
@@ -100,11 +100,11 @@ class ArrayLibrary(Generic[A]):
         raise NotImplementedError
 
     def derived(self, value: Callable[[A], A], slope: Callable[[A], A]) -> Callable[[A], A]:
-        """A function of one array whose derivative is another such function."""
+        """Return a function of one array whose derivative is another such function."""
         raise NotImplementedError
 
     def along(self, function: Callable[[A], A], x: A) -> tuple[A, A]:
-        """An element-wise function at x, and its derivative, of the same structure."""
+        """Return an element-wise function at x, and its derivative, of the same structure."""
         raise NotImplementedError
 
 

@@ -86,7 +86,7 @@ def _from_moments(projector: Projector, moments: Pointer, both: bool) -> Callabl
 
 
 def _probit_variance(mu: float, sigma: float, y: float, theta: Array) -> float:
-    """The tilted variance as `Likelihood.moments` has it, without log Z, in half of the time."""
+    """Return the tilted variance of `Likelihood.moments` in half of the time."""
     s2 = sigma * sigma
     total = 1.0 + s2
     return s2 / total * (1.0 + s2 * probit_series(y * mu / math.sqrt(total))[2])
@@ -177,6 +177,6 @@ def _expected(projector: Projector) -> Callable[..., Any]:
 
 
 def _inner(pointer: Pointer) -> Callable[..., Any]:
-    """The jitted function behind a pointer, which numba can copy into its callers."""
+    """Return the jitted function behind a pointer, which numba can copy into its callers."""
     pointer.handle  # noqa: B018  compiled, with the cache, for the types that kernels call it with
     return pointer._kernel

@@ -223,9 +223,9 @@ class LikelihoodFunctions:
         power: ArrayLike = 1.0,
         derivatives: bool = False,
     ) -> Array | Derivatives[Array]:
-        """Standard deviation of QP's projection (paper, Eqs. 5 and 8), from the table if there is.
+        """Return the standard deviation of QP's projection (paper, Eqs. 5 and 8).
 
-        Derivatives are integrated, also where values come from a table.
+        Values come from the table if there is one. Derivatives are integrated.
 
         Returns
         -------
@@ -371,7 +371,7 @@ class LikelihoodFunctions:
 def from_moments(
     given: KernelArguments, mean: Array, std: Array
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Derivatives of log Z in mu and sigma from tilted moments, and where nothing much cancels."""
+    """Return slopes of log Z in mu and sigma from moments, and where nothing much cancels."""
     gap, variance = mean - given.mu, given.sigma**2
     change = std**2 - variance + gap**2
     with np.errstate(over="ignore"):

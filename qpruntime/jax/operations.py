@@ -37,6 +37,7 @@ class JAX(ArrayLibrary[jax.Array]):
     stop_gradient = staticmethod(jax.lax.stop_gradient)
 
     def arrays(self, *values: ArrayLike) -> list[jax.Array]:
+        """Return the values as arrays of one shape and type."""
         tensors = [jnp.asarray(v) for v in values]
         # Numbers of Python have JAX's own type, single or double, and arrays say theirs.
         kinds = [
@@ -46,21 +47,27 @@ class JAX(ArrayLibrary[jax.Array]):
         return list(jnp.broadcast_arrays(*(a.astype(kind) for a in tensors)))
 
     def constant(self, value: ArrayLike, like: jax.Array) -> jax.Array:
+        """Return a constant array of the type of `like`."""
         return jnp.asarray(value, like.dtype)
 
     def exponent(self, like: jax.Array) -> float:
+        """Return an exponent far within the type of `like`."""
         return math.log(float(jnp.finfo(like.dtype).max)) - MARGIN
 
     def take(self, table: jax.Array, index: jax.Array) -> jax.Array:
+        """Return entries of a flat array at floating whole numbers."""
         return table[index.astype(jnp.int32)]
 
     def total(self, x: jax.Array) -> jax.Array:
+        """Return the sum over the last axis."""
         return x.sum(axis=-1)
 
     def largest(self, x: jax.Array) -> jax.Array:
+        """Return the maximum over the last axis."""
         return x.max(axis=-1)
 
     def derived(self, value: Function, slope: Function) -> Function:
+        """Return `value` as a function whose derivative is `slope`."""
         function = jax.custom_jvp(value)
 
         @function.defjvp
@@ -71,5 +78,6 @@ class JAX(ArrayLibrary[jax.Array]):
         return function
 
     def along(self, function: Function, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return an element-wise function at x, and its derivative."""
         value, slope = jax.jvp(function, (x,), (jnp.ones_like(x),))
         return value, slope

@@ -390,7 +390,7 @@ def _value(x: object, arrays: list[NDArray[Any]], depth: int) -> Any:
 
 
 def _objects(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
-    """An array of objects, as of labels that are text."""
+    """Return an array of objects, as of labels that are text."""
     items, shape = x["objects"], x["shape"]
     plain = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
     if not (isinstance(items, list) and plain and math.prod(shape) == len(items)):

@@ -134,15 +134,6 @@ class BoundaryDisplay(Display):
         ------
         InputError
             If an argument is not usable, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> from qpruntime import GPClassifier
-        >>> from qpruntime.plotting import BoundaryDisplay
-        >>> X, y = [[-2, 0], [-1, 1], [-1, -1], [1, 1], [1, -1], [2, 0]], [0, 0, 0, 1, 1, 1]
-        >>> display = BoundaryDisplay.from_estimator(GPClassifier().fit(X, y), X, y, grid=20)
-        >>> display.probability.shape, bool((display.low <= display.high).all())
-        ((20, 20), True)
         """
         rows = PlottedRows(X)
         labels = getattr(estimator, "classes_", None)
@@ -191,7 +182,7 @@ class BoundaryDisplay(Display):
         points: bool = True,
         bar: bool = True,
     ) -> BoundaryDisplay:
-        """Draw the map, the lines and the rows.
+        """Draw the map, the lines and the rows, and return the display.
 
         Parameters
         ----------
@@ -200,11 +191,6 @@ class BoundaryDisplay(Display):
             What the colours mean: P(second class), or the width of its interval.
         points, bar : bool
             Whether rows and a bar of the colours are drawn.
-
-        Returns
-        -------
-        BoundaryDisplay
-            The object itself.
         """
         wide = choice(show, "show", ("probability", "width")) == "width"
         unknown = bool(np.isnan(self.low).any())

@@ -13,7 +13,6 @@ from sklearn.base import ClassifierMixin
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, finite, shown, whole
 from qpruntime.criticism.loo import pit
-from qpruntime.criticism.simulation import Calibration
 from qpruntime.errors import InputError
 from qpruntime.estimators.fitted import FittedModel
 from qpruntime.plotting._style import BLUE, GREY, Display, axes_of, legend_below
@@ -103,14 +102,6 @@ class RanksDisplay(Display):
         return cls.from_values(values, **{"name": type(estimator).__name__, **options})
 
     @classmethod
-    def from_calibration(cls, calibration: Calibration, **options: Any) -> RanksDisplay:
-        """Draw the ranks of `qpruntime.check_calibration`, one row of each simulation.
-
-        Rows of one simulation depend on each other, and the band is of independent ranks.
-        """
-        return cls.from_values(calibration.ranks[:, 0], **{"name": "simulations", **options})
-
-    @classmethod
     def from_values(
         cls,
         ranks: ArrayLike,
@@ -160,17 +151,12 @@ class RanksDisplay(Display):
         return display.plot(ax, **options)
 
     def plot(self, ax: Axes | None = None, *, color: str = BLUE) -> RanksDisplay:
-        """Draw the histogram over the band.
+        """Draw the histogram over the band, and return the display.
 
         Parameters
         ----------
         ax : Axes, optional
         color : str
-
-        Returns
-        -------
-        RanksDisplay
-            The object itself.
         """
         ax = axes_of(ax)
         edges = np.linspace(0.0, 1.0, self.counts.size + 1)
@@ -364,18 +350,13 @@ class CalibrationDisplay(Display):
     def plot(
         self, ax: Axes | None = None, *, color: str = BLUE, marker: str = "o"
     ) -> CalibrationDisplay:
-        """Draw the diagram, with the rows of every bin below it.
+        """Draw the diagram, rows of every bin below it, and return the display.
 
         Parameters
         ----------
         ax : Axes, optional
             Axes of another `CalibrationDisplay` take this one beside it.
         color, marker : str
-
-        Returns
-        -------
-        CalibrationDisplay
-            The object itself.
         """
         ax = axes_of(ax, (5.4, 5.8))
         below: Any = next((a for a in ax.child_axes if a.get_label() == _LABEL), None)

@@ -138,17 +138,6 @@ class ForecastDisplay(Display):
         ------
         InputError
             If an argument is not usable, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from qpruntime import GPPoissonRegressor
-        >>> from qpruntime.plotting import ForecastDisplay
-        >>> day, calls = np.arange(12.0)[:, None], [1, 0, 2, 1, 3, 5, 4, 8, 7, 11, 9, 14]
-        >>> model = GPPoissonRegressor(dispersion=np.inf).fit(day, calls)
-        >>> display = ForecastDisplay.from_estimator(model, day, calls, until=15.0, grid=16)
-        >>> display.observation.high.shape, float(display.last)
-        ((16,), 11.0)
         """
         rows, known = PlottedRows(X), known_level(level)
         inputs, (t, seen_y) = rows, _series(estimator, rows, y, exposure)
@@ -187,13 +176,7 @@ class ForecastDisplay(Display):
         return display.plot(ax, **options)
 
     def plot(self, ax: Axes | None = None) -> ForecastDisplay:
-        """Draw rows, function and bands, and where the forecast begins.
-
-        Returns
-        -------
-        ForecastDisplay
-            The object itself.
-        """
+        """Draw rows, function, bands and the beginning of the forecast; return the display."""
         ax = axes_of(ax, (7.6, 4.0))
         share = f"{100.0 * self.level:g} %"
         self.outer_ = None

@@ -148,15 +148,6 @@ class FunctionDisplay(Display):
         ------
         InputError
             If an argument is not usable, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> from qpruntime import GPClassifier
-        >>> from qpruntime.plotting import FunctionDisplay
-        >>> X, y = [[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0]], [0, 0, 0, 1, 1, 1]
-        >>> display = FunctionDisplay.from_estimator(GPClassifier().fit(X, y), X, y, grid=50)
-        >>> display.middle.shape, display.ax_.get_ylabel()
-        ((50,), 'P(y = 1)')
         """
         rows = PlottedRows(X)
         outcomes, j = rows.observed(y), rows.column(feature)
@@ -192,7 +183,7 @@ class FunctionDisplay(Display):
         name: str | None = None,
         points: bool = True,
     ) -> FunctionDisplay:
-        """Draw the curve, its band and the rows.
+        """Draw the curve, its band and the rows, and return the display.
 
         Parameters
         ----------
@@ -203,11 +194,6 @@ class FunctionDisplay(Display):
             Of the curve in the legend.
         points : bool
             Whether rows are drawn.
-
-        Returns
-        -------
-        FunctionDisplay
-            The object itself.
         """
         ax = axes_of(ax)
         self.points_ = self._draw_points(ax) if points else []

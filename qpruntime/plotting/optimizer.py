@@ -92,16 +92,6 @@ class ProgressDisplay(Display):
         ------
         InputError
             If there is nothing to draw, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> from qpruntime.bayesopt import Optimizer
-        >>> from qpruntime.plotting import ProgressDisplay
-        >>> opt = Optimizer([(0.0, 2.0)], constraints=1, random_state=0)
-        >>> for x, f, c in ((0.2, 1.0, -1.0), (1.5, 3.0, 1.0), (0.9, 2.0, 0.5)):
-        ...     opt.tell([x], f=f, c=[c])
-        >>> ProgressDisplay.from_optimizer(opt).best.tolist()
-        [nan, 3.0, 2.0]
         """
         if not isinstance(optimizer, Optimizer):
             raise InputError(f"optimizer must be an Optimizer, got {shown(optimizer)}")
@@ -128,13 +118,7 @@ class ProgressDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> ProgressDisplay:
-        """Draw evaluations, the best so far and, if it is known, the optimum.
-
-        Returns
-        -------
-        ProgressDisplay
-            The object itself.
-        """
+        """Draw evaluations, the best so far and a known optimum, and return the display."""
         ax = axes_of(ax, (6.8, 4.0))
         kinds = (
             (self.feasible, self.value, GREEN, "o", "feasible"),

@@ -97,17 +97,12 @@ class PartialDependenceDisplay(Display):
         return cls(dependence=partial_dependence(estimator, X, column, **options)).plot(ax)
 
     def plot(self, ax: Axes | None = None, *, color: str = BLUE) -> PartialDependenceDisplay:
-        """Draw the average and its band.
+        """Draw the average and its band, and return the display.
 
         Parameters
         ----------
         ax : Axes, optional
         color : str
-
-        Returns
-        -------
-        PartialDependenceDisplay
-            The object itself.
         """
         ax, dependence = axes_of(ax), self.dependence
         if dependence.categorical:
@@ -198,7 +193,7 @@ class ImportanceDisplay(Display):
     def plot(
         self, ax: Axes | None = None, *, errors: float = 2.0, most: int = 20, color: str = BLUE
     ) -> ImportanceDisplay:
-        """Draw a bar for each column, the largest on top.
+        """Draw a bar for each column, the largest on top, and return the display.
 
         Parameters
         ----------
@@ -209,10 +204,6 @@ class ImportanceDisplay(Display):
             Of more columns so many are drawn.
         color : str
 
-        Returns
-        -------
-        ImportanceDisplay
-            The object itself.
 
         Raises
         ------

@@ -111,13 +111,6 @@ class RatioDisplay(Display):
             (extra ``plot``).
         TableError
             If the table cannot be opened, or has no number for a cavity.
-
-        Examples
-        --------
-        >>> from qpruntime.plotting import RatioDisplay
-        >>> display = RatioDisplay.from_table("heaviside-compact", grid=21)
-        >>> display.ratio.shape, bool((display.ratio <= 1.0).all())
-        ((21, 21), True)
         """
         opened = table if isinstance(table, Table) else open_table(table)
         if opened.metadata.projection is not None:
@@ -143,18 +136,13 @@ class RatioDisplay(Display):
         return display.plot(ax, **options)
 
     def plot(self, ax: Axes | None = None, *, bar: bool = True) -> RatioDisplay:
-        """Draw the map, lines of equal ratio, and a bar of the colours.
+        """Draw the map, lines of equal ratio and a bar of the colours; return the display.
 
         Parameters
         ----------
         ax : Axes, optional
         bar : bool
             Whether there is a bar of the colours.
-
-        Returns
-        -------
-        RatioDisplay
-            The object itself.
         """
         ax = axes_of(ax, (6.2, 4.4))
         least = min(float(self.ratio.min()), 0.999)

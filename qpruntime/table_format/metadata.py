@@ -84,6 +84,7 @@ class Axis:
 
     @property
     def step(self) -> float:
+        """Distance of nodes."""
         return (self.stop - self.start) / (self.size - 1)
 
     def nodes(self) -> NDArray[np.float64]:
@@ -151,7 +152,7 @@ class Metadata:
 
     @property
     def order(self) -> float | None:
-        """p of a table of L_p projections, None of others."""
+        """Order p of a table of L_p projections, None of others."""
         return None if self.projection is None else float(self.projection["p"])
 
     @property
@@ -177,6 +178,7 @@ class Metadata:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the data."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def to_json(self) -> str:

@@ -33,9 +33,11 @@ class Torch(ArrayLibrary[torch.Tensor]):
     lgamma = staticmethod(torch.lgamma)
 
     def maximum(self, x: torch.Tensor, y: torch.Tensor | float) -> torch.Tensor:
+        """Return the larger of two, of which the second may be a number."""
         return torch.maximum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, min=y)
 
     def minimum(self, x: torch.Tensor, y: torch.Tensor | float) -> torch.Tensor:
+        """Return the smaller of two, of which the second may be a number."""
         return torch.minimum(x, y) if isinstance(y, torch.Tensor) else torch.clamp(x, max=y)
 
     def arrays(self, *values: ArrayLike) -> list[torch.Tensor]:
@@ -52,22 +54,28 @@ class Torch(ArrayLibrary[torch.Tensor]):
         return list(torch.broadcast_tensors(*made))
 
     def constant(self, value: ArrayLike, like: torch.Tensor) -> torch.Tensor:
+        """Return a constant array of the type of `like`."""
         return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
     def exponent(self, like: torch.Tensor) -> float:
+        """Return an exponent far within the type of `like`."""
         return math.log(torch.finfo(like.dtype).max) - MARGIN
 
     def stop_gradient(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the same numbers, through which nothing is derived."""
         return x.detach()
 
     def take(self, table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        """Return entries of a flat array at floating whole numbers."""
         # A cavity that is not a number has no cell: its weights make NaN of any entry.
         return table[index.nan_to_num(0.0).long()]
 
     def total(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum over the last axis."""
         return x.sum(-1)
 
     def largest(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the maximum over the last axis."""
         return x.amax(-1)
 
     def derived(self, value: Function, slope: Function) -> Function:
@@ -101,5 +109,6 @@ class Torch(ArrayLibrary[torch.Tensor]):
         return Derived.apply
 
     def along(self, function: Function, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return an element-wise function at x, and its derivative."""
         value, slope, *_ = torch.func.jvp(function, (x,), (torch.ones_like(x),))
         return value, slope
