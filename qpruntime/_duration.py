@@ -55,7 +55,7 @@ def _rate() -> float:
 
 
 def _load() -> float:
-    """Processes at work for each core in the last minute; infinite where nobody counts them."""
+    """Return processes at work for each core in the last minute; infinite if unknown."""
     try:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except (AttributeError, OSError):

@@ -14,11 +14,12 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property, partial
 from hashlib import blake2b
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -29,6 +30,14 @@ from numba.core.base import user_function
 from numba.core.compiler import Compiler
 from numba.core.targetconfig import ConfigStack
 from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.caching import Cache, IndexDataCacheFile
+    from numba.core.dispatcher import Dispatcher
+    from numba.core.types import Type
+    from numba.core.typing import Context
+    from numba.core.typing.templates import Signature as KernelSignature
 
 __all__ = [
     "COORDINATES",
@@ -121,7 +130,7 @@ class Notice(event.Listener):
         self.silent = False
         self._collected = False
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, event: event.Event) -> None:
         """Announce a compilation that the user waits for, and stop garbage collection meanwhile."""
         module = _own(event)
         if not module:
@@ -136,7 +145,7 @@ class Notice(event.Listener):
             gc.disable()
         self._inside += 1
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, event: event.Event) -> None:
         if _own(event):
             self._inside -= 1
             if self._collected and not self._inside:
@@ -188,7 +197,7 @@ def _called() -> str:
 _BETWEEN = ("qpruntime.execution.", "qpruntime._numba", "qpruntime._numba")
 
 
-def _own(event: Any) -> str:
+def _own(event: event.Event) -> str:
     """Name of the module whose function compiles, if it is one of ours."""
     module = str(event.data["dispatcher"].py_func.__module__)
     return module if module.split(".")[0] in _OWN else ""
@@ -243,45 +252,45 @@ POWERED = types.int64(
 PANEL = types.int64(_OUT, _OUT, types.Array(types.float64, 1, "C"), types.int64, types.int64)
 
 
-def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A named tuple, and those inside it, as plain ones, for a kernel that is called very often.
+T = TypeVar("T", bound=tuple[Any, ...])
+R = TypeVar("R")
+
+
+def plain(values: T) -> T:
+    """Return a named tuple, and those inside it, as plain ones, for a kernel called very often.
 
     numba tells the types of plain tuples in C. Named tuples make it ask Python again at every call,
     which took a tenth of a fit of 60 points.
     """
-    return tuple([plain(value) if isinstance(value, tuple) else value for value in values])
+    return tuple([plain(value) if isinstance(value, tuple) else value for value in values])  # type: ignore[return-value]
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def kernel(function: Callable[..., R]) -> Callable[..., R]:
     """Compile lazily, cached on disk, without the GIL, with IEEE division and no reassociation."""
-    return _compiled(function, {"nogil": True, "error_model": "numpy"})
+    return _compiled(function)
 
 
-def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`kernel` that may fuse multiply and add: a third faster where sums of products dominate."""
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-    return _compiled(function, options)
+def contracted(function: Callable[..., R]) -> Callable[..., R]:
+    """Compile as `kernel`, fusing multiply and add: a third faster for long sums of products."""
+    return _compiled(function, fastmath={"contract"})
 
 
-def summed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`contracted` that may also add in any order, as BLAS does: long sums in vector registers."""
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
-    return _compiled(function, options)
+def summed(function: Callable[..., R]) -> Callable[..., R]:
+    """Compile as `contracted`, adding in any order, as BLAS does: sums in vector registers."""
+    return _compiled(function, fastmath={"contract", "reassoc", "nsz"})
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`kernel` that LLVM copies into its callers, as handing over arrays can cost a lot."""
-    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
-    return _compiled(function, options)
+def inlined(function: Callable[..., R]) -> Callable[..., R]:
+    """Compile as `kernel`, copied by LLVM into its callers, as handing over arrays can be slow."""
+    return _compiled(function, forceinline=True)
 
 
-def inlined_by_numba(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`contracted`, inlined before types are known, which lowers it again in each caller.
+def inlined_by_numba(function: Callable[..., R]) -> Callable[..., R]:
+    """Compile as `contracted`, inlined before types are known and so lowered in each caller.
 
     It saves counting references to arrays in tuples: 15 % of corrected marginals.
     """
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, "inline": "always"}
-    return _compiled(function, options)
+    return _compiled(function, fastmath={"contract"}, inline="always")
 
 
 class _Compiler(Compiler):
@@ -298,10 +307,15 @@ class _Compiler(Compiler):
         return super().define_pipelines()
 
 
-def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+def _compiled(function: Callable[..., R], **options: object) -> Callable[..., R]:
+    return _dispatcher(function, {"nogil": True, "error_model": "numpy", **options})
+
+
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     options = options | {"pipeline_class": _Compiler}
     try:
-        dispatcher = _cached(numba.njit(cache=True, **options)(function), function.__module__)
+        dispatcher = numba.njit(cache=True, **options)(function)
+        _key_by_contents(dispatcher, function.__module__)
     except RuntimeError:
         # Nowhere to keep a cache: compile in every process rather than not at all.
         if function.__module__.split(".")[0] == "qpruntime":
@@ -429,7 +443,8 @@ def _variant(dispatcher: Any, suffix: str, options: dict[str, Any]) -> Any:
     twin = numba.njit(cache=True, **options)(function)
     file = twin._cache._cache_file
     file.__init__(store.cache_path, store._impl.filename_base + suffix, file._source_stamp)
-    return _cached(twin, function.__module__)
+    _key_by_contents(twin, function.__module__)
+    return twin
 
 
 # The folder that caches the kernels of each module, None if there is none, in the order of
@@ -490,28 +505,27 @@ _IMPORTED = re.compile(
 )
 
 
-def _cached(dispatcher: Any, module: str) -> Any:
+def _key_by_contents(dispatcher: Dispatcher[Callable[..., R]], module: str) -> None:
     """Let the disk cache depend on the contents of the modules that a kernel can call.
 
     numba looks at the time of the function's own file only: a kernel that calls one from an edited
     file would be loaded as it was before the edit. The version of a cache is compared before its
     contents are read, which fails where they name a tuple that is no more.
     """
-    store: Any = getattr(dispatcher, "_cache", None)
-    file: Any = getattr(store, "_cache_file", None)
-    if hasattr(file, "_version") and module.split(".")[0] in _OWN:
+    store: Cache | None = getattr(dispatcher, "_cache", None)
+    file: IndexDataCacheFile | None = getattr(store, "_cache_file", None)
+    if file is not None and hasattr(file, "_version") and module.split(".")[0] in _OWN:
         file._version = (file._version, fingerprint(module))
         file._source_stamp = "by content"
-    _folders[module] = str(getattr(store, "cache_path", "")) or None
-    if hasattr(store, "save_overload"):
+    _folders[module] = None if store is None else store.cache_path
+    if store is not None:
         store.save_overload = _forgiving(store.save_overload)
-    return dispatcher
 
 
-def _forgiving(save: Callable[..., Any]) -> Callable[..., Any]:
-    """A cache that cannot be written, on a full or read-only disk, is none; not an error."""
+def _forgiving(save: Callable[..., None]) -> Callable[..., None]:
+    """Save what can be saved: a disk that is full or read-only is no error."""
 
-    def attempt(*args: Any) -> None:
+    def attempt(*args: object) -> None:
         with contextlib.suppress(OSError):
             save(*args)
 
@@ -557,7 +571,7 @@ class LatePointer:
     call to compile, and few fits need it: tables and closed forms serve the others.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+    def __init__(self, function: Callable[..., Any], signature: KernelSignature) -> None:
         self.__setstate__({"_kernel": kernel(function), "_signature": signature})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -565,8 +579,8 @@ class LatePointer:
         return {"_kernel": self._kernel, "_signature": self._signature}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._kernel: Any = state["_kernel"]
-        self._signature = state["_signature"]
+        self._kernel: Dispatcher = state["_kernel"]
+        self._signature: KernelSignature = state["_signature"]
         self._compiler = ctypes.CFUNCTYPE(None)(self._compile)
         address = ctypes.cast(self._compiler, ctypes.c_void_p).value
         self._cell = np.array([0, address], dtype=np.int64)
@@ -575,9 +589,11 @@ class LatePointer:
         return self._kernel(*args)
 
     @property
-    def handle(self) -> Any:
+    def handle(self) -> int:
         """Argument for a kernel: the address of the cell, or without the jit the function."""
-        return self._kernel if INTERPRETED else int(self._cell.ctypes.data)
+        if INTERPRETED:
+            return self._kernel  # type: ignore[return-value]
+        return int(self._cell.ctypes.data)
 
     def _compile(self) -> None:
         """Fill the cell, from within a kernel, which cannot raise: keep what goes wrong."""
@@ -600,10 +616,10 @@ class Pointer:
     def __init__(
         self,
         function: Callable[..., Any],
-        signature: Any,
+        signature: KernelSignature,
         compiler: Callable[..., Any] = kernel,
     ) -> None:
-        self._kernel: Any = compiler(function)
+        self._kernel: Dispatcher = compiler(function)
         self._signature = signature
         self._address = 0
 
@@ -615,14 +631,14 @@ class Pointer:
         return {**self.__dict__, "_address": 0, "_code": None}
 
     @property
-    def handle(self) -> Any:
+    def handle(self) -> int:
         """Argument for a kernel: the address, or the function itself if the jit is off.
 
         Made once, under one lock for all of them, and never replaced: an address that a kernel of
         another thread has been handed stays good for as long as this object lives.
         """
         if INTERPRETED:
-            return self._interpreted()
+            return self._interpreted()  # type: ignore[return-value]
         if not self._address:
             with _making:
                 if not self._address:
@@ -631,11 +647,11 @@ class Pointer:
                     self._address = address(self._code, self._signature)
         return self._address
 
-    def _interpreted(self) -> Any:
+    def _interpreted(self) -> Callable[..., Any]:
         """Return what stands for the address with the jit off."""
         return self._kernel
 
-    def _build(self) -> Any:
+    def _build(self) -> Dispatcher:
         """Return what is to be compiled, or is; called once."""
         return self._kernel
 
@@ -660,14 +676,23 @@ def _with_address(dispatcher: Any, signature: Any) -> Any:
     return dispatcher
 
 
-def address(compiled: Any, signature: Any) -> int:
+def address(compiled: Dispatcher, signature: KernelSignature) -> int:
     """Return where the wrapper of a compiled function begins, which is called as from C."""
     result = compiled.overloads[signature.args]
     name = result.fndesc.llvm_cfunc_wrapper_name
     return int(result.library.get_pointer_to_function(name))
 
 
-def _lower_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+#: Emits what a call of a kernel's intrinsic does, and returns the value of it.
+Lowering = Callable[["BaseContext", ir.IRBuilder, "KernelSignature", Sequence[ir.Value]], ir.Value]
+
+
+def _lower_call(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    signature: KernelSignature,
+    args: Sequence[ir.Value],
+) -> ir.Value:
     """Emit a call through an address, with the types numba gives the wrapper it points to."""
     values = [context.data_model_manager[t].get_value_type() for t in signature.args[1:]]
     result = context.data_model_manager[signature.return_type].get_value_type()
@@ -675,7 +700,12 @@ def _lower_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return builder.call(pointer, args[1:])
 
 
-def _lower_late_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_late_call(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    signature: KernelSignature,
+    args: Sequence[ir.Value],
+) -> ir.Value:
     """Emit a call through the cell of a `LatePointer`, which is compiled first if it is not."""
     number = ir.IntType(64)
     cell = builder.inttoptr(args[0], number.as_pointer())
@@ -699,27 +729,69 @@ def _lower_late_call(context: Any, builder: Any, signature: Any, args: Any) -> A
     return builder.load(result)
 
 
-def _lower_exact(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_exact(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    signature: KernelSignature,
+    args: Sequence[ir.Value],
+) -> ir.Value:
     """Emit a call of quadrature: the addresses in the frame are handed over one by one."""
     addresses = cgutils.unpack_tuple(builder, args[2])[:5]
     flat = signature.return_type(*(types.int64,) * 7, *signature.args[3:])
     return _lower_late_call(context, builder, flat, [*args[:2], *addresses, *args[3:]])
 
 
-def _lower_zeros(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_zeros(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    signature: KernelSignature,
+    args: Sequence[ir.Value],
+) -> ir.Value:
     """Emit zeros, in a branch that is not taken."""
     return context.get_constant_null(signature.return_type)
 
 
-def _through(handle: Any, *args: Any) -> Any:
-    """Call the handle, which is the function itself if the jit is off."""
-    return handle(*args)
+def _caller(signature: KernelSignature, lower: Lowering = _lower_call) -> Any:
+    """Return what calls a function of this signature through its handle, from within a kernel.
 
+    The handle comes first. With the jit off it is the function itself.
+    """
+    if INTERPRETED:
+        return lambda handle, *args: handle(*args)
+    typed = signature.return_type(types.int64, *signature.args)
+
+    def call(typing: Context, handle: Type, *args: Type) -> tuple[KernelSignature, Lowering]:
+        return typed, lower
+
+    # numba takes the number of arguments from here: those after a star would become one tuple.
+    names = ("typing", "handle", *(f"argument_{k}" for k in range(len(signature.args))))
+    call.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    )
+    return intrinsic(call)
+
+
+Two = tuple[float, float]
+Three = tuple[float, float, float]
+Four = tuple[float, float, float, float]
+Five = tuple[float, float, float, float, float]
+
+call_split: Callable[..., Two] = _caller(SPLIT)
+call_landmark: Callable[..., float] = _caller(LANDMARK)
+call_moments: Callable[..., Three] = _caller(MOMENTS)
+call_raised_moments: Callable[..., Three] = _caller(RAISED_MOMENTS)
+call_frame: Callable[..., Four] = _caller(FRAME, _lower_late_call)
+call_raised_frame: Callable[..., Four] = _caller(RAISED_FRAME)
+call_coordinates: Callable[..., Three] = _caller(COORDINATES)
+call_rule: Callable[..., Five] = _caller(RULE, _lower_late_call)
+call_panel: Callable[..., int] = _caller(PANEL, _lower_late_call)
+call_wp_rule: Callable[..., Five] = _caller(WP_RULE)
 
 if INTERPRETED:
-    call_split = call_landmark = call_moments = call_frame = call_coordinates = _through
-    call_raised_moments = call_raised_frame = call_rule = call_surfaces = call_wp_rule = _through
-    call_panel = _through
+
+    def call_surfaces(handle, *args):  # type: ignore[no-untyped-def]
+        """Call the handle, which is the function itself if the jit is off."""
+        return handle(*args)
 
     def call_exact(handle, split, frame, *args):  # type: ignore[no-untyped-def]
         """Call the handle, which is the function itself if the jit is off."""
@@ -727,93 +799,13 @@ if INTERPRETED:
 
     call_powered = call_exact
 else:
+    # The types of these depend on those of their arguments.
 
     @intrinsic
-    def call_split(typing: Any, handle: Any, f: Any, y: Any, theta: Any) -> Any:
-        """Call a likelihood's `split` through its handle."""
-        return SPLIT.return_type(types.int64, *SPLIT.args), _lower_call
-
-    @intrinsic
-    def call_moments(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
-        """Call a likelihood's `moments` through its handle."""
-        return MOMENTS.return_type(types.int64, *MOMENTS.args), _lower_call
-
-    @intrinsic
-    def call_frame(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
-        """Call a likelihood's `frame` through its late handle."""
-        return FRAME.return_type(types.int64, *FRAME.args), _lower_late_call
-
-    @intrinsic
-    def call_raised_moments(
-        typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any, power: Any
-    ) -> Any:
-        """Call a likelihood's moments to a power through their handle."""
-        return RAISED_MOMENTS.return_type(types.int64, *RAISED_MOMENTS.args), _lower_call
-
-    @intrinsic
-    def call_raised_frame(
-        typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any, power: Any
-    ) -> Any:
-        """Call a likelihood's frame to a power through its handle."""
-        return RAISED_FRAME.return_type(types.int64, *RAISED_FRAME.args), _lower_call
-
-    @intrinsic
-    def call_coordinates(typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, theta: Any) -> Any:
-        """Call a likelihood's `coordinates` through its handle."""
-        return COORDINATES.return_type(types.int64, *COORDINATES.args), _lower_call
-
-    @intrinsic
-    def call_landmark(typing: Any, handle: Any, y: Any, theta: Any, k: Any) -> Any:
-        """Call a likelihood's `landmark` through its handle."""
-        return LANDMARK.return_type(types.int64, *LANDMARK.args), _lower_call
-
-    @intrinsic
-    def call_rule(
-        typing: Any,
-        handle: Any,
-        split: Any,
-        landmark: Any,
-        power: Any,
-        mu: Any,
-        sigma: Any,
-        y: Any,
-        theta: Any,
-    ) -> Any:
-        """Call a quadrature rule through its late handle, with a likelihood's functions."""
-        return RULE.return_type(types.int64, *RULE.args), _lower_late_call
-
-    @intrinsic
-    def call_panel(
-        typing: Any, handle: Any, covariance: Any, panel: Any, weight: Any, count: Any, start: Any
-    ) -> Any:
-        """Call the update of a covariance by a panel through its late handle."""
-        return PANEL.return_type(types.int64, *PANEL.args), _lower_late_call
-
-    @intrinsic
-    def call_surfaces(
-        typing: Any, handle: Any, mu: Any, sigma: Any, y: Any, values: Any, axes: Any
-    ) -> Any:
+    def call_surfaces(typing, handle, mu, sigma, y, values, axes):  # type: ignore[no-untyped-def]
         """Call the lookup of `qpruntime.projection.interpolation`; never with values in float32."""
-        arguments = types.int64, _float, _float, _float, values, axes
-        return SURFACES.return_type(
-            *arguments
-        ), _lower_call if values.dtype == _float else _lower_zeros
-
-    @intrinsic
-    def call_wp_rule(
-        typing: Any,
-        handle: Any,
-        split: Any,
-        landmark: Any,
-        power: Any,
-        mu: Any,
-        sigma: Any,
-        y: Any,
-        theta: Any,
-        parameters: Any,
-    ) -> Any:
-        """Call the L_p projection through its handle, with those of a likelihood's functions."""
-        return WP_RULE.return_type(types.int64, *WP_RULE.args), _lower_call
+        signature = SURFACES.return_type(types.int64, _float, _float, _float, values, axes)
+        return signature, _lower_call if values.dtype == _float else _lower_zeros
 
     @intrinsic
     def call_exact(typing, handle, split, frame, has_frame, mu, sigma, y, theta, out):  # type: ignore[no-untyped-def]

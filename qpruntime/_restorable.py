@@ -20,7 +20,7 @@ Thing = TypeVar("Thing")
 
 _CLASSES: dict[str, type] = {}
 _CALLS: dict[str, Callable[..., Any]] = {}
-_NAMES: dict[Any, str] = {}
+_NAMES: dict[object, str] = {}
 _ROOTS: set[str] = set()
 
 #: Packages whose modules define names.
@@ -80,7 +80,7 @@ def _register(registry: dict[str, Any], name: str, thing: Any) -> None:
     _NAMES[thing] = name
 
 
-def name_of(thing: Any) -> str | None:
+def name_of(thing: Callable[..., object]) -> str | None:
     """Return the stable name of a class or function, None if it has none."""
     if getattr(thing, "__module__", None) == "sklearn.gaussian_process.kernels":
         name = f"sklearn-{thing.__qualname__.lower()}/1"
@@ -97,7 +97,8 @@ def class_of(name: str) -> type | None:
     """Return the class of a stable name, None if there is none."""
     if name in _SKLEARN:
         kernels = importlib.import_module("sklearn.gaussian_process.kernels")
-        return getattr(kernels, _SKLEARN[name])
+        known: type = getattr(kernels, _SKLEARN[name])
+        return known
     _import_home(_CLASSES, name)
     return _CLASSES.get(name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from qpruntime.errors import NumericalError
 
 __all__ = ["PointError", "in_blocks"]
 
+#: An array, or a tuple of arrays, with a row for each of the slice.
+T = TypeVar("T")
 # Numbers in a matrix of one block, 4 MB. A covariance function of scikit-learn holds some five
 # such at a time; blocks of a quarter or of four times that are no faster at N = 500.
 _NUMBERS = 2**19
@@ -25,7 +27,7 @@ class PointError(NumericalError):
         return f"point {self.args[0]} {self.args[1]}"
 
 
-def in_blocks(function: Callable[[slice], Any], rows: int, width: int) -> Any:
+def in_blocks(function: Callable[[slice], T], rows: int, width: int) -> T:
     """Call a function with slices of `rows` rows, one after the other, and join what it returns.
 
     Parameters
@@ -51,7 +53,7 @@ def in_blocks(function: Callable[[slice], Any], rows: int, width: int) -> Any:
     for start in range(0, max(rows, 1), step):
         block = slice(start, min(start + step, rows))
         try:
-            results = function(block)
+            results: Any = function(block)
         except PointError as error:
             raise PointError(start + error.args[0], error.args[1]) from error.__cause__
         if block == slice(0, rows):
@@ -63,4 +65,4 @@ def in_blocks(function: Callable[[slice], Any], rows: int, width: int) -> Any:
             whole = tuple(np.empty((rows, *part.shape[1:]), part.dtype) for part in parts)
         for array, part in zip(whole, parts, strict=True):
             array[block] = part
-    return whole[0] if single else whole
+    return whole[0] if single else whole  # type: ignore[return-value]

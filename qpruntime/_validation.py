@@ -38,7 +38,7 @@ __all__ = [
 _LONGEST_NAME = 248
 
 
-def floats(value: ArrayLike) -> Array:
+def floats(value: object) -> Array:
     """Return `value` as a float64 array; a `TypeError` says what it is if that is not numbers.
 
     Missing values become NaN. Input that would silently lose something is refused: imaginary parts,
@@ -62,7 +62,7 @@ def floats(value: ArrayLike) -> Array:
         raise TypeError(str(error) or type(error).__name__) from error
 
 
-def real(value: ArrayLike, name: str) -> Array:
+def real(value: object, name: str) -> Array:
     """Return `value` as a float64 array, or raise `InputError`."""
     try:
         return floats(value)
@@ -212,7 +212,7 @@ def choice(value: object, name: str, known: Iterable[str]) -> str:
     return value
 
 
-def finite(value: ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Array:
+def finite(value: object, name: str, shape: tuple[int, ...] | None = None) -> Array:
     """Return `value` as finite floats, of exactly this shape if one is given."""
     array = real(value, name)
     if shape is not None and array.shape != shape:

@@ -57,7 +57,7 @@ class WarmupStep(NamedTuple):
 
 
 def _data() -> tuple[Any, Any, Any]:
-    """Inputs (N, 2), a smooth function of them (N,), and counts."""
+    """Return inputs (N, 2), a smooth function of them (N,), and counts."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (_N, 2))
     f = np.sin(2.0 * X[:, 0]) + 0.3 * rng.standard_normal(_N)
@@ -102,7 +102,7 @@ def _binned_counts() -> None:
 
 
 def _varied_counts() -> None:
-    """Counts that vary more than Poisson ones, by all rows and by inducing points."""
+    """Fit counts that vary more than Poisson ones, by all rows and by inducing points."""
     X, _, counts = _data()
     kernel: Any = ConstantKernel(2.0) * RBF(1.0)
     for method in ("qp", "ep"):
@@ -182,7 +182,7 @@ def _sparse_posterior() -> None:
 
 
 def _sparse_precision() -> None:
-    """Groups of three rows, equal ones among them, and a dense precision, for large panels."""
+    """Fit groups of three rows, equal ones among them, and a dense precision."""
     _, f, counts = _data()
     codes = np.arange(_N) // 3
     A = csr_array((np.ones(_N), (np.arange(_N), codes)), shape=(_N, _N // 3))
@@ -204,7 +204,7 @@ def _sparse_precision() -> None:
 
 
 def _effects() -> None:
-    """Groups and a field, whose mesh has more nodes than eigenvalues are taken of."""
+    """Fit groups and a field, whose mesh has more nodes than eigenvalues are taken of."""
     X, f, counts = _data()
     data = {"x": X[:, 0], "y": X[:, 1], "g": np.arange(_N) // 3}
     terms = [Groups("g"), Plane("x", "y", spacing=0.15)]

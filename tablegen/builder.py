@@ -15,7 +15,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import table_directory
 from qpruntime.table_format.metadata import Metadata
 from tablegen import memory
-from tablegen.files import finish
+from tablegen.files.recipe import TableJob
 from tablegen.files.workspace import BuildStopped
 from tablegen.request import LARGE, PRESETS, TIMEOUT, Request, check
 
@@ -152,7 +152,7 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
         workspace.check_space(recipe.space)
     already_built = workspace.target.exists() and not request.force
     report = progress or (lambda stage, done, total: None)
-    job = finish.TableJob(workspace, executor, local, request.tolerance, report)
+    job = TableJob(workspace, executor, local, request.tolerance, report)
 
     try:
         if executor is not local:

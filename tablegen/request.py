@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +17,16 @@ from qpruntime.execution.executors import Executor, Threads
 from qpruntime.execution.resolve import executor_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import table_directory
-from qpruntime.table_format.metadata import Metadata
 from tablegen import user_code
-from tablegen.compact.recipe import CompactRecipe
-from tablegen.files import finish, formats, target
+from tablegen.compact.build import CompactRecipe
+from tablegen.files import formats, target
 from tablegen.files import zarr as zarr_files
-from tablegen.files.documents import Document
+from tablegen.files.recipe import Recipe
 from tablegen.files.workspace import Workspace
-from tablegen.grid.recipe import GridRecipe
-from tablegen.surfaces.recipe import SurfacesRecipe
+from tablegen.grid.build import GridRecipe
+from tablegen.surfaces.build import SurfacesRecipe
 
-__all__ = ["LARGE", "LONGEST", "PRESETS", "TIMEOUT", "Recipe", "Request", "check"]
+__all__ = ["LARGE", "LONGEST", "PRESETS", "TIMEOUT", "Request", "check"]
 
 #: Seconds to wait for a cluster, and the most that may be asked for.
 TIMEOUT, LONGEST = 60.0, 1e6
@@ -35,56 +34,7 @@ TIMEOUT, LONGEST = 60.0, 1e6
 LARGE = 4_000_000_000
 
 
-class Recipe(Protocol):
-    """Recipe of a table of any kind: `GridRecipe`, `CompactRecipe`, `SurfacesRecipe`.
-
-    Attributes
-    ----------
-    likelihood : Likelihood
-        Resolved once; nobody below looks its name up again.
-    plan : Plan, Metadata or Domain
-    order : float or None
-        p of L_p projections.
-    tolerance : float
-        By default.
-    largest, mapped : int
-        Bytes that the finished table may have, and that are mapped while it is certified.
-    space : int or None
-        Bytes that are needed on disk, if they are known before.
-    """
-
-    @property
-    def likelihood(self) -> Likelihood: ...
-    @property
-    def plan(self) -> Any: ...
-    @property
-    def order(self) -> float | None: ...
-    @property
-    def tolerance(self) -> float: ...
-    @property
-    def largest(self) -> int: ...
-    @property
-    def mapped(self) -> int: ...
-    @property
-    def space(self) -> int | None: ...
-
-    def resolved(self) -> Recipe:
-        """Return the recipe with all choices made."""
-
-    def estimated(self) -> Recipe:
-        """Return what `resolved` does, or soon a guess at it where there are many outcomes."""
-
-    def describe(self, threads: int) -> Document:
-        """Say what a build would do."""
-
-    def make(self, job: finish.TableJob) -> Metadata:
-        """Build the table in a locked workspace."""
-
-    def made(self, workspace: Workspace) -> Metadata:
-        """Return the metadata if this very table is there; else raise `TableError`."""
-
-
-_RECIPES: dict[str, Callable[[Likelihood, str, dict[str, Any]], Recipe]] = {
+_RECIPES: dict[str, Callable[[Likelihood, str, dict[str, Any]], Recipe[Any]]] = {
     "grid": GridRecipe.of,
     "compact": CompactRecipe.of,
     "surfaces": SurfacesRecipe.of,
@@ -110,7 +60,7 @@ class Request:
     force : bool
     """
 
-    recipe: Recipe
+    recipe: Recipe[Any]
     path: Path
     local: Threads
     executor: Executor

@@ -395,7 +395,7 @@ def expected_improvement(known: Knowledge) -> Worths:
 
 
 def thompson(known: Knowledge) -> Aim:
-    """The constrained minimiser of one draw of all functions."""
+    """Return the constrained minimiser of one draw of all functions."""
     group = known.groups[int(known.rng.integers(len(known.groups)))]
     d = known.space.d
     sample, _ = draw([group], np.zeros(d), np.ones(d), 1, known.rng, space=known.space)

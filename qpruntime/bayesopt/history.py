@@ -44,7 +44,7 @@ class History:
     Points are rows of numbers; `shown` gives them in their user's terms.
     """
 
-    def __init__(self, outputs: int, shown: Callable[[Any], Any] = tuple) -> None:
+    def __init__(self, outputs: int, shown: Callable[[Any], object] = tuple) -> None:
         self.outputs, self._shown = outputs, shown
         self.records: list[Record] = []
         self._by_id: dict[str, Record] = {}
@@ -110,7 +110,7 @@ class History:
         record.awaited -= observed | lost
 
     def _matching(self, x: Array, told: set[int]) -> Record | None:
-        """The oldest record of this point that awaits one of the values told, or else lost it."""
+        """Return the oldest record of this point that awaits a value told, or else lost it."""
         place = tuple(float(v) for v in x)
         same_place = [r for r in self.records if r.x == place]
         for record in same_place:
@@ -126,7 +126,7 @@ class History:
         )
 
     def pending(self) -> list[Record]:
-        """Records of which something is awaited."""
+        """Return the records of which something is awaited."""
         return [r for r in self.records if r.awaited]
 
     def known(self, j: int) -> tuple[Array, Array]:
@@ -137,7 +137,7 @@ class History:
         return X, np.array([r.values[j] for r in rows], dtype=float)
 
     def columns(self, variables: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        """The table by columns: id, the variables', f, c1, ..., awaited, and failed if any did."""
+        """Return columns: id, the variables', f, c1, ..., awaited, and failed if any did."""
         table: dict[str, list[Any]] = {"id": [r.id for r in self.records], **variables}
         for j in range(self.outputs):
             table[_name(j)] = [r.values[j] for r in self.records]

@@ -70,7 +70,7 @@ class Paths:
         return s.mean + self.prior(X) + s.covariance(X, s.X) @ self.weights
 
     def coarse(self, X: Array) -> Array:
-        """The same to about five digits, in an eighth of the time."""
+        """Return the same to about five digits, in an eighth of the time."""
         s = self.surrogate
         W, weights = self._single
         phase = X.astype(np.float32) @ W
@@ -121,7 +121,7 @@ class Minimisers(NamedTuple):
 
 
 def sobol(n: int, d: int, rng: np.random.Generator) -> Array:
-    """n scrambled Sobol points of the unit cube, n rounded up to a power of 2 for balance."""
+    """Return n scrambled Sobol points of the unit cube, n rounded up to a power of 2."""
     if d > LARGEST:
         raise InputError(
             f"{d} coordinates are more than the {LARGEST} that designs by Sobol's sequence have: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,8 @@ from qpruntime.bayesopt.history import Failing, History, failing
 from qpruntime.bayesopt.persistence import damage, read_saved, write_json
 from qpruntime.bayesopt.search import design, largest_design, log_feasible, recommended
 from qpruntime.bayesopt.space import (
+    Points,
+    Variable,
     kernels_of,
     name_of,
     noises_of,
@@ -41,10 +43,13 @@ from qpruntime.bayesopt.surrogate_fit import Models, SurrogateData
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
 
+if TYPE_CHECKING:
+    import pandas
+
 __all__ = ["Optimizer"]
 
 
-def _rows(opt: Any, *_: Any, **__: Any) -> int:
+def _rows(opt: Optimizer, *_: object, **__: object) -> int:
     return len(opt._history.records)
 
 
@@ -139,7 +144,7 @@ class Optimizer:
         hyper: int = 0,
         random_state: int | None = None,
         path: str | os.PathLike[str] | None = None,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, Variable | tuple[float, float]] | None = None,
         maximise: bool = False,
         acquisition: str | Acquisition = "pesc",
     ) -> None:
@@ -286,7 +291,7 @@ class Optimizer:
         self,
         x: object,
         f: float | None = None,
-        c: object = None,
+        c: ArrayLike | None = None,
         *,
         id: str | int | None = None,
     ) -> None:
@@ -364,7 +369,7 @@ class Optimizer:
         return self._modelled()[1][: self.constraints + 1]
 
     @sized(_rows)
-    def predict(self, X: Any) -> tuple[Array, Array]:
+    def predict(self, X: Points) -> tuple[Array, Array]:
         """Mean and standard deviation of (f, c_1, ..., c_K) at X, both (K + 1, T), latent."""
         U = self._space.to_unit(self._space.take_all(X))
         data, surrogates = self._modelled()
@@ -379,7 +384,7 @@ class Optimizer:
         return np.array(means), np.array(stds)
 
     @sized(_rows)
-    def probability(self, X: Any) -> Array:
+    def probability(self, X: Points) -> Array:
         """Probability that all constraints hold, shape (T,); they are taken as independent.
 
         If evaluations have failed, that one succeeds is among them.
@@ -431,16 +436,16 @@ class Optimizer:
 
     # Keeping
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """Return the evaluations as a pandas DataFrame; `columns` does without pandas."""
         try:
-            import pandas as pd
+            import pandas
         except ImportError as error:
             raise InputError("a data frame needs pandas; columns() does without") from error
-        return pd.DataFrame(self.columns())
+        return pandas.DataFrame(self.columns())
 
     def columns(self) -> dict[str, list[Any]]:
-        """The evaluations by columns: id, x0, ..., f, c1, ..., what is awaited, what failed.
+        """Return the evaluations by columns: id, x0, ..., f, c1, ..., what is awaited, what failed.
 
         Variables with names have columns of these names; "failed" is there once something has.
         """

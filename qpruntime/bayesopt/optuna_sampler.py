@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qpruntime._formatting import install_hint
 from qpruntime._validation import whole
@@ -26,6 +26,13 @@ try:
     from optuna.trial import FrozenTrial, TrialState
 except ImportError as error:  # pragma: no cover
     raise ImportError(f"this module is a sampler of Optuna: {install_hint('optuna')}") from error
+
+if TYPE_CHECKING:
+    from optuna.distributions import IntDistribution
+
+    #: Distributions of numbers, and all that studies have.
+    Counted: TypeAlias = FloatDistribution | IntDistribution
+    Suggested: TypeAlias = CategoricalDistribution | Counted
 
 __all__ = ["PESCSampler"]
 
@@ -144,7 +151,7 @@ class PESCSampler(BaseSampler):
         trial: FrozenTrial,
         param_name: str,
         param_distribution: BaseDistribution,
-    ) -> Any:
+    ) -> object:
         """Sample what not all trials have, and everything of the first trial, at random."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
@@ -166,14 +173,14 @@ class PESCSampler(BaseSampler):
         self._independent.after_trial(study, trial, state, values)
 
 
-def _step(distribution: Any) -> float | None:
-    """The step by which values are counted, if they are."""
+def _step(distribution: Counted) -> float | None:
+    """Return the step by which values are counted, if they are."""
     counted = isinstance(distribution, FloatDistribution) or distribution.step > 1
     return distribution.step if counted and not distribution.log else None
 
 
-def _variable(distribution: Any) -> Real | Integer | Category:
-    """A distribution of Optuna as a variable; choices, and values with a step, are counted."""
+def _variable(distribution: Suggested) -> Real | Integer | Category:
+    """Return the variable of a distribution; choices, and values with a step, are counted."""
     if isinstance(distribution, CategoricalDistribution):
         return Category(range(len(distribution.choices)))
     step = _step(distribution)
@@ -183,8 +190,8 @@ def _variable(distribution: Any) -> Real | Integer | Category:
     return kind(distribution.low, distribution.high, distribution.log)
 
 
-def _kept(distribution: Any, value: Any) -> float | int:
-    """A parameter of a trial as a value of `_variable`."""
+def _kept(distribution: Suggested, value: Any) -> float | int:
+    """Return a parameter of a trial as a value of `_variable`."""
     if isinstance(distribution, CategoricalDistribution):
         return int(distribution.to_internal_repr(value))
     step, variable = _step(distribution), _variable(distribution)
@@ -193,8 +200,8 @@ def _kept(distribution: Any, value: Any) -> float | int:
     return min(max(value, variable.low), variable.high)
 
 
-def _back(distribution: Any, value: Any) -> Any:
-    """The parameter of a trial for a value of `_variable`."""
+def _back(distribution: Suggested, value: float) -> object:
+    """Return the parameter of a trial for a value of `_variable`."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[value]
     step = _step(distribution)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -298,6 +298,7 @@ class Steps:
         self._rules = projector.functions, projector.source
 
     def __call__(self, mean: Array, sd: Array, y: Array) -> tuple[Array, Array]:
+        """Return moments of the step's tilted densities, in the shape of `mean`."""
         cavities, heights = (mean.reshape(-1), sd.reshape(-1)), y.reshape(-1)
         unit_outcomes = np.ones(mean.size)
         _, means, std, _ = project_rows(
@@ -397,7 +398,7 @@ def settle(parts: Parts, steps: Steps, tol: float, max_iter: int) -> SettledPart
 def _propose(
     state: _SiteMarginals, silent: NDArray[np.bool_], held: NDArray[np.bool_], steps: Steps
 ) -> tuple[Array, Array, Array]:
-    """New sites, and by how much they would move the marginals, (M,); held ones stay positive."""
+    """Return new sites, and how far they would move the marginals; held ones stay positive."""
     informative = state.spread > 1e-250
     informative[:, 0] &= ~silent
     centre = np.where(informative, state.centre, 0.0)
@@ -580,7 +581,7 @@ class Parts(NamedTuple):
     nu: Array
 
 
-def least_gap(frame: ObservedFunctions, variances: Array) -> Any:
+def least_gap(frame: ObservedFunctions, variances: Array) -> Array:
     """Least Var(f_n - f(x*)) of points that are not one, given the sum of both variances."""
     return np.maximum(_SAME * variances, _ROUNDED * frame.surrogates[0].scale)
 

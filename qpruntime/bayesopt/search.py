@@ -48,7 +48,7 @@ def largest_design(space: Space, n: int) -> None:
 
 
 def design(space: Space, n: int, rng: np.random.Generator) -> Array:
-    """n points of the unit cube that the space has, different ones while there are any."""
+    """Return n points of the cube that the space has, different ones while there are any."""
     if space.loose.any():
         return space.snap(sobol(n, space.d, rng))
     U = space.snap(sobol(8 * n, space.d, rng))
@@ -124,7 +124,7 @@ def _around(centres: Array, spread: float, rng: np.random.Generator, space: Spac
 
 
 def _order(mean: Array, log_feasible: Array, wanted: float) -> NDArray[np.intp]:
-    """Indices from best to worst: feasible ones by their mean, then the others by feasibility."""
+    """Return indices, best first: feasible ones by mean, then the others by feasibility."""
     fine = log_feasible >= wanted
     return np.lexsort((np.where(fine, mean, -log_feasible), ~fine))
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime._validation import choice as one_of
@@ -27,6 +28,7 @@ __all__ = [
     "Box",
     "Category",
     "Integer",
+    "Points",
     "Real",
     "Space",
     "Variable",
@@ -42,11 +44,18 @@ __all__ = [
 
 # --- Arguments of `Optimizer` that are of one function each, checked.
 
+#: Value of a variable in its user's terms.
+Choice = str | int | float | bool | None
+#: Several points: an array, or dicts, or a data frame if variables have names.
+Points = ArrayLike | Mapping[str, Choice] | Sequence[Mapping[str, Choice]]
+
 #: Values of functions are within; their squares are finite.
 LARGEST = 1e100
 
 
-def kernels_of(kernel: Any, outputs: int) -> list[Any]:
+def kernels_of(
+    kernel: Kernel | str | Sequence[Kernel | str | None] | None, outputs: int
+) -> list[Kernel | str | None]:
     """Return a kernel, its name or None for every function, the objective first."""
     kernels = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel] * outputs
     if len(kernels) != outputs:
@@ -84,7 +93,7 @@ def noises_of(noise: object, outputs: int) -> list[float | None]:
     return variances
 
 
-def prices_of(cost: Any, outputs: int) -> Array:
+def prices_of(cost: object, outputs: int) -> Array:
     """Return what evaluating each function costs, 1 by default."""
     if cost is None:
         return np.ones(outputs)
@@ -94,8 +103,8 @@ def prices_of(cost: Any, outputs: int) -> Array:
     return prices
 
 
-def spelt(kernel: Any) -> str:
-    """A kernel with all its digits and bounds, which `repr` rounds."""
+def spelt(kernel: Kernel | str | None) -> str:
+    """Return a kernel in words, with all its digits and bounds, which `repr` rounds."""
     if kernel is None or isinstance(kernel, str):
         return repr(kernel)
     parameters = kernel.get_params(deep=False)
@@ -109,7 +118,7 @@ def spelt(kernel: Any) -> str:
     return f"{type(kernel).__name__}({', '.join(words)})"
 
 
-def told(f: Any, c: Any, constraints: int) -> tuple[Array, set[int]]:
+def told(f: object, c: ArrayLike | None, constraints: int) -> tuple[Array, set[int]]:
     """Return values of (f, c_1, ..., c_K), NaN where there are none, and which were left out."""
     values = np.full(constraints + 1, np.nan)
     left_out = {0} if f is None else set()
@@ -118,7 +127,7 @@ def told(f: Any, c: Any, constraints: int) -> tuple[Array, set[int]]:
     if c is None:
         return values, left_out | set(range(1, constraints + 1))
     if constraints == 1 and np.ndim(c) == 0:
-        c = [c]
+        c = np.atleast_1d(c)
     if constraints and np.ndim(c) == 0:
         raise InputError(
             f"c must be a list of {constraints} values, one a constraint, got {shown(c)}: those "
@@ -139,7 +148,7 @@ def name_of(id: object) -> str | None:
     return str(id)
 
 
-def outcome(value: Any, name: str, shape: tuple[int, ...]) -> Array:
+def outcome(value: object, name: str, shape: tuple[int, ...]) -> Array:
     """Return values of functions, NaN where not evaluated; infinities are refused."""
     values = real(value, name)
     if values.shape != shape:
@@ -235,7 +244,7 @@ class Space:
         return P
 
     def snap(self, U: Array) -> Array:
-        """The nearest points of the cube that are evaluated: integers and categories rounded."""
+        """Return the nearest points that are evaluated: integers and categories rounded."""
         if self.loose.all():
             return U
         V = np.array(U)
@@ -253,13 +262,13 @@ class Space:
         return V
 
     def held(self, u: Array) -> list[tuple[float, float]]:
-        """Ends of every coordinate for a search from a point u (d,) that leaves what is rounded."""
+        """Return ends of coordinates for a search from u (d,) that leaves what is rounded."""
         ends = zip(u.tolist(), self.loose.tolist(), strict=True)
         return [(0.0, 1.0) if loose else (at, at) for at, loose in ends]
 
     # Between users' terms and numbers
 
-    def take(self, x: Any) -> Array:
+    def take(self, x: object) -> Array:
         """Return a user's point as numbers, shape (variables,), or raise `InputError`."""
         if self.names is None:
             return self.box.inside(x)
@@ -279,7 +288,7 @@ class Space:
         pairs = zip(self.variables, self.names, strict=True)
         return np.array([v.take(x[name], f"x[{name!r}]") for v, name in pairs])
 
-    def take_all(self, X: Any) -> Array:
+    def take_all(self, X: object) -> Array:
         """Return users' points as numbers, shape (T, variables), or raise `InputError`."""
         if self.names is None:
             return points(X, "X", len(self.variables))
@@ -292,14 +301,14 @@ class Space:
         return np.array([self.take(x) for x in X]).reshape(len(X), len(self.variables))
 
     def give(self, place: ArrayLike) -> Any:
-        """A row of numbers in its user's terms: an array, or a dict if variables have names."""
+        """Return a row of numbers as an array, or as a dict if variables have names."""
         row = np.array(place, dtype=float)
         if self.names is None:
             return row
         pairs = zip(self.names, self.variables, row.tolist(), strict=True)
         return {name: v.give(value) for name, v, value in pairs}
 
-    def columns(self, rows: Sequence[Sequence[float]]) -> dict[str, list[Any]]:
+    def columns(self, rows: Sequence[Sequence[float]]) -> dict[str, list[Choice]]:
         """Rows of numbers by variables, in their user's terms."""
         names = self.names or [f"x{i}" for i in range(len(self.variables))]
         return {
@@ -340,7 +349,7 @@ class Space:
         return space_of(None, dict(zip(names, variables, strict=True)))
 
 
-def space_of(bounds: Any, space: Any) -> Space:
+def space_of(bounds: object, space: object) -> Space:
     """Return what `Optimizer` is to search, from pairs or from named variables."""
     if (bounds is None) == (space is None):
         raise InputError(
@@ -369,7 +378,7 @@ def space_of(bounds: Any, space: Any) -> Space:
     return Space(variables, list(space))
 
 
-def _real(pair: tuple[Any, Any], name: str) -> Real:
+def _real(pair: tuple[float, float], name: str) -> Real:
     try:
         return Real(*pair)
     except InputError as error:
@@ -390,10 +399,10 @@ class Box(NamedTuple):
         return (X - self.low) / (self.high - self.low)
 
     def from_unit(self, u: Array) -> Array:
-        """A point (d,) of the unit cube in the box, which roundings do not leave."""
+        """Return the point of the box, which roundings do not leave, for one (d,) of the cube."""
         return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
 
-    def inside(self, x: ArrayLike) -> Array:
+    def inside(self, x: object) -> Array:
         """Return a point of the box as an array, or raise `InputError`."""
         place = finite(x, "x", self.low.shape)
         outside = (place < self.low) | (place > self.high)
@@ -406,7 +415,7 @@ class Box(NamedTuple):
         return place
 
 
-def box(bounds: ArrayLike) -> Box:
+def box(bounds: object) -> Box:
     """Return the box that is given as d pairs, or raise `InputError`."""
     ends = real(bounds, "bounds")
     if ends.ndim != 2 or ends.shape[1] != 2 or not len(ends):
@@ -468,7 +477,7 @@ class Real:
         return _within(number(value, name), self, name)
 
     def give(self, value: float) -> float:
-        """The value in its user's terms."""
+        """Return the value in its user's terms."""
         return value
 
 
@@ -515,7 +524,7 @@ class Integer:
         return _within(checked, self, name)
 
     def give(self, value: float) -> int:
-        """The value in its user's terms."""
+        """Return the value in its user's terms."""
         return int(value)
 
 
@@ -540,7 +549,7 @@ class Category:
     True
     """
 
-    choices: Sequence[str | int | float | bool | None]
+    choices: Sequence[Choice]
 
     def __post_init__(self) -> None:
         declared = self.choices
@@ -556,7 +565,7 @@ class Category:
                 )
         if len(choices) < 2:
             raise InputError(f"choices must be two at least, got {shown(choices)}: leave it out")
-        known: set[Any] = set()
+        known: set[Choice] = set()
         for choice in choices:
             if choice in known:  # 1 is True, and 1.0
                 raise InputError(f"choices must differ, got {shown(choice)} twice")
@@ -584,8 +593,8 @@ class Category:
                 return float(i)
         raise InputError(f"{name} must be one of {shown(self.choices)}, got {shown(value)}")
 
-    def give(self, value: float) -> str | int | float | bool | None:
-        """The value in its user's terms."""
+    def give(self, value: float) -> Choice:
+        """Return the value in its user's terms."""
         return self.choices[int(value)]
 
 

@@ -18,7 +18,7 @@ __all__ = ["Surrogate", "points"]
 _LEAST_NOISE = 1e-10
 
 
-def points(X: ArrayLike, name: str, d: int | None = None) -> Array:
+def points(X: object, name: str, d: int | None = None) -> Array:
     """Return finite points as an array of shape (T, d), or raise `InputError`."""
     values = real(X, name)
     if values.ndim != 2 or (d is not None and values.shape[1] != d):
@@ -151,7 +151,7 @@ class Surrogate:
         return self.posterior_mean(X_checked), np.maximum(variance, 0.0)
 
     def joined(self, X: Array, y: Array) -> Surrogate:
-        """The same function with more observations."""
+        """Return the same function with more observations."""
         more = object.__new__(Surrogate)
         more.__dict__.update(self.__dict__)
         more.X, more.y = np.vstack([self.X, X]), np.concatenate([self.y, y])

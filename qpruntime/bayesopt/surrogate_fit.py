@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 from sklearn.gaussian_process.kernels import Kernel
@@ -104,7 +105,7 @@ class Models:
         return self.model(known.j, spread), (known.y - centre) / spread, centre, spread
 
     def parameters(self, known: SurrogateData) -> Array:
-        """The most probable parameters of a function, kept while the data stay the same."""
+        """Return the most probable parameters of a function, kept while the data are the same."""
         j, U, _ = known
         if j in self._fitted and self._fitted[j][0] == known.key:
             return self._fitted[j][1]
@@ -118,7 +119,7 @@ class Models:
         return theta
 
     def surrogate(self, known: SurrogateData, parameters: Array) -> Surrogate:
-        """A function with these parameters, in units of the spread of its observations."""
+        """Return a function with these parameters, in units of its observations' spread."""
         model, z, _, _ = self.scaled(known)
         n = len(model.kernel.theta)
         noise = float(np.exp(parameters[n])) if model.noise is None else model.noise
@@ -167,7 +168,7 @@ class Models:
         keys = {known.j: known.key for known in data}
         self._fitted = {j: (keys[j], p) for j, p in enumerate(fitted) if p is not None}
 
-    def _read(self, parameters: Any, name: str, j: int) -> Array | None:
+    def _read(self, parameters: ArrayLike | None, name: str, j: int) -> Array | None:
         """Parameters of function j, which have to be within their bounds."""
         if parameters is None:
             return None
@@ -206,7 +207,7 @@ class Model(NamedTuple):
 
 
 def default_kernel(d: int, noise: float | None, shape: str = "rbf") -> Model:
-    """A constant times RBF or Matern 5/2, a length-scale for each variable of the unit cube."""
+    """Return a constant times RBF or Matern 5/2, with a length-scale for each variable."""
     length = _LENGTH * float(np.sqrt(d))
     kernel, prior = learnt_kernel(
         Belief(_VARIANCE, 1e-3, 1e3, _VARIANCE, _VARIANCE_SD),
@@ -218,7 +219,7 @@ def default_kernel(d: int, noise: float | None, shape: str = "rbf") -> Model:
 
 
 def given_kernel(kernel: Kernel, noise: float | None) -> Model:
-    """A user's kernel, all values within its bounds equally probable."""
+    """Return a user's kernel, all values within its bounds equally probable."""
     n = len(kernel.theta)
     return _with_noise(kernel, noise, kernel.theta.copy(), np.full(n, np.inf))
 
@@ -275,7 +276,7 @@ class _Loss:
         return K, lambda inner: np.einsum("ij,ijp->p", inner, dK)
 
     def _known(self, theta: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """The same for the default kernels, in a tenth of the time."""
+        """Return the same for the default kernels, in a tenth of the time."""
         variance, scales = np.exp(theta[0]), np.exp(-2.0 * theta[1:])
         r2 = self._squares @ scales
         assert self._shape is not None

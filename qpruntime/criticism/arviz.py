@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._typing import Array
 from qpruntime._validation import whole
-from qpruntime.criticism.loo import leave_one_out, one_number, outcomes_of, processes_of, rows_of
+from qpruntime.criticism.loo import leave_one_out, one_process, outcomes_of, rows_of
 from qpruntime.criticism.simulation import observed
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
-from qpruntime.inference.posterior import solution_of
+from qpruntime.estimators.fitted import FittedModel
+from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.learning.settings import generator
 from qpruntime.predictive.density import log_density
+
+if TYPE_CHECKING:
+    from xarray import Dataset, DataTree
 
 __all__ = ["to_arviz"]
 
 
 def to_arviz(
-    model: Any,
+    model: FittedModel,
     y: ArrayLike | None = None,
     *,
     X: ArrayLike | None = None,
     n_samples: int = 1000,
     random_state: int | np.random.Generator | None = None,
-) -> Any:
+) -> DataTree:
     """Return draws of a fitted model in ArviZ's form.
 
     Groups, all of the rows of the fit and with one chain of independent draws: ``posterior`` has
@@ -80,13 +84,10 @@ def to_arviz(
     except ImportError as error:
         raise InputError("groups are made by xarray: pip install xarray arviz") from error
     count = whole(n_samples, "n_samples", 1)
-    posts = processes_of(model)
-    one_number(model)
-    if len(posts) > 1 or (isinstance(model, GPClassifier) and model.classes_.size > 2):
-        raise InputError("draws are of models of one latent function, not of several classes")
-    (post,), rng, rows = posts, generator(random_state), rows_of(model, None)
+    post = one_process(model, "draws")
+    rng, rows = generator(random_state), rows_of(model, None)
     outcomes = outcomes_of(model, post, y)[rows]
-    f = _draws(model, X, count, rng)[:, rows]
+    f = _draws(model, post, X, count, rng)[:, rows]
     centre, unit = model.latent_units()
     likelihood = model.fitted_likelihood
     if likelihood is None:
@@ -96,11 +97,11 @@ def to_arviz(
     def raw(values: Array) -> Array:
         return 0.5 * (1.0 + values) if isinstance(model, GPClassifier) else centre + unit * values
 
-    def drawn(**values: Array) -> Any:
+    def drawn(**values: Array) -> Dataset:
         named = {k: (("chain", "draw", "row"), v[None]) for k, v in values.items()}
         return xarray.Dataset(named, {"chain": [0], "draw": np.arange(count), "row": rows})
 
-    def single(**values: Array) -> Any:
+    def single(**values: Array) -> Dataset:
         return xarray.Dataset({k: (("row",), v) for k, v in values.items()}, {"row": rows})
 
     predicted = np.array([observed(model, latent, rng) for latent in f])
@@ -115,14 +116,15 @@ def to_arviz(
     return _joined(groups)
 
 
-def _draws(model: Any, X: ArrayLike | None, count: int, rng: np.random.Generator) -> Array:
+def _draws(
+    model: FittedModel, post: Posterior, X: ArrayLike | None, count: int, rng: np.random.Generator
+) -> Array:
     """Joint draws (count, N) of the latent function, as the likelihood takes it."""
-    (post,) = processes_of(model)
     solution = solution_of(post)
     if solution.name == "dense":
         if not post.knows_covariance:
             model.restore_covariances()
-            (post,) = processes_of(model)
+            post = one_process(model, "draws")
         return post.sample(n_samples=count, random_state=rng)
     if X is None and (not len(model.X_train_) or getattr(model, "warp_", None) is not None):
         raise InputError("the rows of this fit were not kept as they came: pass X")
@@ -135,7 +137,7 @@ def _draws(model: Any, X: ArrayLike | None, count: int, rng: np.random.Generator
     return (model.sample_latent(points, count, rng) - centre) / unit
 
 
-def _joined(groups: dict[str, Any]) -> Any:
+def _joined(groups: dict[str, Dataset]) -> DataTree:
     """Return groups as the ArviZ that is installed takes them, if any is."""
     import xarray
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
@@ -17,7 +18,16 @@ from qpruntime.dataframes.encoding import column_numbers, held, names_of, permut
 from qpruntime.dataframes.readers import columns_of, is_frame, of_array
 from qpruntime.errors import InputError
 from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.fitted import FittedModel
 from qpruntime.predictive.density import log_density
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    #: Numbers or levels of a column.
+    Values: TypeAlias = Sequence[Any] | NDArray[Any]
+    #: A table as a user has it.
+    Rows: TypeAlias = Values | DataFrame
 
 __all__ = [
     "Importance",
@@ -87,12 +97,12 @@ class PartialDependence:
 
 
 def partial_dependence(
-    model: Any,
-    X: Any,
+    model: FittedModel,
+    X: Rows,
     column: int | str,
     *,
     kind: str = "mean",
-    values: object = None,
+    values: Values | None = None,
     n_values: int = 20,
     n_rows: int = 200,
     level: float = 0.9,
@@ -174,7 +184,8 @@ def partial_dependence(
     for value in places:
         rows = held(X, k, value)
         if kind == "latent":
-            mean, covariance = model.latent(rows, full_covariance=True)
+            latent: Callable[..., tuple[Array, Array]] = model.latent
+            mean, covariance = latent(rows, full_covariance=True)
             reach = ndtri(tails[1]) * np.sqrt(covariance.mean())
             curves.append((mean.mean(), mean.mean() - reach, mean.mean() + reach))
         else:
@@ -185,12 +196,12 @@ def partial_dependence(
     return PartialDependence(name, places, categorical, middle, low, high, kind, float(level))
 
 
-def _places(X: Any, k: int, values: Any, count: int) -> tuple[np.ndarray, bool]:
+def _places(X: Rows, k: int, values: Values | None, count: int) -> tuple[np.ndarray, bool]:
     """Values of a column, and whether they are levels."""
     if is_frame(X):
         column = columns_of(X)[k]
     else:
-        plain = np.asarray(X)
+        plain: NDArray[Any] = np.asarray(X)
         column = of_array(plain[:, [k]], [str(k)])[0]
     if column.levels is not None:
         present = sorted({level for level in column.levels if level is not None}, key=str)
@@ -209,7 +220,7 @@ def _places(X: Any, k: int, values: Any, count: int) -> tuple[np.ndarray, bool]:
     return np.linspace(ends[0], ends[1], count), False
 
 
-def _given(model: Any, f: Array) -> Array:
+def _given(model: FittedModel, f: Array) -> Array:
     """Mean of an observation given latent values, in their shape."""
     if isinstance(model, GPClassifier):
         likelihood, flat = model.fitted_likelihood, f.ravel()
@@ -232,7 +243,7 @@ def _given(model: Any, f: Array) -> Array:
     )
 
 
-def _means(model: Any, rows: Any) -> Array:
+def _means(model: FittedModel, rows: Rows) -> Array:
     """Predicted means, shape (T,)."""
     if isinstance(model, GPClassifier):
         return model.predict_proba(rows)[:, 1]
@@ -285,8 +296,8 @@ class Importance:
 
 
 def permutation_importance(
-    model: Any,
-    X: Any,
+    model: BaseEstimator,
+    X: Rows,
     y: ArrayLike,
     *,
     columns: Sequence[int | str] | None = None,
@@ -359,7 +370,7 @@ def permutation_importance(
     return Importance(tuple(names[k] for k in chosen), by_row.mean(axis=1), se, by_row)
 
 
-def log_densities(model: Any, X: Any, y: ArrayLike, **observed: ArrayLike) -> Array:
+def log_densities(model: BaseEstimator, X: Rows, y: ArrayLike, **observed: ArrayLike) -> Array:
     """Log predictive density, or probability, of each row, shape (N,).
 
     Raises
@@ -386,7 +397,7 @@ def log_densities(model: Any, X: Any, y: ArrayLike, **observed: ArrayLike) -> Ar
     return logs[np.arange(len(labels)), np.searchsorted(model.classes_, labels)]
 
 
-def _chosen(X: Any, columns: Sequence[int | str] | None) -> list[int]:
+def _chosen(X: Rows, columns: Sequence[int | str] | None) -> list[int]:
     """Numbers of columns; `InputError` for one that there is not."""
     names = names_of(X)
     if columns is None:

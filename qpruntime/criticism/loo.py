@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,7 @@ from qpruntime._validation import flag, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.averaging import is_integrated, left_out
 from qpruntime.estimators.classifier import GPClassifier, coupled, statements
+from qpruntime.estimators.fitted import FittedModel
 from qpruntime.estimators.process import all_of
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior, solution_of
@@ -24,12 +26,15 @@ from qpruntime.learning.settings import generator
 from qpruntime.predictive.distribution import Predicted
 from qpruntime.predictive.expectation import cdf
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 __all__ = [
     "LeaveOneOut",
     "compare",
     "leave_one_out",
     "left_out_moments",
-    "one_number",
+    "one_process",
     "outcomes_of",
     "pit",
     "processes_of",
@@ -38,6 +43,9 @@ __all__ = [
 
 # --- Comparison of models ------------------------------------------------------------------------
 
+#: A fitted model, or a posterior in the units that it was inferred in.
+Criticised = FittedModel | Posterior | ClassPosterior
+
 #: Below so many nats of difference, and so many rows, a normal error of it is not to be relied on.
 _CLOSE, _FEW = 4.0, 100
 #: Outcomes agree if they differ by so little, in units of their spread: they were scaled.
@@ -45,12 +53,12 @@ _SAME = 1e-9
 
 
 def compare(
-    models: Mapping[str, Any] | Sequence[Any],
+    models: Mapping[str, Criticised] | Sequence[Criticised],
     y: ArrayLike | None = None,
     *,
     rows: ArrayLike | None = None,
     evidence: bool = False,
-) -> Any:
+) -> DataFrame:
     """Compare models of the same rows by leave-one-out log predictive densities.
 
     The best is first. Differences are of the same rows, so their standard error is that of the
@@ -131,7 +139,7 @@ def compare(
     return pandas.DataFrame(table, index=pandas.Index(order, name="model"))
 
 
-def _named(models: object) -> dict[str, Any]:
+def _named(models: object) -> dict[str, Criticised]:
     """Return models by name, at least one."""
     if isinstance(models, Mapping):
         named = {str(name): model for name, model in models.items()}
@@ -156,7 +164,7 @@ def _words(short: Array) -> str:
     return "; ".join(said)
 
 
-def _same_data(named: Mapping[str, Any]) -> None:
+def _same_data(named: Mapping[str, Criticised]) -> None:
     """Raise `InputError` if models are of data that do not compare, where that can be seen."""
     kinds, outcomes = {}, {}
     for name, model in named.items():
@@ -182,32 +190,29 @@ def _same_data(named: Mapping[str, Any]) -> None:
             raise InputError(f"{first!r} and {name!r} were fitted to other outcomes")
 
 
-def _evidences(model: Any) -> dict[str, float]:
+def _evidences(model: Criticised) -> dict[str, float]:
     """Log evidence in units of the data, corrected, with its spread; nan where there is none."""
     bare = isinstance(model, ClassPosterior | Posterior)
-    posts = all_of(model) if bare else processes_of(model)
-    nothing = {"log_evidence": math.nan, "corrected": math.nan, "spread": math.nan}
+    posts: tuple[Posterior, ...] = all_of(model) if bare else processes_of(model)  # type: ignore[arg-type]
+    unit = 1.0 if isinstance(model, ClassPosterior | Posterior) else model.latent_units()[1]
+    evidences = {"log_evidence": math.nan, "corrected": math.nan, "spread": math.nan}
     if len(posts) > 1:
-        return nothing
+        return evidences
     post = posts[0]
-    scaled = 0.0 if bare else post.n * math.log(model.latent_units()[1])
-    evidences = {**nothing, "log_evidence": post.log_evidence - scaled}
-    if not solution_of(post).corrects:
-        return evidences
-    if not bare and not post.knows_covariance:
-        return evidences
-    try:
-        corrected = post.corrected_evidence()
-    except InputError:
-        return evidences
-    return {**evidences, "corrected": corrected.value - scaled, "spread": corrected.spread}
+    scaled = post.n * math.log(unit)
+    evidences["log_evidence"] = post.log_evidence - scaled
+    if solution_of(post).corrects and (bare or post.knows_covariance):
+        with contextlib.suppress(InputError):
+            corrected = post.corrected_evidence()
+            evidences |= {"corrected": corrected.value - scaled, "spread": corrected.spread}
+    return evidences
 
 
 # --- Probability integral transforms -------------------------------------------------------------
 
 
 def pit(
-    model: Any,
+    model: FittedModel,
     y: ArrayLike | None = None,
     *,
     rows: ArrayLike | None = None,
@@ -263,8 +268,7 @@ def pit(
             f"{type(model).__name__}; of a classifier draw "
             "qpruntime.plotting.CalibrationDisplay.from_estimator(model, X, y)"
         )
-    one_number(model)
-    (post,) = processes_of(model)
+    post = one_process(model, "ranks")
     chosen = rows_of(model, rows)
     outcomes = outcomes_of(model, post, y)[chosen]
     mean, variance = left_out_moments(post, chosen)
@@ -277,7 +281,7 @@ def pit(
     return below + generator(random_state).uniform(size=outcomes.size) * (upto - below)
 
 
-def left_out_moments(post: Any, rows: NDArray[np.intp]) -> tuple[Array, Array]:
+def left_out_moments(post: Posterior, rows: NDArray[np.intp]) -> tuple[Array, Array]:
     """Cavity means and variances of rows, (n,), as the likelihood takes them.
 
     The posterior without the whole site of the row: 1/v_c = 1/v - tau and m_c/v_c = m/v - nu.
@@ -301,8 +305,8 @@ def left_out_moments(post: Any, rows: NDArray[np.intp]) -> tuple[Array, Array]:
     return mean, variance
 
 
-def outcomes_of(model: Any, post: Any, y: ArrayLike | None) -> Array:
-    """Encoded outcomes of the fit, as its likelihood takes them."""
+def outcomes_of(model: FittedModel, post: Posterior, y: ArrayLike | None) -> Array:
+    """Return encoded outcomes of the fit, as its likelihood takes them."""
     solution = solution_of(post)
     if y is None:
         if solution.name != "dense":
@@ -368,7 +372,7 @@ class LeaveOneOut:
 
 
 def leave_one_out(
-    model: Any, y: ArrayLike | None = None, *, rows: ArrayLike | None = None
+    model: Criticised, y: ArrayLike | None = None, *, rows: ArrayLike | None = None
 ) -> LeaveOneOut:
     """Leave-one-out log predictive densities of the rows a model was fitted to.
 
@@ -423,13 +427,14 @@ def leave_one_out(
     if len(posts) == 1:
         unit = math.log(model.latent_units()[1])
         return LeaveOneOut(_left_out(model, chosen)[0] - unit)
+    assert isinstance(model, GPClassifier), "others have one latent function"
     codes = _codes(model, posts, y)[chosen]
     minus, plus = statements(_left_out(model, chosen), codes)
     return LeaveOneOut(coupled(minus, plus, model.coupling_)[np.arange(codes.size), codes])
 
 
-def processes_of(model: Any) -> tuple[Any, ...]:
-    """Return the posteriors of a fitted estimator.
+def processes_of(model: FittedModel) -> tuple[Posterior, ...]:
+    """Return the posteriors of a fitted estimator, of a joint model its `ClassPosterior`.
 
     Raises
     ------
@@ -442,7 +447,22 @@ def processes_of(model: Any) -> tuple[Any, ...]:
     return all_of(model.posterior_)
 
 
-def one_number(model: Any) -> None:
+def one_process(model: FittedModel, what: str) -> Posterior:
+    """Return the posterior of a model of one latent function and of observations of one number.
+
+    Raises
+    ------
+    InputError
+        If it is another; `what` cannot be had of it.
+    """
+    posts = processes_of(model)
+    one_number(model)
+    if len(posts) > 1 or isinstance(posts[0], ClassPosterior):
+        raise InputError(f"{what} are of models of one latent function, not of several classes")
+    return posts[0]
+
+
+def one_number(model: FittedModel) -> None:
     """Raise `InputError` if an observation of this model is several numbers."""
     likelihood = getattr(model, "likelihood_", None)
     if likelihood is not None and likelihood.columns > 1:
@@ -452,7 +472,7 @@ def one_number(model: Any) -> None:
         )
 
 
-def rows_of(model: Any, rows: ArrayLike | None) -> NDArray[np.intp]:
+def rows_of(model: FittedModel, rows: ArrayLike | None) -> NDArray[np.intp]:
     """Numbers of rows of the data, by default all: statements about slopes come after them."""
     n_held = solution_of(all_of(model.posterior_)[0]).held_rows
     n = len(model.X_train_) or n_held
@@ -462,12 +482,12 @@ def rows_of(model: Any, rows: ArrayLike | None) -> NDArray[np.intp]:
 
 
 def standard_error(values: Array) -> float:
-    """Standard error of a sum, by the standard deviation of its terms; nan of one term."""
+    """Return the standard error of a sum, by the spread of its terms; nan of one term."""
     n = values.size
     return math.sqrt(n) * float(values.std(ddof=1)) if n > 1 else math.nan
 
 
-def _left_out(model: Any, chosen: NDArray[np.intp]) -> list[Array]:
+def _left_out(model: FittedModel, chosen: NDArray[np.intp]) -> list[Array]:
     """Densities of rows left out, of every process; with hyper-parameters weighed again."""
     if not is_integrated(model):
         return [post.loo(chosen) for post in processes_of(model)]
@@ -477,7 +497,9 @@ def _left_out(model: Any, chosen: NDArray[np.intp]) -> list[Array]:
     ]
 
 
-def _codes(model: GPClassifier, posts: tuple[Any, ...], y: ArrayLike | None) -> NDArray[np.intp]:
+def _codes(
+    model: GPClassifier, posts: tuple[Posterior, ...], y: ArrayLike | None
+) -> NDArray[np.intp]:
     """Return the class of each row, from labels or from the data that the engine has kept."""
     if y is None:
         if solution_of(posts[0]).name != "dense":

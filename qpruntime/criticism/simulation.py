@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from sklearn.base import clone
 
 from qpruntime._typing import Array
 from qpruntime._validation import flag, whole
-from qpruntime.criticism.loo import one_number, processes_of
+from qpruntime.criticism.loo import one_process
 from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.estimators.averaging import only_mode
 from qpruntime.estimators.classifier import GPClassifier
+from qpruntime.estimators.fitted import FittedModel
 from qpruntime.inference.infer import infer
 from qpruntime.inference.solution_protocol import draws
 from qpruntime.learning.settings import generator
@@ -104,7 +105,7 @@ class Calibration:
 
 
 def check_calibration(
-    model: Any,
+    model: FittedModel,
     n: int = 100,
     *,
     X: ArrayLike | None = None,
@@ -159,10 +160,7 @@ def check_calibration(
     ((10, 30), True)
     """
     count, anew = whole(n, "n", 10), flag(learn, "learn")
-    posts = processes_of(model)
-    one_number(model)
-    if len(posts) > 1 or (isinstance(model, GPClassifier) and model.classes_.size > 2):
-        raise InputError("simulations are of models of one latent function, not of several classes")
+    one_process(model, "simulations")
     if getattr(model, "slopes_", None) is not None:
         raise InputError("a model that was told to be monotone has no draws of its prior here")
     table = getattr(model, "columns_", None)
@@ -202,7 +200,7 @@ def check_calibration(
     return _summed(z, anew)
 
 
-def _points(model: Any, X: ArrayLike | None) -> Array:
+def _points(model: FittedModel, X: ArrayLike | None) -> Array:
     """Rows to draw at, as the user has them."""
     if X is not None:
         return model.validate_points(X)
@@ -242,23 +240,21 @@ class Drawn:
         Of counts.
     """
 
-    def __init__(self, model: Any, prior: Array, inputs: Array, exposure: Array | None) -> None:
+    def __init__(
+        self, model: FittedModel, prior: Array, inputs: Array, exposure: Array | None
+    ) -> None:
         only_mode(model, "data are drawn")
         self.model, self.exposures = model, () if exposure is None else (exposure,)
-        self.K, self.prior = model.kernel_(inputs), prior
+        kernel = model.kernel_
+        assert not isinstance(kernel, tuple), "there is one latent function"
+        self.K, self.prior = kernel(inputs), prior
         self.slope, self.shift = np.ones(len(prior)), np.zeros(len(prior))
         if exposure is not None:
-            slope, shift = LINKS[model.link_].exposed(exposure)
+            slope, shift = LINKS[getattr(model, "link_", "")].exposed(exposure)
             self.slope, self.shift = self.slope * slope, self.shift + shift
 
-    @property
-    def likelihood(self) -> Any:
-        """Likelihood of the observations, with the parameters of the fit."""
-        model = self.model
-        return model.fitted_likelihood
-
     def once(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """A latent function (N,), and encoded observations of it (N,).
+        """Draw a latent function (N,), and encoded observations of it (N,).
 
         Raises
         ------
@@ -279,7 +275,8 @@ class Drawn:
         model, mean = self.model, self.slope * self.prior + self.shift
         K = self.K * self.slope * self.slope[:, None]
         # Coordinates of the engine: slope f + shift.
-        post = infer(K, y, self.likelihood, method=model.method, mean=mean, tol=model.tol)
+        method: Any = model.method
+        post = infer(K, y, model.fitted_likelihood, method=method, mean=mean, tol=model.tol)
         return (post.mean - self.shift) / self.slope, post.variance / self.slope**2
 
     def raw(self, f: Array) -> Array:
@@ -287,23 +284,22 @@ class Drawn:
         centre, unit = self.model.latent_units()
         return np.asarray(centre + unit * f)
 
-    def outcomes(self, y: Array) -> Any:
+    def outcomes(self, y: Array) -> NDArray[Any]:
         """Observations as the estimator is given them."""
         if isinstance(self.model, GPClassifier):
             return self.model.classes_[(y > 0.0).astype(int)]
         return self.raw(y)
 
 
-def observed(model: Any, f: Array, rng: np.random.Generator) -> Array:
+def observed(model: FittedModel, f: Array, rng: np.random.Generator) -> Array:
     """Draw encoded observations of latent values (N,) that have taken in the exposure."""
+    likelihood = model.fitted_likelihood
+    if likelihood is None:
+        raise InputError("the likelihood of this model is known from a table alone: no draws")
     if isinstance(model, GPClassifier):
-        likelihood = model.fitted_likelihood
-        if likelihood is None:
-            raise InputError("the likelihood of this model is known from a table alone: no draws")
         # Not every likelihood of labels has a link; p(+1|f) is its normaliser where f is certain.
         p = np.exp(log_density(likelihood, f, np.zeros(f.size), np.ones(f.size)))
         return np.where(rng.uniform(size=f.size) < p, 1.0, -1.0)
-    likelihood = model.likelihood_
     if likelihood.given is None:
         raise InputError(
             f"likelihood {likelihood.name!r} has no draws: it is known by its density alone"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -30,6 +30,10 @@ from qpruntime.learning.options import Inducing
 from qpruntime.learning.progress import call_both
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import Likelihood
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["DeepGP"]
 
@@ -72,7 +76,7 @@ class DeepGP(BaseEstimator):
 
     @alone
     def _train(
-        self, X: Any, targets: Sequence[Array], weights: Array | None, plan: TrainingPlan
+        self, X: ArrayLike, targets: Sequence[Array], weights: Array | None, plan: TrainingPlan
     ) -> list[Trained]:
         """Train one process after the other, of the same rows, and store what all models have."""
         weight = np.ones(len(targets[0])) if weights is None else weights
@@ -113,14 +117,14 @@ class DeepGP(BaseEstimator):
         """
         return normals(self._process(process), self._new_data(X))
 
-    def plot_history(self, axes: Any = None) -> Any:
+    def plot_history(self, axes: Axes | None = None) -> Axes:
         """Draw the energy by steps with its running mean; needs matplotlib. Returns the axes."""
         check_is_fitted(self)
         return draw_history(
             self.history_ if isinstance(self.history_, list) else [self.history_], axes
         )
 
-    def plot_layers(self, X: ArrayLike, process: int = 0) -> Any:
+    def plot_layers(self, X: ArrayLike, process: int = 0) -> Figure:
         """Draw what every layer makes of one or two inputs, over the range of `X`.
 
         Curves with two standard deviations, or maps of means; needs matplotlib. Returns the figure.
@@ -180,7 +184,7 @@ def _count(inducing: object) -> int:
     return whole(inducing.points, "inducing", 1)
 
 
-def _precision(dtype: Any) -> str:
+def _precision(dtype: str) -> str:
     """Return the precision of what pairs of inducing inputs hold, or raise `InputError`."""
     return "float32" if choice(dtype, "dtype", ("mixed", "float64")) == "mixed" else "float64"
 

@@ -56,6 +56,7 @@ class Feed:
 
     @property
     def n(self) -> int:
+        """Number of rows."""
         return len(self.data.y)
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[Batch]:

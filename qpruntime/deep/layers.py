@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,9 @@ __all__ = [
     "moments",
     "shared",
 ]
+
+#: Arrays of JAX while a model is trained, and of NumPy before and after.
+Stored: TypeAlias = "jax.Array | NDArray[np.float64]"
 
 #: Added to the diagonal of K, in units of the variance of the layer.
 JITTER = 1e-6
@@ -72,7 +75,7 @@ whitener.defvjp(_whiten, _whiten_back)
 
 @jax.custom_vjp
 def gram(a: jax.Array) -> jax.Array:
-    """a a^T, whose slope is one product where autodiff takes two."""
+    """Return a a^T, whose slope is one product where autodiff takes two."""
     return a @ a.mT
 
 
@@ -87,13 +90,13 @@ class Layer(NamedTuple):
     a linear mean, which is not learnt, or None.
     """
 
-    Z: Any
-    log_scale: Any
-    log_variance: Any
-    log_noise: Any
-    eta: Any
-    root: Any
-    slope: Any
+    Z: Stored
+    log_scale: Stored
+    log_variance: Stored
+    log_noise: Stored
+    eta: Stored
+    root: Stored
+    slope: Stored | None
 
 
 class Shared(NamedTuple):
@@ -103,10 +106,10 @@ class Shared(NamedTuple):
     inner (Q, M, M) the second moment of w less that of the prior.
     """
 
-    inverse: Any
-    white: Any
-    spread: Any
-    inner: Any
+    inverse: Stored
+    white: Stored
+    spread: Stored
+    inner: Stored
 
 
 @cache
@@ -120,7 +123,7 @@ def upper(m: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int6
 
 @jax.custom_vjp
 def packed(symmetric: jax.Array) -> jax.Array:
-    """The upper triangles of (Q, M, M), what is off the diagonal doubled: (Q, M (M + 1) / 2)."""
+    """Return upper triangles of (Q, M, M), doubled off the diagonal: (Q, M (M + 1) / 2)."""
     i, j, _ = upper(symmetric.shape[-1])
     return symmetric[:, i, j] * np.where(i == j, 1.0, 2.0)
 
@@ -160,7 +163,7 @@ def _unpack(shape: tuple[int, ...], slope: jax.Array) -> tuple[jax.Array]:
 packed.defvjp(_pack, _unpack)
 
 
-def shared(layers: Sequence[Layer], epsilon: Any) -> tuple[list[Shared], jax.Array]:
+def shared(layers: Sequence[Layer], epsilon: float | jax.Array) -> tuple[list[Shared], jax.Array]:
     """Compute what no row changes, once a step, and the layers' part of the energy.
 
     Outputs of all layers are taken together: a step compiles in half the time. The energy is in a
@@ -212,7 +215,7 @@ def at_points(layer: Layer, known: Shared, x: jax.Array) -> tuple[jax.Array, jax
 
 
 def at_normals(
-    layer: Layer, known: Shared, m: jax.Array, s: jax.Array, dtype: Any = None
+    layer: Layer, known: Shared, m: jax.Array, s: jax.Array, dtype: jnp.dtype | None = None
 ) -> tuple[jax.Array, jax.Array]:
     """Means and variances (rows, Q) of the outputs at inputs N(m, diag s), both (rows, D).
 
@@ -250,7 +253,7 @@ def expected(layer: Layer, m: jax.Array, s: jax.Array) -> jax.Array:
 
 
 def log_pairs(layer: Layer, m: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """log psi2 but for a factor of each row: (rows, M (M + 1) / 2) and (rows,).
+    """Return log psi2 but for a factor of each row: (rows, M (M + 1) / 2) and (rows,).
 
     One product of what rows and what pairs bring.
     """
@@ -292,9 +295,9 @@ Layers = tuple[Layer, ...]
 class Batch(NamedTuple):
     """Rows: X (n, D), y (n,), weight (n,)."""
 
-    X: Any
-    y: Any
-    weight: Any
+    X: Stored
+    y: Stored
+    weight: Stored
 
 
 class LogNormaliser(Protocol):
@@ -307,7 +310,7 @@ class LogNormaliser(Protocol):
 
 
 def forward(
-    layers: Layers, known: list[Shared], X: jax.Array, dtype: Any = None
+    layers: Layers, known: list[Shared], X: jax.Array, dtype: jnp.dtype | None = None
 ) -> list[tuple[jax.Array, jax.Array]]:
     """Means and variances (n, Q) of every layer's outputs, without their noise."""
     by_layer = [at_points(layers[0], known[0], X)]
@@ -326,11 +329,11 @@ def moments(layers: Layers, X: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
 def energy(
     layers: Layers,
     batch: Batch,
-    rows: Any,
+    rows: float | jax.Array,
     power: float,
     log_z: LogNormaliser,
-    dtype: Any = None,
-    scale: Any = None,
+    dtype: jnp.dtype | None = None,
+    scale: float | jax.Array | None = None,
 ) -> jax.Array:
     """Energy F, estimated from a batch of rows.
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qpruntime._formatting import install_hint
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["draw_history", "draw_layers"]
 
@@ -19,7 +24,7 @@ _WINDOW, _POINTS, _SIDE = 100, 200, 50
 Moments = Callable[[Array], list[tuple[Array, Array]]]
 
 
-def draw_history(histories: list[Array], axes: Any = None) -> Any:
+def draw_history(histories: list[Array], axes: Axes | None = None) -> Axes:
     """Draw energies by steps with their running means; returns the axes."""
     if axes is None:
         axes = _pyplot().subplots(layout="constrained")[1]
@@ -34,7 +39,7 @@ def draw_history(histories: list[Array], axes: Any = None) -> Any:
     return axes
 
 
-def draw_layers(moments: Moments, low: Array, high: Array) -> Any:
+def draw_layers(moments: Moments, low: Array, high: Array) -> Figure:
     """Draw every output of every layer between two corners; returns the figure.
 
     Curves with bands of two standard deviations for one input, maps of means for two. `moments`
@@ -81,7 +86,7 @@ def draw_layers(moments: Moments, low: Array, high: Array) -> Any:
     return figure
 
 
-def _pyplot() -> Any:
+def _pyplot() -> ModuleType:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,7 @@ class ByKernel:
     def __call__(
         self, mean: jax.Array, variance: jax.Array, y: jax.Array, log_noise: jax.Array
     ) -> jax.Array:
+        """Return log Z of rows; the likelihood has no noise that is learnt."""
         return self._log_z(mean, variance, y)
 
     def _called(self, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -82,12 +83,14 @@ class ByKernel:
         halves_out = jax.pure_callback(self._tilted, shape, *halves)
         return tuple(jax.lax.bitcast_convert_type(halves_out, jnp.float64))
 
-    def _moved(self, given: Any, moved: Any) -> tuple[jax.Array, jax.Array]:
+    def _moved(
+        self, given: tuple[jax.Array, ...], moved: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, jax.Array]:
         value, of_mean, of_variance = self._called(given)
         return value, of_mean * moved[0] + of_variance * moved[1]
 
-    def _tilted(self, *halves: object) -> Any:
-        """log Z and its slopes in mean and variance; NaN where it fails, which is kept."""
+    def _tilted(self, *halves: object) -> NDArray[np.uint32]:
+        """Return log Z and its slopes in mean and variance; NaN where it fails, which is kept."""
         mean, variance, y = (np.array(half).view(np.float64)[:, 0] for half in halves)
         out = np.full((3, mean.size), np.nan)
         powers = None if self._power == 1.0 else np.full(mean.shape, self._power)
@@ -138,6 +141,8 @@ def quantiles_of(
 
 # --- Rows to moments of a trained model: NumPy in, NumPy out, in blocks of one compiled size.
 
+#: What a pass returns, in arrays with a row each.
+T = TypeVar("T")
 #: Rows of one pass; the last ones are filled up.
 _BLOCK = 128
 
@@ -175,7 +180,7 @@ def drawn(layers: Layers, X: Array, count: int, rng: np.random.Generator) -> tup
     return mean.reshape(len(X), count), variance.reshape(len(X), count)
 
 
-def _in_blocks(function: Callable[..., Any], *columns: Array) -> Any:
+def _in_blocks(function: Callable[..., T], *columns: Array) -> T:
     """Call a function with `_BLOCK` rows of the columns at a time, and join all that it returns."""
     rows = len(columns[0])
     parts = []
@@ -183,4 +188,5 @@ def _in_blocks(function: Callable[..., Any], *columns: Array) -> Any:
         for start in range(0, rows, _BLOCK):
             at = np.minimum(np.arange(start, start + _BLOCK), rows - 1)
             parts.append(jax.device_get(function(*(column[at] for column in columns))))
-    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)
+    joined: T = jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)
+    return joined

@@ -8,17 +8,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from scipy.optimize import minimize
+from jax.sharding import Sharding
+from scipy.optimize import OptimizeResult, minimize
 
 from qpruntime._typing import Array
 from qpruntime.deep.batches import Feed
-from qpruntime.deep.layers import Batch, Layer, Layers, energy
+from qpruntime.deep.layers import Batch, Layer, Layers, LogNormaliser, Stored, energy
 from qpruntime.deep.predictive import ByKernel, evidence
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.learning.progress import progress_bar, time_left
@@ -43,7 +44,11 @@ WINDOW, PATIENCE = 100, 5
 #: The learning rate falls by a cosine to this share.
 _LAST_RATE = 0.05
 
-Report = Callable[[int, float], Any]
+Report = Callable[[int, float], object]
+#: What is learnt, in one vector, and Adam's moments of it.
+State = tuple[jax.Array, optax.OptState]
+#: A batch and its learning rate.
+Given = tuple[Batch, jax.Array]
 
 
 class TrainingPlan(NamedTuple):
@@ -69,13 +74,21 @@ class Trained(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
+def _advance(
+    likelihood: Likelihood | None, power: float, dtype: str
+) -> tuple[Callable[..., tuple[State, jax.Array]], Callable[..., optax.OptState], LogNormaliser]:
     """Compile `CHUNK` steps; arguments of any size, each size compiled at its first use."""
     log_z = evidence(likelihood, power)
     adam = optax.scale_by_adam()
     narrow = None if dtype == "float64" else jnp.dtype(dtype)
 
-    def step(state: Any, given: Any, restored: Any, rows: jax.Array, scale: jax.Array) -> Any:
+    def step(
+        state: State,
+        given: Given,
+        restored: Callable[[jax.Array], Layers],
+        rows: jax.Array,
+        scale: jax.Array,
+    ) -> tuple[State, jax.Array]:
         """Take one step of Adam on a batch, and skip it if it is not finite."""
         flat, moved = state
         batch, rate = given
@@ -93,13 +106,13 @@ def _advance(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
         return kept, jnp.where(finite, value, jnp.nan)
 
     def steps(
-        state: object,
+        state: State,
         batches: Batch,
         rates: jax.Array,
         rows: jax.Array,
         scale: jax.Array,
         like: Layers,
-    ) -> Any:
+    ) -> tuple[State, jax.Array]:
         restored = restoring(like)
         return jax.lax.scan(
             lambda now, given: step(now, given, restored, rows, scale), state, (batches, rates)
@@ -113,10 +126,10 @@ def flattened(layers: Layers) -> Array:
     return np.concatenate([np.ravel(part) for layer in layers for part in layer[:-1]])
 
 
-def restoring(like: Layers) -> Callable[[Any], Layers]:
+def restoring(like: Layers) -> Callable[[Stored], Layers]:
     """Return what makes layers again of a vector, linear means being those of `like`."""
 
-    def restored(flat: Any) -> Layers:
+    def restored(flat: Stored) -> Layers:
         layers, end = [], 0
         for layer in like:
             parts = []
@@ -205,7 +218,7 @@ def train(
     return Trained(final, np.array(history), not diverged)
 
 
-def _shares(devices: int, size: int) -> tuple[Any, Any]:
+def _shares(devices: int, size: int) -> tuple[Sharding | None, Sharding | None]:
     """Return where stacks of batches go, shared by rows, and where what all need goes.
 
     Raises
@@ -289,7 +302,9 @@ _MEMORY, _NOWHERE = 20, 1e300
 
 
 @lru_cache(maxsize=32)
-def _sloped(likelihood: Likelihood | None, power: float, dtype: str) -> Any:
+def _sloped(
+    likelihood: Likelihood | None, power: float, dtype: str
+) -> tuple[Callable[..., tuple[jax.Array, jax.Array]], LogNormaliser]:
     """Compile the energy of a batch, times its share of the rows, and its slope."""
     log_z = evidence(likelihood, power)
     narrow = None if dtype == "float64" else jnp.dtype(dtype)
@@ -328,7 +343,7 @@ def polished(
             return _NOWHERE, np.zeros_like(flat)
         return value, slope
 
-    def note(intermediate_result: Any) -> None:
+    def note(intermediate_result: OptimizeResult) -> None:
         history.append(-float(intermediate_result.fun))
         if report is not None:
             report(len(history), history[-1])

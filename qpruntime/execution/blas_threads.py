@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from qpruntime import _memory
 
@@ -146,7 +146,7 @@ class _Level(NamedTuple):
 
 #: Libraries by the paths of their files. There are more levels than one where somebody else has set
 #: threads since.
-_held: dict[str, tuple[Any, list[_Level]]] = {}
+_held: dict[str, tuple[LibController, list[_Level]]] = {}
 
 
 def cores() -> int:
@@ -161,7 +161,7 @@ def _quota() -> float:
 
 
 @lru_cache(maxsize=1)
-def _libraries(modules: int) -> list[Any]:
+def _libraries(modules: int) -> list[LibController]:
     """Find the libraries that are loaded, which takes milliseconds, once for so many modules."""
     libraries = ThreadpoolController().lib_controllers
     blas = [library for library in libraries if library.user_api == "blas"]
@@ -193,7 +193,7 @@ def sized(rows: Callable[..., int]) -> Callable[[Function], Function]:
 
     def decorated(function: Function) -> Function:
         @wraps(function)
-        def limited(*args: object, **options: Any) -> Any:
+        def limited(*args: object, **options: object) -> object:
             with blas_threads(rows(*args, **options)):
                 return function(*args, **options)
 
@@ -215,7 +215,7 @@ class BlasThreads:
 
     def __init__(self, most: int, hands: int = 1) -> None:
         self._most, self._hands = most, hands
-        self._before: list[tuple[Any, int]] = []
+        self._before: list[tuple[LibController, int]] = []
         self._hands_before, self._first = 1, False
 
     def __enter__(self) -> None:
@@ -278,7 +278,7 @@ def _apply() -> None:
         levels[-1] = _Level(limit, wanted)
 
 
-def _set(library: Any, threads: int) -> None:
+def _set(library: LibController, threads: int) -> None:
     """Set them from any thread: `threadpoolctl` lets only the first one that did."""
     free = getattr(library, "clear_controlling_thread", None)
     if free is not None:
@@ -288,7 +288,7 @@ def _set(library: Any, threads: int) -> None:
         free(force=True)
 
 
-def _of_each_thread(library: Any) -> bool:
+def _of_each_thread(library: LibController) -> bool:
     """Decide whether every thread of Python has a number of its own, as with OpenMP in OpenBLAS."""
     return bool(
         library.internal_api == "openblas" and getattr(library, "threading_layer", None) == "openmp"

@@ -294,6 +294,8 @@ GONE = (OSError, RuntimeError, CancelledError, LoopCancelledError, ClosedClientE
 
 @dataclass
 class ClusterTask:
+    """One call, its number, and how often it was handed out."""
+
     number: int
     call: Call
     tries: int = 0
@@ -452,12 +454,12 @@ def _loaded(shared: bytes) -> tuple[str, Callable[[Any], Any]]:
     return words, (str if words else pickle.loads(function))
 
 
-def keep(pickled: bytes) -> Any:
+def keep(pickled: bytes) -> object:
     """Return the lasting part of arguments, which dask keeps here for the calls that want it."""
     return pickle.loads(pickled)
 
 
-def call(shared: bytes, item: object, *lasting: object) -> Any:
+def call(shared: bytes, item: object, *lasting: object) -> object:
     """Do what a worker does: check itself, then call; with (lasting, item), if there is such."""
     with one_blas_thread():
         words, function = _loaded(shared)

@@ -100,9 +100,11 @@ class Stop:
         self._event = threading.Event()
 
     def __call__(self) -> bool:
+        """Return True if the flag is up."""
         return self._event.is_set()
 
     def set(self) -> None:
+        """Put the flag up."""
         self._event.set()
 
     def __reduce__(self) -> tuple[Any, ...]:

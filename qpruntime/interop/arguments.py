@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import likelihoods
 from qpruntime._numba import MOMENTS, Pointer
@@ -47,7 +47,7 @@ class KernelArguments(NamedTuple):
         """The powers, or None if all are 1."""
         return None if (self.power == 1.0).all() else self.power
 
-    def where(self, mask: Any) -> KernelArguments:
+    def where(self, mask: NDArray[np.bool_]) -> KernelArguments:
         """Return the cavities where `mask` is true."""
         mu, sigma, y, power = (a[mask] for a in (self.mu, self.sigma, self.y, self.power))
         return KernelArguments(self.likelihood, mu, sigma, y, power, mu.shape)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from qpruntime._typing import ArrayLike
 from qpruntime._validation import flag
 from qpruntime.errors import InputError
 from qpruntime.interop.arguments import is_own
@@ -24,16 +25,16 @@ from qpruntime.interop.array_formulas import (
     Step,
     StudentT,
 )
-from qpruntime.interop.array_operations import Operations, Tensor
+from qpruntime.interop.array_operations import ArrayLibrary, Operations, Tensor
 from qpruntime.interop.functions import Derivatives, Moments
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
 
-__all__ = [
-    "FORMS",
-    "PortableFunctions",
-]
+__all__ = ["FORMS", "PortableFunctions"]
+
+#: What a formula returns: an array, or a tuple of them.
+T = TypeVar("T")
 
 
 class PortableFunctions:
@@ -46,7 +47,7 @@ class PortableFunctions:
 
     Parameters
     ----------
-    ops : Operations
+    ops : ArrayLibrary
     likelihood : str or Likelihood
     table : None, path, name or Table
         A compact table.
@@ -65,8 +66,8 @@ class PortableFunctions:
 
     def __init__(
         self,
-        ops: Operations,
-        likelihood: Any = None,
+        ops: ArrayLibrary[Any],
+        likelihood: str | Likelihood | None = None,
         table: Table | str | os.PathLike[str] | None = None,
     ) -> None:
         projector = Projector(likelihood, "qp", table)
@@ -87,20 +88,25 @@ class PortableFunctions:
     def __repr__(self) -> str:
         return f"<functions of {self.likelihood.spelt}>"
 
-    def log_partition(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+    def log_partition(
+        self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
+    ) -> Tensor | Derivatives[Tensor]:
         """Log Z, Z = int p(y|f) N(f | mu, sigma^2) df."""
         return self._given(lambda *a: self._form.sums(*a).log_z, mu, sigma, y, derivatives)
 
-    def log_predictive(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
-        """Log density of an observation whose f ~ N(mu, sigma^2), which is log Z."""
-        return self.log_partition(mu, sigma, y, derivatives)
+    #: Log density of an observation whose f ~ N(mu, sigma^2), which is log Z.
+    log_predictive = log_partition
 
-    def moments(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+    def moments(
+        self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
+    ) -> Moments[Tensor] | Derivatives[Moments[Tensor]]:
         """Mean and standard deviation of the tilted density, as `Moments`."""
         return self._given(self._moments, mu, sigma, y, derivatives)
 
-    def sigma_star(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
-        """Standard deviation of QP's projection, from the compact table.
+    def sigma_star(
+        self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
+    ) -> Tensor | Derivatives[Tensor]:
+        """Return the standard deviation of QP's projection, from the compact table.
 
         Raises
         ------
@@ -114,7 +120,9 @@ class PortableFunctions:
             )
         return self._given(self._star, mu, sigma, y, derivatives)
 
-    def expected_log_prob(self, mu: Any, sigma: Any, y: Any, derivatives: bool = False) -> Any:
+    def expected_log_prob(
+        self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
+    ) -> Tensor | Derivatives[Tensor]:
         """E log p(y|f) for f ~ N(mu, sigma^2)."""
         return self._given(self._form.expected, mu, sigma, y, derivatives)
 
@@ -128,13 +136,19 @@ class PortableFunctions:
         return std * self._ops.minimum(self._form.ratio(self._spline, mu, sigma, y), 1.0)
 
     def _given(
-        self, function: Callable[..., Any], mu: Any, sigma: Any, y: Any, derivatives: bool
-    ) -> Any:
+        self,
+        function: Callable[..., T],
+        mu: ArrayLike,
+        sigma: ArrayLike,
+        y: ArrayLike,
+        derivatives: bool,
+    ) -> T | Derivatives[T]:
         """Call with arrays of one shape and type."""
         columns = self.likelihood.columns
+        parts: list[ArrayLike] = [y]
         if columns > 1:
-            [y] = self._ops.arrays(y)
-        parts = [y] if columns == 1 else [y[..., k] for k in range(columns)]
+            [rows] = self._ops.arrays(y)
+            parts = [rows[..., k] for k in range(columns)]
         m, s, *parts = self._ops.arrays(mu, sigma, *parts)
         # A width that is not positive makes everything NaN, derivatives too.
         s = s * self._ops.where(s > 0.0, 1.0 + 0.0 * m, math.nan + 0.0 * m)

@@ -83,6 +83,7 @@ class Poisson(Form):
     """p(y|f) = f^(2y) exp(-f^2)/y!."""
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
+        """Return log Z, mean and variance of the tilted density."""
         ops, few = self.ops, y <= _RECURSION
         small_count = ops.where(few, y, 0.0 * y)
         many = ops.where(few, 0.0 * y + _RECURSION, y)
@@ -202,7 +203,7 @@ def one_peak(ops: Operations, n: Tensor, b: Tensor) -> Tensor:
 
 
 def log_peak(ops: Operations, x: Tensor) -> Tensor:
-    """x log x - x - log x! for x >= 0, cancelled by hand."""
+    """Return x log x - x - log x! for x >= 0, cancelled by hand."""
     small, large = ops.minimum(ops.maximum(x, 1e-30), 16.0), ops.maximum(x, 16.0)
     i = 1.0 / (large * large)
     error = 1.0 / 360.0 - i * (1.0 / 1260.0 - i * (1.0 / 1680.0 - i / 1188.0))
@@ -216,22 +217,30 @@ class _Bent(Form):
     """Likelihoods that say what their `Bend` is."""
 
     def shape(self, y: Tensor) -> Bend:
+        """Return the bend of log p."""
         raise NotImplementedError
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
+        """Return log Z, mean and variance of the tilted density."""
         return bend_sums(self.ops, self.normal, self.shape(y), mu, sigma)
 
     def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y|f) for f ~ N(mu, sigma^2)."""
         return bend_expected(self.ops, self.shape(y), mu, sigma)
 
 
 class Logistic(_Bent):
+    """p(y|f) = 1/(1 + e^(-y f))."""
+
     def shape(self, y: Tensor) -> Bend:
+        """Return the bend of log p."""
         zero = 0.0 * y
         return Bend(-y, zero, zero + 1.0, zero, zero, zero)
 
 
 class Binomial(_Bent):
+    """p(y|f) of k successes in n, whose log odds are f."""
+
     def shape(self, y: Tensor) -> Bend:
         """Return the bend of y successes, turned so that a is the smaller count."""
         ops, (k, n) = self.ops, y
@@ -250,13 +259,18 @@ class Binomial(_Bent):
 
 
 class PoissonExp(_Bent):
+    """p(y|f) = e^(y f - e^f)/y!."""
+
     def shape(self, y: Tensor) -> Bend:
+        """Return the bend of log p."""
         zero = 0.0 * y
         top = self.ops.log(self.ops.maximum(y, 1.0))
         return Bend(zero + 1.0, y, zero, zero, top, log_peak(self.ops, y))
 
 
 class NegativeBinomial(_Bent):
+    """p(y|f) of counts with mean e^f and a dispersion."""
+
     def shape(self, y: Tensor) -> Bend:
         """Return the bend of a negative binomial count, turned so that a is the smaller shape."""
         ops, r = self.ops, self.parameters["dispersion"]
@@ -284,7 +298,10 @@ class NegativeBinomial(_Bent):
 
 
 class Probit(Form):
+    """p(y|f) = Phi(y f)."""
+
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
+        """Return log Z, mean and variance of the tilted density."""
         ops, s2 = self.ops, sigma * sigma
         root = ops.sqrt(1.0 + s2)
         z = y * mu / root
@@ -293,9 +310,11 @@ class Probit(Form):
         return Sums(self.normal.log_ndtr(z), mean, s2 / (1.0 + s2) * (1.0 + s2 * v))
 
     def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y|f) for f ~ N(mu, sigma^2)."""
         return normal_expected(self.ops, self.normal.log_ndtr, y * mu, sigma, 0.0 * mu)
 
     def ratio(self, spline: Spline, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return sigma*/sigma_EP by the likelihood's compact table."""
         ops, s2 = self.ops, sigma * sigma
         k = ops.maximum(y * mu / ops.sqrt(1.0 + s2), -1e8)
         root = ops.sqrt(16.0 + k * k)
@@ -305,23 +324,30 @@ class Probit(Form):
 
 
 class Heaviside(Form):
+    """p(y|f) = 1 where y f > 0, else 0."""
+
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
+        """Return log Z, mean and variance of the tilted density."""
         z = y * mu / sigma
         r, s, v = self.normal.r(z), self.normal.s(z), self.normal.v(z)
         mean = self.ops.where(z < 0.0, y * sigma * s, mu + y * sigma * r)
         return Sums(self.normal.log_ndtr(z), mean, sigma * sigma * v)
 
     def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y|f) for f ~ N(mu, sigma^2)."""
         # It has no derivatives: they are NaN.
         return self.ops.log(0.0 * mu) + self.ops.log(0.0 * sigma)
 
     def ratio(self, spline: Spline, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return sigma*/sigma_EP by the likelihood's compact table."""
         ops = self.ops
         z = ops.minimum(ops.maximum(y * mu / sigma, -1e8), 1e8)
         return spline(0.0 * z, z, z / ops.sqrt(16.0 + z * z))
 
 
 class Step(Form):
+    """p(y|f) with one value on either side of 0."""
+
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         """Return log Z, mean and variance from the masses on both sides of the step."""
         ops = self.ops
@@ -342,12 +368,15 @@ class Step(Form):
         return Sums(log_z, mean, sigma * sigma * v)
 
     def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y|f) for f ~ N(mu, sigma^2)."""
         ops = self.ops
         side = ops.where(y < 0.0, -1.0 + 0.0 * y, 1.0 + 0.0 * y)
         return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * SQRT1_2)
 
 
 class Laplace(Form):
+    """p(y|f) = e^(-|y - f|/scale)/(2 scale)."""
+
     def _side(self, z: Tensor, a: Tensor, d: Tensor) -> Tensor:
         """Log of one side's mass, log Phi(z) + a d + a^2/2 with z = -d - a."""
         ops, normal = self.ops, self.normal
@@ -377,6 +406,7 @@ class Laplace(Form):
         return Sums(log_z, mean, sigma * sigma * v)
 
     def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y|f) for f ~ N(mu, sigma^2)."""
         ops, scale = self.ops, self.parameters["scale"]
         d = (mu - y) / sigma
         density = SQRT_2_PI * ops.exp(-0.5 * d * d)
@@ -385,16 +415,20 @@ class Laplace(Form):
 
 
 class StudentT(Form):
+    """p(y|f) of Student's t around f."""
+
     def _constants(self) -> tuple[float, float]:
         registered = likelihoods.get("student-t", **self.parameters)
         return float(registered.theta[2]), float(registered.theta[3])
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
+        """Return log Z, mean and variance of the tilted density."""
         nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
         t_moments = t_sums(self.ops, mu, sigma, y, nu, scale)
         return t_moments._replace(log_z=t_moments.log_z + self._constants()[1])
 
     def expected(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y|f) for f ~ N(mu, sigma^2)."""
         nu, scale = (0.0 * mu + self.parameters[k] for k in ("nu", "scale"))
         tail = t_expected(self.ops, mu, sigma, y, nu, scale)
         return self._constants()[0] - 0.5 * (self.parameters["nu"] + 1.0) * tail
@@ -553,7 +587,7 @@ def bend_log_prob(ops: Operations, shape: Bend, u: Tensor) -> Tensor:
 
 
 def _fall(ops: Operations, shape: Bend, d: Tensor) -> Tensor:
-    """n log(1 + e^(u + offset)/n), or less its value at the maximum, d from there."""
+    """Return n log(1 + e^(u + offset)/n), or less its value at the maximum, d from there."""
     _, a, inverse, _, _, _ = shape
     large = ops.exponent(d)
     near = ops.minimum(d, large)
@@ -577,7 +611,7 @@ def _slopes(ops: Operations, shape: Bend, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fall_from(ops: Operations, shape: Bend, u: Tensor, d: Tensor) -> Tensor:
-    """n log(1 + e^(u + offset)/n) at u + d less that at u, of which nothing cancels.
+    """Return n log(1 + e^(u + offset)/n) at u + d less that at u: nothing cancels.
 
     It is n log(1 + q (e^d - 1)), q = rate/n, or that mirrored where q is near 1.
     """

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Generic, Protocol, TypeVar
 
 from qpruntime._typing import ArrayLike
 
-__all__ = ["MARGIN", "SQRT1_2", "SQRT_2_PI", "Normal", "NumPy", "Operations", "Tensor"]
+__all__ = ["MARGIN", "SQRT1_2", "SQRT_2_PI", "ArrayLibrary", "Normal", "Operations", "Tensor"]
 
 SQRT1_2, SQRT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
 
@@ -47,104 +45,71 @@ class Tensor(Protocol):
 Operand = Tensor | float
 
 
-class Operations:
+#: Array of one library.
+A = TypeVar("A")
+
+
+class ArrayLibrary(Generic[A]):
     """Element-wise functions and reductions of one library.
 
     Attributes are functions of arrays: ``exp log log1p expm1 sqrt abs tanh floor erf erfc lgamma``,
     ``where maximum minimum``.
     """
 
-    exp: Callable[..., Tensor]
-    log: Callable[..., Tensor]
-    log1p: Callable[..., Tensor]
-    expm1: Callable[..., Tensor]
-    sqrt: Callable[..., Tensor]
-    abs: Callable[..., Tensor]
-    tanh: Callable[..., Tensor]
-    floor: Callable[..., Tensor]
-    erf: Callable[..., Tensor]
-    erfc: Callable[..., Tensor]
-    lgamma: Callable[..., Tensor]
-    where: Callable[..., Tensor]
-    maximum: Callable[..., Tensor]
-    minimum: Callable[..., Tensor]
+    exp: Callable[..., A]
+    log: Callable[..., A]
+    log1p: Callable[..., A]
+    expm1: Callable[..., A]
+    sqrt: Callable[..., A]
+    abs: Callable[..., A]
+    tanh: Callable[..., A]
+    floor: Callable[..., A]
+    erf: Callable[..., A]
+    erfc: Callable[..., A]
+    lgamma: Callable[..., A]
+    where: Callable[..., A]
+    maximum: Callable[..., A]
+    minimum: Callable[..., A]
 
-    def arrays(self, *values: object) -> list[Tensor]:
+    def arrays(self, *values: ArrayLike) -> list[A]:
         """Arrays of one floating type, broadcast against each other."""
         raise NotImplementedError
 
-    def constant(self, value: ArrayLike, like: Tensor) -> Tensor:
-        """A constant array of the type and place of `like`."""
+    def constant(self, value: ArrayLike, like: A) -> A:
+        """Return a constant array of the type and place of `like`."""
         raise NotImplementedError
 
-    def exponent(self, like: Tensor) -> float:
+    def exponent(self, like: A) -> float:
         """Exponent whose exponential and its inverse are far within the type of `like`."""
         raise NotImplementedError
 
-    def stop_gradient(self, x: Tensor) -> Tensor:
-        """The same numbers, through which nothing is derived."""
+    def stop_gradient(self, x: A) -> A:
+        """Return the same numbers, through which nothing is derived."""
         raise NotImplementedError
 
-    def take(self, table: Tensor, index: Tensor) -> Tensor:
+    def take(self, table: A, index: A) -> A:
         """Entries of a flat array at floating whole numbers."""
         raise NotImplementedError
 
-    def total(self, x: Tensor) -> Tensor:
+    def total(self, x: A) -> A:
         """Sum over the last axis."""
         raise NotImplementedError
 
-    def largest(self, x: Tensor) -> Tensor:
+    def largest(self, x: A) -> A:
         """Maximum over the last axis."""
         raise NotImplementedError
 
-    def derived(
-        self, value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]
-    ) -> Callable[[Tensor], Tensor]:
-        """A function of one array whose derivative is another such function."""
+    def derived(self, value: Callable[[A], A], slope: Callable[[A], A]) -> Callable[[A], A]:
+        """Return a function of one array whose derivative is another such function."""
         raise NotImplementedError
 
-    def along(self, function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """An element-wise function at x, and its derivative, of the same structure."""
+    def along(self, function: Callable[[A], A], x: A) -> tuple[A, A]:
+        """Return an element-wise function at x, and its derivative, of the same structure."""
         raise NotImplementedError
 
 
-class NumPy(Operations):
-    """Operations of NumPy and SciPy."""
-
-    exp, log, log1p, expm1, sqrt = np.exp, np.log, np.log1p, np.expm1, np.sqrt
-    abs, tanh, floor = np.abs, np.tanh, np.floor
-    where: Any = staticmethod(np.where)  # the others do not bind
-    maximum, minimum = np.maximum, np.minimum
-
-    def __init__(self) -> None:
-        from scipy.special import erf, erfc, gammaln
-
-        self.erf, self.erfc, self.lgamma = erf, erfc, gammaln
-
-    def arrays(self, *values: object) -> list[Any]:
-        return list(np.broadcast_arrays(*(np.asarray(v, float) for v in values)))
-
-    def constant(self, value: Any, like: Any) -> Any:
-        return np.asarray(value, like.dtype)
-
-    def exponent(self, like: Any) -> float:
-        return math.log(np.finfo(like.dtype).max) - MARGIN
-
-    def stop_gradient(self, x: Tensor) -> Tensor:
-        return x
-
-    def take(self, table: Any, index: Any) -> Any:
-        return table[index.astype(np.int64)]
-
-    def total(self, x: Any) -> Any:
-        return x.sum(axis=-1)
-
-    def largest(self, x: Any) -> Any:
-        return x.max(axis=-1)
-
-    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
-        return value
-
+#: A library as the formulas see it.
+Operations = ArrayLibrary[Tensor]
 
 _INV_SQRT_PI, _INV_SQRT_2PI = 1.0 / math.sqrt(math.pi), 1.0 / math.sqrt(2.0 * math.pi)
 #: W. J. Cody's rational forms of erfc (1969), up to 4 and beyond.

@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from qpruntime._numba import call_exact, plain
+from qpruntime._numba import Pointer, call_exact, plain
 from qpruntime._special import probit_series
 from qpruntime._typing import Array
 from qpruntime._validation import choice
@@ -28,7 +28,6 @@ from qpruntime.quadrature.sigma_star_kernels import OK
 __all__ = ["NAMES", "compiled"]
 
 NAMES = ("log_partition", "moments", "sigma_star", "expected_log_prob", "log_predictive")
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
 
 
 def compiled(name: str, projector: Projector) -> Callable[..., Any]:
@@ -50,13 +49,13 @@ def compiled(name: str, projector: Projector) -> Callable[..., Any]:
         projector.need_density("expectations are integrated")
         return _expected(projector)
     source = projector.source if name == "sigma_star" else projector.without_table
-    closed = likelihood.moments is not None
+    moments = likelihood.moments
     if name == "sigma_star" and source[0] == EXACT:
         return _integrated(projector)
-    if name == "sigma_star" and closed and source[0] == COMPACT:
-        return _looked_up(projector)
-    if closed and source[0] == EP:
-        return _from_moments(projector, name == "moments")
+    if name == "sigma_star" and moments and source[0] == COMPACT:
+        return _looked_up(projector, moments)
+    if moments and source[0] == EP:
+        return _from_moments(projector, moments, name == "moments")
     inner = _projected(projector, source)
     if name == "moments":
         return _jitted(lambda mu, sigma, y: inner(mu, sigma, y)[1:3])
@@ -67,40 +66,41 @@ def compiled(name: str, projector: Projector) -> Callable[..., Any]:
 def _jitted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile at the first call, in memory alone: what is frozen into it has no name on disk."""
     function.__module__ = "user"
-    return numba.njit(**_OPTIONS)(function)
+    compiler = numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})
+    return compiler(function)
 
 
-def _from_moments(projector: Projector, both: bool) -> Callable[..., Any]:
+def _from_moments(projector: Projector, moments: Pointer, both: bool) -> Callable[..., Any]:
     """Log Z, or mean and standard deviation, by the likelihood's own moments."""
     theta = projector.likelihood.theta
-    moments = _inner(projector.likelihood.moments)
+    inner = _inner(moments)
 
     def log_partition(mu: float, sigma: float, y: float) -> float:
-        return moments(float(mu), float(sigma), float(y), theta)[0]
+        return inner(float(mu), float(sigma), float(y), theta)[0]
 
     def mean_and_std(mu: float, sigma: float, y: float) -> tuple[float, float]:
-        _, mean, variance = moments(float(mu), float(sigma), float(y), theta)
+        _, mean, variance = inner(float(mu), float(sigma), float(y), theta)
         return mean, math.sqrt(variance)
 
     return _jitted(mean_and_std if both else log_partition)
 
 
 def _probit_variance(mu: float, sigma: float, y: float, theta: Array) -> float:
-    """The tilted variance as `Likelihood.moments` has it, without log Z, in half of the time."""
+    """Return the tilted variance of `Likelihood.moments` in half of the time."""
     s2 = sigma * sigma
     total = 1.0 + s2
     return s2 / total * (1.0 + s2 * probit_series(y * mu / math.sqrt(total))[2])
 
 
-def _looked_up(projector: Projector) -> Callable[..., Any]:
+def _looked_up(projector: Projector, moments: Pointer) -> Callable[..., Any]:
     """sigma* from moments and a compact table; rows that it does not have are integrated."""
     likelihood = projector.likelihood
     theta = likelihood.theta
     if likelihood.name == "probit":
         variance = _jitted(_probit_variance)
     else:
-        moments = _inner(likelihood.moments)
-        variance = _jitted(lambda mu, sigma, y, theta: moments(mu, sigma, y, theta)[2])
+        inner = _inner(moments)
+        variance = _jitted(lambda mu, sigma, y, theta: inner(mu, sigma, y, theta)[2])
     coordinates = _inner(likelihood.coordinates())
     _, _, _, values, axes, _ = projector.source
     rows = float(values.shape[0])
@@ -176,7 +176,7 @@ def _expected(projector: Projector) -> Callable[..., Any]:
     return _jitted(integrated)
 
 
-def _inner(pointer: Any) -> Any:
-    """The jitted function behind a pointer, which numba can copy into its callers."""
+def _inner(pointer: Pointer) -> Callable[..., Any]:
+    """Return the jitted function behind a pointer, which numba can copy into its callers."""
     pointer.handle  # noqa: B018  compiled, with the cache, for the types that kernels call it with
     return pointer._kernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,14 @@ from qpruntime.quadrature.adaptive_kernels import (
     quantile_nodes,
 )
 from qpruntime.quadrature.panel_kernels import BELOW, NODES, WEIGHTS, N, last_coefficients
-from qpruntime.quadrature.sigma_star_kernels import EXHAUSTED, NOT_A_NUMBER, OK, Anchor, Raised
+from qpruntime.quadrature.sigma_star_kernels import (
+    EXHAUSTED,
+    NOT_A_NUMBER,
+    OK,
+    Anchor,
+    PlainFunctions,
+    Raised,
+)
 
 __all__ = [
     "BANDS",
@@ -460,7 +466,7 @@ def derive(
 
 @kernel
 def derive_site(
-    functions: tuple[Any, ...],
+    functions: PlainFunctions,
     slope: int,
     has_slope: bool,
     moves: bool,
@@ -484,7 +490,7 @@ def derive_site(
 
 @kernel
 def derive_many(
-    functions: tuple[Any, ...],
+    functions: PlainFunctions,
     slope: int,
     has_slope: bool,
     moves: bool,

@@ -122,7 +122,7 @@ class LikelihoodFunctions:
     def __repr__(self) -> str:
         return f"<functions of {self.likelihood.spelt}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _made_of, (self._qp,)
 
     def log_partition(
@@ -132,7 +132,7 @@ class LikelihoodFunctions:
         y: ArrayLike,
         power: ArrayLike = 1.0,
         derivatives: bool = False,
-    ) -> Any:
+    ) -> Array | Derivatives[Array]:
         """Log Z, Z = int p(y|f)^power N(f | mu, sigma^2) df.
 
         Returns
@@ -177,7 +177,7 @@ class LikelihoodFunctions:
 
     def log_predictive(
         self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, derivatives: bool = False
-    ) -> Any:
+    ) -> Array | Derivatives[Array]:
         """Log density of an observation whose f ~ N(mu, sigma^2): `log_partition` of power 1.
 
         Returns
@@ -193,7 +193,7 @@ class LikelihoodFunctions:
         y: ArrayLike,
         power: ArrayLike = 1.0,
         derivatives: bool = False,
-    ) -> Any:
+    ) -> Moments[Array] | Derivatives[Moments[Array]]:
         """Mean and standard deviation of the tilted density, which EP matches.
 
         Returns
@@ -222,10 +222,10 @@ class LikelihoodFunctions:
         y: ArrayLike,
         power: ArrayLike = 1.0,
         derivatives: bool = False,
-    ) -> Any:
-        """Standard deviation of QP's projection (paper, Eqs. 5 and 8), from the table if there is.
+    ) -> Array | Derivatives[Array]:
+        """Return the standard deviation of QP's projection (paper, Eqs. 5 and 8).
 
-        Derivatives are integrated, also where values come from a table.
+        Values come from the table if there is one. Derivatives are integrated.
 
         Returns
         -------
@@ -255,7 +255,7 @@ class LikelihoodFunctions:
         y: ArrayLike,
         power: ArrayLike = 1.0,
         derivatives: bool = False,
-    ) -> Any:
+    ) -> Array | Derivatives[Array]:
         """``power`` times E log p(y|f) for f ~ N(mu, sigma^2), the term of a variational bound.
 
         If p(y|f) is 0 for some f, or the expectation is below -1.8e308, it is -inf and its
@@ -371,7 +371,7 @@ class LikelihoodFunctions:
 def from_moments(
     given: KernelArguments, mean: Array, std: Array
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Derivatives of log Z in mu and sigma from tilted moments, and where nothing much cancels."""
+    """Return slopes of log Z in mu and sigma from moments, and where nothing much cancels."""
     gap, variance = mean - given.mu, given.sigma**2
     change = std**2 - variance + gap**2
     with np.errstate(over="ignore"):
@@ -381,7 +381,7 @@ def from_moments(
     return derivatives, kept & (np.abs(change) > _KEPT * (std**2 + variance + gap**2))
 
 
-def three(given: KernelArguments, found: Array) -> Derivatives:
+def three(given: KernelArguments, found: Array) -> Derivatives[Array]:
     """Rows of a value and its derivatives as what methods return."""
     return Derivatives(*(found[:, k].reshape(given.shape) for k in range(3)))
 

@@ -7,7 +7,6 @@ is sigma*^2, from the certified tables, with ``method="qp"``, or the tilted one 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +17,10 @@ try:
 except ImportError as error:
     raise ImportError(f"these likelihoods need GPy: {install_hint('gpy')} ({error})") from error
 
+from qpruntime._typing import Array, ArrayLike
 from qpruntime._validation import choice
-from qpruntime.interop.functions import functions
+from qpruntime.interop.functions import Derivatives, functions
+from qpruntime.likelihoods import Likelihood
 
 __all__ = ["QuantileBernoulli", "QuantileLikelihood"]
 
@@ -27,21 +28,21 @@ __all__ = ["QuantileBernoulli", "QuantileLikelihood"]
 class _Matched:
     """Base of both: moments of one site, and log predictive densities."""
 
-    def _prepare(self, likelihood: Any, method: str) -> None:
+    def _prepare(self, likelihood: str | Likelihood, method: str) -> None:
         self.functions = functions(likelihood)
         self.method = choice(method, "method", ("ep", "qp"))
         self._log_z = self.functions.kernel("log_partition")
         self._moments = self.functions.kernel("moments")
         self._star = self.functions.kernel("sigma_star")
 
-    def _labels(self, y: Any) -> Any:
+    def _labels(self, y: ArrayLike) -> Array:
         """GPy's labels are 0 and 1."""
         if self.functions.likelihood.mirror:
             return np.where(np.asarray(y, float) == 0.0, -1.0, y)
         return np.asarray(y, float)
 
     def moments_match_ep(
-        self, Y_i: Any, tau_i: Any, v_i: Any, Y_metadata_i: Any = None
+        self, Y_i: ArrayLike, tau_i: ArrayLike, v_i: ArrayLike, Y_metadata_i: object = None
     ) -> tuple[float, float, float]:
         """Return Z, mean and variance of what replaces a tilted density.
 
@@ -62,8 +63,8 @@ class _Matched:
         return math.exp(self._log_z(mu, sigma, y)), mean, std * std
 
     def log_predictive_density(
-        self, y_test: Any, mu_star: Any, var_star: Any, Y_metadata: Any = None
-    ) -> Any:
+        self, y_test: ArrayLike, mu_star: ArrayLike, var_star: ArrayLike, Y_metadata: object = None
+    ) -> Array | Derivatives[Array]:
         """Log density of observations whose f ~ N(mu_star, var_star), a variance."""
         y = self._labels(y_test)
         return self.functions.log_predictive(mu_star, np.sqrt(var_star), y)
@@ -92,6 +93,6 @@ class QuantileLikelihood(_Matched, of_gpy.Likelihood):
     method : {"qp", "ep"}
     """
 
-    def __init__(self, likelihood: object, method: str = "qp") -> None:
+    def __init__(self, likelihood: str | Likelihood, method: str = "qp") -> None:
         super().__init__(of_gpy.link_functions.Identity(), "quantile_likelihood")
         self._prepare(likelihood, method)

@@ -7,7 +7,6 @@ results have what that has.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from qpruntime._formatting import install_hint
 
@@ -18,13 +17,15 @@ except ImportError as error:
 
 from qpruntime.interop.array_api import PortableFunctions
 from qpruntime.jax.operations import JAX
+from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 
 __all__ = ["functions"]
 
 
 def functions(
-    likelihood: Any = None, table: Table | str | os.PathLike[str] | None = None
+    likelihood: str | Likelihood | None = None,
+    table: Table | str | os.PathLike[str] | None = None,
 ) -> PortableFunctions:
     """Functions of a likelihood of the package as pure functions of JAX arrays.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import jax
 import jax.numpy as jnp
 
 from qpruntime._formatting import install_hint
@@ -16,6 +15,7 @@ except ImportError as error:
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.jax import functions
+from qpruntime.likelihoods import Likelihood
 
 __all__ = ["CertifiedIntegrator"]
 
@@ -41,11 +41,18 @@ class CertifiedIntegrator(AbstractIntegrator):
         If the likelihood is not one of the package.
     """
 
-    def __init__(self, likelihood: Any) -> None:
+    def __init__(self, likelihood: str | Likelihood) -> None:
         self.functions = functions(likelihood)
         self._signs = self.functions.likelihood.name in _SIGNS
 
-    def integrate(self, fun: Any, y: Any, mean: Any, variance: Any, likelihood: Any) -> Any:
+    def integrate(
+        self,
+        fun: object,
+        y: jax.Array,
+        mean: jax.Array,
+        variance: jax.Array,
+        likelihood: object,
+    ) -> jax.Array:
         """E log p(y|f) for f ~ N(mean, variance), shape (N,).
 
         Parameters

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf, erfc, gammaln
 
-from qpruntime.interop.array_operations import MARGIN, Operations
+from qpruntime._typing import ArrayLike
+from qpruntime.interop.array_operations import MARGIN, ArrayLibrary
 
 __all__ = ["JAX"]
 
+Function = Callable[[jax.Array], jax.Array]
 
-class JAX(Operations):
+
+class JAX(ArrayLibrary[jax.Array]):
     """Operations of `jax.numpy`; functions with explicit derivatives are `jax.custom_jvp`."""
 
     exp = staticmethod(jnp.exp)
@@ -34,7 +36,8 @@ class JAX(Operations):
     lgamma = staticmethod(gammaln)
     stop_gradient = staticmethod(jax.lax.stop_gradient)
 
-    def arrays(self, *values: Any) -> list[Any]:
+    def arrays(self, *values: ArrayLike) -> list[jax.Array]:
+        """Return the values as arrays of one shape and type."""
         tensors = [jnp.asarray(v) for v in values]
         # Numbers of Python have JAX's own type, single or double, and arrays say theirs.
         kinds = [
@@ -43,30 +46,38 @@ class JAX(Operations):
         kind = jnp.result_type(*kinds, jnp.float32) if kinds else jnp.result_type(float)
         return list(jnp.broadcast_arrays(*(a.astype(kind) for a in tensors)))
 
-    def constant(self, value: Any, like: Any) -> Any:
+    def constant(self, value: ArrayLike, like: jax.Array) -> jax.Array:
+        """Return a constant array of the type of `like`."""
         return jnp.asarray(value, like.dtype)
 
-    def exponent(self, like: Any) -> float:
+    def exponent(self, like: jax.Array) -> float:
+        """Return an exponent far within the type of `like`."""
         return math.log(float(jnp.finfo(like.dtype).max)) - MARGIN
 
-    def take(self, table: Any, index: Any) -> Any:
+    def take(self, table: jax.Array, index: jax.Array) -> jax.Array:
+        """Return entries of a flat array at floating whole numbers."""
         return table[index.astype(jnp.int32)]
 
-    def total(self, x: Any) -> Any:
+    def total(self, x: jax.Array) -> jax.Array:
+        """Return the sum over the last axis."""
         return x.sum(axis=-1)
 
-    def largest(self, x: Any) -> Any:
+    def largest(self, x: jax.Array) -> jax.Array:
+        """Return the maximum over the last axis."""
         return x.max(axis=-1)
 
-    def derived(self, value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+    def derived(self, value: Function, slope: Function) -> Function:
+        """Return `value` as a function whose derivative is `slope`."""
         function = jax.custom_jvp(value)
 
         @function.defjvp
-        def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
             (z,), (dz,) = primals, tangents
             return function(z), slope(z) * dz
 
         return function
 
-    def along(self, function: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-        return jax.jvp(function, (x,), (jnp.ones_like(x),))
+    def along(self, function: Function, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return an element-wise function at x, and its derivative."""
+        value, slope = jax.jvp(function, (x,), (jnp.ones_like(x),))
+        return value, slope

@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 from scipy.linalg import solve_triangular
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, RationalQuadratic
 from sklearn.utils.validation import check_is_fitted
@@ -19,6 +19,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import only_mode
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.joint_classifier import is_joint
+from qpruntime.estimators.process import Process
 from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.posterior import SparseSolution
@@ -170,7 +171,7 @@ def _checked(model: GPClassifier) -> float:
     return _NOISE[name]
 
 
-def _moments(graph: OnnxGraph, process: Any, X: str) -> tuple[str, str]:
+def _moments(graph: OnnxGraph, process: Process, X: str) -> tuple[str, str]:
     """Latent mean and variance at X, each (T, 1)."""
     solution, node = solution_of(process.posterior), read(process.kernel)
     prior = variance(graph, node, X)
@@ -214,7 +215,7 @@ def _warped(graph: OnnxGraph, warp: Warp, features: int) -> str:
     return graph.add("Concat", *columns, axis=1)
 
 
-def _labels(classes: Any) -> tuple[Any, int]:
+def _labels(classes: ArrayLike) -> tuple[NDArray[Any], int]:
     """Return labels as the format has them: whole numbers, or text."""
     labels = np.asarray(classes)
     if labels.dtype.kind in "biu":
@@ -346,10 +347,10 @@ class OnnxGraph:
     """Nodes and constants in the order in which they were added; results are names."""
 
     def __init__(self) -> None:
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
+        self._nodes: list[NodeProto] = []
+        self._constants: list[TensorProto] = []
 
-    def constant(self, value: ArrayLike, dtype: Any = np.float64) -> str:
+    def constant(self, value: ArrayLike, dtype: DTypeLike = np.float64) -> str:
         """Return the name of a constant."""
         name = f"c{len(self._constants)}"
         array = np.ascontiguousarray(np.asarray(value, dtype=dtype))
@@ -363,7 +364,7 @@ class OnnxGraph:
         self._nodes.append(helper.make_node(operation, names, [name], **attributes))
         return name
 
-    def columns(self, X: str, some: Any) -> str:
+    def columns(self, X: str, some: ArrayLike) -> str:
         """Return columns of an array (T, d)."""
         return self.add("Gather", X, self.constant(some, np.int64), axis=1)
 
@@ -378,7 +379,9 @@ class OnnxGraph:
             value = self.add("Mul", self.add("Add", value, coefficient), x)
         return self.add("Add", value, coefficients[-1])
 
-    def model(self, features: int, outputs: dict[str, tuple[str, int, list[Any]]]) -> ModelProto:
+    def model(
+        self, features: int, outputs: dict[str, tuple[str, int, list[str | int]]]
+    ) -> ModelProto:
         """Return the checked model of inputs X (T, d), given name, type and shape of results."""
         for name, (result, _, _) in outputs.items():
             self._nodes.append(helper.make_node("Identity", [result], [name]))

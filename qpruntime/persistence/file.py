@@ -101,7 +101,7 @@ _DOCUMENT = "model.json"
 _LARGEST = 1 << 26
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: object, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator or a posterior to one file that holds no code.
 
     `load` reads it on another machine, with these or newer versions of the packages, and its
@@ -239,12 +239,16 @@ def _count(document: dict[str, Any], members: int) -> int:
 # state. Only classes that `qpruntime._restorable` names are written, and only these are made
 # again.
 
+
+#: Values that JSON holds.
+Tree = None | bool | int | float | str | list["Tree"] | dict[str, "Tree"]
+
 _DEPTH = 100
 _KINDS = "biufUSMm"
 _INFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def encoded(model: Any) -> tuple[Any, list[NDArray[Any]]]:
+def encoded(model: object) -> tuple[Tree, list[NDArray[Any]]]:
     """Return the tree of a model, and its arrays.
 
     Raises
@@ -260,9 +264,9 @@ class _Writer:
     def __init__(self) -> None:
         self.arrays: list[NDArray[Any]] = []
         self._seen: dict[int, int] = {}
-        self._alive: list[Any] = []
+        self._alive: list[object] = []
 
-    def value(self, x: Any, place: str) -> Any:
+    def value(self, x: Any, place: str) -> Tree:
         """One value of the tree."""
         if x is None or type(x) in (bool, int, str):
             return x
@@ -281,11 +285,13 @@ class _Writer:
             items = [self.value(item, f"{place}[{k}]") for k, item in enumerate(x)]
             return {type(x).__name__: items}
         if type(x) is dict:
-            pairs = [[self.value(k, place), self.value(v, f"{place}.{k}")] for k, v in x.items()]
+            pairs: list[Tree] = [
+                [self.value(k, place), self.value(v, f"{place}.{k}")] for k, v in x.items()
+            ]
             return {"dict": pairs}
         return self._object(x, place)
 
-    def _array(self, x: object, place: str) -> Any:
+    def _array(self, x: object, place: str) -> Tree:
         kind = "array" if isinstance(x, np.ndarray) else "scalar"
         plain = np.asarray(x)
         if plain.dtype.kind not in _KINDS:
@@ -296,7 +302,7 @@ class _Writer:
             self.arrays.append(plain)
         return {kind: self._seen[id(x)]}
 
-    def _object(self, x: object, place: str) -> Any:
+    def _object(self, x: object, place: str) -> Tree:
         try:
             reduce = copyreg.dispatch_table.get(type(x))
             made = x.__reduce_ex__(4) if reduce is None else reduce(x)
@@ -373,7 +379,7 @@ def _value(x: object, arrays: list[NDArray[Any]], depth: int) -> Any:
         pairs = [[_value(v, arrays, depth + 1) for v in pair] for pair in content]
         return dict(pairs)
     items = [_value(item, arrays, depth + 1) for item in content]
-    kinds: dict[str, Any] = {
+    kinds: dict[str, type[tuple | list | set | frozenset]] = {
         "tuple": tuple, "list": list, "set": set, "frozenset": frozenset,
     }  # fmt: skip
     if kind == "slice" and len(items) == 3:
@@ -384,7 +390,7 @@ def _value(x: object, arrays: list[NDArray[Any]], depth: int) -> Any:
 
 
 def _objects(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
-    """An array of objects, as of labels that are text."""
+    """Return an array of objects, as of labels that are text."""
     items, shape = x["objects"], x["shape"]
     plain = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
     if not (isinstance(items, list) and plain and math.prod(shape) == len(items)):
@@ -421,7 +427,7 @@ def _made(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
         raise DamagedFile(f"a {name} with other parts ({error})") from error
 
 
-def _set_state(made: Any, state: Any) -> None:
+def _set_state(made: object, state: Any) -> None:
     if state is None:
         return
     setter = getattr(made, "__setstate__", None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 from qpruntime._formatting import install_hint
 from qpruntime._validation import shown
@@ -11,9 +12,20 @@ from qpruntime.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure, SubFigure
     from matplotlib.legend import Legend
 
-__all__ = ["BLUE", "CLASSES", "GREEN", "GREY", "ORANGE", "axes_of", "legend_below", "probabilities"]
+__all__ = [
+    "BLUE",
+    "CLASSES",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "Display",
+    "axes_of",
+    "legend_below",
+    "probabilities",
+]
 
 # Colours of M. Okabe and K. Ito, which differ for every kind of colour vision and in grey.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#5A5A5A"
@@ -23,6 +35,19 @@ CLASSES = ((BLUE, "o"), (ORANGE, "^"))
 _TAKEN = (0.22, 0.78)
 # Points between the axes and a legend below them: the tick labels and the label of the axis.
 _BELOW = 36.0
+
+
+@dataclass(eq=False, kw_only=True)
+class Display:
+    """Base of displays: the axes, and their figure, that `plot` has drawn into."""
+
+    ax_: Axes | None = field(init=False, default=None, repr=False)
+    figure_: Figure | SubFigure | None = field(init=False, default=None, repr=False)
+
+    def keep(self, ax: Axes) -> Self:
+        """Store what `plot` has drawn into, and return the display."""
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
 
 
 def axes_of(ax: object, size: tuple[float, float] = (6.4, 4.2)) -> Axes:

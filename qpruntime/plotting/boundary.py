@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
 
 from qpruntime._typing import Array
 from qpruntime._validation import choice, shown, whole
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import CLASSES, axes_of, legend_below, probabilities
+from qpruntime.plotting._style import CLASSES, Display, axes_of, legend_below, probabilities
 from qpruntime.plotting.function import PlottedRows, ends, known_level, pair
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colorbar import Colorbar
     from matplotlib.contour import QuadContourSet
     from matplotlib.lines import Line2D
 
@@ -25,7 +28,7 @@ _LEVELS = 20
 
 
 @dataclass(eq=False, kw_only=True)
-class BoundaryDisplay:
+class BoundaryDisplay(Display):
     """A map of the probability of the second class, or of the width of its interval.
 
     Made by `from_estimator`. The solid line is where the probability is 1/2; between the dashed
@@ -81,19 +84,17 @@ class BoundaryDisplay:
     features: tuple[str, str]
     classes: tuple[str, str]
     sliced: bool = False
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    surface_: Any = field(init=False, default=None)
+    surface_: ScalarMappable | None = field(init=False, default=None)
     boundary_: list[QuadContourSet] = field(init=False, default_factory=list)
     interval_: list[QuadContourSet] = field(init=False, default_factory=list)
     points_: list[Line2D] = field(init=False, default_factory=list)
-    colorbar_: Any = field(init=False, default=None)
+    colorbar_: Colorbar | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: ClassifierMixin,
+        X: ArrayLike,
         y: ArrayLike,
         *,
         features: tuple[int | str, int | str] = (0, 1),
@@ -133,15 +134,6 @@ class BoundaryDisplay:
         ------
         InputError
             If an argument is not usable, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> from qpruntime import GPClassifier
-        >>> from qpruntime.plotting import BoundaryDisplay
-        >>> X, y = [[-2, 0], [-1, 1], [-1, -1], [1, 1], [1, -1], [2, 0]], [0, 0, 0, 1, 1, 1]
-        >>> display = BoundaryDisplay.from_estimator(GPClassifier().fit(X, y), X, y, grid=20)
-        >>> display.probability.shape, bool((display.low <= display.high).all())
-        ((20, 20), True)
         """
         rows = PlottedRows(X)
         labels = getattr(estimator, "classes_", None)
@@ -190,7 +182,7 @@ class BoundaryDisplay:
         points: bool = True,
         bar: bool = True,
     ) -> BoundaryDisplay:
-        """Draw the map, the lines and the rows.
+        """Draw the map, the lines and the rows, and return the display.
 
         Parameters
         ----------
@@ -199,11 +191,6 @@ class BoundaryDisplay:
             What the colours mean: P(second class), or the width of its interval.
         points, bar : bool
             Whether rows and a bar of the colours are drawn.
-
-        Returns
-        -------
-        BoundaryDisplay
-            The object itself.
         """
         wide = choice(show, "show", ("probability", "width")) == "width"
         unknown = bool(np.isnan(self.low).any())
@@ -241,8 +228,7 @@ class BoundaryDisplay:
             self.colorbar_ = ax.figure.colorbar(self.surface_, ax=ax, label=label)
         ax.set(xlabel=self.features[0], ylabel=self.features[1])
         legend_below(ax, columns=2)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)
 
     def _lines(self, ax: Axes, maps: list[Array], style: str, label: str) -> list[QuadContourSet]:
         """Draw where maps are 1/2, if they are anywhere, and an entry of the legend."""

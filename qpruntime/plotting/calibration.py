@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, betaincinv
+from sklearn.base import ClassifierMixin
 
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, finite, shown, whole
 from qpruntime.criticism.loo import pit
-from qpruntime.criticism.simulation import Calibration
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import BLUE, GREY, axes_of, legend_below
+from qpruntime.estimators.fitted import FittedModel
+from qpruntime.plotting._style import BLUE, GREY, Display, axes_of, legend_below
 from qpruntime.plotting.function import known_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer, ErrorbarContainer
+    from matplotlib.patches import StepPatch
 
 __all__ = [
     "CalibrationDisplay",
@@ -31,7 +34,7 @@ __all__ = [
 
 
 @dataclass(eq=False, kw_only=True)
-class RanksDisplay:
+class RanksDisplay(Display):
     """Number of ranks in each of equal bins, with the range that a binomial expects.
 
     A hump in the middle means predictions too wide, a valley too narrow, a slope a bias.
@@ -72,13 +75,16 @@ class RanksDisplay:
     high: int
     level: float
     name: str
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    bars_: Any = field(init=False, default=None)
+    bars_: BarContainer | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, y: ArrayLike | None = None, *, random_state: Any = 0, **options: Any
+        cls,
+        estimator: FittedModel,
+        y: ArrayLike | None = None,
+        *,
+        random_state: int | np.random.Generator | None = 0,
+        **options: Any,
     ) -> RanksDisplay:
         """Draw where the rows of a fit lie in their leave-one-out predictions.
 
@@ -94,14 +100,6 @@ class RanksDisplay:
         """
         values = pit(estimator, y, random_state=random_state)
         return cls.from_values(values, **{"name": type(estimator).__name__, **options})
-
-    @classmethod
-    def from_calibration(cls, calibration: Calibration, **options: Any) -> RanksDisplay:
-        """Draw the ranks of `qpruntime.check_calibration`, one row of each simulation.
-
-        Rows of one simulation depend on each other, and the band is of independent ranks.
-        """
-        return cls.from_values(calibration.ranks[:, 0], **{"name": "simulations", **options})
 
     @classmethod
     def from_values(
@@ -153,17 +151,12 @@ class RanksDisplay:
         return display.plot(ax, **options)
 
     def plot(self, ax: Axes | None = None, *, color: str = BLUE) -> RanksDisplay:
-        """Draw the histogram over the band.
+        """Draw the histogram over the band, and return the display.
 
         Parameters
         ----------
         ax : Axes, optional
         color : str
-
-        Returns
-        -------
-        RanksDisplay
-            The object itself.
         """
         ax = axes_of(ax)
         edges = np.linspace(0.0, 1.0, self.counts.size + 1)
@@ -176,8 +169,7 @@ class RanksDisplay:
         )  # fmt: skip
         ax.set(xlim=(0.0, 1.0), xlabel="rank of the observation", ylabel="rows")
         legend_below(ax, columns=2)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)
 
 
 def _ends(n: int, p: float, level: float) -> tuple[int, int]:
@@ -196,7 +188,7 @@ _LABEL = "qpruntime counts"
 
 
 @dataclass(eq=False, kw_only=True)
-class CalibrationDisplay:
+class CalibrationDisplay(Display):
     """Observed share by predicted probability, with intervals, and how many rows are behind each.
 
     Made by `from_estimator` or `from_predictions`. Several can be drawn into the same axes.
@@ -249,17 +241,15 @@ class CalibrationDisplay:
     level: float
     positive: str
     name: str
-    ax_: Any = field(init=False, default=None)
-    counts_ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    line_: Any = field(init=False, default=None)
-    counts_: Any = field(init=False, default=None)
+    counts_ax_: Axes | None = field(init=False, default=None)
+    line_: ErrorbarContainer | None = field(init=False, default=None)
+    counts_: StepPatch | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: ClassifierMixin,
+        X: ArrayLike,
         y: ArrayLike,
         *,
         positive: object = None,
@@ -360,18 +350,13 @@ class CalibrationDisplay:
     def plot(
         self, ax: Axes | None = None, *, color: str = BLUE, marker: str = "o"
     ) -> CalibrationDisplay:
-        """Draw the diagram, with the rows of every bin below it.
+        """Draw the diagram, rows of every bin below it, and return the display.
 
         Parameters
         ----------
         ax : Axes, optional
             Axes of another `CalibrationDisplay` take this one beside it.
         color, marker : str
-
-        Returns
-        -------
-        CalibrationDisplay
-            The object itself.
         """
         ax = axes_of(ax, (5.4, 5.8))
         below: Any = next((a for a in ax.child_axes if a.get_label() == _LABEL), None)
@@ -399,17 +384,18 @@ class CalibrationDisplay:
         height[self.kept] = self.counts
         self.counts_ = below.stairs(height, self.edges, color=color, linewidth=1.4)
         legend_below(ax, columns=1, extra=_GAP + _HEIGHT)
-        self.ax_, self.counts_ax_, self.figure_ = ax, below, ax.figure
-        return self
+        self.counts_ax_ = below
+        return self.keep(ax)
 
 
-def _axes_of_counts(ax: Any) -> Any:
+def _axes_of_counts(ax: Axes) -> Axes:
     """Add axes of a fixed height below others, as wide as these."""
     from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
 
     points = Affine2D().scale(1.0 / 72.0) + ax.figure.dpi_scale_trans
-    corner = ScaledTranslation(0.0, 0.0, ax.transAxes)
-    place = blended_transform_factory(ax.transAxes, points + corner)
+    inside: Any = ax.transAxes
+    corner = ScaledTranslation(0.0, 0.0, inside)
+    place = blended_transform_factory(inside, points + corner)
     bounds = (0.0, -_GAP - _HEIGHT, 1.0, _HEIGHT)
     return ax.inset_axes(bounds, transform=place, label=_LABEL, sharex=ax)
 

@@ -12,10 +12,16 @@ from numpy.typing import ArrayLike
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, number, shown
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import BLUE, GREY, axes_of
+from qpruntime.plotting._style import BLUE, GREY, Display, axes_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import LineCollection, PolyCollection
+    from matplotlib.colorbar import Colorbar
+
+    from qpruntime.effects.mesh import Mesh
+    from qpruntime.effects.model import EffectsModel
 
 
 __all__ = [
@@ -27,7 +33,7 @@ __all__ = [
 
 
 @dataclass(eq=False, kw_only=True)
-class EffectMapDisplay:
+class EffectMapDisplay(Display):
     """A map of one term of `qpruntime.effects.EffectsModel`.
 
     Made by `from_estimator`.
@@ -67,22 +73,20 @@ class EffectMapDisplay:
     names: tuple[str, ...]
     values: Array
     what: str
-    mesh: Any = None
+    mesh: Mesh | None = None
     shapes: Mapping[str, ArrayLike] | None = None
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    surface_: Any = field(init=False, default=None)
-    colorbar_: Any = field(init=False, default=None)
+    surface_: ScalarMappable | None = field(init=False, default=None)
+    colorbar_: Colorbar | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
         cls,
-        model: Any,
+        model: EffectsModel,
         term: str,
         *,
         what: str = "mean",
         above: float = 0.0,
-        shapes: Mapping[Any, ArrayLike] | None = None,
+        shapes: Mapping[str, ArrayLike] | None = None,
         ax: Axes | None = None,
         **options: Any,
     ) -> EffectMapDisplay:
@@ -151,8 +155,7 @@ class EffectMapDisplay:
         ax.set_aspect("equal")
         if colorbar:
             self.colorbar_ = ax.figure.colorbar(self.surface_, ax=ax, label=self.what)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)
 
 
 # --- Effects of a term as intervals: of groups by size, along time and age as bands.
@@ -162,7 +165,7 @@ _NAMED = 60
 
 
 @dataclass(eq=False, kw_only=True)
-class CaterpillarDisplay:
+class CaterpillarDisplay(Display):
     """Posterior means and intervals of the effects of one term of `qpruntime.effects.EffectsModel`.
 
     Made by `from_estimator`.
@@ -201,13 +204,17 @@ class CaterpillarDisplay:
     upper: Array
     level: float
     term: str
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    intervals_: Any = field(init=False, default=None)
+    intervals_: PolyCollection | LineCollection | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
-        cls, model: Any, term: str, *, level: float = 0.95, ax: Axes | None = None, **options: Any
+        cls,
+        model: EffectsModel,
+        term: str,
+        *,
+        level: float = 0.95,
+        ax: Axes | None = None,
+        **options: Any,
     ) -> CaterpillarDisplay:
         """Ask a fitted model for the effects of a term and draw them.
 
@@ -273,5 +280,4 @@ class CaterpillarDisplay:
             else:
                 ax.set_yticks([])
             ax.set(xlabel=f"effect, {100 * self.level:g} %", ylabel=self.term)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)

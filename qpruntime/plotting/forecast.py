@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from qpruntime._typing import Array
 from qpruntime._validation import finite, number, whole
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import BLUE, GREEN, GREY, axes_of, legend_below
+from qpruntime.plotting._style import BLUE, GREEN, GREY, Display, axes_of, legend_below
 from qpruntime.plotting.function import (
     Band,
     PlottedRows,
@@ -25,13 +26,14 @@ from qpruntime.plotting.function import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PolyCollection
     from matplotlib.lines import Line2D
 
 __all__ = ["ForecastDisplay"]
 
 
 @dataclass(eq=False, kw_only=True)
-class ForecastDisplay:
+class ForecastDisplay(Display):
     """One column, time as a rule: what was observed, and what is expected beyond it.
 
     Made by `from_estimator`.
@@ -86,23 +88,21 @@ class ForecastDisplay:
     covered: np.ndarray
     time: str
     quantity: str
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    line_: Any = field(init=False, default=None)
-    band_: Any = field(init=False, default=None)
-    outer_: Any = field(init=False, default=None)
+    line_: Line2D | None = field(init=False, default=None)
+    band_: PolyCollection | None = field(init=False, default=None)
+    outer_: PolyCollection | None = field(init=False, default=None)
     points_: list[Line2D] = field(init=False, default_factory=list)
-    end_: Any = field(init=False, default=None)
+    end_: Line2D | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: BaseEstimator,
+        X: ArrayLike,
         y: ArrayLike,
         *,
         until: float | None = None,
-        later: tuple[Any, ArrayLike] | None = None,
+        later: tuple[ArrayLike, ArrayLike] | None = None,
         exposure: ArrayLike | None = None,
         later_exposure: ArrayLike | None = None,
         level: float = 0.9,
@@ -138,17 +138,6 @@ class ForecastDisplay:
         ------
         InputError
             If an argument is not usable, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from qpruntime import GPPoissonRegressor
-        >>> from qpruntime.plotting import ForecastDisplay
-        >>> day, calls = np.arange(12.0)[:, None], [1, 0, 2, 1, 3, 5, 4, 8, 7, 11, 9, 14]
-        >>> model = GPPoissonRegressor(dispersion=np.inf).fit(day, calls)
-        >>> display = ForecastDisplay.from_estimator(model, day, calls, until=15.0, grid=16)
-        >>> display.observation.high.shape, float(display.last)
-        ((16,), 11.0)
         """
         rows, known = PlottedRows(X), known_level(level)
         inputs, (t, seen_y) = rows, _series(estimator, rows, y, exposure)
@@ -187,13 +176,7 @@ class ForecastDisplay:
         return display.plot(ax, **options)
 
     def plot(self, ax: Axes | None = None) -> ForecastDisplay:
-        """Draw rows, function and bands, and where the forecast begins.
-
-        Returns
-        -------
-        ForecastDisplay
-            The object itself.
-        """
+        """Draw rows, function, bands and the beginning of the forecast; return the display."""
         ax = axes_of(ax, (7.6, 4.0))
         share = f"{100.0 * self.level:g} %"
         self.outer_ = None
@@ -220,15 +203,14 @@ class ForecastDisplay:
         ax.set(xlabel=self.time, ylabel=self.quantity)
         ax.margins(x=0.01)
         legend_below(ax, columns=2)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)
 
     def _word(self) -> str:
         return {"latent function f": "function"}.get(self.quantity, self.quantity)
 
 
 def _series(
-    estimator: Any, rows: PlottedRows, y: ArrayLike, exposure: ArrayLike | None
+    estimator: BaseEstimator, rows: PlottedRows, y: ArrayLike, exposure: ArrayLike | None
 ) -> tuple[Array, Array]:
     """Return times and what is drawn at them: counts by exposure, classes as 0 and 1."""
     if len(rows.names) != 1:

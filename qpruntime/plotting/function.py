@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
+from sklearn.base import BaseEstimator
 
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, finite, number, shown, whole
 from qpruntime.errors import InputError
 from qpruntime.likelihoods.base import CUT
-from qpruntime.plotting._style import BLUE, CLASSES, GREY, axes_of, legend_below
+from qpruntime.plotting._style import BLUE, CLASSES, GREY, Display, axes_of, legend_below
 from qpruntime.predictive.counts import LINKS, exposures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PolyCollection
     from matplotlib.lines import Line2D
 
 __all__ = [
@@ -39,7 +41,7 @@ __all__ = [
 
 
 @dataclass(eq=False, kw_only=True)
-class FunctionDisplay:
+class FunctionDisplay(Display):
     """A curve with a band along one feature, and the rows it was learnt from.
 
     Made by `from_estimator`. Rows are drawn as points where they lie on the curve's scale and there
@@ -90,17 +92,15 @@ class FunctionDisplay:
     feature: str
     quantity: str
     classes: tuple[str, ...] = ()
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    line_: Any = field(init=False, default=None)
-    band_: Any = field(init=False, default=None)
+    line_: Line2D | None = field(init=False, default=None)
+    band_: PolyCollection | None = field(init=False, default=None)
     points_: list[Line2D] = field(init=False, default_factory=list)
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: BaseEstimator,
+        X: ArrayLike,
         y: ArrayLike,
         *,
         feature: int | str = 0,
@@ -148,15 +148,6 @@ class FunctionDisplay:
         ------
         InputError
             If an argument is not usable, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> from qpruntime import GPClassifier
-        >>> from qpruntime.plotting import FunctionDisplay
-        >>> X, y = [[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0]], [0, 0, 0, 1, 1, 1]
-        >>> display = FunctionDisplay.from_estimator(GPClassifier().fit(X, y), X, y, grid=50)
-        >>> display.middle.shape, display.ax_.get_ylabel()
-        ((50,), 'P(y = 1)')
         """
         rows = PlottedRows(X)
         outcomes, j = rows.observed(y), rows.column(feature)
@@ -192,7 +183,7 @@ class FunctionDisplay:
         name: str | None = None,
         points: bool = True,
     ) -> FunctionDisplay:
-        """Draw the curve, its band and the rows.
+        """Draw the curve, its band and the rows, and return the display.
 
         Parameters
         ----------
@@ -203,11 +194,6 @@ class FunctionDisplay:
             Of the curve in the legend.
         points : bool
             Whether rows are drawn.
-
-        Returns
-        -------
-        FunctionDisplay
-            The object itself.
         """
         ax = axes_of(ax)
         self.points_ = self._draw_points(ax) if points else []
@@ -226,8 +212,7 @@ class FunctionDisplay:
         )
         ax.set(xlabel=self.feature, ylabel=self.quantity)
         legend_below(ax, columns=4)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)
 
     def _draw_points(self, ax: Axes) -> list[Line2D]:
         kinds = [(self.points_x == self.points_x, GREY, "o", "observed")]
@@ -257,6 +242,8 @@ def label_of(quantity: str, classes: tuple[str, ...]) -> str:
 
 # --- Rows where a model is drawn: along one feature or two, the others held at values of their own.
 
+T = TypeVar("T")
+
 # Margin on either side, as a share of the range of a feature.
 _MARGIN = 0.05
 
@@ -271,8 +258,8 @@ class PlottedRows:
         Of the columns; ``x0``, ``x1``, ... if they have none.
     """
 
-    def __init__(self, X: Any) -> None:
-        self._given = X
+    def __init__(self, X: ArrayLike) -> None:
+        self._given: Any = X
         self.values = finite(X, "X")
         if self.values.ndim != 2 or not self.values.size:
             raise InputError(
@@ -302,7 +289,7 @@ class PlottedRows:
             )
         return outcomes
 
-    def at(self, others: ArrayLike | None, features: list[int], *grids: Array) -> Any:
+    def at(self, others: ArrayLike | None, features: list[int], *grids: Array) -> ArrayLike:
         """Return rows with `grids` in columns `features` and `others` elsewhere.
 
         `others` has a value for every column, those of `features` are not looked at; by default
@@ -320,7 +307,7 @@ class PlottedRows:
         return points
 
 
-def ends(values: Array, given: Any, name: str) -> tuple[float, float]:
+def ends(values: Array, given: ArrayLike | None, name: str) -> tuple[float, float]:
     """Return the ends of what is drawn: as given, or a little beyond the values."""
     if given is not None:
         low, high = finite(given, name, (2,))
@@ -332,7 +319,7 @@ def ends(values: Array, given: Any, name: str) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def pair(given: Any, name: str, what: str) -> tuple[Any, Any]:
+def pair(given: tuple[T, T], name: str, what: str) -> tuple[T, T]:
     """Return the two things that are given, or raise `InputError` that says `what` they are."""
     try:
         first, second = given
@@ -370,7 +357,7 @@ def known_level(level: object) -> float:
     return value
 
 
-def natural(model: Any) -> str:
+def natural(model: BaseEstimator) -> str:
     """Return what an estimator is drawn by if nothing is asked for."""
     for quantity in ("probability", "rate", "latent"):
         if all(hasattr(model, need) for need in QUANTITIES[quantity]):
@@ -381,7 +368,13 @@ def natural(model: Any) -> str:
     )
 
 
-def band(model: Any, points: Any, quantity: str, level: float, exposure: Any = None) -> Band:
+def band(
+    model: BaseEstimator,
+    points: ArrayLike,
+    quantity: str,
+    level: float,
+    exposure: ArrayLike | None = None,
+) -> Band:
     """Return one of `QUANTITIES` of a fitted estimator at rows.
 
     "latent" is the latent function with the interval of a normal of its mean and variance,
@@ -409,7 +402,7 @@ def band(model: Any, points: Any, quantity: str, level: float, exposure: Any = N
         low, high = model.predict_interval(points, level=level).T
         return Band(model.predict_proba(points)[:, 1], low, high)
     if quantity == "rate":
-        scale = 1.0 if exposure is None else exposure
+        scale = 1.0 if exposure is None else np.asarray(exposure, dtype=float)
         mean, variance = model.latent(points)
         low, high = scale * rate_ends(mean, variance, model.link_, tails).T
         return Band(model.predict(points, exposure=exposure), low, high)
@@ -419,7 +412,7 @@ def band(model: Any, points: Any, quantity: str, level: float, exposure: Any = N
     return Band(middle, low, high)
 
 
-def drawn(model: Any, y: ArrayLike, exposure: ArrayLike | None) -> Array:
+def drawn(model: BaseEstimator, y: ArrayLike, exposure: ArrayLike | None) -> Array:
     """Return observations as they are drawn: 0 and 1 of two classes, counts by their exposures."""
     if exposure is not None and not hasattr(model, "predict_count"):
         raise InputError(f"exposure is for counts, and {shown(model)} is no model of counts")

@@ -11,7 +11,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.bayesopt import Optimizer
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import BLUE, GREEN, GREY, ORANGE, axes_of, legend_below
+from qpruntime.plotting._style import BLUE, GREEN, GREY, ORANGE, Display, axes_of, legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ __all__ = ["ProgressDisplay"]
 
 
 @dataclass(eq=False, kw_only=True)
-class ProgressDisplay:
+class ProgressDisplay(Display):
     """Values of the objective in the order of their evaluations, with the best feasible so far.
 
     Made by `from_optimizer`.
@@ -69,11 +69,9 @@ class ProgressDisplay:
     failed: np.ndarray
     maximise: bool
     optimum: float | None = None
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    line_: Any = field(init=False, default=None)
+    line_: Line2D | None = field(init=False, default=None)
     points_: list[Line2D] = field(init=False, default_factory=list)
-    optimum_: Any = field(init=False, default=None)
+    optimum_: Line2D | None = field(init=False, default=None)
 
     @classmethod
     def from_optimizer(
@@ -94,16 +92,6 @@ class ProgressDisplay:
         ------
         InputError
             If there is nothing to draw, or matplotlib is missing (extra ``plot``).
-
-        Examples
-        --------
-        >>> from qpruntime.bayesopt import Optimizer
-        >>> from qpruntime.plotting import ProgressDisplay
-        >>> opt = Optimizer([(0.0, 2.0)], constraints=1, random_state=0)
-        >>> for x, f, c in ((0.2, 1.0, -1.0), (1.5, 3.0, 1.0), (0.9, 2.0, 0.5)):
-        ...     opt.tell([x], f=f, c=[c])
-        >>> ProgressDisplay.from_optimizer(opt).best.tolist()
-        [nan, 3.0, 2.0]
         """
         if not isinstance(optimizer, Optimizer):
             raise InputError(f"optimizer must be an Optimizer, got {shown(optimizer)}")
@@ -130,13 +118,7 @@ class ProgressDisplay:
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> ProgressDisplay:
-        """Draw evaluations, the best so far and, if it is known, the optimum.
-
-        Returns
-        -------
-        ProgressDisplay
-            The object itself.
-        """
+        """Draw evaluations, the best so far and a known optimum, and return the display."""
         ax = axes_of(ax, (6.8, 4.0))
         kinds = (
             (self.feasible, self.value, GREEN, "o", "feasible"),
@@ -162,5 +144,4 @@ class ProgressDisplay:
         locator: Any = ax.xaxis.get_major_locator()
         locator.set_params(integer=True)
         legend_below(ax, columns=3)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)

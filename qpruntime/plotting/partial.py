@@ -16,10 +16,14 @@ from qpruntime.criticism.inspection import (
     permutation_importance,
 )
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import BLUE, axes_of
+from qpruntime.estimators.fitted import FittedModel
+from qpruntime.plotting._style import BLUE, Display, axes_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PolyCollection
+    from matplotlib.container import BarContainer, ErrorbarContainer
+    from matplotlib.lines import Line2D
 
 __all__ = ["ImportanceDisplay", "PartialDependenceDisplay"]
 
@@ -28,7 +32,7 @@ _BAR, _REST = 0.32, 1.2
 
 
 @dataclass(eq=False, kw_only=True)
-class PartialDependenceDisplay:
+class PartialDependenceDisplay(Display):
     """An average over rows by the value of one column: a line with a band, or levels with whiskers.
 
     Made by `from_estimator`.
@@ -58,14 +62,18 @@ class PartialDependenceDisplay:
     """
 
     dependence: PartialDependence
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    line_: Any = field(init=False, default=None)
-    band_: Any = field(init=False, default=None)
+    line_: Line2D | ErrorbarContainer | None = field(init=False, default=None)
+    band_: PolyCollection | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, column: int | str, *, ax: Axes | None = None, **options: Any
+        cls,
+        estimator: FittedModel,
+        X: ArrayLike,
+        column: int | str,
+        *,
+        ax: Axes | None = None,
+        **options: Any,
     ) -> PartialDependenceDisplay:
         """Compute and draw.
 
@@ -89,17 +97,12 @@ class PartialDependenceDisplay:
         return cls(dependence=partial_dependence(estimator, X, column, **options)).plot(ax)
 
     def plot(self, ax: Axes | None = None, *, color: str = BLUE) -> PartialDependenceDisplay:
-        """Draw the average and its band.
+        """Draw the average and its band, and return the display.
 
         Parameters
         ----------
         ax : Axes, optional
         color : str
-
-        Returns
-        -------
-        PartialDependenceDisplay
-            The object itself.
         """
         ax, dependence = axes_of(ax), self.dependence
         if dependence.categorical:
@@ -121,12 +124,11 @@ class PartialDependenceDisplay:
         ax.set_xlabel(dependence.name)
         what = "predicted mean" if dependence.kind == "mean" else "latent function"
         ax.set_ylabel(f"{what}, {100.0 * dependence.level:g} % band")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)
 
 
 @dataclass(eq=False, kw_only=True)
-class ImportanceDisplay:
+class ImportanceDisplay(Display):
     """Log predictive density that is lost where a column is permuted, with standard errors.
 
     Made by `from_estimator`, or of an `Importance` that is there.
@@ -156,13 +158,17 @@ class ImportanceDisplay:
     """
 
     importance: Importance
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    bars_: Any = field(init=False, default=None)
+    bars_: BarContainer | None = field(init=False, default=None)
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: ArrayLike, *, ax: Axes | None = None, **options: Any
+        cls,
+        estimator: FittedModel,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        ax: Axes | None = None,
+        **options: Any,
     ) -> ImportanceDisplay:
         """Compute and draw.
 
@@ -187,7 +193,7 @@ class ImportanceDisplay:
     def plot(
         self, ax: Axes | None = None, *, errors: float = 2.0, most: int = 20, color: str = BLUE
     ) -> ImportanceDisplay:
-        """Draw a bar for each column, the largest on top.
+        """Draw a bar for each column, the largest on top, and return the display.
 
         Parameters
         ----------
@@ -198,10 +204,6 @@ class ImportanceDisplay:
             Of more columns so many are drawn.
         color : str
 
-        Returns
-        -------
-        ImportanceDisplay
-            The object itself.
 
         Raises
         ------
@@ -222,5 +224,4 @@ class ImportanceDisplay:
             capsize=2.5,
         )
         ax.set_xlabel(f"log density lost, nats a row, and {reach:g} standard errors")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)

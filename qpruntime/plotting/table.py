@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from qpruntime._typing import Array
 from qpruntime._validation import whole
 from qpruntime.errors import InputError
-from qpruntime.plotting._style import axes_of
+from qpruntime.plotting._style import Display, axes_of
 from qpruntime.plotting.function import ends
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
@@ -20,6 +20,9 @@ from qpruntime.projection.table import Table, domain, outcome_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.contour import QuadContourSet
 
 __all__ = ["RatioDisplay"]
 
@@ -29,7 +32,7 @@ _LINES = 5
 
 
 @dataclass(eq=False, kw_only=True)
-class RatioDisplay:
+class RatioDisplay(Display):
     """A map of sigma*/sigma_EP, both standard deviations, over cavity means and deviations.
 
     Made by `from_table`.
@@ -67,11 +70,9 @@ class RatioDisplay:
     ratio: Array
     likelihood: str
     outcome: float
-    ax_: Any = field(init=False, default=None)
-    figure_: Any = field(init=False, default=None)
-    surface_: Any = field(init=False, default=None)
-    lines_: Any = field(init=False, default=None)
-    colorbar_: Any = field(init=False, default=None)
+    surface_: ScalarMappable | None = field(init=False, default=None)
+    lines_: QuadContourSet | None = field(init=False, default=None)
+    colorbar_: Colorbar | None = field(init=False, default=None)
 
     @classmethod
     def from_table(
@@ -110,13 +111,6 @@ class RatioDisplay:
             (extra ``plot``).
         TableError
             If the table cannot be opened, or has no number for a cavity.
-
-        Examples
-        --------
-        >>> from qpruntime.plotting import RatioDisplay
-        >>> display = RatioDisplay.from_table("heaviside-compact", grid=21)
-        >>> display.ratio.shape, bool((display.ratio <= 1.0).all())
-        ((21, 21), True)
         """
         opened = table if isinstance(table, Table) else open_table(table)
         if opened.metadata.projection is not None:
@@ -142,18 +136,13 @@ class RatioDisplay:
         return display.plot(ax, **options)
 
     def plot(self, ax: Axes | None = None, *, bar: bool = True) -> RatioDisplay:
-        """Draw the map, lines of equal ratio, and a bar of the colours.
+        """Draw the map, lines of equal ratio and a bar of the colours; return the display.
 
         Parameters
         ----------
         ax : Axes, optional
         bar : bool
             Whether there is a bar of the colours.
-
-        Returns
-        -------
-        RatioDisplay
-            The object itself.
         """
         ax = axes_of(ax, (6.2, 4.4))
         least = min(float(self.ratio.min()), 0.999)
@@ -187,5 +176,4 @@ class RatioDisplay:
             ylabel=r"$\log_{10}$ cavity standard deviation $\sigma$",
             title=f"{self.likelihood}, y = {self.outcome:g}",
         )
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self.keep(ax)

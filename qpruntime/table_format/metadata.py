@@ -84,6 +84,7 @@ class Axis:
 
     @property
     def step(self) -> float:
+        """Distance of nodes."""
         return (self.stop - self.start) / (self.size - 1)
 
     def nodes(self) -> NDArray[np.float64]:
@@ -151,7 +152,7 @@ class Metadata:
 
     @property
     def order(self) -> float | None:
-        """p of a table of L_p projections, None of others."""
+        """Order p of a table of L_p projections, None of others."""
         return None if self.projection is None else float(self.projection["p"])
 
     @property
@@ -177,6 +178,7 @@ class Metadata:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the data."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def to_json(self) -> str:
@@ -243,9 +245,10 @@ class Metadata:
                 raise TableError(f"{source}: metadata field {name!r} is {getattr(self, name)!r}")
 
 
-def _consecutive(value: Any) -> bool:
+def _consecutive(value: object) -> bool:
     """Return True for numbers in steps of one, so that the row of y is y - y[0]."""
-    return _ascending(value) and all(after - before == 1 for before, after in pairwise(value))
+    steps = pairwise(value) if isinstance(value, list) else ()
+    return _ascending(value) and all(after - before == 1 for before, after in steps)
 
 
 def _ascending(value: object) -> bool:
@@ -284,7 +287,7 @@ def _projection(value: object, allowed: bool) -> bool:
     return value["name"] == "wp" and _numbers({"p": p}) and SMALLEST <= p <= LARGEST
 
 
-def _axis(entry: Any) -> Axis:
+def _axis(entry: dict[str, Any]) -> Axis:
     if not isinstance(entry["size"], int) or isinstance(entry["size"], bool):
         raise TypeError(f"axis size is {entry['size']!r}")
     return Axis(

@@ -341,10 +341,12 @@ class Stored:
 
     @property
     def itemsize(self) -> int:
+        """Bytes of a number."""
         return np.dtype(self.dtype).itemsize
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the array."""
         return math.prod(self.shape) * self.itemsize
 
     @property

@@ -6,7 +6,6 @@ The extra ``torch``.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from qpruntime._formatting import install_hint
 
@@ -18,6 +17,7 @@ except ImportError as error:
     ) from error
 
 from qpruntime.interop.array_api import PortableFunctions
+from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 from qpruntime.torch.operations import Torch
 
@@ -25,7 +25,8 @@ __all__ = ["functions"]
 
 
 def functions(
-    likelihood: Any = None, table: Table | str | os.PathLike[str] | None = None
+    likelihood: str | Likelihood | None = None,
+    table: Table | str | os.PathLike[str] | None = None,
 ) -> PortableFunctions:
     """Functions of a likelihood of the package, of tensors.
 

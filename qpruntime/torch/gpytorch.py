@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn
 
 import torch
 
 from qpruntime._formatting import install_hint
 
 try:
+    from gpytorch.distributions import MultivariateNormal
     from gpytorch.likelihoods import Likelihood
 except ImportError as error:
     raise ImportError(
@@ -16,6 +17,7 @@ except ImportError as error:
     ) from error
 
 from qpruntime.errors import InputError
+from qpruntime.likelihoods import Likelihood as OwnLikelihood
 from qpruntime.torch import functions
 
 __all__ = ["CertifiedLikelihood"]
@@ -35,21 +37,31 @@ class CertifiedLikelihood(Likelihood):
     Neither is 20-point Gauss-Hermite quadrature, which GPyTorch has for most likelihoods.
     """
 
-    def __init__(self, likelihood: Any) -> None:
+    def __init__(self, likelihood: str | OwnLikelihood) -> None:
         super().__init__()
         self.functions = functions(likelihood)
 
     def expected_log_prob(
-        self, observations: Any, function_dist: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+        self,
+        observations: torch.Tensor,
+        function_dist: MultivariateNormal,
+        *args: object,
+        **kwargs: object,
+    ) -> torch.Tensor:
         """E log p(y|f) of every observation, under the marginals of `function_dist`."""
         return self.functions.expected_log_prob(*_marginals(function_dist), observations)
 
-    def log_marginal(self, observations: Any, function_dist: Any, *args: Any, **kwargs: Any) -> Any:
+    def log_marginal(
+        self,
+        observations: torch.Tensor,
+        function_dist: MultivariateNormal,
+        *args: object,
+        **kwargs: object,
+    ) -> torch.Tensor:
         """Log E p(y|f) of every observation, under the marginals of `function_dist`."""
         return self.functions.log_predictive(*_marginals(function_dist), observations)
 
-    def forward(self, function_samples: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, function_samples: torch.Tensor, *args: object, **kwargs: object) -> NoReturn:
         """Refuse: no distribution of observations is made of samples of f.
 
         Raises
@@ -62,6 +74,6 @@ class CertifiedLikelihood(Likelihood):
         )
 
 
-def _marginals(distribution: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _marginals(distribution: MultivariateNormal) -> tuple[torch.Tensor, torch.Tensor]:
     """Means and standard deviations."""
     return distribution.mean, distribution.variance.sqrt()

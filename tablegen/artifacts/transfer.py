@@ -267,7 +267,7 @@ def _unusable(url: str, span: str) -> _Source:
 
 
 def _by_file_system(url: str, start: int) -> _Source:
-    """A file of this machine, or by fsspec one of an object store or elsewhere."""
+    """Open a file of this machine, or by fsspec one of an object store or elsewhere."""
     try:
         file, total = _file(url)
         begin = start if start <= total else 0

@@ -153,7 +153,7 @@ def _data(table: Table, name: str, upper: str) -> str:
 
 
 def _tails() -> str:
-    """The polynomials of `qpruntime._special.power_peak_ratio`, highest power first."""
+    """Return the polynomials of `qpruntime._special.power_peak_ratio`, highest power first."""
     tails = [np.atleast_1d(getattr(_special, tail)) for tail in _TAILS]
     most = max(map(len, tails))
     rows = ",\n        ".join(_numbers(t) for t in tails)

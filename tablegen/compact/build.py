@@ -6,15 +6,17 @@ One small file that holds for every cavity: what its rectangle does not cover, t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import fingerprint
-from qpruntime.execution.executors import Executor, Progress, Threads
+from qpruntime.execution.executors import Executor, Progress
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import Reduction
 from qpruntime.projection.projector import project_arrays
@@ -23,10 +25,12 @@ from qpruntime.table_format.metadata import Metadata
 from tablegen import splines
 from tablegen.compact import errors as regions
 from tablegen.files import finish
+from tablegen.files.documents import Document, stated
+from tablegen.files.recipe import Recipe, TableJob
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED
 
-__all__ = ["build", "metadata", "sample"]
+__all__ = ["CompactRecipe", "metadata", "sample"]
 
 
 def reduction(likelihood: Likelihood) -> Reduction:
@@ -77,27 +81,42 @@ def _line(likelihood: Likelihood, along: Array, where: tuple[int, float]) -> Arr
     return sample(likelihood, *where, along)
 
 
-def build(
-    likelihood: Likelihood,
-    document: Metadata,
-    workspace: Workspace,
-    executor: Executor,
-    local: Threads,
-    tolerance: float,
-    report: Progress,
-) -> Metadata:
-    """Build the table in a locked workspace; arguments as those of `grid.build.carry_out`."""
-    axes = document.axes
-    report("integrate", 0, 1)
-    ratios = integrate(likelihood, executor, report)
-    values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])
-    values.flags.writeable = False
-    report("certify", 0, 1)
-    table = Table(workspace.partial, document, likelihood, values)
-    certificate = regions.certify(table, run=local.run, seed=SEED)
-    if missed := regions.problems(certificate, tolerance):
-        raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
-    certificate |= {"tolerance": tolerance, "arithmetic": fingerprint.arithmetic()}
-    finished = finish.write(workspace, document, values, certificate)
-    report("certify", 1, 1)
-    return finished
+@dataclass(frozen=True)
+class CompactRecipe(Recipe[Metadata]):
+    """Recipe whose plan is the metadata without hash and certificate."""
+
+    @classmethod
+    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> CompactRecipe:
+        """Return the recipe of a likelihood, or raise `InputError` if there are options."""
+        if options:
+            raise InputError(
+                f"a compact table has no such options: {', '.join(sorted(options))}; leave them out"
+            )
+        plan = metadata(likelihood)
+        return cls(likelihood, plan, regions.TOLERANCE, plan.nbytes, space=plan.nbytes)
+
+    def describe(self, threads: int) -> Document:
+        """Return the metadata as a document."""
+        return stated(self.plan)
+
+    def make(self, job: TableJob) -> Metadata:
+        """Integrate, fit and certify."""
+        workspace, executor, local, tolerance, report = job
+        axes = self.plan.axes
+        report("integrate", 0, 1)
+        ratios = integrate(self.likelihood, executor, report)
+        values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])
+        values.flags.writeable = False
+        report("certify", 0, 1)
+        table = Table(workspace.partial, self.plan, self.likelihood, values)
+        certificate = regions.certify(table, run=local.run, seed=SEED)
+        if missed := regions.problems(certificate, tolerance):
+            raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
+        certificate |= {"tolerance": tolerance, "arithmetic": fingerprint.arithmetic()}
+        finished = finish.write(workspace, self.plan, values, certificate)
+        report("certify", 1, 1)
+        return finished
+
+    def made(self, workspace: Workspace) -> Metadata:
+        """Return the metadata if this very table is there; else raise `TableError`."""
+        return finish.left_over(workspace, self.plan)

@@ -6,24 +6,19 @@ the splines themselves are compared, so that a wrong coefficient cannot remain u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from qpruntime._typing import Array
-from qpruntime.execution.executors import run as run_in_threads
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis
 from tablegen import splines
-from tablegen.files.looking import Found, Look, hash_problems
+from tablegen.files.looking import Found, Look, Runner, in_blocks, largest, measured
 from tablegen.second_rule.framed import RULE, independent
 
 __all__ = ["AT_NODES", "DOMAIN", "REGIONS", "TOLERANCE", "certify", "check", "problems"]
-
-Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 #: Largest relative error allowed anywhere.
 TOLERANCE = 1e-9
@@ -73,12 +68,7 @@ def certify(table: Table, *, run: Runner, points: int = 2000, seed: int = 0) -> 
 
 def check(table: Table, look: Look) -> Found:
     """Return the problems of a finished compact table and the errors measured."""
-    reasons = hash_problems(table)
-    look.report("certify", 0, 1)
-    runner = partial(run_in_threads, workers=look.workers)
-    certificate = certify(table, run=runner, points=look.points, seed=look.seed)
-    look.report("certify", 1, 1)
-    return reasons + problems(certificate, look.tolerance), certificate
+    return measured(table, look, certify, problems)
 
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
@@ -91,16 +81,12 @@ def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
         allowed = min(tolerance, AT_NODES) if name == "nodes" else tolerance
         entry = certificate[name]
         if not entry["max_relative_error"] <= allowed:
-            reasons.append(f"{describe(entry, name)}, allowed {allowed:.2g}")
+            text = (
+                "relative error {max_relative_error:.2g} at mu = {mu:.17g}, log10 sigma = "
+                "{log10_sigma:.17g}, y = {outcome:g}"
+            )
+            reasons.append(f"{text.format(**entry)} ({name}), allowed {allowed:.2g}")
     return reasons
-
-
-def describe(entry: dict[str, Any], region: str) -> str:
-    """Return an error and its place in words."""
-    return (
-        "relative error {max_relative_error:.2g} at mu = {mu:.17g}, log10 sigma = "
-        "{log10_sigma:.17g}, y = {outcome:g} ({region})"
-    ).format(**entry, region=region)
 
 
 def _axes(table: Table) -> tuple[Axis | None, Axis]:
@@ -204,13 +190,5 @@ def _compare(
             star = ratio[part] * ep
         return np.asarray(star / truth - 1.0)
 
-    parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
-    error = np.abs(np.concatenate(run(block, parts)))
-    at = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
-    return {
-        "max_relative_error": float(error[at]),
-        "points": int(mu.size),
-        "mu": float(mu[at]),
-        "log10_sigma": float(np.log10(sigma[at])),
-        "outcome": float(y[at]),
-    }
+    error = np.abs(in_blocks(block, mu.size, run))
+    return largest(error, mu, np.log10(sigma), y)

@@ -13,7 +13,7 @@ from tablegen.artifacts.guarantee import SURFACE_WORDS, guarantee, outcomes_in_w
 from tablegen.files.documents import Document, stated
 
 if TYPE_CHECKING:
-    from tablegen.request import Recipe
+    from tablegen.files.recipe import Recipe
     from tablegen.verify import VerificationReport
 
 __all__ = ["installed", "listing", "plan", "report", "table", "text"]
@@ -22,7 +22,9 @@ REGION_WORDS = {"nodes": "at nodes", "cells": "in cells", "seams": "at seams", "
 AXES = ("mu", "log10_sigma", "u", "v", "y")
 
 
-def plan(recipe: Recipe, path: Path, workers: int | None, scheduler: str | None = None) -> Document:
+def plan(
+    recipe: Recipe[Any], path: Path, workers: int | None, scheduler: str | None = None
+) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.execution.executors import thread_count
     from tablegen.request import LARGE

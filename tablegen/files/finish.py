@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from qpruntime._typing import Array
 from qpruntime.errors import TableError
-from qpruntime.execution.executors import Executor, Progress, Threads
 from qpruntime.projection.open import open_table
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5
 from tablegen.files.workspace import Workspace
 
-__all__ = ["TableJob", "found", "left_over", "publish", "write"]
-
-
-class TableJob(NamedTuple):
-    """Job of building a table: workspace, computation, certification and tolerance."""
-
-    workspace: Workspace
-    executor: Executor
-    local: Threads
-    tolerance: float
-    report: Progress
+__all__ = ["found", "left_over", "publish", "write"]
 
 
 def write(

@@ -48,6 +48,7 @@ class Workspace:
 
     @property
     def exists(self) -> bool:
+        """True if the directory is there."""
         return self.directory.exists()
 
     def check_space(self, nbytes: int, copies: int | None = None) -> None:

@@ -10,68 +10,108 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from qpruntime.errors import NumericalError
-from qpruntime.execution.executors import Call, Executor, Progress, Stop, Threads
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.execution.executors import Call, Executor, Progress, Stop
+from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import finish
 from tablegen.files import hdf5 as export
+from tablegen.files.documents import Document, axis_of
+from tablegen.files.recipe import Recipe, TableJob
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
-from tablegen.grid.one_axis import Curves
-from tablegen.grid.plan import GridChunk, Plan
+from tablegen.grid.plan import Plan, make_plan
 from tablegen.grid.store import ChunkStore
 from tablegen.second_rule.framed import SEED
 
-__all__ = ["carry_out"]
+__all__ = ["GridRecipe"]
 
 
-def carry_out(
-    plan: Plan,
-    workspace: Workspace,
-    executor: Executor,
-    local: Threads,
-    tolerance: float,
-    report: Progress,
-) -> Metadata:
-    """Build the grid in a locked workspace.
+# Options of tables of surfaces.
+_NOT_OURS = {"outcomes", "y_range", "limit", "projection", "p"}
 
-    Parameters
-    ----------
-    executor : Executor
-        Computes the chunks.
-    local : Threads
-        Certifies them, wherever they came from.
-    tolerance, report
-        As in `tablegen.build`.
-    """
-    workspace.partial.unlink(missing_ok=True)
-    store = ChunkStore(workspace.chunks, plan, workspace.check)
-    _fill(plan, store, executor, report)
-    workspace.check()
-    digest, worst, offset = _export(plan, store, workspace, report)
-    report("certify", 0, 1)
-    values = export.map_file(workspace.partial, plan, offset)
-    certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
-    certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
-    nodes = certificate["nodes"]
-    if nodes["max_relative_error"] > tolerance:
-        raise NumericalError(
-            f"the table misses its tolerance: relative error {nodes['max_relative_error']:.2g} at "
-            f"mu = {nodes['mu']:g}, log10 sigma = {nodes['log10_sigma']:g}, allowed "
-            f"{tolerance:.2g}; raise --tolerance"
-            + ("" if plan.method == "direct" else " or use --method direct")
-        )
-    metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
-    finish.publish(workspace, metadata)
-    report("certify", 1, 1)
-    return metadata
+
+@dataclass(frozen=True)
+class GridRecipe(Recipe[Plan]):
+    """Recipe of a grid; the method of the plan is not resolved before it is made."""
+
+    @classmethod
+    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> GridRecipe:
+        """Return the recipe with these options of `make_plan`, or raise `InputError`."""
+        if wrong := _NOT_OURS & set(options):
+            raise InputError(
+                f"a grid has no such options: {', '.join(sorted(wrong))}; leave them out"
+            )
+        plan = make_plan(likelihood, **options)
+        tolerance, nbytes = certify.TOLERANCES[plan.dtype], plan.nbytes
+        return cls(likelihood, plan, tolerance, nbytes, nbytes, nbytes)
+
+    def resolved(self) -> GridRecipe:
+        """Return the recipe with the method and the nodes of its plan."""
+        with threadpool_limits(1, "blas"):
+            return replace(self, plan=compute.resolve(self.plan))
+
+    def estimated(self) -> GridRecipe:
+        """Return the recipe with nodes that are guessed from a few of many outcomes."""
+        with threadpool_limits(1, "blas"):
+            return replace(self, plan=compute.estimate(self.plan))
+
+    def describe(self, threads: int) -> Document:
+        """Return the document that describes the plan, with its estimated time and memory."""
+        plan = self.plan
+        few = plan.nodes and len(plan.outcomes) > compute.FEW
+        return {
+            "likelihood": plan.likelihood,
+            "method": plan.method,
+            "dtype": plan.dtype,
+            "mu": axis_of(plan.mu),
+            "log10_sigma": axis_of(plan.log10_sigma),
+            "nodes": plan.size,
+            "bytes": plan.nbytes,
+            "chunks": plan.chunk_count,
+            "chebyshev_nodes": list(plan.nodes) if plan.nodes else None,
+            **({"estimated_from_outcomes": compute.FEW} if few else {}),
+            # For a cluster this is the time of one worker and of this process.
+            "estimated_seconds": round(plan.estimate_seconds(threads), 1),
+        }
+
+    def make(self, job: TableJob) -> Metadata:
+        """Fill the chunks, export and certify."""
+        workspace, executor, local, tolerance, report = job
+        plan = compute.resolve(self.plan)
+        workspace.partial.unlink(missing_ok=True)
+        store = ChunkStore(workspace.chunks, plan, workspace.check)
+        _fill(plan, store, executor, report)
+        workspace.check()
+        digest, worst, offset = _export(plan, store, workspace, report)
+        report("certify", 0, 1)
+        values = export.map_file(workspace.partial, plan, offset)
+        certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
+        certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
+        nodes = certificate["nodes"]
+        if nodes["max_relative_error"] > tolerance:
+            raise NumericalError(
+                f"the table misses its tolerance: relative error {nodes['max_relative_error']:.2g} "
+                f"at mu = {nodes['mu']:g}, log10 sigma = {nodes['log10_sigma']:g}, allowed "
+                f"{tolerance:.2g}; raise --tolerance"
+                + ("" if plan.method == "direct" else " or use --method direct")
+            )
+        metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
+        finish.publish(workspace, metadata)
+        report("certify", 1, 1)
+        return metadata
+
+    def made(self, workspace: Workspace) -> Metadata:
+        """Return the metadata if this very table is there; else raise `TableError`."""
+        return finish.left_over(workspace, compute.resolve(self.plan).metadata())
 
 
 def _fill(plan: Plan, store: ChunkStore, executor: Executor, report: Progress) -> None:
@@ -89,7 +129,7 @@ def _fill(plan: Plan, store: ChunkStore, executor: Executor, report: Progress) -
             if chunk.outcome != outcome or function is None:
                 outcome = chunk.outcome
                 part = None if expansion is None else expansion.only(outcome)
-                function = partial(_chunk, plan, part, steps)
+                function = partial(compute.fill, plan, part, steps)
             yield function, chunk
 
     def take(number: int, values: NDArray[Any]) -> None:
@@ -138,12 +178,6 @@ class _Steps:
         with self._lock:
             self._done += blocks
             self._report(self._done, self._total)
-
-
-def _chunk(
-    plan: Plan, expansion: compute.Expansion | Curves | None, stop: Stop | _Steps, chunk: GridChunk
-) -> NDArray[Any]:
-    return compute.fill(plan, chunk, expansion, stop)
 
 
 def _export(

@@ -207,9 +207,9 @@ def blocks(plan: Plan) -> int:
 
 def fill(
     plan: Plan,
-    chunk: GridChunk,
     expansion: Expansion | Curves | None,
     interrupted: Callable[[], bool],
+    chunk: GridChunk,
 ) -> NDArray[np.floating]:
     """Compute one chunk.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Axis, Metadata
+from tablegen.files.looking import Runner, in_blocks, largest
 from tablegen.second_rule.framed import RULE, independent
 
 __all__ = ["TOLERANCES", "certify", "rough_nodes", "worst_nodes"]
@@ -115,9 +116,6 @@ def rough_nodes(
             steps = ((k, 0) if axis == 0 else (0, k) for k in range(7))
             rough += [(bend, outcome, start + i + a, j + b) for a, b in steps]
     return rough
-
-
-Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 
 def certify(
@@ -224,8 +222,7 @@ def _compare(
     def block(part: slice) -> Array:
         return independent(model, mu[part], sigma[part], y[part])
 
-    parts = [slice(a, a + 128) for a in range(0, mu.size, 128)]
-    truth = np.concatenate(run(block, parts))
+    truth = in_blocks(block, mu.size, run)
     error = np.abs(found / truth - 1.0)
     at = int(np.argmax(error))
     if not np.isfinite(error[at]):
@@ -233,10 +230,4 @@ def _compare(
             f"{metadata.likelihood}: the table has {found[at]:g} and the second rule {truth[at]:g} "
             f"at mu = {mu[at]:g}, log10 sigma = {log10_sigma[at]:g}"
         )
-    return {
-        "max_relative_error": float(error[at]),
-        "points": int(mu.size),
-        "mu": float(mu[at]),
-        "log10_sigma": float(log10_sigma[at]),
-        "outcome": float(y[at]),
-    }
+    return largest(error, mu, log10_sigma, y)

@@ -86,6 +86,7 @@ class Plan:
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """Outcomes, rows and columns."""
         return len(self.outcomes), self.mu.size, self.log10_sigma.size
 
     @property
@@ -95,10 +96,12 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the data."""
         return self.size * np.dtype(self.dtype).itemsize
 
     @property
     def chunk_count(self) -> int:
+        """Number of chunks."""
         return len(self.outcomes) * -(-self.mu.size // self.rows)
 
     @property
@@ -143,7 +146,7 @@ class Plan:
 
 @cache
 def _registered(name: str) -> Likelihood:
-    """The likelihood of a plan: plans are asked for it by every chunk, the registry once."""
+    """Return the likelihood of a plan, kept because every chunk asks for it."""
     return likelihoods.get(name)
 
 

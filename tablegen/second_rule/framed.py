@@ -36,7 +36,7 @@ _NODES, _WEIGHTS = (tuple(a.tolist()) for a in np.polynomial.legendre.leggauss(8
 
 @kernel
 def _log_density(split: int, anchored: Floats, d: float, y: float, theta: Array) -> float:
-    """log q(anchor + d) - log q(anchor).
+    """Return log q(anchor + d) - log q(anchor).
 
     `anchored` is the anchor, the split there, (anchor - mu)/sigma^2 and 1/sigma^2.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -17,23 +18,26 @@ from typing import Any
 import numpy as np
 
 from qpruntime._typing import Array
-from qpruntime.errors import NumericalError
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import fingerprint
-from qpruntime.execution.executors import Executor, Progress, Threads
+from qpruntime.execution.executors import Progress
+from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.table import Table
 from qpruntime.projection.tabulated_likelihood import describe, standin
 from qpruntime.table_format.metadata import Metadata
 from tablegen import splines
 from tablegen.files import finish
+from tablegen.files.documents import Document, projection_of
+from tablegen.files.recipe import Recipe, TableJob
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED
 from tablegen.surfaces import errors as surface_errors
-from tablegen.surfaces.domain import Domain
+from tablegen.surfaces.domain import Domain, domain
 from tablegen.surfaces.node_counts import cells_needed, deviation
 from tablegen.surfaces.samples import SampledCavities, Sampler
 
-__all__ = ["build", "finished", "metadata"]
+__all__ = ["SurfacesRecipe", "metadata"]
 
 # Random places between nodes where a fit is checked before it is certified.
 _CHECKS = 1500
@@ -121,47 +125,78 @@ def check(table: Table, sample: Sampler) -> float:
     return float(deviation(again, truth).max())
 
 
-def build(
-    what: Domain,
-    workspace: Workspace,
-    executor: Executor,
-    local: Threads,
-    tolerance: float,
-    report: Progress,
-) -> Metadata:
-    """Build the table in a locked workspace; arguments as those of `grid.build.carry_out`."""
-    identity = json.dumps(metadata(what, [6, 6, 6]).traits["probes"])
-    sample = Sampler(what.likelihood, executor, workspace.directory / "samples", identity, what.p)
-    cells = resolve(what, sample, tolerance, report)
-    before = math.inf
-    for _ in range(_ROUNDS):
-        workspace.check_space(what.nbytes(cells))
-        document = metadata(what, cells)
-        likelihood = standin(document, workspace.target)
-        table = Table(workspace.partial, document, likelihood, fit(what, cells, sample, report))
-        error = check(table, sample)
-        wider = shrink(what, [math.ceil(n * _growth(error, tolerance)) for n in cells])
-        met = error <= 0.8 * tolerance
-        # No more nodes where they do not help, or do not fit.
-        if met or error > 0.7 * before or math.prod(wider) <= 1.05 * math.prod(cells):
-            break
-        before, cells = error, wider
-    report("certify", 0, 1)
-    certificate = surface_errors.certify(table, what.likelihood, run=local.run, seed=SEED)
-    if missed := surface_errors.problems(certificate, tolerance):
-        raise NumericalError(advice(what, certificate, missed[0], cells))
-    certificate |= {"tolerance": float(tolerance), "arithmetic": fingerprint.arithmetic()}
-    made = finish.write(workspace, document, table.values, certificate)
-    report("certify", 1, 1)
-    return made
+_OURS = {"outcomes", "y_range", "mu_range", "log10_sigma_range", "limit", "projection", "p"}
 
 
-def finished(what: Domain, workspace: Workspace) -> Metadata:
-    """Return the metadata of a table whose build was killed between rename and cleaning up."""
-    existing = finish.found(workspace)
-    surfaces_there = existing is not None and existing.kind == "surfaces"
-    cells = [axis.size - 1 for axis in existing.axes] if existing and surfaces_there else None
-    return finish.left_over(workspace, metadata(what, cells) if cells else None)
+@dataclass(frozen=True)
+class SurfacesRecipe(Recipe[Domain]):
+    """Recipe of surfaces; how many nodes there will be is found while they are made."""
+
+    @classmethod
+    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> SurfacesRecipe:
+        """Return the recipe with these options of `domain`, or raise `InputError`."""
+        if (counts := options.pop("counts", None)) is not None:
+            options["outcomes"] = range(counts[0], counts[1] + 1)
+        if wrong := set(options) - _OURS:
+            raise InputError(
+                f"a table of surfaces has no such options: {', '.join(sorted(wrong))}; "
+                "leave them out"
+            )
+        plan = domain(likelihood, source, **options)
+        tolerance = surface_errors.tolerance(plan.p)
+        return cls(plan.likelihood, plan, tolerance, plan.limit, order=plan.p)
+
+    def describe(self, threads: int) -> Document:
+        """Return the document that describes the domain and the limit of its table."""
+        what = self.plan
+        return {
+            "likelihood": what.likelihood.spelt,
+            **projection_of(what.p),
+            "outcomes": list(what.outcomes),
+            "mu": "{:g} to {:g}".format(*what.mu),
+            "log10_sigma": "{:g} to {:g}".format(*what.log10_sigma),
+            "nodes": "as many as the tolerance takes",
+            "largest_bytes": what.limit,
+        }
+
+    def make(self, job: TableJob) -> Metadata:
+        """Fit until the errors between nodes hold, and certify."""
+        what = self.plan
+        workspace, executor, local, tolerance, report = job
+        identity = json.dumps(metadata(what, [6, 6, 6]).traits["probes"])
+        sample = Sampler(
+            self.likelihood, executor, workspace.directory / "samples", identity, self.order
+        )
+        cells = resolve(what, sample, tolerance, report)
+        before = math.inf
+        for _ in range(_ROUNDS):
+            workspace.check_space(what.nbytes(cells))
+            document = metadata(what, cells)
+            likelihood = standin(document, workspace.target)
+            table = Table(workspace.partial, document, likelihood, fit(what, cells, sample, report))
+            error = check(table, sample)
+            wider = shrink(what, [math.ceil(n * _growth(error, tolerance)) for n in cells])
+            met = error <= 0.8 * tolerance
+            # No more nodes where they do not help, or do not fit.
+            if met or error > 0.7 * before or math.prod(wider) <= 1.05 * math.prod(cells):
+                break
+            before, cells = error, wider
+        report("certify", 0, 1)
+        certificate = surface_errors.certify(table, self.likelihood, run=local.run, seed=SEED)
+        if missed := surface_errors.problems(certificate, tolerance):
+            raise NumericalError(advice(what, certificate, missed[0], cells))
+        certificate |= {"tolerance": float(tolerance), "arithmetic": fingerprint.arithmetic()}
+        made = finish.write(workspace, document, table.values, certificate)
+        report("certify", 1, 1)
+        return made
+
+    def made(self, workspace: Workspace) -> Metadata:
+        """Return the metadata if this very table is there; else raise `TableError`."""
+        existing = finish.found(workspace)
+        expected = None
+        if existing is not None and existing.kind == "surfaces":
+            expected = metadata(self.plan, [axis.size - 1 for axis in existing.axes])
+        return finish.left_over(workspace, expected)
 
 
 def _growth(error: float, tolerance: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 
 from qpruntime._numba import call_surfaces, kernel
 from qpruntime._typing import Array
-from qpruntime.execution.executors import run as run_in_threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.table import Table
-from tablegen.files.looking import Found, Look, hash_problems
+from tablegen.files.looking import Found, Look, Runner, hash_problems, in_blocks, largest, measured
 from tablegen.second_rule import wp as second_wp
 from tablegen.second_rule.framed import RULE, independent_all
 
@@ -23,13 +21,12 @@ __all__ = [
     "WP_TOLERANCE",
     "certify",
     "check",
+    "deviations",
     "draw",
     "lookups",
     "problems",
     "tolerance",
 ]
-
-Runner = Callable[[Callable[[Any], Array], Sequence[Any]], list[Array]]
 
 #: Largest error allowed by default, of any surface.
 TOLERANCE = 1e-8
@@ -37,7 +34,6 @@ TOLERANCE = 1e-8
 WP_TOLERANCE = 1e-6
 #: Random points of a certificate.
 POINTS = 3000
-_BLOCK = 128
 
 
 def tolerance(order: float | None) -> float:
@@ -116,46 +112,36 @@ def certify(
     """
     points = POINTS if points is None else points
     mu, sigma, y = draw(table, points, np.random.default_rng(seed))
-
     order = table.metadata.order
 
     def block(part: slice) -> Array:
+        stored = lookups(table, mu[part], sigma[part], y[part])
         if order is not None:
-            stored = lookups(table, mu[part], sigma[part], y[part])[:, :3]
-            return second_wp.errors(likelihood, order, mu[part], sigma[part], y[part], stored)
-        truth = independent_all(likelihood, mu[part], sigma[part], y[part])
-        truth[:, 2] = np.sqrt(truth[:, 2])
-        gap = np.abs(lookups(table, mu[part], sigma[part], y[part]) - truth)
-        unit = np.stack([np.maximum(1.0, np.abs(truth[:, 0])), *truth[:, [2, 2, 3]].T], 1)
-        return np.asarray(gap / unit)
+            at = mu[part], sigma[part], y[part]
+            return second_wp.errors(likelihood, order, *at, stored[:, :3])
+        return deviations(likelihood, stored, mu[part], sigma[part], y[part])
 
-    parts = [slice(a, min(a + _BLOCK, points)) for a in range(0, points, _BLOCK)]
-    error = np.concatenate(run(block, parts))
+    error = np.nan_to_num(in_blocks(block, points, run), nan=np.finfo(float).max)
     rule = RULE if order is None else second_wp.RULE
-    certificate: dict[str, Any] = {"rule": rule, "seed": seed, "random_points": points}
-    for k, name in enumerate(table.metadata.surfaces):
-        at = int(np.argmax(np.where(np.isnan(error[:, k]), np.inf, error[:, k])))
-        certificate[name] = {
-            "max_relative_error": float(np.nan_to_num(error[at, k], nan=np.finfo(float).max)),
-            "points": points,
-            "mu": float(mu[at]),
-            "log10_sigma": float(np.log10(sigma[at])),
-            "outcome": float(y[at]),
-        }
-    return certificate
+    return {"rule": rule, "seed": seed, "random_points": points} | {
+        name: largest(error[:, k], mu, np.log10(sigma), y)
+        for k, name in enumerate(table.metadata.surfaces)
+    }
+
+
+def deviations(likelihood: Likelihood, stored: Array, mu: Array, sigma: Array, y: Array) -> Array:
+    """Return how far rows (log Z, mean, sigma_EP, sigma*) are from the second rule, in units."""
+    truth = independent_all(likelihood, mu, sigma, y)
+    truth[:, 2] = np.sqrt(truth[:, 2])
+    unit = np.stack([np.maximum(1.0, np.abs(truth[:, 0])), *truth[:, [2, 2, 3]].T], 1)
+    return np.asarray(np.abs(stored - truth) / unit)
 
 
 def check(table: Table, look: Look) -> Found:
     """Return the problems of finished surfaces, and errors measured if there is the density."""
-    reasons = hash_problems(table)
     if not table.likelihood.has_density:
-        return reasons, {}
-    look.report("certify", 0, 1)
-    runner = partial(run_in_threads, workers=look.workers)
-    likelihood = table.likelihood
-    certificate = certify(table, likelihood, run=runner, points=look.points, seed=look.seed)
-    look.report("certify", 1, 1)
-    return reasons + problems(certificate, look.tolerance), certificate
+        return hash_problems(table), {}
+    return measured(table, look, partial(certify, likelihood=table.likelihood), problems)
 
 
 def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
@@ -165,16 +151,12 @@ def problems(certificate: dict[str, Any], tolerance: float) -> list[str]:
         ((certificate[name], name) for name in names),
         key=lambda pair: -pair[0]["max_relative_error"],
     )
+    text = (
+        "error {max_relative_error:.2g} of {name} at mu = {mu:.17g}, log10 sigma = "
+        "{log10_sigma:.17g}, y = {outcome:g}"
+    )
     return [
-        f"{describe(entry, name)}, allowed {tolerance:.2g}"
+        f"{text.format(**entry, name=name)}, allowed {tolerance:.2g}"
         for entry, name in entries
         if not entry["max_relative_error"] <= tolerance
     ]
-
-
-def describe(entry: dict[str, Any], name: str) -> str:
-    """Return an error and its place in words."""
-    return (
-        "error {max_relative_error:.2g} of {name} at mu = {mu:.17g}, log10 sigma = "
-        "{log10_sigma:.17g}, y = {outcome:g}"
-    ).format(**entry, name=name)

@@ -22,9 +22,10 @@ from qpruntime.projection.projector import project_arrays
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import splines
 from tablegen.files import finish
+from tablegen.files.looking import largest
 from tablegen.files.workspace import Workspace
-from tablegen.second_rule.framed import RULE, SEED, independent_all
-from tablegen.surfaces.errors import lookups, problems
+from tablegen.second_rule.framed import RULE, SEED
+from tablegen.surfaces.errors import deviations, lookups, problems
 
 __all__ = ["NAMES", "TOLERANCE", "build", "certify", "coefficients", "metadata", "problems"]
 
@@ -129,18 +130,7 @@ def certify(
     )
     y = np.zeros(_POINTS)
     looked_up = lookups((values, axes, interpolation.lookup_scaled.handle), mu, s, y)
-    truth = independent_all(likelihood, mu, s, y)
-    truth[:, 2] = np.sqrt(truth[:, 2])
-    unit = np.stack([np.maximum(1.0, np.abs(truth[:, 0])), *truth[:, [2, 2, 3]].T], 1)
-    error = np.abs(looked_up - truth) / unit
-    certificate: dict[str, Any] = {"rule": RULE, "seed": seed, "random_points": _POINTS}
-    for k, name in enumerate(NAMES):
-        at = int(np.argmax(error[:, k]))
-        certificate[name] = {
-            "max_relative_error": float(error[at, k]),
-            "points": _POINTS,
-            "mu": float(mu[at]),
-            "log10_sigma": float(np.log10(s[at])),
-            "outcome": 0.0,
-        }
-    return certificate
+    error = deviations(likelihood, looked_up, mu, s, y)
+    return {"rule": RULE, "seed": seed, "random_points": _POINTS} | {
+        name: largest(error[:, k], mu, np.log10(s), y) for k, name in enumerate(NAMES)
+    }

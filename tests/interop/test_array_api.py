@@ -8,10 +8,10 @@ import pytest
 from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods
 from qpruntime.interop.array_api import FORMS, PortableFunctions
 from qpruntime.interop.array_formulas import _weights
-from qpruntime.interop.array_operations import NumPy
 from qpruntime.projection.interpolation import quintic_weights
 from tests.tools.cases import every_case
 from tests.tools.half_plane import NAMES, cavities
+from tests.tools.numpy_library import NumPy
 
 
 def same(got, want, rtol=1e-9, atol=0.0):

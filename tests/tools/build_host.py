@@ -99,7 +99,7 @@ def warm():
     plan = compute.resolve(
         tablegen.grid.plan.make_plan("probit", mu_step=0.02, log10_sigma_step=0.002)
     )
-    values = compute.fill(plan, plan.chunks[0], compute.expand(plan, serial), lambda: False)
+    values = compute.fill(plan, compute.expand(plan, serial), lambda: False, plan.chunks[0])
     certify.certify(values[None], plan.metadata(), certify.worst_nodes(values, 0, 0), run=serial)
     integrate(plan.model, plan.mu.nodes()[:2], plan.mu.nodes()[-2:], 1.0)
     # Whom the child becomes may have no right to read the standard library.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime._numba import contracted, inlined, kernel
-from qpruntime._typing import Array, Arrays, IntArray
+from qpruntime._typing import Array, IntArray
 from qpruntime.inference.markov.messages_small_kernels import (
     SeriesRows,
     SeriesRules,
@@ -367,11 +367,14 @@ def spans(offset: IntArray) -> tuple[IntArray, IntArray]:
 # those of `qpruntime.inference.markov.messages_small_kernels`, in rows like those of the buffer.
 
 #: `chain`, as a state space makes it.
+Pair = tuple[Array, Array]
 Chain = tuple[IntArray, IntArray, Array, Array, IntArray, Array, Array]
 
 
 @inlined
-def begin(chain: Chain, edges: Array, ahead: bool) -> tuple[Arrays, ...]:
+def begin(
+    chain: Chain, edges: Array, ahead: bool
+) -> tuple[Pair, Pair, tuple[Array, Array, IntArray, IntArray, Array], Pair]:
     """Return (first message of a pass, room for another one, room for transitions and products).
 
     Callers unpack it before their loop, because taking arrays out of tuples for every row costs a

@@ -16,6 +16,7 @@ from qpruntime._numba import contracted, inlined, kernel
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.markov.messages_covariance_kernels import (
     Chain,
+    Pair,
     load,
     place,
     spans,
@@ -276,7 +277,9 @@ def take_in(
 
 
 @inlined
-def begin(chain: Chain, edges: Array, ahead: bool) -> tuple[Arrays, ...]:
+def begin(
+    chain: Chain, edges: Array, ahead: bool
+) -> tuple[Pair, Pair, tuple[Array, Array, Array, IntArray, IntArray, Array], Arrays]:
     """Return (first message of a pass, room for another, for transitions, and for products)."""
     d = chain[5].size
     low, high = spans(chain[4])

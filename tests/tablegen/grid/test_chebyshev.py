@@ -20,7 +20,7 @@ def serial(function, items):
 def table(plan):
     """Fill a whole table, one outcome."""
     expansion = compute.expand(plan, serial) if plan.nodes else None
-    chunks = [compute.fill(plan, c, expansion, lambda: False) for c in plan.chunks]
+    chunks = [compute.fill(plan, expansion, lambda: False, c) for c in plan.chunks]
     return np.concatenate(chunks)
 
 
@@ -111,4 +111,4 @@ def test_single_precision_is_the_rounded_double():
 def test_an_interrupted_fill_stops():
     plan = make_plan("probit", method="direct", mu_step=1.0, log10_sigma_step=0.1)
     with pytest.raises(KeyboardInterrupt):
-        compute.fill(plan, plan.chunks[0], None, lambda: True)
+        compute.fill(plan, None, lambda: True, plan.chunks[0])

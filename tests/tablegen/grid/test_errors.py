@@ -27,7 +27,7 @@ def plan():
 
 @pytest.fixture(scope="module")
 def values(plan):
-    return compute.fill(plan, plan.chunks[0], None, lambda: False)[None]
+    return compute.fill(plan, None, lambda: False, plan.chunks[0])[None]
 
 
 def test_second_rule_agrees_with_high_precision_values(reference):
