@@ -114,7 +114,7 @@ class Powers:
     """
 
     moments: Pointer | None = None
-    frame: LatePointer | None = None
+    frame: Pointer | None = None
     whole: bool = True
     member: Callable[[Mapping[str, float], float], tuple[float, float, float] | None] | None = None
 
