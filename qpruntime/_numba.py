@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from hashlib import blake2b
 from inspect import Parameter, Signature
 from pathlib import Path
