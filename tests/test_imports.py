@@ -130,8 +130,11 @@ def named(node):
 
 @cache
 def parsed(module):
-    """Return its tree, and the statements anywhere in it that import."""
+    """Return its tree, and the statements anywhere in it that import, but for types alone."""
     tree = ast.parse(files()[module].read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
     return tree, [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
 
 

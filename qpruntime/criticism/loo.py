@@ -444,7 +444,8 @@ def processes_of(model: FittedModel) -> tuple[Posterior, ...]:
     if not hasattr(model, "processes") or not hasattr(model, "get_params"):
         raise InputError(f"a fitted estimator of qpruntime is needed, got {shown(model)}")
     check_is_fitted(model)
-    return all_of(model.posterior_)
+    posterior = model.posterior_
+    return posterior if isinstance(posterior, tuple) else (posterior,)
 
 
 def one_process(model: FittedModel, what: str) -> Posterior:
@@ -489,11 +490,12 @@ def standard_error(values: Array) -> float:
 
 def _left_out(model: FittedModel, chosen: NDArray[np.intp]) -> list[Array]:
     """Densities of rows left out, of every process; with hyper-parameters weighed again."""
-    if not is_integrated(model):
+    averages = model.integrated_ if is_integrated(model) else None
+    if averages is None:
         return [post.loo(chosen) for post in processes_of(model)]
     return [
         left_out(integrated.weights, [post.loo(chosen) for post in integrated.posteriors])
-        for integrated in all_of(model.integrated_)
+        for integrated in all_of(averages)
     ]
 
 

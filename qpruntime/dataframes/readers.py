@@ -230,8 +230,6 @@ _CLASSES = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
 
 #: A data frame of any library, a mapping of columns, or an array-like of shape (N, d).
 DataLike = ArrayLike | Mapping[Any, ArrayLike] | DataColumns
-#: One column: an array-like of shape (N,), or a column of any library.
-ColumnLike = Sequence[Any] | NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

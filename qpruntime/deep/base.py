@@ -23,7 +23,7 @@ from qpruntime.deep.training import Trained, TrainingPlan, polished, reporting, 
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import checked, no_text
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.sparse.data import is_lazy
+from qpruntime.inference.sparse.data import LazyInputs, is_lazy
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Inducing
@@ -76,7 +76,11 @@ class DeepGP(BaseEstimator):
 
     @alone
     def _train(
-        self, X: ArrayLike, targets: Sequence[Array], weights: Array | None, plan: TrainingPlan
+        self,
+        X: Array | LazyInputs,
+        targets: Sequence[Array],
+        weights: Array | None,
+        plan: TrainingPlan,
     ) -> list[Trained]:
         """Train one process after the other, of the same rows, and store what all models have."""
         weight = np.ones(len(targets[0])) if weights is None else weights

@@ -53,10 +53,11 @@ from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.local.posterior import LocalPosterior
 from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.sparse.data import LazyInputs
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
-from qpruntime.learning.inputs import Inputs, StoredRows
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection.budget import Stage
 from qpruntime.learning.rank_transform import Warp
 from qpruntime.learning.settings import Data, Settings, Slopes, generator, left_open, settings_of
@@ -140,7 +141,7 @@ class GPEstimator(Parameters):
         """Return the prior mean of the latent functions without `prior_mean`."""
         return 0.0
 
-    def prior_means(self, points: Array | StoredRows) -> Sequence[Array | float]:
+    def prior_means(self, points: Array | LazyInputs) -> Sequence[Array | float]:
         """Return the prior means of all processes at points, each a number or (T,)."""
         count = len(all_of(self.posterior_))
         mean = self.prior_mean_

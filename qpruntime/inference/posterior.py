@@ -657,7 +657,7 @@ def moved_to(
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 
 
-def solution_of(post: Posterior) -> Any:
+def solution_of(post: EnginePosterior) -> Any:
     """Return the engine's solution, for code that builds on posteriors."""
     return post._solution
 

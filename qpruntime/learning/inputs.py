@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from qpruntime.inference.leave_groups import leave_groups_out
 from qpruntime.inference.posterior import Posterior, moved_to
 from qpruntime.inference.sparse.data import (
     ChunkedRows,
+    LazyInputs,
     chunk_count,
     chunk_slice,
     is_lazy,
@@ -34,15 +35,7 @@ from qpruntime.kernels.scaling import Units
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.rank_transform import Warp
 
-__all__ = ["InputView", "Inputs", "RowGroups", "StoredRows", "equal_rows"]
-
-
-class StoredRows(Protocol):
-    """Rows that are read in parts: a zarr array, a dask array or a memory map."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Numbers of rows and of columns."""
+__all__ = ["InputView", "Inputs", "RowGroups", "equal_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +44,7 @@ class Inputs:
 
     Parameters
     ----------
-    rows : ndarray or StoredRows, shape (N, d)
+    rows : ndarray or LazyInputs, shape (N, d)
     names : tuple of str
         Names of the columns that the user gave, if they have any.
     table : EncodedTable, optional
@@ -60,7 +53,7 @@ class Inputs:
         Rows that are left out together; without them each row is left out alone.
     """
 
-    rows: Array | StoredRows
+    rows: Array | LazyInputs
     names: tuple[str, ...] = ()
     table: EncodedTable | None = None
     groups: RowGroups | None = None
@@ -189,14 +182,14 @@ class RowGroups:
 
     Parameters
     ----------
-    rows : ndarray or StoredRows, shape (N, d), or None
+    rows : ndarray or LazyInputs, shape (N, d), or None
         Read when the groups are first asked for; None if they are given.
     given : ndarray of int, shape (N,), or None
         Groups that the user names; by default rows with equal features are a group.
     """
 
     def __init__(
-        self, rows: Array | StoredRows | None, given: NDArray[np.intp] | None = None
+        self, rows: Array | LazyInputs | None, given: NDArray[np.intp] | None = None
     ) -> None:
         self._rows, self._given = rows, given
 
@@ -257,7 +250,7 @@ class RowGroups:
         return leave_groups_out(posterior, self.codes, indices, self.coincide)
 
 
-def equal_rows(rows: Array | StoredRows) -> NDArray[np.intp]:
+def equal_rows(rows: Array | LazyInputs) -> NDArray[np.intp]:
     """Return labels (N,) that are equal for equal rows (N, d).
 
     Rows are compared by a 64-bit hash. Among a million distinct rows, two have the same hash with

@@ -426,7 +426,7 @@ def inputs_of(X: ArrayLike | LazyInputs, name: str) -> Inputs:
         If they are not usable.
     """
     X = known_chunks(X, name)
-    inputs: Inputs = X if is_lazy(X) else finite(X, name)  # type: ignore[arg-type]
+    inputs: Inputs = X if is_lazy(X) else finite(X, name)
     if len(inputs.shape) != 2 or 0 in inputs.shape:
         raise InputError(f"{name} must have shape (rows, columns), got {tuple(inputs.shape)}")
     return inputs if is_lazy(inputs) else np.ascontiguousarray(inputs)
