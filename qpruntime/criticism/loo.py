@@ -445,7 +445,7 @@ def processes_of(model: FittedModel) -> tuple[Posterior, ...]:
         raise InputError(f"a fitted estimator of qpruntime is needed, got {shown(model)}")
     check_is_fitted(model)
     posterior = model.posterior_
-    return posterior if isinstance(posterior, tuple) else (posterior,)
+    return posterior if isinstance(posterior, tuple) else (posterior,)  # type: ignore[return-value]
 
 
 def one_process(model: FittedModel, what: str) -> Posterior:
