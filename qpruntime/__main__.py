@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _about(as_json: bool) -> int:
-    from qpruntime import diagnostics as about
+    from qpruntime import system_info as about
 
     facts = about.facts()
     print(json.dumps(facts, indent=2) if as_json else about.text(facts))

@@ -1,4 +1,4 @@
-"""The types of arrays of numbers."""
+"""Types of arrays, and of bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ else:
         """Values that NumPy converts to an array; NumPy's own alias fills a page when printed."""
 
 
-__all__ = ["Array", "ArrayLike", "Arrays", "Floats", "IntArray"]
+__all__ = ["Array", "ArrayLike", "Arrays", "Bounds", "Floats", "IntArray"]
 
 #: Double precision, of any shape.
 Array = NDArray[np.float64]
@@ -24,3 +24,5 @@ IntArray = NDArray[np.int64]
 #: Several arrays, or several numbers, as kernels take and return them.
 Arrays = tuple[Array, ...]
 Floats = tuple[float, ...]
+#: Bounds of a parameter of a likelihood, or "fixed".
+Bounds = tuple[float, float] | str

@@ -71,7 +71,7 @@ FLOORS = [
         "tablegen.verify",
     },
     {
-        "qpruntime.diagnostics",
+        "qpruntime.system_info",
         "qpruntime.deep",
         "qpruntime.criticism",
         "qpruntime.effects",

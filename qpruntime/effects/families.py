@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Bounds
 from qpruntime._validation import number, shown
 from qpruntime.dataframes.levels import is_missing, level_values, sorted_levels
 from qpruntime.dataframes.readers import DataColumns
@@ -31,7 +31,6 @@ from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
 
 __all__ = [
-    "Bounds",
     "ObservationFamily",
     "below",
     "below_given",
@@ -41,9 +40,6 @@ __all__ = [
     "offsets_of",
     "trials_of",
 ]
-
-#: Bounds of a parameter, or "fixed".
-Bounds = tuple[float, float] | str
 
 #: Names of statisticians where the package has others.
 ALIASES = {"poisson": "poisson-exp", "bernoulli": "logistic", "logit": "logistic"}

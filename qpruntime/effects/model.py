@@ -13,10 +13,10 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Bounds
 from qpruntime._validation import choice, finite, flag, number, shown, whole
 from qpruntime.dataframes.readers import DataColumns, DataLike, array_of
-from qpruntime.effects.families import Bounds, ObservationFamily, family_of, offsets_of
+from qpruntime.effects.families import ObservationFamily, family_of, offsets_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
 from qpruntime.effects.integration import Integration, integrate

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator
 
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Bounds
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.learning.settings import search_of
@@ -19,7 +19,6 @@ from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
 
 __all__ = [
-    "Bounds",
     "bounds_of",
     "learnt_between",
     "learnt_by_name",
@@ -28,9 +27,6 @@ __all__ = [
     "noise_of",
     "robust_std",
 ]
-
-#: Between what a parameter is learnt, or "fixed".
-Bounds = tuple[float, float] | str
 
 # --- Student-t noise -----------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Bounds
 from qpruntime._validation import finite, flag, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, deviations
 from qpruntime.estimators.input_data import fit_data, weighed
-from qpruntime.estimators.likelihood_parameters import Bounds
 from qpruntime.estimators.likelihood_regressor import NODES, ExposedRegressor, log_exposures
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Bounds
 from qpruntime._validation import choice, flag, levels
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import is_integrated
@@ -23,7 +23,7 @@ from qpruntime.estimators.base import (
     with_inducing,
 )
 from qpruntime.estimators.input_data import fit_data, weighed
-from qpruntime.estimators.likelihood_parameters import Bounds, median, noise_of, robust_std
+from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers

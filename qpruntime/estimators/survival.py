@@ -12,12 +12,11 @@ from numpy.typing import ArrayLike
 
 from qpruntime._formatting import read
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Bounds
 from qpruntime._validation import choice, finite, real, unmasked
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import averaged, shares
 from qpruntime.estimators.input_data import fit_data, weighed
-from qpruntime.estimators.likelihood_parameters import Bounds
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._restorable import restorable
-from qpruntime._typing import Array
+from qpruntime._typing import Array, Bounds
 from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.effects import EffectsModel, Fixed, Series, Walk
-from qpruntime.effects.families import Bounds
 from qpruntime.effects.integration import Integration
 from qpruntime.effects.term import DEVIATION, EffectBlock, NormalPrior, Term
 from qpruntime.errors import InputError

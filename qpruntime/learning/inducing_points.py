@@ -36,8 +36,11 @@ __all__ = [
 
 _LOG = logging.getLogger("qpruntime")
 
-#: Share of the prior variance that "auto" may leave of the rows of a sample, and the limits of its
-#: number of inducing points.
+#: Default numbers of inducing points, ``inducing="auto"``: kernels are compared with the first, and
+#: doubling ends at the second.
+FIRST_INDUCING, MAX_INDUCING = 300, 4800
+#: Share of the prior variance that ``inducing="variance"`` may leave of the rows of a sample, and
+#: the limits of its number of inducing points.
 TOLERANCE, MIN_POINTS, MAX_POINTS = 0.05, 50, 1000
 
 #: Largest number of rows that inducing points are chosen from.
@@ -252,7 +255,7 @@ def choose_inducing_points(
 
 
 def tell(count: int, share: float) -> None:
-    """Say what "auto" has chosen, and the error that it implies."""
+    """Log what "variance" has chosen, and the error that it implies."""
     reached = "" if share <= TOLERANCE else ", the most there may be"
     _LOG.warning(
         "qpruntime: inducing='variance' takes M = %d%s: rows of the data leave at most %.2g of the "

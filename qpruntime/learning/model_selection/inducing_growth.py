@@ -26,7 +26,13 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
 from qpruntime.inference.sparse.state import PowerProjector
-from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
+from qpruntime.learning.inducing_points import (
+    MAX_INDUCING,
+    clusters,
+    levels_of,
+    sample,
+    units,
+)
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.settings import Data, Settings
@@ -48,8 +54,6 @@ __all__ = [
 # densities of a sample of rows select the kernel, the number of inducing points, and whether the
 # nearest rows of each point correct its prediction.
 
-# Largest number of inducing points.
-_MAX_INDUCING = 4800
 #: Number of nearest rows that correct a prediction.
 NEAREST_ROWS = 30
 # Tolerance of EP before the final fit.
@@ -176,7 +180,7 @@ class InducingSearch:
         while True:
             m = 2 * current.m
             cost = sweep_cost(CONTINUED_SWEEPS, n, m) + sweep_cost(FINAL_SWEEPS, n, m)
-            if m > min(_MAX_INDUCING, n // 2) or not self.budget.allows(cost):
+            if m > min(MAX_INDUCING, n // 2) or not self.budget.allows(cost):
                 return current
             doubled = self.run(kernel, projector, m, "", current)
             gain = doubled.score - current.score

@@ -17,7 +17,7 @@ from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.dense_solver import Dense
-from qpruntime.learning.inducing_points import sample
+from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
 from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import (
     DENSE_ROW_LIMIT,
@@ -64,7 +64,6 @@ from qpruntime.projection.projector import Projector
 
 __all__ = [
     "COMPARISON_ROWS",
-    "FIRST_INDUCING",
     "Choice",
     "InducingResult",
     "KernelCandidate",
@@ -385,8 +384,6 @@ def _loses_to_holdout(
 # A thousand rows determine the length-scales, but the variance of rough functions only to a factor
 # of ten. So the variance is tuned here.
 
-#: Number of inducing points of the comparison.
-FIRST_INDUCING = 300
 #: Largest number of rows of the comparison.
 COMPARISON_ROWS = 10_000
 # Candidates are scored within the first share of the budget, variances tuned within the second.
