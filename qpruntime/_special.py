@@ -62,7 +62,7 @@ def erfcx(x: float) -> float:
 
 @kernel
 def log_ndtr(x: float) -> float:
-    """log Phi(x) for every x."""
+    """Return log Phi(x) for every x."""
     if x > 0.0:
         return math.log1p(-0.5 * math.erfc(x * _SQRT1_2))
     if x > -1.0:
