@@ -183,7 +183,7 @@ def announcement(module: str, more: bool, folder: str | None) -> str:
 
 
 def _called() -> str:
-    """Return the module of ours that was called from outside of us, empty if none was."""
+    """Return the module of ours whose function was called from outside of us, empty if none was."""
     frame, name = sys._getframe(1), ""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

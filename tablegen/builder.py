@@ -19,18 +19,7 @@ from tablegen.files.recipe import TableJob
 from tablegen.files.workspace import BuildStopped
 from tablegen.request import LARGE, PRESETS, TIMEOUT, Request, check
 
-__all__ = ["LARGE", "PRESETS", "build", "carry_out", "check", "prepare"]
-
-
-def prepare(
-    likelihood: str | Likelihood = "probit", *, preset: str | None = None, **options: Any
-) -> Any:
-    """Return what `build` would carry out with these options; writes nothing.
-
-    The plan of a grid, its method resolved, the metadata of a compact table, or the domain of
-    surfaces.
-    """
-    return check(likelihood, preset=preset, **options).recipe.resolved().plan
+__all__ = ["LARGE", "PRESETS", "build", "carry_out", "check"]
 
 
 def build(

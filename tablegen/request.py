@@ -68,11 +68,6 @@ class Request:
     force: bool
 
     @property
-    def plan(self) -> Any:
-        """Plan of a grid, metadata of a compact table, or domain of surfaces."""
-        return self.recipe.plan
-
-    @property
     def workspace(self) -> Workspace:
         """Working directory of the build; raises `TableError` if no file may be made there."""
         workspace = Workspace(target.resolve(self.path, force=self.force))

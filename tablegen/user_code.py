@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from typing import Any
+from types import FunctionType
 
 from qpruntime import likelihoods
 from qpruntime._formatting import MODULE_NAME, meant
@@ -51,7 +52,7 @@ def load(likelihood: str | Likelihood) -> Likelihood:
     attribute = _attribute(module, name, likelihood)
     if isinstance(attribute, Likelihood):
         return attribute
-    if not _is_factory(attribute):
+    if not inspect.isfunction(attribute) or not _is_factory(attribute):
         raise InputError(_refusal(attribute, likelihood, name))
     made = _called(likelihood, attribute)
     if not isinstance(made, Likelihood):
@@ -72,7 +73,7 @@ def _refusal(found: object, spec: str, name: str) -> str:
     )
 
 
-def _needed(function: Any) -> list[str]:
+def _needed(function: Callable[..., object]) -> list[str]:
     """Names of the arguments that a function cannot do without."""
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
@@ -82,17 +83,15 @@ def _needed(function: Any) -> list[str]:
     ]
 
 
-def _is_factory(found: object) -> bool:
+def _is_factory(found: FunctionType) -> bool:
     """Return True for a function without required arguments, annotated to return a Likelihood."""
-    if not inspect.isfunction(found):
-        return False
     returns = found.__annotations__.get("return")
     if isinstance(returns, str):
         returns = Likelihood if returns.split(".")[-1] == "Likelihood" else None
     return returns is Likelihood and not _needed(found)
 
 
-def _called(spec: str, factory: Any) -> Any:
+def _called(spec: str, factory: Callable[[], object]) -> object:
     try:
         with redirect_stdout(sys.stderr):
             return factory()
@@ -100,7 +99,7 @@ def _called(spec: str, factory: Any) -> Any:
         raise InputError(f"{spec} failed: {type(error).__name__}: {error}") from error
 
 
-def _attribute(module: str, name: str, spec: str) -> Any:
+def _attribute(module: str, name: str, spec: str) -> object:
     had_folder = "" in sys.path
     if not had_folder:
         sys.path.insert(0, "")
@@ -121,8 +120,9 @@ def _attribute(module: str, name: str, spec: str) -> Any:
             with suppress(ValueError):
                 sys.path.remove("")
     try:
-        return getattr(imported, name)
+        attribute: object = getattr(imported, name)
     except AttributeError as error:
         raise InputError(
             f"module {module!r} has no {name!r}{meant(name, dir(imported))}"
         ) from error
+    return attribute

@@ -333,23 +333,19 @@ def _unknown(x: object, place: str) -> InputError:
     )
 
 
-def decoded(tree: object, arrays: list[NDArray[Any]]) -> Any:
+def decoded(tree: object, arrays: list[NDArray[Any]], depth: int = 0) -> Any:
     """Return the model of a tree that a stranger may have written; or raise `DamagedFile`."""
-    return _value(tree, arrays, 0)
-
-
-def _value(x: object, arrays: list[NDArray[Any]], depth: int) -> Any:
     if depth > _DEPTH:
         raise DamagedFile(f"nesting deeper than {_DEPTH}")
-    if x is None or type(x) in (bool, int, float, str):
-        return x
-    if not isinstance(x, dict) or not x:
-        raise DamagedFile(f"a {type(x).__name__} where a value is to be")
-    if "object" in x or "call" in x:
-        return _made(x, arrays, depth)
-    if set(x) == {"objects", "shape"}:
-        return _objects(x, arrays, depth)
-    (kind, content), *more = x.items()
+    if tree is None or type(tree) in (bool, int, float, str):
+        return tree
+    if not isinstance(tree, dict) or not tree:
+        raise DamagedFile(f"a {type(tree).__name__} where a value is to be")
+    if "object" in tree or "call" in tree:
+        return _made(tree, arrays, depth)
+    if set(tree) == {"objects", "shape"}:
+        return _objects(tree, arrays, depth)
+    (kind, content), *more = tree.items()
     if more:
         raise DamagedFile(f"a value of two kinds, {kind!r:.40} and another")
     if kind == "float":
@@ -376,9 +372,9 @@ def _value(x: object, arrays: list[NDArray[Any]], depth: int) -> Any:
     if kind == "dict":
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
             raise DamagedFile("a dict that is not of pairs")
-        pairs = [[_value(v, arrays, depth + 1) for v in pair] for pair in content]
+        pairs = [[decoded(v, arrays, depth + 1) for v in pair] for pair in content]
         return dict(pairs)
-    items = [_value(item, arrays, depth + 1) for item in content]
+    items = [decoded(item, arrays, depth + 1) for item in content]
     kinds: dict[str, type[tuple | list | set | frozenset]] = {
         "tuple": tuple, "list": list, "set": set, "frozenset": frozenset,
     }  # fmt: skip
@@ -397,7 +393,7 @@ def _objects(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
         raise DamagedFile("objects of another shape")
     values = np.empty(len(items), dtype=object)
     for k, item in enumerate(items):
-        values[k] = _value(item, arrays, depth + 1)
+        values[k] = decoded(item, arrays, depth + 1)
     return values.reshape(shape)
 
 
@@ -409,8 +405,8 @@ def _made(x: dict[str, Any], arrays: list[NDArray[Any]], depth: int) -> Any:
     name = x[kind]
     if not isinstance(name, str):
         raise DamagedFile(f"the name {name!r:.40}")
-    arguments = [_value(a, arrays, depth + 1) for a in x["arguments"]]
-    state = _value(x["state"], arrays, depth + 1)
+    arguments = [decoded(a, arrays, depth + 1) for a in x["arguments"]]
+    state = decoded(x["state"], arrays, depth + 1)
     try:
         if kind == "call":
             function = call_of(name)

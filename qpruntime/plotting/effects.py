@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
-from qpruntime._typing import Array
+from qpruntime._typing import Array, IntArray
 from qpruntime._validation import central_levels, choice, number, shown
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREY, Display, axes_of
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.collections import LineCollection, PolyCollection
     from matplotlib.colorbar import Colorbar
 
-    from qpruntime.effects.mesh import Mesh
-    from qpruntime.effects.model import EffectsModel
-
 
 __all__ = [
     "CaterpillarDisplay",
@@ -30,6 +28,13 @@ __all__ = [
 ]
 
 # --- Maps of effects: of fields on their triangles, of areas on shapes that are given.
+
+
+class Triangles(Protocol):
+    """Mesh of a `Plane`: the positions (M, 2) of its nodes, and three of them a triangle."""
+
+    nodes: Array
+    triangles: IntArray
 
 
 @dataclass(eq=False, kw_only=True)
@@ -73,7 +78,7 @@ class EffectMapDisplay(Display):
     names: tuple[str, ...]
     values: Array
     what: str
-    mesh: Mesh | None = None
+    mesh: Triangles | None = None
     shapes: Mapping[str, ArrayLike] | None = None
     surface_: ScalarMappable | None = field(init=False, default=None)
     colorbar_: Colorbar | None = field(init=False, default=None)
@@ -81,7 +86,7 @@ class EffectMapDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        model: EffectsModel,
+        model: BaseEstimator,
         term: str,
         *,
         what: str = "mean",
@@ -209,7 +214,7 @@ class CaterpillarDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        model: EffectsModel,
+        model: BaseEstimator,
         term: str,
         *,
         level: float = 0.95,

@@ -11,12 +11,12 @@ import os
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from qpruntime import _special
 from qpruntime._formatting import size
+from qpruntime._typing import ArrayLike
 from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
 from qpruntime.projection.open import open_table
@@ -130,7 +130,7 @@ def _opening(table: Table) -> str:
 """
 
 
-def _numbers(values: Any) -> str:
+def _numbers(values: ArrayLike) -> str:
     """Doubles that read back as they are, some on a line."""
     words = [repr(float(v)) for v in np.ravel(values)]
     lines = [", ".join(words[i : i + _LINE]) for i in range(0, len(words), _LINE)]

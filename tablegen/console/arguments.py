@@ -42,7 +42,9 @@ class _Parser(argparse.ArgumentParser):
             r"^-((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$", re.I
         )
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             options = [*_options(self), *_options(self, getattr(parsed, "command", None))]
@@ -78,7 +80,7 @@ class _Plain(argparse.RawDescriptionHelpFormatter):
 
 
 class _Completion(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, _: Any, shell: Any, *__: Any) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, *__: object) -> None:
         import shtab
 
         print(shtab.complete(parser, shell))
@@ -86,7 +88,7 @@ class _Completion(argparse.Action):
 
 
 class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         import qpruntime
 
         print(f"tablegen {qpruntime.__version__}")
@@ -140,7 +142,12 @@ def _build(build: argparse.ArgumentParser) -> None:
         "Build a table and certify its error. If a build is interrupted or killed, the same "
         "command resumes it."
     )
-    what = build.add_argument_group("which table")
+    _which(build.add_argument_group("which table"))
+    _where_to(build.add_argument_group("where to"))
+    _who(build.add_argument_group("who computes"))
+
+
+def _which(what: argparse._ArgumentGroup) -> None:
     what.add_argument(
         "--likelihood",
         default="probit",
@@ -206,7 +213,9 @@ def _build(build: argparse.ArgumentParser) -> None:
         help="largest relative error; the build fails above it; default: 1e-12, float32: 1e-7, "
         "compact: 1e-9, surfaces: 1e-8, --projection wp: 1e-6",
     )
-    where = build.add_argument_group("where to")
+
+
+def _where_to(where: argparse._ArgumentGroup) -> None:
     where.add_argument(
         "--output",
         metavar="FILE",
@@ -233,7 +242,9 @@ def _build(build: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print path, size, nodes and estimated time, and build nothing",
     )
-    who = build.add_argument_group("who computes")
+
+
+def _who(who: argparse._ArgumentGroup) -> None:
     who.add_argument(
         "--workers", type=int, metavar="N", help="number of threads; default: all cores"
     )

@@ -125,8 +125,13 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _print(document: dict[str, Any], text: str, as_json: bool) -> None:
-    print(json.dumps(document, indent=2, sort_keys=True) if as_json else text)
+def _print(arguments: argparse.Namespace, document: dict[str, Any], text: str = "") -> int:
+    """Print a document, in words or by its own text or as JSON."""
+    from tablegen.console import describe
+
+    words = text or describe.text(document)
+    print(json.dumps(document, indent=2, sort_keys=True) if arguments.json else words)
+    return DONE
 
 
 def _build(arguments: argparse.Namespace) -> int:
@@ -152,8 +157,7 @@ def _build(arguments: argparse.Namespace) -> int:
         document = describe.plan(
             request.recipe.estimated(), request.path, arguments.workers, arguments.scheduler
         )
-        _print(document, describe.text(document), arguments.json)
-        return DONE
+        return _print(arguments, document)
     nbytes = request.recipe.largest
     if nbytes > builder.LARGE and not arguments.yes and not _confirmed(nbytes):
         return FAILED
@@ -161,7 +165,7 @@ def _build(arguments: argparse.Namespace) -> int:
     with bar() as progress:
         metadata = builder.carry_out(request, progress)
     document = describe.table(request.path, metadata)
-    _print(document, describe.text(document), arguments.json)
+    _print(arguments, document)
     print(f"tablegen: built in {time.perf_counter() - started:.1f} s", file=sys.stderr)
     return DONE
 
@@ -184,8 +188,7 @@ def _info(arguments: argparse.Namespace) -> int:
     from tablegen.console import describe
 
     document = describe.table(*stated(arguments.table))
-    _print(document, describe.text(document), arguments.json)
-    return DONE
+    return _print(arguments, document)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -205,7 +208,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     document = describe.report(report)
-    _print(document, describe.text(document), arguments.json)
+    _print(arguments, document)
     for problem in report.problems:
         print(f"tablegen: error: {report.path}: {problem}", file=sys.stderr)
     if report.ok is None:
@@ -223,10 +226,8 @@ def _plot(arguments: argparse.Namespace) -> int:
         mu_range=arguments.mu_range,
         log10_sigma_range=arguments.log10_sigma_range,
     )
-    _print(
-        document, "\n".join(f"{key:<18} {value}" for key, value in document.items()), arguments.json
-    )
-    return DONE
+    text = "\n".join(f"{key:<18} {value}" for key, value in document.items())
+    return _print(arguments, document, text)
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -241,8 +242,7 @@ def _export(arguments: argparse.Namespace) -> int:
             arguments.table, arguments.output, format=arguments.format, force=arguments.force
         )
     document = describe.table(path, metadata)
-    _print(document, describe.text(document), arguments.json)
-    return DONE
+    return _print(arguments, document)
 
 
 def _publish(arguments: argparse.Namespace) -> int:
@@ -251,8 +251,7 @@ def _publish(arguments: argparse.Namespace) -> int:
     path, entries = publish(arguments.directory, arguments.tables or None)
     rows = [f"{e.name:<32} {size(e.size):>9}  {e.sha256[:16]}  {e.guarantee}" for e in entries]
     document = {"registry": str(path), "tables": [asdict(entry) for entry in entries]}
-    _print(document, "\n".join([printable(str(path)), *rows]), arguments.json)
-    return DONE
+    return _print(arguments, document, "\n".join([printable(str(path)), *rows]))
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
@@ -270,13 +269,11 @@ def _fetch(arguments: argparse.Namespace) -> int:
             report=report,
         )
     document = describe.table(path, metadata)
-    _print(document, describe.text(document), arguments.json)
-    return DONE
+    return _print(arguments, document)
 
 
 def _list(arguments: argparse.Namespace) -> int:
     from tablegen.console import describe
 
     document = describe.installed()
-    _print(document, describe.listing(document), arguments.json)
-    return DONE
+    return _print(arguments, document, describe.listing(document))

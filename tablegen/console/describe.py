@@ -148,7 +148,7 @@ def text(document: Document) -> str:
     return "\n".join(lines)
 
 
-def _error(entry: Any) -> str:
+def _error(entry: dict[str, Any]) -> str:
     try:
         return (
             "at most {max_relative_error:.2g} relative at {points} points, "

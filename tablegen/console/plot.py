@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,11 @@ from qpruntime.errors import InputError, TableError
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table, domain, outcome_of
+from qpruntime.table_format.metadata import Axis
 from tablegen.files.target import replaced, resolve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FORMATS", "plot"]
 
@@ -135,14 +139,14 @@ def _log_z(table: Table, mu: Array, log10_sigma: Array, y: float) -> Array:
     return project_arrays(table.likelihood, mu, sigma, y, "ep", table).log_z
 
 
-def _to_centre(places: Array, axis: Any) -> Array:
+def _to_centre(places: Array, axis: Axis) -> Array:
     """Move places to the centres of their cells, where bilinear interpolation is worst."""
     moved = axis.start + (np.floor((places - axis.start) / axis.step) + 0.5) * axis.step
     return np.where((places > axis.start) & (places < axis.stop), moved, places)
 
 
 def _draw(
-    figure: Any,
+    figure: Figure,
     table: Table,
     mu: Array,
     log10_sigma: Array,

@@ -144,10 +144,8 @@ class Plan:
         return _OVERHEAD_SECONDS + work / workers + 2 * self.nbytes / _BYTES_PER_SECOND
 
 
-@cache
-def _registered(name: str) -> Likelihood:
-    """Return the likelihood of a plan, kept because every chunk asks for it."""
-    return likelihoods.get(name)
+# Every chunk asks its plan for the likelihood.
+_registered = cache(likelihoods.get)
 
 
 def make_plan(

@@ -47,7 +47,7 @@ class ChunkStore:
         self._shape = outcomes, rows, columns + 1
         self._array = self._existing() or self._create()
 
-    def _existing(self) -> Any:
+    def _existing(self) -> zarr.Array | None:
         if not self.path.exists():
             return None
         expected = (
@@ -68,7 +68,7 @@ class ChunkStore:
             return None
         return array
 
-    def _create(self) -> Any:
+    def _create(self) -> zarr.Array:
         return zarr.create_array(
             LocalStore(self.path),
             shape=self._shape,

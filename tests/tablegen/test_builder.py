@@ -121,7 +121,7 @@ def test_every_stage_reports_progress(target):
 
 @pytest.mark.parametrize(("workers", "chunks"), [(1, 1), (1, 3), (4, 3)])
 def test_progress_within_chunks_counts_every_block_once(target, monkeypatch, workers, chunks):
-    plan = replace(builder.prepare("probit", **SMALL), rows=-(-41 // chunks))
+    plan = replace(builder.check("probit", **SMALL).recipe.resolved().plan, rows=-(-41 // chunks))
     monkeypatch.setattr(chebyshev, "resolve", lambda p: plan)
     monkeypatch.setattr(chebyshev, "_BLOCK", 4 * plan.rows)
     seen = []
@@ -141,7 +141,7 @@ def test_progress_within_chunks_counts_every_block_once(target, monkeypatch, wor
 
 
 def test_what_counts_blocks_travels_as_a_flag():
-    plan, stop = builder.prepare("probit", **SMALL), Stop()
+    plan, stop = builder.check("probit", **SMALL).recipe.resolved().plan, Stop()
     steps = grid._Steps(plan, 1, stop, lambda done, total: None)
     assert pickle.dumps(steps) == pickle.dumps(stop)
     stop.set()
@@ -192,7 +192,7 @@ def test_a_disk_that_fills_up_is_one_error_and_resumable(target, monkeypatch):
 
 
 def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkeypatch):
-    plan = replace(builder.prepare("probit", **SERIES), rows=100)
+    plan = replace(builder.check("probit", **SERIES).recipe.resolved().plan, rows=100)
     monkeypatch.setattr(chebyshev, "resolve", lambda p: plan)
     builder.build("probit", target, **SERIES)
     whole = target.read_bytes()
@@ -200,11 +200,11 @@ def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkey
     computed = []
     real = chebyshev.fill
 
-    def fill(plan, chunk, *rest):
+    def fill(plan, expansion, interrupted, chunk):
         computed.append(chunk)
         if len(computed) == 7:
             raise KeyboardInterrupt
-        return real(plan, chunk, *rest)
+        return real(plan, expansion, interrupted, chunk)
 
     monkeypatch.setattr(chebyshev, "fill", fill)
     with pytest.raises(KeyboardInterrupt):
@@ -215,7 +215,7 @@ def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkey
     data[1000] ^= 4
     damaged.write_bytes(data)
     del computed[:]
-    monkeypatch.setattr(chebyshev, "fill", lambda *a: computed.append(a[1]) or real(*a))
+    monkeypatch.setattr(chebyshev, "fill", lambda *a: computed.append(a[3]) or real(*a))
     builder.build("probit", target, workers=1, **SERIES)
     assert computed == [plan.chunks[3], *plan.chunks[6:]]
     assert target.read_bytes() == whole

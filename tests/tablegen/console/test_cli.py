@@ -312,7 +312,7 @@ def test_a_build_that_fails_before_its_first_chunk_leaves_nothing(command, tmp_p
     def fail(*arguments):
         raise MemoryError
 
-    monkeypatch.setattr(grid, "carry_out", fail)
+    monkeypatch.setattr(grid.GridRecipe, "make", fail)
     result = command("build", *SMALL, "--output", tmp_path / "t.h5")
     assert result.code == 1
     assert "not enough memory for build: allocation failed" in result.err
@@ -333,7 +333,7 @@ def test_a_dry_run_of_thousands_of_counts_answers_at_once(command, monkeypatch):
     assert "estimated_from_outcomes" not in few
     assert many["estimated_from_outcomes"] == 5
     axes = {"mu_range": (2, 4), "log10_sigma_range": (-1, -0.5)}
-    plan = builder.prepare(likelihood, counts=(0, 4), **axes)
+    plan = builder.check(likelihood, counts=(0, 4), **axes).recipe.resolved().plan
     assert few["chebyshev_nodes"] == list(plan.nodes)
 
 
