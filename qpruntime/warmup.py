@@ -29,6 +29,7 @@ from qpruntime.estimators.regressor import GPRegressor
 from qpruntime.estimators.robust import GPRobustRegressor
 from qpruntime.estimators.survival import GPSurvival
 from qpruntime.inference.binned_counts import count_bins
+from qpruntime.inference.dense.cholesky_kernels import BLOCK
 from qpruntime.inference.infer import infer
 from qpruntime.inference.markov.infer import infer_series
 from qpruntime.inference.multiclass.infer import infer_classes
@@ -158,6 +159,9 @@ def _covariances() -> None:
     infer(K, y, "probit", "ep").evidence_gradient(K)
     infer(K, y, "probit", weights=np.linspace(0.5, 2.0, _N))
     infer(K, y, "logistic", order="sequential")
+    # Sweeps apply rank-one updates in blocks, if there are more rows than one block has.
+    rows = BLOCK + 1
+    infer(np.eye(rows), np.ones(rows), "probit", order="sequential", max_sweeps=1)
 
 
 def _projections() -> None:
