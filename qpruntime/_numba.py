@@ -293,6 +293,11 @@ def inlined_by_numba(function: Callable[..., R]) -> Callable[..., R]:
     return _compiled(function, fastmath={"contract"}, inline="always")
 
 
+#: Whether kernels call each other by `_Inner`. It uses private interfaces of numba, so that it is
+#: for releases that it was tested with; with others the first call takes a quarter longer.
+_LINKED = not INTERPRETED and numba.__version__.startswith("0.68.")
+
+
 class _Compiler(Compiler):
     """Compiler that shares numba's own functions between kernels with and without wrappers.
 
@@ -312,7 +317,8 @@ def _compiled(function: Callable[..., R], **options: object) -> Callable[..., R]
 
 
 def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    options = options | {"pipeline_class": _Compiler}
+    if _LINKED:
+        options = options | {"pipeline_class": _Compiler}
     try:
         dispatcher = numba.njit(cache=True, **options)(function)
         _key_by_contents(dispatcher, function.__module__)
@@ -321,7 +327,7 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         if function.__module__.split(".")[0] == "qpruntime":
             _folders[function.__module__] = None
         dispatcher = numba.njit(**options)(function)
-    if not INTERPRETED:
+    if _LINKED:
         dispatcher.inner = inner = _Inner(dispatcher)
         dispatcher.get_call_template = inner.get_call_template
         dispatcher.get_overload = inner.get_overload
@@ -330,7 +336,7 @@ def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 def shared(dispatcher: Any) -> Any:
     """Let kernels call what Python calls too, so that it compiles once, with its wrappers."""
-    if not INTERPRETED:
+    if _LINKED:
         dispatcher.inner.twin = dispatcher
     return dispatcher
 
