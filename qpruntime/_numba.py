@@ -95,10 +95,10 @@ _OWN = ("qpruntime", "tablegen")
 _CALLED = {
     "qpruntime.estimators": ("an estimator", 20),
     "qpruntime.estimators.classifier": ("GPClassifier", 12),
-    "qpruntime.estimators.poisson": ("GPPoissonRegressor", 20),
-    "qpruntime.estimators.robust": ("GPRobustRegressor", 35),
+    "qpruntime.estimators.poisson": ("GPPoissonRegressor", 15),
+    "qpruntime.estimators.robust": ("GPRobustRegressor", 20),
     "qpruntime.effects": ("a model of effects", 20),
-    "qpruntime.forecasting": ("a forecast", 25),
+    "qpruntime.forecasting": ("a forecast", 20),
     "qpruntime.inference": ("inference", 10),
     "qpruntime.inference.corrections": ("corrections", 12),
     "qpruntime.inference.markov": ("a series", 12),

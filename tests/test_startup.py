@@ -258,11 +258,11 @@ print(complex(_numba.compilations(), Count.total).real * 1000 + Count.total)
 
 @pytest.mark.slow
 def test_a_first_fit_compiles_no_more_than_it_did(tmp_path):
-    """32 kernels and 22 helpers of numba: array expressions in a kernel bring dozens of these."""
+    """31 kernels and 31 helpers of numba: array expressions in a kernel bring dozens of these."""
     value, _ = finish(start(tmp_path, code=COUNTED))
     ours, everything = divmod(int(value), 1000)
-    assert 20 <= ours <= 33
-    assert everything <= 56
+    assert 20 <= ours <= 31
+    assert everything <= 62
 
 
 FAILING = """
