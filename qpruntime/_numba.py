@@ -312,11 +312,8 @@ class _Compiler(Compiler):
         return super().define_pipelines()
 
 
-def _compiled(function: Callable[..., R], **options: object) -> Callable[..., R]:
-    return _dispatcher(function, {"nogil": True, "error_model": "numpy", **options})
-
-
-def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+def _compiled(function: Callable[..., Any], **given: object) -> Any:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **given}
     if _LINKED:
         options = options | {"pipeline_class": _Compiler}
     try:
@@ -360,7 +357,7 @@ class _Inner:
 
     @cached_property
     def twin(self) -> Any:
-        """The dispatcher without wrappers, made when a kernel first calls it."""
+        """Dispatcher without wrappers, made when a kernel first calls it."""
         return _variant(
             self.dispatcher, "-inner", {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         )

@@ -257,6 +257,25 @@ print(complex(_numba.compilations(), Count.total).real * 1000 + Count.total)
 
 
 @pytest.mark.slow
+def test_releases_of_numba_that_were_not_tested_call_kernels_as_numba_does(tmp_path):
+    """Two fits with another version of numba, to the bits of those with this one."""
+    code = (
+        "import numba;numba.__version__ = {!r};"
+        "import numpy as np;from qpruntime import _numba, infer;"
+        "assert _numba._LINKED == {};x = np.arange(9.0);y = np.where(x % 4 < 2, 1.0, -1.0);"
+        "K = np.exp(-np.subtract.outer(x, x) ** 2 / 8);"
+        "fits = infer(K, y, 'probit'), infer(K, y, 'logistic', 'qp');"
+        "print(repr(float(sum(post.log_evidence for post in fits))))"
+    )
+    versions = {numba.__version__: True, "0.67.0": False}
+    values = {
+        finish(start(tmp_path / version, code=code.format(version, linked)))[0]
+        for version, linked in versions.items()
+    }
+    assert len(values) == 1
+
+
+@pytest.mark.slow
 def test_a_first_fit_compiles_no_more_than_it_did(tmp_path):
     """31 kernels and 31 helpers of numba: array expressions in a kernel bring dozens of these."""
     value, _ = finish(start(tmp_path, code=COUNTED))

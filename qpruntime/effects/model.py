@@ -75,8 +75,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         if that is larger, 2/N, so that N zeros still bound a rate.
     integrate : {"auto", "grid", "ccd", "mode"}
         How hyper-parameters are integrated: a grid for three at most, a composite design for eight
-        at most, or not. "auto" takes a grid for two, a design for more and for two that 2000
-        rows or more know to a third.
+        at most, or not. "auto" takes a grid for two, and a design for more and for two whose
+        logarithms have posterior standard deviations of 0.3 or less.
     correction : {"auto", "pairs", None}
         Whether hyper-parameters are weighed by the evidence corrected by pairs of rows, as small
         groups need it; "auto" does so for 2000 rows or fewer, and for more rows if small groups

@@ -28,7 +28,8 @@ from qpruntime.effects.wide_rates import (
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.precision.posterior import Profile
+from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.precision.posterior import Profile, profile, profile_unless_normal
 from qpruntime.predictive.density import mixture_log_density
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
 
@@ -91,7 +92,7 @@ class Predictions:
             names += [str(label) for label in labels]
             values.append(_numbers(state.effects(0, rows), at))
             if _wanted(profile, state):
-                self._profile(values[0], at, every=profile is True)
+                self._profile(values[0], at, every=bool(profile))
         nodes = state.nodes
         draws_by_name: dict[str, list[float]] = {}
         for theta in nodes.draws:
@@ -112,20 +113,17 @@ class Predictions:
         """
         state = self.state_
         _, rows = state.assembly.blocks[0].readings()
-        posterior = state.objective()(self.theta_).posterior
-        latent, variance = posterior.latent()
+        solution = solution_of(state.objective()(self.theta_).posterior)
+        latent, variance = solution.latent()
+        profiled = profile if every else profile_unless_normal
         for r in range(rows.shape[0]):
             row = sparse.csr_array(rows[[r]])
             if np.count_nonzero(row.data) == 1:
                 column = int(row.indices[np.flatnonzero(row.data)[0]])
-                profile = (
-                    posterior.coefficient(column)
-                    if every
-                    else posterior.coefficient_unless_normal(column)
-                )
-                if profile is not None:
+                density = profiled(solution, column)
+                if density is not None:
                     normal = (float(latent[column]), float(np.sqrt(variance[column])))
-                    values[r] = profiled_numbers(profile, normal, state.effects(0, row), q)
+                    values[r] = profiled_numbers(density, normal, state.effects(0, row), q)
 
     def _natural(self, theta: Array) -> dict[str, float]:
         """Hyper-parameters in users' units, by name."""
@@ -560,13 +558,13 @@ _HALVINGS = 50
 
 
 def profiled_numbers(
-    profile: Profile, normal: tuple[float, float], mixture: Mixture, q: Array
+    density: Profile, normal: tuple[float, float], mixture: Mixture, q: Array
 ) -> Array:
     """Mean, standard deviation and quantiles of one coefficient, shape (2 + Q,).
 
     Parameters
     ----------
-    profile : Profile
+    density : Profile
         Density at the mode of the hyper-parameters.
     normal : tuple of float
         Mean and standard deviation of EP's density there.
@@ -576,13 +574,13 @@ def profiled_numbers(
     """
     mode, std = normal
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
-    z = (profile.quantile(levels) - mode) / std
+    z = (density.quantile(levels) - mode) / std
     # Convert to users' units, which may only change the scale and origin of an effect.
     centre = mixture.mean[:, 0]
     spreads = np.sqrt(mixture.variance[:, 0])
-    means = centre + spreads * (profile.mean - mode) / std
+    means = centre + spreads * (density.mean - mode) / std
     mean = float(mixture.weights @ means)
-    within = (spreads * profile.std / std) ** 2
+    within = (spreads * density.std / std) ** 2
     sd = float(np.sqrt(mixture.weights @ (within + (means - mean) ** 2)))
     low = np.full(len(q), (centre + spreads * z[0]).min())
     high = np.full(len(q), (centre + spreads * z[-1]).max())

@@ -155,7 +155,7 @@ class ParameterRange:
     rows: float = 0.0
 
     def around(self, start: float, spread: float | None) -> tuple[float, float]:
-        """Return `bounds` for a start and a spread of the observations, None if none is known."""
+        """Return `bounds` in the parameter's units, or those about its start without a spread."""
         unit = spread if self.of_spread else 1.0
         if self.bounds is None or unit is None:
             return start / 1e4, start * 1e4
@@ -327,6 +327,11 @@ class Likelihood:
             object.__setattr__(self, "parameters", dict(zip(self.parameters, values, strict=True)))
             derived = self.derive(*values) if self.derive else ()
             object.__setattr__(self, "theta", _fixed(values + derived))
+        if self.frame is not None and not isinstance(self.frame, LatePointer):
+            raise InputError(
+                f"frame of {self.name!r} is a {type(self.frame).__name__}: give a LatePointer, "
+                "because kernels compile it when they first call it"
+            )
         if self.rows is not None:
             object.__setattr__(self, "theta", _fixed(self.theta, self.rows))
         elif self.theta.flags.writeable:

@@ -142,6 +142,8 @@ def test_quantiles_undo_the_distribution(nu, scale):
         below = [weight @ stats.t.cdf((y - f) / scale, nu) for y in row]
         np.testing.assert_allclose(below, levels, rtol=1e-8)
     np.testing.assert_array_equal(model.predict_quantiles(NEW, 0.9), quantiles[:, 3])
+    ends = model.predict_quantiles(NEW, [0.1, 0.9])
+    np.testing.assert_allclose(model.predict_interval(NEW, 0.8), ends, rtol=1e-12)
     np.testing.assert_allclose(quantiles[:, 2], mean, rtol=1e-12)
 
 

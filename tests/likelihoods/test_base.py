@@ -4,11 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qpruntime import likelihoods
+from qpruntime import InputError, likelihoods
+from qpruntime._numba import FRAME, Pointer
 from tests.tools.conformance import conforms
 
 TOP = Path(__file__).parents[2]
@@ -17,6 +19,12 @@ TOP = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", likelihoods.names())
 def test_conforms(name):
     conforms(likelihoods.get(name))
+
+
+def test_a_frame_of_the_wrong_kind_is_refused():
+    """Kernels would take its address for that of a cell, and crash."""
+    with pytest.raises(InputError, match="frame of 'probit' is a Pointer: give a LatePointer"):
+        replace(likelihoods.get("probit"), frame=Pointer(lambda *values: values, FRAME))
 
 
 @pytest.mark.parametrize(

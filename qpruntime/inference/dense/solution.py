@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +26,6 @@ from qpruntime.inference.solution_protocol import (
     prior_mean,
 )
 from qpruntime.inference.solver_protocol import PredictiveState
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "DenseSolution",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +19,6 @@ from qpruntime.inference.operator.solver import LatentKept, LatentPrior, RowsKep
 from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Observed, covariance
 from qpruntime.inference.solution_protocol import common_value, prior_mean
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "OperatorSolution",

@@ -38,6 +38,7 @@ __all__ = [
     "PrecisionPosterior",
     "Profile",
     "profile",
+    "profile_unless_normal",
     "shift_of_quantiles",
 ]
 
@@ -151,18 +152,6 @@ class PrecisionPosterior(Posterior):
             raise InputError(f"column must be below {self._solution.latent_size}, got {known}")
         flag(corrected, "corrected")
         return profile(self._solution, known, corrected, whole(nodes, "nodes", 5))
-
-    def coefficient_unless_normal(self, column: int) -> Profile | None:
-        """Return `coefficient(column)`, or None if its density is close to EP's normal.
-
-        The corrected log density at five values tells how far the median and the quantiles of 2.5
-        and 97.5 % are from the normal's: None is for 0.04 standard deviations or less.
-        """
-        log_density = _profiled(self._solution, column, corrected=True)
-        mean, std = _normal(self._solution, column)
-        if shift_of_quantiles(log_density, mean, std) <= _SMALL_SHIFT:
-            return None
-        return _traced(log_density, mean, std, _VALUES)
 
     def loo_groups(self, labels: ArrayLike) -> tuple[NDArray[np.generic], Array]:
         """Return leave-one-group-out log densities ``log p(y_G | all other rows)``.
@@ -307,6 +296,24 @@ def profile(
     """
     log_density = _profiled(solution, column, corrected)
     return _traced(log_density, *_normal(solution, column), nodes)
+
+
+def profile_unless_normal(solution: PrecisionSolution, column: int) -> Profile | None:
+    """Return the corrected profile of a column, or None if its density is close to EP's normal.
+
+    The log density at five values tells how far the median and the quantiles of 2.5 and 97.5 % are
+    from the normal's: None stands for 0.04 standard deviations or less.
+
+    Raises
+    ------
+    InputError, NumericalError
+        As `profile` does.
+    """
+    log_density = _profiled(solution, column, corrected=True)
+    mean, std = _normal(solution, column)
+    if shift_of_quantiles(log_density, mean, std) <= _SMALL_SHIFT:
+        return None
+    return _traced(log_density, mean, std, _VALUES)
 
 
 def _normal(solution: PrecisionSolution, column: int) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,9 +34,6 @@ from qpruntime.inference.solution_protocol import (
     prior_mean,
 )
 from qpruntime.likelihoods import Likelihood
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "MOST_CORRECTED_ROWS",

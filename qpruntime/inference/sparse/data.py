@@ -32,7 +32,6 @@ __all__ = [
     "ChunkedRows",
     "Columns",
     "Held",
-    "Inputs",
     "Lazy",
     "LazyInputs",
     "Others",
@@ -68,7 +67,7 @@ class LazyInputs(Protocol):
 
 
 #: Inputs of N rows as `inputs_of` returns them.
-Inputs: TypeAlias = Array | LazyInputs
+InputRows: TypeAlias = Array | LazyInputs
 
 
 def is_dask(X: object) -> TypeGuard[DaskArray]:
@@ -83,7 +82,7 @@ Given = TypeVar("Given")
 def mapped(X: Array, function: Callable[[Array], Array], columns: int) -> Array: ...
 @overload
 def mapped(X: LazyInputs, function: Callable[[Array], Array], columns: int) -> LazyInputs: ...
-def mapped(X: Inputs, function: Callable[[Array], Array], columns: int) -> Inputs:
+def mapped(X: InputRows, function: Callable[[Array], Array], columns: int) -> InputRows:
     """Return ``function(X)`` for inputs of any kind; lazy inputs stay lazy.
 
     Parameters
@@ -139,7 +138,7 @@ _MISSING_CHUNKS_ATTRIBUTE, _MISSING_CHUNKS_ALLOWED = "missing_chunks", "fill_val
 _Place = tuple[tuple[int, ...], tuple[slice, ...]]
 
 
-def taken(X: Inputs, block: slice, name: str = "X") -> Array:
+def taken(X: InputRows, block: slice, name: str = "X") -> Array:
     """Return ``X[block]``, which stays lazy for a dask array.
 
     Raises
@@ -188,7 +187,7 @@ def _path(X: ZarrArray, number: tuple[int, ...]) -> StorePath:
     return X.store_path / X.metadata.encode_chunk_key(number)
 
 
-def _unreadable(X: Inputs, block: slice) -> str:
+def _unreadable(X: InputRows, block: slice) -> str:
     """Return words that name the unreadable chunk of a zarr array."""
     if _is_zarr(X):
         for number, place in _places(X, block):
@@ -317,7 +316,7 @@ class Columns:
     Labels y may have one byte each.
     """
 
-    X: Inputs
+    X: InputRows
     y: Array
     weights: Array | None = None
     prior: Array | None = None
@@ -417,7 +416,7 @@ def as_array(value: ArrayLike, name: str) -> ArrayLike:
     return taken(value, slice(None), name) if is_lazy(value) else value
 
 
-def inputs_of(X: ArrayLike | LazyInputs, name: str) -> Inputs:
+def inputs_of(X: ArrayLike | LazyInputs, name: str) -> InputRows:
     """Return checked inputs (rows, columns): finite C-ordered arrays, or lazy inputs unchanged.
 
     Raises
@@ -426,20 +425,20 @@ def inputs_of(X: ArrayLike | LazyInputs, name: str) -> Inputs:
         If they are not usable.
     """
     X = known_chunks(X, name)
-    inputs: Inputs = X if is_lazy(X) else finite(X, name)
+    inputs: InputRows = X if is_lazy(X) else finite(X, name)
     if len(inputs.shape) != 2 or 0 in inputs.shape:
         raise InputError(f"{name} must have shape (rows, columns), got {tuple(inputs.shape)}")
     return inputs if is_lazy(inputs) else np.ascontiguousarray(inputs)
 
 
 def rows_of(
-    X: Inputs, y: Array, weights: Array | None, prior: Array | None, scale: Array | None = None
+    X: InputRows, y: Array, weights: Array | None, prior: Array | None, scale: Array | None = None
 ) -> ChunkedRows:
     """Return rows of inputs that `inputs_of` has checked."""
     return (Lazy if is_lazy(X) else Held)(X, y, weights, prior, scale)
 
 
-def _read_block(X: Inputs, block: slice, first: int, home: Client | None = None) -> Array:
+def _read_block(X: InputRows, block: slice, first: int, home: Client | None = None) -> Array:
     """Read a slice of inputs as finite float64; `first` numbers its rows in messages."""
     part = taken(X, block)
     shape = part.shape
@@ -461,7 +460,7 @@ def _read_block(X: Inputs, block: slice, first: int, home: Client | None = None)
 class UnreadChunk:
     """Chunk of inputs that are not read yet; `home` is the client of a cluster's inputs."""
 
-    X: Inputs
+    X: InputRows
     block: slice
     first: int
     y: Array
@@ -527,12 +526,12 @@ def _optimized(part: DaskArray) -> DaskArray:
     return optimized
 
 
-def read(X: Inputs, block: slice) -> Array:
+def read(X: InputRows, block: slice) -> Array:
     """Return a slice of inputs of any kind; `InputError` if it is not finite."""
     return _read_block(X, block, block.start, _client_of(X, "X"))
 
 
-def sample(X: Inputs, rows: ArrayLike) -> Array:
+def sample(X: InputRows, rows: ArrayLike) -> Array:
     """Return selected rows of inputs of any kind, read chunk by chunk, in ascending order."""
     wanted = np.sort(np.asarray(rows))
     n, parts, home = int(X.shape[0]), [], _client_of(X, "X")
