@@ -35,7 +35,7 @@ folder = Path(tempfile.mkdtemp())
 # cells, where bilinear interpolation is worst.
 
 options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "protocol": "tcp://"}
-with LocalCluster(dashboard_address=None, host="127.0.0.1", **options) as cluster:
+with LocalCluster(dashboard_address=":0", host="127.0.0.1", **options) as cluster:
     done = tablegen.build(
         "probit", folder / "cluster.h5", scheduler=cluster.scheduler_address, **grid
     )

@@ -190,7 +190,7 @@ def test_a_prior_that_the_sample_has_taught():
 def test_on_a_cluster(panel):
     from dask.distributed import LocalCluster
 
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as there:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as there:
         far = GPPanelForecaster(SINGLE, sample=6, scheduler=there.scheduler_address)
         far.fit(Y[:, :N].ravel(), by=BY)
     np.testing.assert_array_equal(far.predict(3), panel.predict(3))
