@@ -51,7 +51,10 @@ def test_scores_are_of_folds_without_the_group(classes, named):
     start = boosted_classes if classes else boosted_numbers
     groups = RowGroups(X, codes if named else None)
     target = Target(y if classes else y * 1.0, None, score, classes, start, groups)
-    tree = RandomForestClassifier(1, bootstrap=False) if classes else DecisionTreeRegressor()
+    if classes:
+        tree = RandomForestClassifier(1, bootstrap=False, random_state=0)
+    else:
+        tree = DecisionTreeRegressor(random_state=0)
     _mean, scores = cross_fitted(tree, X, target, [(likelihood, seen)], None, None, 0.0, 0)
     told = score(tree.__class__(**tree.get_params()).fit(X, target.y), X)[:, 0] > score_middle(
         classes
@@ -154,7 +157,7 @@ def test_every_estimator_takes_groups():
 )
 def test_groups_that_are_none(groups, words):
     X, y, _ = noise(40, 6, 2)
-    model = GPClassifier(prior_mean=RandomForestClassifier(5), optimize=False)
+    model = GPClassifier(prior_mean=RandomForestClassifier(5, random_state=0), optimize=False)
     given = groups if isinstance(groups, np.ndarray) else np.array(groups, dtype=object)
     with pytest.raises(InputError, match=words):
         model.fit(X, y, groups=given)
