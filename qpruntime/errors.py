@@ -83,25 +83,20 @@ class TableError(QPError, ValueError):
 class NumericalError(QPError, ArithmeticError):
     """A computation cannot be carried out in double precision; the message says where and why.
 
+    Where a user's own function raised an exception, that is its ``__cause__``.
+
     See Also
     --------
     qpruntime.QPError, qpruntime.Likelihood
 
     Examples
     --------
-    >>> from qpruntime import Likelihood, NumericalError, project
-    >>> def log_prob(f, y):
-    ...     if f > 3.0:
-    ...         raise KeyError("no entry")
-    ...     return -0.5 * (f - y) ** 2
-    ...
-    >>> broken = Likelihood.from_log_prob(log_prob, name="broken")
+    >>> from qpruntime import NumericalError, project
     >>> try:
-    ...     project(broken, 0.0, 1.0, 1.0)
+    ...     project("probit", 0.0, 1e200, 1.0)
     ... except NumericalError as error:
-    ...     print(repr(error.__cause__))
-    ...
-    KeyError('no entry')
+    ...     print(str(error)[:67])
+    the projection of the cavity N(0, 1e+200^2) leaves double precision
     """
 
 

@@ -32,6 +32,7 @@ BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 #: Pages whose blocks have tests of their own, of which `tests/deep` has one.
 ELSEWHERE = {"bring-your-own-likelihood", "deep", "from-other-libraries", "other-libraries"}
 RUN = sorted(p.stem for p in PAGES if "```python\n" in p.read_text() and p.stem not in ELSEWHERE)
+LONG = {"case-districts", "case-shops", "forecasts"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -80,7 +81,10 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in RUN],
+)
 def test_python_of_a_page(name, monkeypatch):
     results = shown((TOP / "docs" / f"{name}.md").read_text(), name, monkeypatch)
     assert any(result.text or result.figures for result in results)

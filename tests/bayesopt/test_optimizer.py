@@ -253,6 +253,7 @@ def test_a_file_is_not_lost_and_a_failed_write_changes_nothing(tmp_path):
     assert Optimizer.load(path).columns() == opt.columns()
 
 
+@pytest.mark.slow
 def test_killed_between_any_two_calls(tmp_path):
     """Killed at every write in turn, the run goes on to the same table."""
     limits, never = range(1, 7), 10**6

@@ -86,6 +86,7 @@ def test_the_whole_site(whole_site):
         assert "sphx-glr-single-img" in page.read_text() or "multi-img" in page.read_text(), page
 
 
+@pytest.mark.slow
 def test_the_quick_build(tmp_path):
     site = built(tmp_path, quick=True)
     check(site)

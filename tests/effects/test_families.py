@@ -49,7 +49,9 @@ def reported(model, data, y, unit, centre):
     }
 
 
-@pytest.mark.parametrize("family", ["gaussian", "student-t", "laplace"])
+@pytest.mark.parametrize(
+    "family", ["gaussian", pytest.param("student-t", marks=pytest.mark.slow), "laplace"]
+)
 def test_units_and_origin_of_y_change_nothing(family, tmp_path):
     options = {"integrate": "mode", "correction": None, "tol": 1e-10}
     base = reported(EffectsModel(TERMS, family, **options).fit(DATA, Y), DATA, Y, 1.0, 0.0)

@@ -341,7 +341,7 @@ def test_exposures_and_offsets_say_the_same():
         EffectsModel(terms, "poisson", exposure="hours").fit(none, np.append(COUNTS, 2.0))
 
 
-@pytest.mark.parametrize("family", ["logistic", "probit"])
+@pytest.mark.parametrize("family", [pytest.param("logistic", marks=pytest.mark.slow), "probit"])
 def test_many_small_groups_are_corrected(family):
     """With 2200 rows in groups of four, beside quadrature over the effect of each group."""
     rng, group = np.random.default_rng(4), np.arange(2200) // 4

@@ -184,6 +184,7 @@ def test_other_designs_come_near(design, off):
     assert found.pareto_k < 0.7 + 0.2 * (design.design == "importance")
 
 
+@pytest.mark.slow
 def test_classes_are_averaged():
     """Weights by evidences of `infer` and priors by hand; probabilities by the node's normals."""
     model = GPClassifier(KERNEL, hyperparameters="integrate", method="ep", tol=1e-9).fit(X, LABELS)

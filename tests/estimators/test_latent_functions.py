@@ -161,6 +161,7 @@ def test_columns_of_a_data_frame():
     np.testing.assert_array_equal(f[:, 1], f[:, 2])
 
 
+@pytest.mark.slow
 @every_case("K", [1, 3])
 def test_paths_of_integrated_hyperparameters_have_the_variance_of_the_mixture(K):
     few = X[::5] if K == 1 else X

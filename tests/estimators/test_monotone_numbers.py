@@ -133,6 +133,7 @@ def test_the_truth():
     np.testing.assert_allclose(np.sqrt(ours[1]), std, rtol=0.06)
 
 
+@pytest.mark.slow
 def test_they_rise():
     """Learnt kernels, noise and all, on data whose free fits fall in places."""
     rng = np.random.default_rng(0)

@@ -262,6 +262,7 @@ def test_a_large_tournament():
     assert z.std() == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_hyper_parameters_are_integrated(tmp_path):
     """Nodes weighed by evidences of `infer` and priors by hand; probabilities by each node's."""
     X, pairs, scores = drawn(count=30)

@@ -27,7 +27,10 @@ def noise(count, seed=0, features=4):
     return rng.normal(size=(count, features)), rng.integers(0, 2, count), rng
 
 
-@pytest.mark.parametrize("given", ["auto", RandomForestClassifier(50, random_state=0)])
+@pytest.mark.parametrize(
+    "given",
+    ["auto", pytest.param(RandomForestClassifier(50, random_state=0), marks=pytest.mark.slow)],
+)
 def test_copies_of_noise_teach_nothing(given):
     """Of 150 rows three times new rows get log 2; by rows left out it was 1.155, by trees 5.1."""
     X, y, rng = noise(150)

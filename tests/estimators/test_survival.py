@@ -78,6 +78,7 @@ def test_events_without_censoring_are_those_of_a_regression():
     np.testing.assert_allclose(np.log(times.predict_quantiles(NEW, [0.1, 0.9])), wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_are_calibrated():
     """Times seen at inspections alone: the truth is in central intervals as often as they say."""
     rng = np.random.default_rng(5)

@@ -69,6 +69,7 @@ def test_it_rises_less_than_a_slope_that_drifts():
     assert 0.7 < rises[0] < rises[1]
 
 
+@pytest.mark.slow
 def test_series_of_a_panel_learn_its_length_from_each_other():
     rng = np.random.default_rng(2)
     y = np.array([np.cumsum(0.2 + 0.3 * rng.normal(size=30)) for _ in range(3)])

@@ -88,6 +88,7 @@ def test_dates_missing_stretches_exposures_and_regressors():
         model.predict(index=[3.0], X={"holiday": [0.0]})
 
 
+@pytest.mark.slow
 def test_counts_that_vary_more_and_noise_that_lasts():
     rng = np.random.default_rng(1)
     varied = rng.poisson(5.0 * rng.gamma(2.0, 0.5, 300))

@@ -109,6 +109,7 @@ def test_rows_in_any_order_and_tables_by_name(panel):
     np.testing.assert_allclose(again, found.predict(1), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_series_of_their_own_and_with_regressors():
     y = Y[:3, :N].ravel()
     by = np.repeat([0, 1, 2], N)

@@ -263,6 +263,7 @@ def ends_at_extremes(name, methods):
     assert not called, called[:5]
 
 
+@pytest.mark.slow
 @every_case("name", ["probit", "logistic", "student-t"])
 def test_expectations_end_at_all_finite_arguments(name):
     ends_at_extremes(name, ("expected_log_prob",))

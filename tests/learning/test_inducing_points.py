@@ -28,6 +28,7 @@ np.testing.assert_array_equal(here, there)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_clusters_as_its_parent_did():
     """A team of OpenMP threads in the parent would leave the child waiting for them."""

@@ -27,6 +27,7 @@ def test_a_frame_of_the_wrong_kind_is_refused():
         replace(likelihoods.get("probit"), frame=Pointer(lambda *values: values, FRAME))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "source", "kind", "steps"),
     [
@@ -36,12 +37,11 @@ def test_a_frame_of_the_wrong_kind_is_refused():
             "labels",
             ["conforms", "grid", "surfaces", "infer", "classifier"],
         ),
-        pytest.param(
+        (
             "poisson_exp2.py",
             TOP / "tests" / "tools" / "doubled.py",
             "counts",
             ["conforms", "regressor"],
-            marks=pytest.mark.slow,
         ),
     ],
 )

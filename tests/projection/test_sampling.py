@@ -48,6 +48,7 @@ CAVITIES = [
 ]
 
 
+@pytest.mark.slow
 @every_case(("likelihood", "mu", "sigma", "y"), CAVITIES)
 def test_standard_errors_are_calibrated(likelihood, mu, sigma, y):
     # 80 sites that are one and the same, from one stream of random numbers.

@@ -126,6 +126,7 @@ def test_every_model_beats_a_constant(kind):
     assert max(losses.values()) < constant
 
 
+@pytest.mark.slow
 def test_what_is_done_is_kept(run, tmp_path, monkeypatch):
     names = ["wine", "xor", "season_6000"]
     out, err = run("--sets", *names)

@@ -44,6 +44,7 @@ def tiny(kind):
     return sets.Middle("tiny", kind, X[:180], y[:180], X[180:], y[180:])
 
 
+@pytest.mark.slow
 @every_case("kind", ["classes", "counts", "numbers"])
 def test_models_learn(kind, monkeypatch):
     data = tiny(kind)

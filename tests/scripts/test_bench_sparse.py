@@ -22,6 +22,7 @@ def test_predictions_are_judged():
     assert judge(mean, variance, -np.ones(1000))[1] == pytest.approx(p)
 
 
+@pytest.mark.slow
 def test_synthetic_labels_follow_a_function_of_variance_4():
     data = sets.synthetic(300)
     assert data.X.shape == (300, 5)

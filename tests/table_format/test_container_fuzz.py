@@ -33,7 +33,7 @@ RARE = {"opener": {"damaged": 0.01}, "commands": {"limited, exit 0": 0.01}}
     [
         # A second worker imports and compiles as long as the first one works.
         ("opener", 0, 1000, 1),
-        ("commands", 0, 40, 1),
+        pytest.param("commands", 0, 40, 1, marks=SLOW),
         pytest.param("opener", 1000, 101_000, 2, marks=SLOW),
         pytest.param("commands", 40, 1080, 2, marks=SLOW),
     ],

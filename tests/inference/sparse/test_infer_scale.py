@@ -55,6 +55,7 @@ class Sent(Executor):
             take(number, away[0](away[1]))
 
 
+@pytest.mark.slow
 def test_whoever_computes_the_bits_are_the_same(tmp_path, monkeypatch):
     zarr, dask_array = pytest.importorskip("zarr"), pytest.importorskip("dask.array")
     monkeypatch.setattr(data, "CHUNK", 90)

@@ -254,6 +254,7 @@ def test_useless_features_keep_one_length_scale():
     assert lengths.max() < 3.0 * lengths.min()
 
 
+@pytest.mark.slow
 def test_all_rows_take_the_length_scales_that_half_of_them_do_not(monkeypatch, caplog):
     rng = np.random.default_rng(11)
     X = rng.uniform(-1.0, 1.0, (120, 4))
@@ -276,6 +277,7 @@ def test_all_rows_take_the_length_scales_that_half_of_them_do_not(monkeypatch, c
     assert "one length-scale a feature" not in told[1]
 
 
+@pytest.mark.slow
 def test_other_numbers_too(few_dense):
     rate = np.exp(1.0 + np.sin(2.0 * MOONS[:, 0]))
     counts = np.random.default_rng(1).poisson(rate)

@@ -174,6 +174,7 @@ def test_a_start_with_a_wrong_variance_ends_alike(plain, few_dense, monkeypatch)
     assert loss(mended) < loss(plain) + 0.01
 
 
+@pytest.mark.slow
 @every_case("factors, worse", [((1e4, 1.0), 0.02), ((1e4, 1e3, 1.0), 1.0)])
 def test_rows_that_predict_worse_than_the_first_begin_again_once(
     plain, few_dense, monkeypatch, caplog, factors, worse
@@ -201,6 +202,7 @@ def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
     assert len(model.predict_proba(ROUGH)) == 400
 
 
+@pytest.mark.slow
 def test_ranks_and_features_both_reach_all_rows(few_dense):
     """Two classes; of three the processes have to share what features go through."""
     model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)

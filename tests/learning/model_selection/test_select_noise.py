@@ -38,6 +38,7 @@ def test_kernels_are_learnt_from_a_thousand_rows():
     ).rungs == (500, 1000)
 
 
+@pytest.mark.slow
 def test_rates_are_found_as_well_as_by_a_dense_fit_of_fewer_rows():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (1700, 3))
@@ -73,6 +74,7 @@ def outliers():
     return model, X[500:], y[500:]
 
 
+@pytest.mark.slow
 def test_outliers_do_not_pull(outliers):
     model, new, _ = outliers
     assert model.engine_.startswith("inducing")

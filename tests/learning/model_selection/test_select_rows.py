@@ -51,6 +51,7 @@ def kinds(folder):
     return np.load(folder / "X.npy", mmap_mode="r"), stored, da.from_array(X, chunks=(120, D))
 
 
+@pytest.mark.slow
 def test_wherever_rows_are(tmp_path):
     """Also where they do not fit into memory: then their nearest are looked for on the disk."""
     plain = fitted(X)

@@ -77,6 +77,7 @@ def test_fits_that_are_asked_for_are_left_alone(left_out):
     assert (model.warp_, model.stages_) == (None, ())
 
 
+@pytest.mark.slow
 @every_case("kind", ["counts", "numbers", "classes"])
 def test_weights_and_all_kinds_of_observations(kind):
     rng = np.random.default_rng(3)

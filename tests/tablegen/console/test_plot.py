@@ -35,6 +35,7 @@ def test_formats(tmp_path, suffix):
     assert document["largest_error"] < 1e-9
 
 
+@pytest.mark.slow
 def test_a_grid_and_its_outcomes(grid, tmp_path):
     document = plot(grid, tmp_path / "a.png")
     assert document["outcome"] == 2.0

@@ -61,6 +61,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
     assert names(tmp_path) == ["t.h5"]
 
 
+@pytest.mark.slow
 def test_four_processes_read_while_the_table_is_replaced(tmp_path):
     script = Path(readers.__file__)
     run = subprocess.run(

@@ -144,7 +144,12 @@ def undisturbed(host, tmp_path_factory):
 @pytest.mark.parametrize(
     ("stage", "replaced"),
     # Where nothing is replaced, there is one rename.
-    [(s, old) for s in STAGES for old in (False, True) if old or s != ("swap", "after", 2)],
+    [
+        pytest.param(s, old, marks=pytest.mark.slow if s[1:] == ("before", 1) and not old else ())
+        for s in STAGES
+        for old in (False, True)
+        if old or s != ("swap", "after", 2)
+    ],
     ids=lambda part: "-".join(map(str, part)) if isinstance(part, tuple) else str(part),
 )
 def test_killed_at_every_stage(host, undisturbed, tables, stage, replaced):

@@ -57,6 +57,7 @@ def test_transform_and_basis_are_those_of_numpy(n):
     )
 
 
+@pytest.mark.slow
 @every_case(
     "options",
     [

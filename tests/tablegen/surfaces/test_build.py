@@ -69,6 +69,7 @@ def alone(tmp_path_factory):
     return path.read_bytes(), len(blocks)
 
 
+@pytest.mark.slow
 def test_the_same_bytes_again(tmp_path, alone):
     twice = tmp_path / "b.h5"
     build(ordinal(), twice, workers=3, **SMALL)
