@@ -410,6 +410,23 @@ def observation_quantiles(
     trials : ndarray, shape (R,), optional
         Of pairs.
     """
+    # Rows of the same levels have the same linear predictor: each is searched once.
+    columns = np.vstack([mixture.mean, mixture.variance, *([] if trials is None else [trials])])
+    _, first, back = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    few = None if trials is None else trials[first]
+    found = _quantiles_by_row(mixture.at(first), likelihoods, family, seen, q, few)
+    return found[back.reshape(-1)]
+
+
+def _quantiles_by_row(
+    mixture: Mixture,
+    likelihoods: Sequence[Likelihood],
+    family: ObservationFamily,
+    seen: Array,
+    q: Array,
+    trials: Array | None,
+) -> NDArray[Any]:
+    """Quantiles of an observation, as `observation_quantiles`, searched for every row."""
     if family.kind != "labels" and likelihoods[0].given is None:
         best = likelihoods[int(np.argmax(mixture.weights))]
         mean, variance = mixture.moments()
