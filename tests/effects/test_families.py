@@ -10,7 +10,17 @@ from scipy.stats import multivariate_normal
 import qpruntime
 from qpruntime import InputError
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects import Areas, EffectsModel, Fixed, Groups, Plane, Product, Series, Walk
+from qpruntime.effects import (
+    Areas,
+    EffectsModel,
+    Fixed,
+    Groups,
+    Plane,
+    Product,
+    Series,
+    Walk,
+    families,
+)
 from qpruntime.effects.families import _scale_of, family_of
 from qpruntime.effects.fixed import FixedBlock
 
@@ -196,3 +206,21 @@ def test_expected_counts_of_normal_log_rates(variance):
     family, _ = family_of("poisson", np.array([0.0, 2.0, 5.0]), None)
     (found,) = family.mean(family.likelihood, np.array([0.3]), np.array([variance]))
     assert found == pytest.approx(np.exp(0.3 + variance / 2.0), rel=1e-14)
+
+
+def test_rows_of_one_predictor_are_searched_once_and_in_any_order(monkeypatch):
+    model = EffectsModel(TERMS, "gaussian", integrate="mode").fit(DATA, Y)
+    asked, search = [], families._quantiles_by_row
+
+    def counted(mixture, *rest):
+        asked.append(mixture.mean.shape[1])
+        return search(mixture, *rest)
+
+    monkeypatch.setattr(families, "_quantiles_by_row", counted)
+    whole = model.predict_quantiles(DATA, kind="observation")
+    rows = np.array([7, 170, 7, 0, 170, 3])
+    some = {name: column[rows] for name, column in DATA.items()}
+    # The search goes on until it has ended for all rows.
+    found = model.predict_quantiles(some, kind="observation")
+    np.testing.assert_allclose(found, whole[rows], rtol=1e-12)
+    assert asked == [180, 4]
