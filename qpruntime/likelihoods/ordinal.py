@@ -14,7 +14,8 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     LANDMARK,
     MOMENTS,
@@ -23,7 +24,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import HALF_LOG_2PI, log_ndtr
 from qpruntime._typing import Array, Floats

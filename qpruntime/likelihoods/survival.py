@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     LANDMARK,
     MOMENTS,
@@ -17,7 +18,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats

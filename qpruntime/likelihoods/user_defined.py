@@ -19,7 +19,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import ArrayLike
 
-from qpruntime._numba import LANDMARK, SPLIT, Pointer
+from qpruntime._pointers import LANDMARK, SPLIT, Pointer
 from qpruntime._typing import Array
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
