@@ -125,7 +125,12 @@ def _called() -> str:
 
 
 # Modules that are on the way to those that are called, or compile.
-_BETWEEN = ("qpruntime.execution.", "qpruntime._numba", "qpruntime._pointers")
+_BETWEEN = (
+    "qpruntime.execution.",
+    "qpruntime._compile_notice",
+    "qpruntime._numba",
+    "qpruntime._pointers",
+)
 
 
 def _own(event: event.Event) -> str:
