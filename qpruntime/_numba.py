@@ -89,8 +89,8 @@ def inlined_by_numba(function: Callable[..., R]) -> Callable[..., R]:
     return _compiled(function, fastmath={"contract"}, inline="always")
 
 
-#: Whether kernels call each other by `_Inner`. It uses private interfaces of numba, so that it is
-#: for releases that it was tested with; with others the first call takes a quarter longer.
+#: True if kernels call each other by `_Inner`, which uses private interfaces of numba and so needs
+#: a release that it was tested with. With other releases the first call takes a quarter longer.
 _LINKED = not INTERPRETED and numba.__version__.startswith("0.68.")
 
 

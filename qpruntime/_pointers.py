@@ -309,7 +309,7 @@ def _lower_zeros(
 def _caller(signature: KernelSignature, lower: Lowering = _lower_call) -> Any:
     """Return what calls a function of this signature through its handle, from within a kernel.
 
-    The handle comes first. With the jit off it is the function itself.
+    The handle comes first. It is the function itself if the jit is off.
     """
     if INTERPRETED:
         return lambda handle, *args: handle(*args)

@@ -112,9 +112,9 @@ class _Reading:
 
 def _terms(node: Node, reading: _Reading) -> list[StateSpaceTerm]:
     if isinstance(node, Added):
-        return _terms(node.one, reading) + _terms(node.two, reading)
+        return _terms(node.first, reading) + _terms(node.second, reading)
     if isinstance(node, Multiplied):
-        left, right = _terms(node.one, reading), _terms(node.two, reading)
+        left, right = _terms(node.first, reading), _terms(node.second, reading)
         return [_times(a, b) for a in left for b in right]
     power = raised(node)
     if power is not None and power.exponent in (1, 2, 3):

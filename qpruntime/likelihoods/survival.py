@@ -89,8 +89,7 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
         from scipy import stats  # takes longer to import than all likelihoods
 
         scale = np.exp(np.clip(f, -700.0, 700.0))
-        response: ResponseDistribution = getattr(stats, distribution)(1.0 / theta[0], scale=scale)
-        return response
+        return getattr(stats, distribution)(1.0 / theta[0], scale=scale)
 
     return Likelihood(
         name=name,
