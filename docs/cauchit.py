@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._typing import Array
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.responses import signs

@@ -97,8 +97,7 @@ def class_of(name: str) -> type | None:
     """Return the class of a stable name, None if there is none."""
     if name in _SKLEARN:
         kernels = importlib.import_module("sklearn.gaussian_process.kernels")
-        known: type = getattr(kernels, _SKLEARN[name])
-        return known
+        return getattr(kernels, _SKLEARN[name])
     _import_home(_CLASSES, name)
     return _CLASSES.get(name)
 

@@ -191,8 +191,8 @@ def _sparse_precision() -> None:
     codes = np.arange(_N) // 3
     A = csr_array((np.ones(_N), (np.arange(_N), codes)), shape=(_N, _N // 3))
     y = np.where(f > 0.0, 1.0, -1.0)
-    for likelihood, seen in (("probit", y), ("logistic", y), ("poisson-exp", counts)):
-        post = infer_precision(A, np.eye(_N // 3), seen, likelihood)
+    for likelihood, observed in (("probit", y), ("logistic", y), ("poisson-exp", counts)):
+        post = infer_precision(A, np.eye(_N // 3), observed, likelihood)
         post.predict(np.eye(_N // 3))
         post.loo()
         post.corrected_evidence()
@@ -284,8 +284,13 @@ def _optimiser() -> None:
 
 def _functions() -> None:
     for name, y in (("probit", 1.0), ("student-t", 0.3)):
-        own = functions(name)
-        for method in (own.log_partition, own.moments, own.sigma_star, own.expected_log_prob):
+        parts = functions(name)
+        for method in (
+            parts.log_partition,
+            parts.moments,
+            parts.sigma_star,
+            parts.expected_log_prob,
+        ):
             method(0.0, 1.0, y)
             method(0.0, 1.0, y, derivatives=True)
     functions("logistic").log_partition(5.0, 0.01, 1, derivatives=True)
@@ -293,7 +298,7 @@ def _functions() -> None:
 
 _Step = tuple[str, Callable[[], None]]
 
-#: What can be warmed up, by the name of its group.
+#: Steps of a warm-up by the name of their group.
 GROUPS: dict[str, tuple[_Step, ...]] = {
     "dense": (
         ("projections, looked up and integrated", _projections),

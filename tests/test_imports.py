@@ -20,14 +20,15 @@ TOP = Path(qpruntime.__file__).parents[1]
 FLOORS = [
     {
         "qpruntime._typing",
-        "qpruntime._numba",
+        "qpruntime._compile_notice",
         "qpruntime._restorable",
         "qpruntime.errors",
     },
-    {"qpruntime._formatting", "qpruntime._validation"},
+    {"qpruntime._formatting", "qpruntime._numba", "qpruntime._validation"},
     {
         "qpruntime._atomic_file",
         "qpruntime._memory",
+        "qpruntime._pointers",
         "qpruntime._row_blocks",
         "qpruntime._special",
     },

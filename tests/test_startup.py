@@ -12,7 +12,7 @@ import pytest
 from scipy import special
 
 from qpruntime import __main__ as command
-from qpruntime import _numba, warmup
+from qpruntime import _compile_notice, _numba, warmup
 from qpruntime.errors import InputError
 
 PACKAGE = Path(_numba.__file__).parent
@@ -54,9 +54,9 @@ def test_notices_when_cold_and_of_other_sources_and_none_when_warm(tmp_path):
 
 LATER = """
 import numba, time
-from qpruntime import GPClassifier, _numba
+from qpruntime import GPClassifier, _compile_notice
 from qpruntime.estimators import base
-_numba.QUIET = 1.0
+_compile_notice.QUIET = 1.0
 
 def compiled(value, module="qpruntime.test"):
     def function(x):
@@ -148,14 +148,14 @@ def test_warming_up_where_nothing_can_be_kept(monkeypatch, capsys):
     monkeypatch.setattr(_numba, "_folders", {"qpruntime._special": None})
     assert command.main(["warmup"]) == 1
     assert "set NUMBA_CACHE_DIR to a folder that can be written" in capsys.readouterr().err
-    notice = _numba.announcement("qpruntime.learning", False, _numba.cache_folder())
+    notice = _compile_notice.announcement("qpruntime.learning", False, _numba.cache_folder())
     assert "in every process, as no folder can be written: set NUMBA_CACHE_DIR" in notice
 
 
 def test_a_notice_names_what_compiles_how_long_and_where_it_is_kept(monkeypatch, tmp_path):
     folders = {"qpruntime.a": str(tmp_path / "x" / "a"), "qpruntime.b": str(tmp_path / "x" / "b")}
     monkeypatch.setattr(_numba, "_folders", folders)
-    notice = _numba.announcement("qpruntime.bayesopt.search", False, _numba.cache_folder())
+    notice = _compile_notice.announcement("qpruntime.bayesopt.search", False, _numba.cache_folder())
     assert "compiling kernels for the optimiser on this machine; takes about 10 s" in notice
     assert f"; kept in {tmp_path / 'x'} (" in notice
 

@@ -9,7 +9,7 @@ without data resembles its neighbours, with a wider band.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from qpruntime.effects import EffectsModel, Plane, Product, Series
+from qpruntime.effects import Autoregressive, EffectsModel, Plane, Product
 
 rng = np.random.default_rng(6)
 week = np.repeat(np.setdiff1d(np.arange(10), [5]), 60)
@@ -29,7 +29,7 @@ counts = rng.poisson(np.exp(log_rate(week, x, y)))
 # -------------------------------------------
 
 data = {"week": week, "x": x, "y": y}
-term = Product(Series("week"), Plane("x", "y", spacing=0.12, extension=0.3))
+term = Product(Autoregressive("week"), Plane("x", "y", spacing=0.12, extension=0.3))
 model = EffectsModel([term], "poisson", integrate="mode").fit(data, counts)
 print(model.summary())
 

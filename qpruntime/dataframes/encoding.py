@@ -19,7 +19,7 @@ from qpruntime.dataframes.levels import (
     numbers_of,
     sorted_levels,
 )
-from qpruntime.dataframes.readers import Cell, Column, DataColumns, Frame, is_frame
+from qpruntime.dataframes.readers import Column, DataColumns, Frame, is_frame
 from qpruntime.errors import InputError, warn
 
 if TYPE_CHECKING:
@@ -317,5 +317,5 @@ def _ordered(column: Column) -> tuple[Any, ...]:
     return (*levels, None) if len(present) < len(values) else levels
 
 
-def _first(values: Sequence[Any] | None) -> Cell:
+def _first(values: Sequence[Any] | None) -> object:
     return next((value for value in values or () if value is not None), None)

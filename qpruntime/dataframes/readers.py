@@ -31,7 +31,6 @@ from qpruntime.dataframes.levels import (
 from qpruntime.errors import InputError
 
 __all__ = [
-    "Cell",
     "Column",
     "ColumnLike",
     "DataColumns",
@@ -47,9 +46,8 @@ __all__ = [
 
 #: Data frames of pandas and polars, tables of pyarrow, mappings of columns and arrays.
 Frame = Any
-#: A column of any of them, and one of its values.
+#: A column of any of them.
 ColumnLike = Any
-Cell = Any
 
 # --- Rows of data, by column: data frames of any library, mappings of columns, arrays.
 

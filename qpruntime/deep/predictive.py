@@ -141,7 +141,7 @@ def quantiles_of(
 
 # --- Rows to moments of a trained model: NumPy in, NumPy out, in blocks of one compiled size.
 
-#: What a pass returns, in arrays with a row each.
+#: Result of a pass: a tree of arrays with a row for each point.
 T = TypeVar("T")
 #: Rows of one pass; the last ones are filled up.
 _BLOCK = 128
@@ -188,5 +188,4 @@ def _in_blocks(function: Callable[..., T], *columns: Array) -> T:
         for start in range(0, rows, _BLOCK):
             at = np.minimum(np.arange(start, start + _BLOCK), rows - 1)
             parts.append(jax.device_get(function(*(column[at] for column in columns))))
-    joined: T = jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)
-    return joined
+    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)

@@ -45,7 +45,7 @@ WINDOW, PATIENCE = 100, 5
 _LAST_RATE = 0.05
 
 Report = Callable[[int, float], object]
-#: What is learnt, in one vector, and Adam's moments of it.
+#: The learnt numbers in one vector, and Adam's moments of them.
 State = tuple[jax.Array, optax.OptState]
 #: A batch and its learning rate.
 Given = tuple[Batch, jax.Array]

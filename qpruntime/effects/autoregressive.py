@@ -26,14 +26,14 @@ from qpruntime.effects.term import (
 )
 from qpruntime.errors import InputError
 
-__all__ = ["Series", "SeriesBlock"]
+__all__ = ["Autoregressive", "AutoregressiveBlock"]
 
 # Prior standard deviation of atanh(rho): rho between -.99 and .99 with 92 %.
 _CORRELATION = 1.5
 
 
 @restorable("series-term/1")
-class Series(Term):
+class Autoregressive(Term):
     """An autoregressive effect of the times in a column.
 
     Parameters
@@ -54,10 +54,10 @@ class Series(Term):
     Examples
     --------
     >>> import numpy as np
-    >>> from qpruntime.effects import EffectsModel, Series
+    >>> from qpruntime.effects import EffectsModel, Autoregressive
     >>> week = np.arange(60)
     >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(week / 8.0)))
-    >>> model = EffectsModel([Series("week")], "poisson").fit({"week": week}, y)
+    >>> model = EffectsModel([Autoregressive("week")], "poisson").fit({"week": week}, y)
     >>> model.names_
     ('ar1(week): log sd', 'ar1(week): atanh rho')
     """
@@ -73,26 +73,26 @@ class Series(Term):
         self.column, self.kind, self.step, self.prior = column, kind, step, prior
 
     def __repr__(self) -> str:
-        return f"Series({self.column!r}, {self.kind!r})"
+        return f"Autoregressive({self.column!r}, {self.kind!r})"
 
     @property
     def name(self) -> str:
         """Name of the part."""
         return f"{self.kind}({self.column})"
 
-    def bind(self, data: DataColumns, weights: Array | None = None) -> SeriesBlock:
+    def bind(self, data: DataColumns, weights: Array | None = None) -> AutoregressiveBlock:
         """Return the block for the times of these rows."""
-        choice(self.kind, "kind of Series", ("ar1",))
-        return SeriesBlock(self, data)
+        choice(self.kind, "kind of Autoregressive", ("ar1",))
+        return AutoregressiveBlock(self, data)
 
 
 @restorable("series-block/1")
-class SeriesBlock(EffectBlock):
+class AutoregressiveBlock(EffectBlock):
     """Values at K times, Markov from one to the next."""
 
     moves = True
 
-    def __init__(self, term: Series, data: DataColumns) -> None:
+    def __init__(self, term: Autoregressive, data: DataColumns) -> None:
         self.name, self.column = term.name, term.column
         self.times = np.unique(data.numbers(term.column))
         K = len(self.times)

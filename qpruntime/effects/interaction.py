@@ -8,7 +8,7 @@ from scipy import sparse
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.autoregressive import Series, SeriesBlock
+from qpruntime.effects.autoregressive import Autoregressive, AutoregressiveBlock
 from qpruntime.effects.spde import Plane, PlaneBlock
 from qpruntime.effects.term import BlockPattern, EffectBlock, Term
 from qpruntime.errors import InputError
@@ -22,22 +22,22 @@ class Product(Term):
 
     Parameters
     ----------
-    time : Series
+    time : Autoregressive
         Its standard deviation is 1: that of the field is the plane's.
     place : Plane
 
     See Also
     --------
-    qpruntime.effects.Series, qpruntime.effects.Plane, qpruntime.effects.Areas
+    qpruntime.effects.Autoregressive, qpruntime.effects.Plane, qpruntime.effects.Areas
 
     Examples
     --------
-    >>> from qpruntime.effects import Plane, Product, Series
-    >>> Product(Series("week"), Plane("lon", "lat")).name
+    >>> from qpruntime.effects import Plane, Product, Autoregressive
+    >>> Product(Autoregressive("week"), Plane("lon", "lat")).name
     'ar1(week) x plane(lon, lat)'
     """
 
-    def __init__(self, time: Series, place: Plane) -> None:
+    def __init__(self, time: Autoregressive, place: Plane) -> None:
         self.time, self.place = time, place
 
     def __repr__(self) -> str:
@@ -50,9 +50,9 @@ class Product(Term):
 
     def bind(self, data: DataColumns, weights: Array | None = None) -> ProductBlock:
         """Return the block for all times and all nodes."""
-        if not (isinstance(self.time, Series) and isinstance(self.place, Plane)):
+        if not (isinstance(self.time, Autoregressive) and isinstance(self.place, Plane)):
             raise InputError(
-                f"Product takes a Series and a Plane, got {self.time!r} and {self.place!r}"
+                f"Product takes an Autoregressive and a Plane, got {self.time!r} and {self.place!r}"
             )
         return ProductBlock(self.name, self.time.bind(data), self.place.bind(data))
 
@@ -63,7 +63,7 @@ class ProductBlock(EffectBlock):
 
     moves = True
 
-    def __init__(self, name: str, time: SeriesBlock, place: PlaneBlock) -> None:
+    def __init__(self, name: str, time: AutoregressiveBlock, place: PlaneBlock) -> None:
         self.name, self.time, self.place = name, time, place
         first, second = time.pattern, place.pattern
         rows = first.indices.astype(np.int64)[:, None] * second.size + second.indices

@@ -59,8 +59,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     Parameters
     ----------
     terms : sequence of Term, optional
-        `Fixed`, `Groups`, `Walk`, `Series`, `Areas`, `Plane`, `Product`; by default all columns as
-        fixed effects.
+        `Fixed`, `Groups`, `Walk`, `Autoregressive`, `Areas`, `Plane`, `Product`; by default all
+        columns as fixed effects.
     family : str or Likelihood
         "probit", "logistic", "binomial" (pairs of successes and trials), "poisson" and
         "negative-binomial" with log links, "student-t", "laplace", or any likelihood of

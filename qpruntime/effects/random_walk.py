@@ -58,7 +58,7 @@ class Walk(Term):
 
     See Also
     --------
-    qpruntime.effects.EffectsModel, qpruntime.effects.Series
+    qpruntime.effects.EffectsModel, qpruntime.effects.Autoregressive
 
     Notes
     -----

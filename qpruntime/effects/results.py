@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MarginalMixture",
     "Predictions",
-    "Table",
+    "SummaryTable",
     "corrected_effects",
     "profiled_numbers",
     "weighted_quantiles",
@@ -65,7 +65,7 @@ class Predictions:
         return self.state_
 
     @alone
-    def summary(self, q: ArrayLike = _USUAL, *, profile: bool | None = None) -> Table:
+    def summary(self, q: ArrayLike = _USUAL, *, profile: bool | None = None) -> SummaryTable:
         """Coefficients in units of their columns, then deviations, ranges and correlations.
 
         Parameters
@@ -80,7 +80,7 @@ class Predictions:
 
         Returns
         -------
-        Table
+        SummaryTable
             Rows with mean, standard deviation and quantiles; names of deviations are "term: sd".
         """
         at = levels(np.atleast_1d(np.asarray(q, dtype=float)), "q")
@@ -104,7 +104,7 @@ class Predictions:
             sd = float(np.sqrt(w @ (draws - mean) ** 2))
             names.append(name)
             values.append(np.concatenate([[mean, sd], weighted_quantiles(draws, w, at)])[None])
-        return Table(tuple(names), header(at), np.vstack(values))
+        return SummaryTable(tuple(names), header(at), np.vstack(values))
 
     def _profile(self, values: Array, q: Array, every: bool) -> None:
         """Put profiled numbers in the place of EP's where a coefficient is one effect.
@@ -148,7 +148,7 @@ class Predictions:
         *,
         above: float | None = None,
         correction: str | None = None,
-    ) -> Table:
+    ) -> SummaryTable:
         """Effects of one term, a row a level, area, knot or node.
 
         Parameters
@@ -182,7 +182,7 @@ class Predictions:
             limit = number(above, "above")
             values = np.column_stack([values, 1.0 - mixture.below(np.full(len(values), limit))])
             columns = (*columns, f"P(>{limit:g})")
-        return Table(tuple(map(str, labels.tolist())), columns, values)
+        return SummaryTable(tuple(map(str, labels.tolist())), columns, values)
 
     def term(self, name: str) -> EffectBlock:
         """Return the block of a term, which has its levels, knots, graph or mesh."""
@@ -420,7 +420,7 @@ def _numbers(mixture: Mixture | MarginalMixture, q: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class SummaryTable:
     """Rows with a name and numbers.
 
     Attributes

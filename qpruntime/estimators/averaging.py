@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, generator, shown
+from qpruntime._validation import generator, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.process import all_of, one_or_columns
@@ -66,14 +66,14 @@ def mixed_probabilities(model: Parameters, points: Array) -> tuple[Array, Array]
     return minus, plus
 
 
-def mixed_normals(model: Parameters, points: Array, level: float) -> Array:
-    """Return central intervals (T, 2) of two classes' latent function, a mixture of normals."""
+def mixed_normals(model: Parameters, points: Array, q: Array) -> Array:
+    """Return quantiles (T, Q) of two classes' latent function, a mixture of normals."""
     ((weights, models),) = nodes_of(model)
     predicted = [
         member._predicted(points, lambda mean, variance: (mean, variance)) for member in models
     ]
     mean, variance = (np.array([pair[k] for pair in predicted]) for k in (0, 1))
-    return Mixture(mean, variance, weights).quantiles(central_levels(level))
+    return Mixture(mean, variance, weights).quantiles(q)
 
 
 def mixed_at(model: Any, points: Array, q: Array, rows: RowOffsets = PLAIN) -> Array:

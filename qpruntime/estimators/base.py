@@ -392,8 +392,7 @@ class GPEstimator(Parameters):
     @property
     def fitted_likelihood(self) -> Likelihood | None:
         """Likelihood with its fitted parameters; None if it is known from a table alone."""
-        likelihood: Likelihood | None = getattr(self, "likelihood_", None)
-        return likelihood
+        return getattr(self, "likelihood_", None)
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         """Return the attributes that a fit sets for a likelihood whose parameters were learnt."""

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime import likelihoods
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import choice, flag, number, shown
+from qpruntime._validation import central_levels, choice, flag, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.averaging import is_integrated, mixed_normals, mixed_probabilities
 from qpruntime.estimators.base import (
@@ -477,13 +477,12 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         variance also has that of the mean, by the jackknife over its folds; probabilities do not,
         for the slope of the mean is learnt with it.
         """
-        if not 0.0 < number(level, "level") < 1.0:
-            raise InputError(f"level must be between 0 and 1, got {level}")
+        tails = central_levels(level)
         points, likelihood = self.validate_points(X), self._likelihood_
         if is_joint(self):
             joint = JointClasses(self)
             p = np.exp(joint.log_probabilities(points, self.correction))
-            return joint.intervals(points, level, p)
+            return joint.intervals(points, tails, p)
         link = likelihood.link if likelihood else None
         if self.classes_.size > 2 or likelihood is None or link is None:
             known = [name for name in likelihoods.names() if likelihoods.get(name).link]
@@ -496,19 +495,19 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
             return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
 
         if is_integrated(self):
-            return around(mixed_normals(self, points, level), self._log_probabilities(points)[1])
+            return around(mixed_normals(self, points, tails), self._log_probabilities(points)[1])
         spread = self._spread_at(points)
         if self.correction is not None:
 
             def by_grid(marginals: list[CorrectedMarginals], spread: Array) -> Array:
-                ends, middle = marginals[0].interval(level), marginals[0].mean[:, None]
+                ends, middle = marginals[0].quantile(tails), marginals[0].mean[:, None]
                 wider = np.sqrt(1.0 + spread / marginals[0].variance)[:, None]
                 return around(middle + wider * (ends - middle), signs_by_grid(marginals)[1])
 
             return self._corrected(points, by_grid, spread)
 
         def finish(mean: Array, variance: Array, spread: Array) -> Array:
-            reach = ndtri(0.5 + 0.5 * level) * np.sqrt(variance + spread)
+            reach = ndtri(tails[1]) * np.sqrt(variance + spread)
             ends = np.column_stack([mean - reach, mean + reach])
             return around(ends, log_probabilities(likelihood, mean, variance)[1])
 

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, flag, generator, levels, whole
+from qpruntime._validation import central_levels, choice, flag, generator, levels, whole
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.averaging import (
     averaged,
@@ -206,6 +206,15 @@ class CountPredictions(GPEstimator):
         points = self.validate_points(X)
         quantiles = self._counted_at(points, exposure, finish, by_grid=by_grid, width=8 * at.size)
         return quantiles.reshape(len(quantiles), *at.shape)
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.9, exposure: ArrayLike | None = None
+    ) -> Counts:
+        """Return central intervals of the count, shape (T, 2), of at least this probability.
+
+        The ends are counts, the quantiles of `predict_quantiles`.
+        """
+        return self.predict_quantiles(X, central_levels(level), exposure)
 
     @averaged(densities)
     def predict_log_pmf(

@@ -1,4 +1,4 @@
-"""What criticism, displays and exports use of a fitted estimator."""
+"""Protocol of a fitted estimator for criticism, displays and exports."""
 
 from __future__ import annotations
 

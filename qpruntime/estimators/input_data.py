@@ -591,7 +591,7 @@ def _number(name: str, names: list[str]) -> int:
 def _measured(node: Node, columns: frozenset[int]) -> frozenset[int]:
     """Return those of the given columns in which a kernel measures distances or slopes."""
     if isinstance(node, (Added, Multiplied)):
-        return _measured(node.one, columns) | _measured(node.two, columns)
+        return _measured(node.first, columns) | _measured(node.second, columns)
     if isinstance(node, Seen):
         of_inner = [int(k) for k in node.kernel.columns]
         inner = _measured(node.inner, frozenset(range(len(of_inner))))

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, shown
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import remember
 from qpruntime.estimators.input_data import kernel_of_columns
@@ -303,12 +303,12 @@ class JointClasses:
             )
         return self._whole().marginals(*self.crossed(points), correction=correction)
 
-    def intervals(self, points: Array, level: float, p: Array) -> Array:
-        """Return central intervals of class probabilities, (T, C, 2), extended to `p` (T, C)."""
+    def intervals(self, points: Array, tails: Array, p: Array) -> Array:
+        """Return quantiles of class probabilities, (T, C, 2), extended to `p` (T, C)."""
         mean, covariance = self.latent(points)
         rng = np.random.default_rng(_SEED)
         normal = rng.standard_normal((_DRAWS, mean.shape[1]))
-        out, tails = np.empty((*mean.shape, 2)), central_levels(level)
+        out = np.empty((*mean.shape, 2))
         for t in range(len(mean)):
             values, vectors = np.linalg.eigh(covariance[t])
             f = mean[t] + (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

@@ -55,7 +55,7 @@ def noise_of(
             raise InputError(
                 f"noise_bounds of {name} cannot act with optimize=False: leave one of the two out"
             )
-    return get("student-t", nu=model.nu, scale=_positive(scale, "scale") / unit), learn
+    return get("student-t", nu=model.nu, scale=number(scale, "scale", above=0.0) / unit), learn
 
 
 def bounds_of(option: object) -> Mapping[str, Any]:
@@ -74,21 +74,17 @@ def bounds_of(option: object) -> Mapping[str, Any]:
     return option
 
 
-def _positive(value: object, name: str) -> float:
-    return number(value, name, above=0.0)
-
-
 def _bounds(name: str, start: float, bounds: Bounds, unit: float) -> dict[str, tuple[float, float]]:
     """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
     if isinstance(bounds, str) and bounds == "fixed":
         return {}
     try:
-        low, high = (_positive(v, f"noise_bounds of {name}") for v in bounds)
+        low, high = (number(v, f"noise_bounds of {name}", above=0.0) for v in bounds)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"noise_bounds of {name} must be two positive numbers or 'fixed', got {bounds!r}"
         ) from error
-    if not low <= _positive(start, name) <= high:
+    if not low <= number(start, name, above=0.0) <= high:
         raise InputError(
             f"{name} is {start:g}, outside its noise_bounds {low:g} to {high:g}: start inside them"
         )

@@ -46,7 +46,7 @@ class _RobustAttributes(LikelihoodRegressor):
 
     nu_: float
     scale_: float
-    # In units of the posterior, about which targets are centred.
+    # The posterior's units are those of the centred targets, so that the prior mean is 0.
     mean_ = 0.0
 
 

@@ -15,7 +15,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, levels, whole
 from qpruntime.dataframes.readers import DataColumns, DataLike
-from qpruntime.effects import Table
+from qpruntime.effects import SummaryTable
 from qpruntime.effects.integration import Integration
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import commit, draft_of
@@ -356,7 +356,7 @@ class GPForecaster(Savable, BaseEstimator):
             log_densities[known] = ahead.only(known).log_density(observed[known])
         return log_densities
 
-    def effects(self, name: str) -> Table:
+    def effects(self, name: str) -> SummaryTable:
         """Return one part of the predictor: "trend", "season P", or "step", the lasting noise."""
         check_is_fitted(self, "model_")
         return self.model_.effects(name)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Bounds
 from qpruntime.dataframes.readers import DataColumns, DataLike
-from qpruntime.effects import EffectsModel, Fixed, Series, Walk
+from qpruntime.effects import Autoregressive, EffectsModel, Fixed, Walk
 from qpruntime.effects.integration import Integration
 from qpruntime.effects.term import DEVIATION, EffectBlock, NormalPrior, Term
 from qpruntime.errors import InputError
@@ -180,11 +180,11 @@ class Structure:
         for period in self.seasons:
             terms.append(Walk(f"season {period:g}", 2, cyclic=phases(period), prior=prior))
         for period in self.drifting:
-            terms.append(Series(f"drift {period:g}", step=1.0, prior=prior))
+            terms.append(Autoregressive(f"drift {period:g}", step=1.0, prior=prior))
         if self.cycle:
             terms.append(Cycle(NOISE, self.cycle, prior=prior))
         if self.noise:
-            terms.append(Series(NOISE, step=1.0, prior=prior))
+            terms.append(Autoregressive(NOISE, step=1.0, prior=prior))
         family = self.family
         bounds: Mapping[str, Bounds] | None = None
         if self.learnt is not None:

@@ -161,8 +161,8 @@ def _bounds(edges: ArrayLike) -> tuple[Array, Array]:
 def _length_scales(node: Node, kernel: Kernel) -> Iterator[float]:
     """Yield the length-scales of all parts."""
     if not isinstance(node, Leaf):
-        yield from _length_scales(node.one, kernel)
-        yield from _length_scales(node.two, kernel)
+        yield from _length_scales(node.first, kernel)
+        yield from _length_scales(node.second, kernel)
     elif node.parts.constant:
         return
     elif node.parts.scaled and node.parts.shape is not None:

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import call_moments, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_moments
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.site_kernels import (
     Marginals,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import likelihoods
-from qpruntime._numba import MOMENTS, Pointer
+from qpruntime._pointers import MOMENTS, Pointer
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array
 from qpruntime._validation import broadcast, real

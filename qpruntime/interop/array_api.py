@@ -33,7 +33,7 @@ from qpruntime.projection.table import Table
 
 __all__ = ["FORMS", "PortableFunctions"]
 
-#: What a formula returns: an array, or a tuple of them.
+#: Result of a formula: an array, or a tuple of them.
 T = TypeVar("T")
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from qpruntime._numba import Pointer, call_exact, plain
+from qpruntime._numba import plain
+from qpruntime._pointers import Pointer, call_exact
 from qpruntime._special import probit_series
 from qpruntime._typing import Array
 from qpruntime._validation import choice

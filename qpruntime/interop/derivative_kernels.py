@@ -6,15 +6,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import (
-    MOMENTS,
-    SPLIT,
-    Pointer,
-    call_landmark,
-    call_moments,
-    call_split,
-    kernel,
-)
+from qpruntime._numba import kernel
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer, call_landmark, call_moments, call_split
 from qpruntime._special import INV_SQRT_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.interop.arguments import is_own

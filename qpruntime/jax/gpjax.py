@@ -16,11 +16,9 @@ from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.jax import functions
 from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.responses import signs
 
 __all__ = ["CertifiedIntegrator"]
-
-#: Likelihoods of labels, which GPJax has as 0 and 1 and this package as -1 and +1.
-_SIGNS = ("probit", "logistic", "heaviside")
 
 
 class CertifiedIntegrator(AbstractIntegrator):
@@ -43,7 +41,8 @@ class CertifiedIntegrator(AbstractIntegrator):
 
     def __init__(self, likelihood: str | Likelihood) -> None:
         self.functions = functions(likelihood)
-        self._signs = self.functions.likelihood.name in _SIGNS
+        # GPJax has labels as 0 and 1, and this package as -1 and +1.
+        self._signs = self.functions.likelihood.validate is signs
 
     def integrate(
         self,

@@ -7,8 +7,17 @@ covariances, `gradients` for optimisers, `state_space` for series.
 
 from __future__ import annotations
 
-from qpruntime.kernels.base import Factor, KernelParts, States, Term
+from qpruntime.kernels.base import Factor, KernelParts, States, StateSpaceTerm
 from qpruntime.kernels.mixed_inputs import Categories, On, Same
 from qpruntime.kernels.registry import register
 
-__all__ = ["Categories", "Factor", "KernelParts", "On", "Same", "States", "Term", "register"]
+__all__ = [
+    "Categories",
+    "Factor",
+    "KernelParts",
+    "On",
+    "Same",
+    "StateSpaceTerm",
+    "States",
+    "register",
+]

@@ -28,8 +28,8 @@ __all__ = [
     "Factor",
     "KernelParts",
     "NotMarkov",
+    "StateSpaceTerm",
     "States",
-    "Term",
     "one_length",
 ]
 
@@ -166,7 +166,7 @@ class Factor:
 
     See Also
     --------
-    qpruntime.kernels.States, qpruntime.kernels.Term
+    qpruntime.kernels.States, qpruntime.kernels.StateSpaceTerm
 
     Examples
     --------
@@ -215,7 +215,7 @@ class Factor:
 
 @restorable("kernel-term/1")
 @dataclass(frozen=True, eq=False)
-class Term:
+class StateSpaceTerm:
     """A variance times factors.
 
     Attributes
@@ -238,9 +238,9 @@ class Term:
 
     Examples
     --------
-    >>> from qpruntime.kernels import Factor, States, Term
+    >>> from qpruntime.kernels import Factor, States, StateSpaceTerm
     >>> decay = States(generator=[[-1.0]], stationary=[[1.0]])
-    >>> term = Term(variance=2.0, factors=(Factor(decay, rate=1.0),))
+    >>> term = StateSpaceTerm(variance=2.0, factors=(Factor(decay, rate=1.0),))
     >>> term.variance, len(term.factors)
     (2.0, 1)
     """
@@ -257,7 +257,7 @@ class Term:
         """States."""
         return math.prod(f.size for f in self.factors)
 
-    def placed(self, places: dict[str, int]) -> Term:
+    def placed(self, places: dict[str, int]) -> StateSpaceTerm:
         """Return the term with the places of the parameters that it names."""
         factors = tuple(replace(f, theta=places.get(f.scaled, -1)) for f in self.factors)
         slopes = tuple((places[name], value) for name, value in self.by if name in places)
@@ -294,9 +294,9 @@ class KernelParts:
         inputs, so that inducing inputs can be learnt.
     slopes : mapping of str to callable (kernel, r) -> array
         For every further parameter the derivative of f by its logarithm.
-    state_space : callable (kernel) -> Factor, or a sequence of Term
+    state_space : callable (kernel) -> Factor, or a sequence of StateSpaceTerm
         The process in time, for series.
-    approximate : callable (kernel, error) -> sequence of Term
+    approximate : callable (kernel, error) -> sequence of StateSpaceTerm
         The same where there is none but for an error.
     frequencies : callable (kernel, count, generator) -> ndarray, shape (count,)
         Draws of what standard normals are multiplied by to be frequencies in length-scales; for
@@ -344,8 +344,8 @@ class KernelParts:
     radial: Callable[[Kernel, Array], Array] | None = None
     slope: Callable[[Kernel, Array], Array] | None = None
     slopes: Mapping[str, Callable[[Kernel, Array], Array]] = field(default_factory=dict)
-    state_space: Callable[[Kernel], Factor | Sequence[Term]] | None = None
-    approximate: Callable[[Kernel, float], Sequence[Term]] | None = None
+    state_space: Callable[[Kernel], Factor | Sequence[StateSpaceTerm]] | None = None
+    approximate: Callable[[Kernel, float], Sequence[StateSpaceTerm]] | None = None
     frequencies: Callable[[Kernel, int, np.random.Generator], Array] | None = None
     scaled: bool = True
     shape: Callable[[Kernel, Array, bool], tuple[Array, Array]] | None = None

@@ -130,14 +130,14 @@ def _moves(node: Node) -> bool:
     if isinstance(node, Leaf):
         parts = node.parts
         return parts.shape is not None or bool(parts.constant or parts.noise or parts.levels)
-    return _moves(node.one) and _moves(node.two)
+    return _moves(node.first) and _moves(node.second)
 
 
 def _without_noise(node: Node, X: Array) -> Array:
     if isinstance(node, Added):
-        return _without_noise(node.one, X) + _without_noise(node.two, X)
+        return _without_noise(node.first, X) + _without_noise(node.second, X)
     if isinstance(node, Multiplied):
-        return _without_noise(node.one, X) * _without_noise(node.two, X)
+        return _without_noise(node.first, X) * _without_noise(node.second, X)
     if isinstance(node, Seen):
         return _without_noise(node.inner, node.of(X))
     if node.parts.noise:
@@ -148,9 +148,9 @@ def _without_noise(node: Node, X: Array) -> Array:
 def _values(node: Node, X: Array, Z: Array, dtype: DTypeLike) -> Array | float:
     """k(X, Z), or a number where it is constant."""
     if isinstance(node, Added):
-        return _values(node.one, X, Z, dtype) + _values(node.two, X, Z, dtype)
+        return _values(node.first, X, Z, dtype) + _values(node.second, X, Z, dtype)
     if isinstance(node, Multiplied):
-        return _values(node.one, X, Z, dtype) * _values(node.two, X, Z, dtype)
+        return _values(node.first, X, Z, dtype) * _values(node.second, X, Z, dtype)
     if isinstance(node, Seen):
         return _values(node.inner, node.of(X), node.of(Z), dtype)
     kernel, parts = node.kernel, node.parts
@@ -187,7 +187,7 @@ def _squares(x: Array, z: Array, dtype: DTypeLike) -> Array:
 
 def _contract(node: Node, X: Array, Z: Array, H: Array) -> _Part:
     if isinstance(node, Added):
-        first, second = (_contract(child, X, Z, H) for child in (node.one, node.two))
+        first, second = (_contract(child, X, Z, H) for child in (node.first, node.second))
         return _Part(
             first.value + second.value,
             np.concatenate([first.theta, second.theta]),
@@ -214,12 +214,12 @@ def _product(node: Multiplied, X: Array, Z: Array, H: Array) -> _Part:
     level, shape = level_and_shape(node)
     if level is not None:
         part = _contract(shape, X, Z, H)
-        level_slope = [level * part.value] if node.one.is_free else []
+        level_slope = [level * part.value] if node.first.is_free else []
         return _Part(
             level * part.value, np.concatenate([level_slope, level * part.theta]), level * part.z
         )
-    first = _contract(node.one, X, Z, H * _values(node.two, X, Z, H.dtype))
-    second = _contract(node.two, X, Z, H * _values(node.one, X, Z, H.dtype))
+    first = _contract(node.first, X, Z, H * _values(node.second, X, Z, H.dtype))
+    second = _contract(node.second, X, Z, H * _values(node.first, X, Z, H.dtype))
     return _Part(first.value, np.concatenate([first.theta, second.theta]), first.z + second.z)
 
 
@@ -284,11 +284,11 @@ def _total(H: Array) -> float:
 
 def _diagonal_slopes(node: Node, X: Array, rho: Array) -> list[float]:
     if isinstance(node, Added):
-        return _diagonal_slopes(node.one, X, rho) + _diagonal_slopes(node.two, X, rho)
+        return _diagonal_slopes(node.first, X, rho) + _diagonal_slopes(node.second, X, rho)
     if isinstance(node, Multiplied):
-        scale_first, scale_second = node.one.kernel.diag(X), node.two.kernel.diag(X)
-        first = _diagonal_slopes(node.one, X, rho * scale_second)
-        return first + _diagonal_slopes(node.two, X, rho * scale_first)
+        scale_first, scale_second = node.first.kernel.diag(X), node.second.kernel.diag(X)
+        first = _diagonal_slopes(node.first, X, rho * scale_second)
+        return first + _diagonal_slopes(node.second, X, rho * scale_first)
     if isinstance(node, Seen):
         return _diagonal_slopes(node.inner, node.of(X), rho)
     kernel, parts = node.kernel, node.parts

@@ -73,8 +73,8 @@ def contract(kernel: Kernel, asked: DerivativeRows, M: Array) -> Array:
 
 def _check(node: Node, kernel: Kernel) -> None:
     if isinstance(node, Added):
-        _check(node.one, kernel)
-        _check(node.two, kernel)
+        _check(node.first, kernel)
+        _check(node.second, kernel)
         return
     if isinstance(node, Multiplied):
         level, shape = level_and_shape(node)
@@ -91,7 +91,7 @@ def _check(node: Node, kernel: Kernel) -> None:
 
 def _values(node: Node, one: DerivativeRows, other: DerivativeRows | None) -> Array:
     if isinstance(node, Added):
-        return _values(node.one, one, other) + _values(node.two, one, other)
+        return _values(node.first, one, other) + _values(node.second, one, other)
     if isinstance(node, Multiplied):
         level, shape = level_and_shape(node)
         return (level or 0.0) * _values(shape, one, other)
@@ -108,7 +108,7 @@ def _values(node: Node, one: DerivativeRows, other: DerivativeRows | None) -> Ar
 
 def _variances(node: Node, asked: DerivativeRows) -> Array:
     if isinstance(node, Added):
-        return _variances(node.one, asked) + _variances(node.two, asked)
+        return _variances(node.first, asked) + _variances(node.second, asked)
     if isinstance(node, Multiplied):
         level, shape = level_and_shape(node)
         return (level or 0.0) * _variances(shape, asked)
@@ -124,12 +124,12 @@ def _variances(node: Node, asked: DerivativeRows) -> Array:
 
 def _contracted(node: Node, asked: DerivativeRows, M: Array) -> list[float]:
     if isinstance(node, Added):
-        return _contracted(node.one, asked, M) + _contracted(node.two, asked, M)
+        return _contracted(node.first, asked, M) + _contracted(node.second, asked, M)
     if isinstance(node, Multiplied):
         level, shape = level_and_shape(node)
         assert level is not None
         level_slope = (
-            [level * float(np.vdot(M, _values(shape, asked, None)))] if node.one.is_free else []
+            [level * float(np.vdot(M, _values(shape, asked, None)))] if node.first.is_free else []
         )
         return level_slope + [level * slope for slope in _contracted(shape, asked, M)]
     if node.parts.constant or node.parts.noise:

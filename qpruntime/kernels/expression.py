@@ -78,13 +78,13 @@ class Added:
     """A sum of two; its parameters are those of the first, then those of the second."""
 
     kernel: Kernel
-    one: Node
-    two: Node
+    first: Node
+    second: Node
 
     @cached_property
     def is_free(self) -> bool:
         """True if it has a free parameter."""
-        return self.one.is_free or self.two.is_free
+        return self.first.is_free or self.second.is_free
 
 
 @dataclass(eq=False)
@@ -92,13 +92,13 @@ class Multiplied:
     """A product of two."""
 
     kernel: Kernel
-    one: Node
-    two: Node
+    first: Node
+    second: Node
 
     @cached_property
     def is_free(self) -> bool:
         """True if it has a free parameter."""
-        return self.one.is_free or self.two.is_free
+        return self.first.is_free or self.second.is_free
 
 
 Node = Leaf | Added | Multiplied
@@ -132,6 +132,6 @@ def raised(leaf: Leaf) -> PowerNode | None:
 
 def level_and_shape(node: Node) -> tuple[float | None, Node]:
     """Split a constant off the front of a product; None if there is none."""
-    if isinstance(node, Multiplied) and isinstance(node.one, Leaf) and node.one.parts.constant:
-        return node.one.value, node.two
+    if isinstance(node, Multiplied) and isinstance(node.first, Leaf) and node.first.parts.constant:
+        return node.first.value, node.second
     return None, node

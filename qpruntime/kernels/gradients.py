@@ -182,10 +182,10 @@ def quickest(kernel: Kernel, n: int) -> type[Covariance]:
 def _split(node: Node) -> tuple[Leaf | None, Leaf | None, Any]:
     """Return offset, level and shape of offset + level * shape; None what is absent."""
     offset, level = None, None
-    if isinstance(node, Added) and _is_constant(node.one):
-        offset, node = node.one, node.two
-    if isinstance(node, Multiplied) and _is_constant(node.one):
-        level, node = node.one, node.two
+    if isinstance(node, Added) and _is_constant(node.first):
+        offset, node = node.first, node.second
+    if isinstance(node, Multiplied) and _is_constant(node.first):
+        level, node = node.first, node.second
     return offset, level, node
 
 
@@ -235,7 +235,7 @@ def _contract(node: Node, X: Array, M: Array, K: Array | None) -> list[float]:
     if not node.is_free:
         return []
     if isinstance(node, Added):
-        return _contract(node.one, X, M, None) + _contract(node.two, X, M, None)
+        return _contract(node.first, X, M, None) + _contract(node.second, X, M, None)
     if isinstance(node, Multiplied):
         return _product(node, X, M, K)
     if isinstance(node, Seen):
@@ -257,16 +257,16 @@ def _product(node: Multiplied, X: Array, M: Array, K: Array | None) -> list[floa
     if level is not None:
         # K = c K2, and K2's gradient scales with c: contract it with c M.
         K = node.kernel(X) if K is None else K
-        free = node.one.is_free
+        free = node.first.is_free
         if _is_its_slope(right):
             total, W, rows = _without_diagonal(M * K)
             first = [total + float(rows.sum())] if free else []
             return first + (_spread(right, X, W, rows) if right.is_free else [])
         first = [float(np.vdot(M, K))] if free else []
         return first + _contract(right, X, level * M, K / level)
-    first = _contract(node.one, X, M * node.two.kernel(X), None) if node.one.is_free else []
+    first = _contract(node.first, X, M * node.second.kernel(X), None) if node.first.is_free else []
     return first + (
-        _contract(node.two, X, M * node.one.kernel(X), None) if node.two.is_free else []
+        _contract(node.second, X, M * node.first.kernel(X), None) if node.second.is_free else []
     )
 
 

@@ -130,9 +130,9 @@ def _terms(node: Node, columns: NDArray[np.intp]) -> list[_Term]:
     if isinstance(node, Seen):
         return _terms(node.inner, columns[np.asarray(node.kernel.columns)])
     if isinstance(node, Added):
-        return _terms(node.one, columns) + _terms(node.two, columns)
+        return _terms(node.first, columns) + _terms(node.second, columns)
     if isinstance(node, Multiplied):
-        pairs = [(a, b) for a in _terms(node.one, columns) for b in _terms(node.two, columns)]
+        pairs = [(a, b) for a in _terms(node.first, columns) for b in _terms(node.second, columns)]
         if len(pairs) <= _MOST_TERMS:
             return [_product(a, b, node) for a, b in pairs]
     elif node.parts.constant:
@@ -268,9 +268,9 @@ def stationary_terms(kernel: Kernel) -> list[Stationary]:
 
 def _spectral_terms(node: Node, variance: float) -> list[Stationary]:
     if isinstance(node, Added):
-        return _spectral_terms(node.one, variance) + _spectral_terms(node.two, variance)
+        return _spectral_terms(node.first, variance) + _spectral_terms(node.second, variance)
     if isinstance(node, Multiplied):
-        for constant, other_factor in ((node.one, node.two), (node.two, node.one)):
+        for constant, other_factor in ((node.first, node.second), (node.second, node.first)):
             if isinstance(constant, Leaf) and constant.parts.constant:
                 return _spectral_terms(other_factor, variance * constant.value)
     elif node.parts.constant:

@@ -18,7 +18,7 @@ from qpruntime.kernels.base import (
     KernelParts,
     NotMarkov,
     States,
-    Term,
+    StateSpaceTerm,
 )
 
 __all__ = [
@@ -65,7 +65,7 @@ def by_period(kernel: Kernel, r: Array) -> Array:
     return periodic_shape(kernel, r * r, True)[1] * r * r
 
 
-def periodic_state_space(kernel: Kernel) -> tuple[Term, ...]:
+def periodic_state_space(kernel: Kernel) -> tuple[StateSpaceTerm, ...]:
     """Return a constant and harmonics.
 
     Raises
@@ -92,7 +92,9 @@ def periodic_state_space(kernel: Kernel) -> tuple[Term, ...]:
         slope = 0.5 * (values[abs(j - 1)] + values[j + 1]) - values[j]
         slopes = (("length_scale", -2.0 * z * slope / values[j]),)
         factors = (Factor(PERIODIC_STATES, period, "periodicity", harmonic=j),) if j else ()
-        terms.append(Term(float(shares[j]), factors, slopes, error=float(tail_sums[count])))
+        terms.append(
+            StateSpaceTerm(float(shares[j]), factors, slopes, error=float(tail_sums[count]))
+        )
     return tuple(terms)
 
 
@@ -107,9 +109,9 @@ PERIODIC_PARTS = KernelParts(
 # --- White noise
 
 
-def white_state_space(kernel: Kernel) -> tuple[Term, ...]:
+def white_state_space(kernel: Kernel) -> tuple[StateSpaceTerm, ...]:
     """Noise of what is observed."""
-    return (Term(float(kernel.noise_level), by=(("noise_level", 1.0),), white=True),)
+    return (StateSpaceTerm(float(kernel.noise_level), by=(("noise_level", 1.0),), white=True),)
 
 
 WHITE_PARTS = KernelParts(noise="noise_level", state_space=white_state_space)
@@ -134,9 +136,9 @@ LINE_PARTS = KernelParts(state_space=linear_state_space)
 CONSTANT_STATES = States([[0.0]], [[1.0]], CONSTANT)
 
 
-def constant_state_space(kernel: Kernel) -> tuple[Term, ...]:
+def constant_state_space(kernel: Kernel) -> tuple[StateSpaceTerm, ...]:
     """State of a constant: a variance without factors."""
-    return (Term(float(kernel.constant_value), by=(("constant_value", 1.0),)),)
+    return (StateSpaceTerm(float(kernel.constant_value), by=(("constant_value", 1.0),)),)
 
 
 CONSTANT_PARTS = KernelParts(constant="constant_value", state_space=constant_state_space)

@@ -27,7 +27,7 @@ from qpruntime.kernels.base import (
     MATERN_5,
     Factor,
     NotMarkov,
-    Term,
+    StateSpaceTerm,
 )
 from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, raised, read
 from qpruntime.kernels.simple import CONSTANT_STATES as STILL
@@ -110,11 +110,11 @@ class _Reading:
         return indices
 
 
-def _terms(node: Node, reading: _Reading) -> list[Term]:
+def _terms(node: Node, reading: _Reading) -> list[StateSpaceTerm]:
     if isinstance(node, Added):
-        return _terms(node.one, reading) + _terms(node.two, reading)
+        return _terms(node.first, reading) + _terms(node.second, reading)
     if isinstance(node, Multiplied):
-        left, right = _terms(node.one, reading), _terms(node.two, reading)
+        left, right = _terms(node.first, reading), _terms(node.second, reading)
         return [_times(a, b) for a in left for b in right]
     power = raised(node)
     if power is not None and power.exponent in (1, 2, 3):
@@ -126,7 +126,7 @@ def _terms(node: Node, reading: _Reading) -> list[Term]:
     return _leaf(node, reading)
 
 
-def _leaf(leaf: Leaf, reading: _Reading) -> list[Term]:
+def _leaf(leaf: Leaf, reading: _Reading) -> list[StateSpaceTerm]:
     kernel, places = leaf.kernel, reading.places(leaf.kernel)
     terms = _registered(leaf, reading.approximate)
     for term in terms:
@@ -141,12 +141,12 @@ def _leaf(leaf: Leaf, reading: _Reading) -> list[Term]:
     return [term.placed(places) for term in terms]
 
 
-def _registered(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
+def _registered(leaf: Leaf, approximate: float | None) -> Sequence[StateSpaceTerm]:
     """Return what the kernel says of itself."""
     kernel, parts = leaf.kernel, leaf.parts
     if parts.state_space is not None:
         model = parts.state_space(kernel)
-        return (Term(factors=(model,)),) if isinstance(model, Factor) else model
+        return (StateSpaceTerm(factors=(model,)),) if isinstance(model, Factor) else model
     if parts.approximate is not None and approximate is not None:
         return parts.approximate(kernel, approximate)
     remedy = "Matern of nu 0.5, 1.5 or 2.5"
@@ -159,7 +159,7 @@ def _registered(leaf: Leaf, approximate: float | None) -> Sequence[Term]:
     )
 
 
-def _times(a: Term, b: Term) -> Term:
+def _times(a: StateSpaceTerm, b: StateSpaceTerm) -> StateSpaceTerm:
     factors = a.factors + b.factors
     if any(f.kind == LINE for f in factors) and (len(factors) > 1 or a.white or b.white):
         raise NotMarkov(
@@ -170,7 +170,7 @@ def _times(a: Term, b: Term) -> Term:
     # White noise times a stationary kernel is noise of their product at distance 0.
     slopes = tuple(s for s in a.slopes + b.slopes if s[0] >= 0)
     factors = () if white else factors
-    return Term(a.variance * b.variance, factors, white=white, slopes=slopes)
+    return StateSpaceTerm(a.variance * b.variance, factors, white=white, slopes=slopes)
 
 
 # --- Arrays and gradient of a state space
@@ -190,10 +190,10 @@ class StateSpace:
 
     Attributes
     ----------
-    terms : tuple of Term
+    terms : tuple of StateSpaceTerm
     noise : float
         Variance of the white noise.
-    noises : tuple of Term
+    noises : tuple of StateSpaceTerm
         What it is made of.
     n_theta : int
         Free parameters of the kernel.
@@ -205,8 +205,8 @@ class StateSpace:
         What a gradient lacks: a free parameter that its kernel's states do not name; "" if none.
     """
 
-    terms: tuple[Term, ...]
-    noises: tuple[Term, ...]
+    terms: tuple[StateSpaceTerm, ...]
+    noises: tuple[StateSpaceTerm, ...]
     n_theta: int
     error: float = 0.0
     approximate: float | None = None
@@ -269,7 +269,7 @@ class StateSpace:
         )
 
     @staticmethod
-    def _start(term: Term, begin: float) -> Array:
+    def _start(term: StateSpaceTerm, begin: float) -> Array:
         """Covariance of the state of a term at the first time, for variance 1."""
         if term.factors[0].kind == LINE:
             s = term.factors[0].rate
@@ -300,7 +300,7 @@ class StateSpace:
         if self.untold:
             raise InputError(
                 f"the state space of {self.untold} is free: name it in Factor(scaled=...) or "
-                "Term(by=...), or fix it"
+                "StateSpaceTerm(by=...), or fix it"
             )
         slopes = np.zeros(self.n_theta)
         offset = np.cumsum([0] + [t.size for t in self.terms])

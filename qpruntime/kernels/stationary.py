@@ -25,7 +25,7 @@ from qpruntime.kernels.base import (
     KernelParts,
     NotMarkov,
     States,
-    Term,
+    StateSpaceTerm,
     one_length,
 )
 
@@ -302,7 +302,7 @@ def rbf_frequencies(kernel: Kernel, count: int, rng: np.random.Generator) -> Arr
     return np.ones(count)
 
 
-def approximate(kernel: Kernel, error: float) -> tuple[Term, ...]:
+def approximate(kernel: Kernel, error: float) -> tuple[StateSpaceTerm, ...]:
     """Return the fewest states whose covariance is off by this at most.
 
     Raises
@@ -313,7 +313,11 @@ def approximate(kernel: Kernel, error: float) -> tuple[Term, ...]:
     length = one_length(kernel)
     for k, (_, off) in enumerate(_SECTIONS):
         if off <= error:
-            return (Term(factors=(Factor(_states(k), 1.0 / length, "length_scale"),), error=off),)
+            return (
+                StateSpaceTerm(
+                    factors=(Factor(_states(k), 1.0 / length, "length_scale"),), error=off
+                ),
+            )
     raise NotMarkov(
         f"{shown(kernel)}: the error of its approximations is {_SECTIONS[-1][1]:g} at least, got "
         f"approximate={error:g}; use the dense solver for less"

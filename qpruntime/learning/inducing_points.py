@@ -166,8 +166,8 @@ def levels_of(kernel: Kernel) -> dict[int, float]:
 
 def _collect(node: Node, squared_distances: dict[int, float]) -> None:
     if isinstance(node, (Added, Multiplied)):
-        _collect(node.one, squared_distances)
-        _collect(node.two, squared_distances)
+        _collect(node.first, squared_distances)
+        _collect(node.second, squared_distances)
     elif isinstance(node, Seen):
         inner: dict[int, float] = {}
         _collect(node.inner, inner)
@@ -285,10 +285,10 @@ def _lengths(node: Node, count: int) -> Array | None:
     A feature without a length-scale has NaN.
     """
     if isinstance(node, Added):
-        first_length_scales = _lengths(node.one, count)
-        return _lengths(node.two, count) if first_length_scales is None else first_length_scales
+        first_length_scales = _lengths(node.first, count)
+        return _lengths(node.second, count) if first_length_scales is None else first_length_scales
     if isinstance(node, Multiplied):
-        pair = node.one, node.two
+        pair = node.first, node.second
         for levels, numeric in (pair, pair[::-1]):
             similar = isinstance(levels, Leaf) and levels.parts.levels
             if similar and isinstance(numeric, Seen):
@@ -297,5 +297,5 @@ def _lengths(node: Node, count: int) -> Array | None:
                     numeric.kernel.kernel, "length_scale", np.nan
                 )
                 return length_scales
-        return _lengths(node.two, count)
+        return _lengths(node.second, count)
     return None

@@ -166,7 +166,7 @@ def softplus_expected(mean: float, std: float) -> tuple[float, float, float]:
 #
 # A likelihood of that form says for an observation what its shape is, a tuple
 # (sign, a, 1/n, offset, top, peak): u = sign f, and log p = peak at its maximum u = top, if a > 0.
-# To a power w, a is w a, n is w n and u is moved by log w.
+# A power w of it has w a for a, w n for n, and u moved by log w.
 
 #: A bend is left out if it changes the density by less than exp(-_NOTHING) of it.
 _NOTHING = 45.0

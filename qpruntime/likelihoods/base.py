@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._formatting import meant, spell
-from qpruntime._numba import (
+from qpruntime._pointers import (
     COORDINATES,
     LANDMARK,
     MOMENTS,

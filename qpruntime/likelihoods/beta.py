@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     LANDMARK,
     MOMENTS,
@@ -19,7 +20,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     MOMENTS,
     RAISED_FRAME,
@@ -14,7 +15,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats

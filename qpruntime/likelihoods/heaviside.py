@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     COORDINATES,
     FRAME,
     MOMENTS,
@@ -18,7 +19,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats

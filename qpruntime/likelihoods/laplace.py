@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime._numba import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     MOMENTS,
     RAISED_FRAME,
@@ -12,7 +13,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent_expected, bent_frame, bent_moments, softplus

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     MOMENTS,
     RAISED_FRAME,
@@ -15,7 +16,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats

@@ -14,7 +14,8 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     LANDMARK,
     MOMENTS,
@@ -23,7 +24,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import HALF_LOG_2PI, log_ndtr
 from qpruntime._typing import Array, Floats
@@ -214,8 +214,7 @@ def levels(y: ArrayLike) -> Array:
 
 def thresholds(likelihood: Likelihood, count: int) -> Array:
     """Return the thresholds between `count` levels, shape (count - 1,)."""
-    edges: Array = likelihood.theta[_EDGES + 1 : _EDGES + count]
-    return edges
+    return likelihood.theta[_EDGES + 1 : _EDGES + count]
 
 
 def probabilities(likelihood: Likelihood, count: int, f: Array) -> Array:
@@ -256,18 +255,15 @@ class _LevelDistribution:
         return np.take_along_axis(table, index, -1)[..., 0]
 
     def mean(self) -> Array:
-        mean: Array = self._tails()[1][..., 1:-1].sum(axis=-1)
-        return mean
+        return self._tails()[1][..., 1:-1].sum(axis=-1)
 
     def var(self) -> Array:
         upper = self._tails()[1][..., 1:-1]
         k = np.arange(upper.shape[-1])
-        variance: Array = ((2.0 * k + 1.0) * upper).sum(axis=-1) - upper.sum(axis=-1) ** 2
-        return variance
+        return ((2.0 * k + 1.0) * upper).sum(axis=-1) - upper.sum(axis=-1) ** 2
 
     def ppf(self, q: float) -> Array:
-        level: Array = (self._tails()[0][..., 1:-1] < q).sum(axis=-1).astype(float)
-        return level
+        return (self._tails()[0][..., 1:-1] < q).sum(axis=-1).astype(float)
 
     def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
         noisy = self.f + random_state.standard_normal(size)

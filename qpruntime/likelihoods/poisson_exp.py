@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     MOMENTS,
     RAISED_FRAME,
@@ -16,7 +17,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._row_blocks import PointError
 from qpruntime._typing import Array, Floats

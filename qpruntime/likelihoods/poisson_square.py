@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     COORDINATES,
     FRAME,
     MOMENTS,
@@ -22,7 +23,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import HALF_LOG_2PI, power_peak_ratio
 from qpruntime._typing import Array, Floats

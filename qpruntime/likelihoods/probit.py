@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     COORDINATES,
     FRAME,
     MOMENTS,
@@ -14,7 +15,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats

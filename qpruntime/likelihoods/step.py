@@ -10,16 +10,8 @@ from __future__ import annotations
 
 import math
 
-from qpruntime._numba import (
-    LANDMARK,
-    MOMENTS,
-    RAISED_MOMENTS,
-    RULE,
-    SPLIT,
-    LatePointer,
-    Pointer,
-    kernel,
-)
+from qpruntime._numba import kernel
+from qpruntime._pointers import LANDMARK, MOMENTS, RAISED_MOMENTS, RULE, SPLIT, LatePointer, Pointer
 from qpruntime._special import erfcx, log_ndtr, ndtri_density, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers

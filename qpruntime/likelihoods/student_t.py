@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qpruntime._numba import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less

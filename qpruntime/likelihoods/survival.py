@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     FRAME,
     LANDMARK,
     MOMENTS,
@@ -17,7 +18,6 @@ from qpruntime._numba import (
     SPLIT,
     LatePointer,
     Pointer,
-    kernel,
 )
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
@@ -89,8 +89,7 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
         from scipy import stats  # takes longer to import than all likelihoods
 
         scale = np.exp(np.clip(f, -700.0, 700.0))
-        response: ResponseDistribution = getattr(stats, distribution)(1.0 / theta[0], scale=scale)
-        return response
+        return getattr(stats, distribution)(1.0 / theta[0], scale=scale)
 
     return Likelihood(
         name=name,

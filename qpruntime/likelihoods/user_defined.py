@@ -19,7 +19,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import ArrayLike
 
-from qpruntime._numba import LANDMARK, SPLIT, Pointer
+from qpruntime._pointers import LANDMARK, SPLIT, Pointer
 from qpruntime._typing import Array
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
@@ -535,8 +535,8 @@ class Landmarks(Pointer):
 
     def points(self, y: float) -> tuple[float, ...]:
         """Landmarks for this y; exceptions are the user's own."""
-        given = self.landmarks
-        values = given(np.float64(y), self.density.theta) if callable(given) else given
+        landmarks = self.landmarks
+        values = landmarks(np.float64(y), self.density.theta) if callable(landmarks) else landmarks
         points = tuple(number(f) for f in np.atleast_1d(values))
         if not np.isfinite(points).all():
             raise ValueError(f"landmarks must be finite, got {points} for y = {y:g}")

@@ -275,7 +275,7 @@ def covariance(graph: OnnxGraph, node: Node, X: str, Z: Array) -> str:
     """
     if not isinstance(node, Leaf):
         operation = "Mul" if isinstance(node, Multiplied) else "Add"
-        first, second = (covariance(graph, part, X, Z) for part in (node.one, node.two))
+        first, second = (covariance(graph, part, X, Z) for part in (node.first, node.second))
         return graph.add(operation, first, second)
     kernel, parts = node.kernel, node.parts
     if parts.constant:
@@ -321,7 +321,7 @@ def variance(graph: OnnxGraph, node: Node, X: str) -> str:
     """Return k(x, x), shape (T, 1) or (1, 1)."""
     if not isinstance(node, Leaf):
         operation = "Mul" if isinstance(node, Multiplied) else "Add"
-        first, second = (variance(graph, part, X) for part in (node.one, node.two))
+        first, second = (variance(graph, part, X) for part in (node.first, node.second))
         return graph.add(operation, first, second)
     if node.parts.constant or node.parts.noise:
         return graph.constant([[node.value]])

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpruntime._numba import SURFACES, Pointer, contracted, inlined, kernel
+from qpruntime._numba import contracted, inlined, kernel
+from qpruntime._pointers import SURFACES, Pointer
 from qpruntime._typing import Array, Floats
 from qpruntime.table_format.metadata import Axis
 

@@ -10,9 +10,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qpruntime._numba import (
+from qpruntime._numba import INTERPRETED, kernel
+from qpruntime._pointers import (
     FRAME,
-    INTERPRETED,
     LANDMARK,
     MOMENTS,
     RAISED_FRAME,
@@ -28,7 +28,6 @@ from qpruntime._numba import (
     call_raised_moments,
     call_rule,
     call_split,
-    kernel,
 )
 from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array, Floats

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime import _cli_hints
-from qpruntime._numba import (
+from qpruntime._numba import contracted, inlined, kernel, plain
+from qpruntime._pointers import (
     LateStatus,
     call_coordinates,
     call_exact,
@@ -23,10 +24,6 @@ from qpruntime._numba import (
     call_powered,
     call_surfaces,
     call_wp_rule,
-    contracted,
-    inlined,
-    kernel,
-    plain,
 )
 from qpruntime._typing import Array, IntArray
 from qpruntime._validation import broadcast, real

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime._numba import RULE, LatePointer, call_landmark, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import RULE, LatePointer, call_landmark
 from qpruntime._special import HALF_LOG_2PI, ndtri_density
 from qpruntime._typing import Array, Floats
 from qpruntime.quadrature.panel_kernels import (
@@ -401,7 +402,7 @@ def _location_rule(
     return float(status), log_z, back_from(mu, y, anchor, shift), variance, star
 
 
-#: `RULE` of `qpruntime._numba`: moments and sigma* of any tilted density. Kernels get its address,
-#: so that it compiles only if it is used.
+#: `RULE` of `qpruntime._pointers`: moments and sigma* of any tilted density. Kernels get its
+#: address, so that it compiles only if it is used.
 adaptive_rule = LatePointer(_adaptive_rule, RULE)
 location_rule = LatePointer(_location_rule, RULE)

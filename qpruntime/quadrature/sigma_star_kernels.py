@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime._numba import (
+from qpruntime._numba import kernel
+from qpruntime._pointers import (
     EXACT,
     POWERED,
     LatePointer,
@@ -16,7 +17,6 @@ from qpruntime._numba import (
     call_raised_moments,
     call_rule,
     call_split,
-    kernel,
 )
 from qpruntime._special import HALF_LOG_2PI, ndtri_density
 from qpruntime._typing import Array

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpruntime._numba import WP_RULE, Pointer, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import WP_RULE, Pointer
 from qpruntime._special import INV_SQRT_2PI
 from qpruntime._typing import Array, Arrays, Floats
 from qpruntime.quadrature.adaptive_kernels import (
@@ -611,6 +612,6 @@ def _location_wp_rule(
     return float(status), log_z, back_from(mu, y, anchor, shift), std, distance
 
 
-#: `WP_RULE` of `qpruntime._numba`; they compile when they are first used.
+#: `WP_RULE` of `qpruntime._pointers`; they compile when they are first used.
 wp_rule = Pointer(_wp_rule, WP_RULE)
 location_wp_rule = Pointer(_location_wp_rule, WP_RULE)

@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from qpruntime._numba import call_moments, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_moments
 from qpruntime._typing import Array
 from qpruntime.execution.executors import run
 from qpruntime.projection.table import Table

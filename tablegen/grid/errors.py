@@ -202,8 +202,7 @@ def _place(axis: Axis, index: Index, offset: float) -> Array:
     """Return the positions `offset` of a step after the nodes `index`."""
     nodes = axis.nodes()
     upper = np.minimum(index + 1, axis.size - 1)
-    between: Array = nodes[index] + offset * (nodes[upper] - nodes[index])
-    return between
+    return nodes[index] + offset * (nodes[upper] - nodes[index])
 
 
 def _compare(

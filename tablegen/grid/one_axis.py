@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime._numba import call_coordinates, contracted
+from qpruntime._numba import contracted
+from qpruntime._pointers import call_coordinates
 from qpruntime._typing import Array
 from qpruntime.projection.interpolation import quintic
 from qpruntime.projection.projector import project_arrays

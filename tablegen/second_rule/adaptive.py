@@ -40,7 +40,7 @@ _BELOW = np.array(
 ).T.copy()
 
 
-class Piece(NamedTuple):
+class Subinterval(NamedTuple):
     """Ends of an interval, the mass in it, below it and above it, and halvings that led here."""
 
     a: float
@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 
 
 @kernel
-def _score(piece: Piece, total: float, mean: float, q: Array) -> float:
+def _score(piece: Subinterval, total: float, mean: float, q: Array) -> float:
     """Return int (f - mean) Phi^-1(F) q over a panel with so much mass on either side."""
     a, b, mass, below, above, _ = piece
     half, centre, score = 0.5 * (b - a), 0.5 * (a + b), 0.0
@@ -98,7 +98,7 @@ def _adaptive(split: int, landmark: int, mu: float, sigma: float, y: float, thet
         above[i] = above[i + 1] + panels[i, 2]
     star, below = 0.0, 0.0
     for i in range(used):
-        pieces = [Piece(panels[i, 0], panels[i, 1], panels[i, 2], below, above[i + 1], 0)]
+        pieces = [Subinterval(panels[i, 0], panels[i, 1], panels[i, 2], below, above[i + 1], 0)]
         while len(pieces) > 0:
             piece = pieces.pop()
             a, b = piece.a, piece.b
@@ -108,8 +108,8 @@ def _adaptive(split: int, landmark: int, mu: float, sigma: float, y: float, thet
             m_left = panel(split, place, a, centre, best, y, theta, left_values)
             m_right = panel(split, place, centre, b, best, y, theta, right_values)
             depth = piece.depth + 1
-            lower = Piece(a, centre, m_left, piece.below, piece.above + m_right, depth)
-            upper = Piece(centre, b, m_right, piece.below + m_left, piece.above, depth)
+            lower = Subinterval(a, centre, m_left, piece.below, piece.above + m_right, depth)
+            upper = Subinterval(centre, b, m_right, piece.below + m_left, piece.above, depth)
             parts = _score(lower, total, first, left_values)
             parts += _score(upper, total, first, right_values)
             evaluated += 1

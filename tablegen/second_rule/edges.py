@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import call_landmark, call_split, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_landmark, call_split
 from qpruntime._typing import Array, Floats
 from qpruntime.quadrature.support_kernels import sort
 

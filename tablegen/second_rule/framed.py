@@ -13,7 +13,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import call_frame, call_split, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_frame, call_split
 from qpruntime._special import ndtri_density
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime._numba import call_surfaces, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_surfaces
 from qpruntime._typing import Array
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpruntime._numba import call_moments, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_moments
 from qpruntime._typing import Array
 from qpruntime.execution.executors import Executor
 from qpruntime.likelihoods import Likelihood

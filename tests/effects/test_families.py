@@ -12,12 +12,12 @@ from qpruntime import InputError
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import (
     Areas,
+    Autoregressive,
     EffectsModel,
     Fixed,
     Groups,
     Plane,
     Product,
-    Series,
     Walk,
     families,
 )
@@ -79,11 +79,11 @@ def test_units_and_origin_of_y_change_nothing(family, tmp_path):
     ("terms", "family"),
     [
         ([Walk("day", 2)], "gaussian"),
-        ([Series("day")], "gaussian"),
+        ([Autoregressive("day")], "gaussian"),
         ([Plane("day", "level", spacing=5.0)], "gaussian"),
         ([Fixed("day"), Areas("level", [(k, k + 1) for k in range(17)])], "gaussian"),
         ([Areas("level", [(k, k + 1) for k in range(17)], model="icar")], "laplace"),
-        ([Product(Series("day"), Plane("day", "level", spacing=6.0))], "student-t"),
+        ([Product(Autoregressive("day"), Plane("day", "level", spacing=6.0))], "student-t"),
         (TERMS, "gamma"),
     ],
 )

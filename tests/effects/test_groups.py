@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime.effects import EffectsModel, Fixed, Groups, Plane, Series, Walk
+from qpruntime.effects import Autoregressive, EffectsModel, Fixed, Groups, Plane, Walk
 
 RNG = np.random.default_rng(3)
 LEVEL, YEAR = np.repeat(np.arange(12), 8), np.tile(np.arange(8.0), 12)
@@ -17,7 +17,7 @@ TERMS = [
     [Walk("year", 2)],
     [Walk("year", knots=6)],
     [Walk("year", cyclic=True)],
-    [Series("year")],
+    [Autoregressive("year")],
     [Plane("year", "level", spacing=3.0)],
 ]
 

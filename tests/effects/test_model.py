@@ -17,13 +17,13 @@ from qpruntime import InputError, infer
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import (
     Areas,
+    Autoregressive,
     EffectsModel,
     Fixed,
     Groups,
     Mesh,
     Plane,
     Product,
-    Series,
     Walk,
 )
 from qpruntime.effects.families import family_of
@@ -71,7 +71,7 @@ CASES = {
     "groups logistic": ([Groups("g")], "logistic", 0.0),
     "crossed logistic": ([Groups("g"), Groups("h")], "logistic", 0.0),
     "rw1 poisson": ([Walk("pair")], "poisson", 0.1),
-    "ar1 poisson": ([Series("pair")], "poisson", 0.1),
+    "ar1 poisson": ([Autoregressive("pair")], "poisson", 0.1),
     "spde poisson": ([Plane("lon", "lat", mesh=lattice())], "poisson", 0.0),
     "intercept and slope": ([Groups("g", slope="x")], "probit", 0.0),
 }
@@ -112,7 +112,7 @@ def test_reference_values(name):
     [
         [Walk("pair", 2), Groups("h")],
         [Areas("h", {k: [(k + 1) % 10, (k + 9) % 10] for k in range(10)})],
-        [Product(Series("h"), Plane("lon", "lat", spacing=0.4))],
+        [Product(Autoregressive("h"), Plane("lon", "lat", spacing=0.4))],
     ],
 )
 def test_slopes_by_differences_and_dense_algebra(terms):

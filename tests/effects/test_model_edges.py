@@ -11,6 +11,7 @@ from qpruntime import InputError
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import (
     Areas,
+    Autoregressive,
     EffectsModel,
     Fixed,
     Graph,
@@ -18,7 +19,6 @@ from qpruntime.effects import (
     Mesh,
     Plane,
     Product,
-    Series,
     Walk,
     mesh_over,
 )
@@ -125,13 +125,13 @@ RING = {0: [1], 1: [0, 2], 2: [1]}
         ([Walk("bad")], column(np.ones(40)), "has one value"),
         ([Walk("bad")], column(ROWS % 2), "at least 3 knots"),
         ([Walk("g", season=3, cyclic=True)], DATA, "say the same"),
-        ([Series("bad")], column(np.ones(40)), "one time"),
-        ([Series("g", "ar2")], DATA, "kind of Series"),
+        ([Autoregressive("bad")], column(np.ones(40)), "one time"),
+        ([Autoregressive("g", "ar2")], DATA, "kind of Autoregressive"),
         ([Areas("g", RING)], DATA, "is not in the graph"),
         ([Areas("g", {k: [] for k in range(10)})], DATA, "no two areas"),
         ([Plane("bad", "bad")], column(np.ones(40)), "all one place"),
         ([Plane("row", "row")], DATA, "outside the mesh|on a line|nothing is left|no area"),
-        ([Product(Groups("g"), Plane("u", "v"))], DATA, "takes a Series and a Plane"),
+        ([Product(Groups("g"), Plane("u", "v"))], DATA, "takes an Autoregressive and a Plane"),
         (["x"], DATA, "terms must be of qpruntime.effects"),
     ],
 )

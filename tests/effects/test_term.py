@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import Matern
 
 from qpruntime import InputError
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects import Areas, Fixed, Groups, Plane, Product, Series, Walk
+from qpruntime.effects import Areas, Autoregressive, Fixed, Groups, Plane, Product, Walk
 from qpruntime.effects.intrinsic import ShiftedDeterminant, laplacian_log_det, laplacian_variances
 from qpruntime.effects.mesh import Mesh
 from qpruntime.effects.term import deviation_prior, range_prior
@@ -45,11 +45,11 @@ TERMS = {
     "rw2": Walk("age", 2),
     "season": Walk("t", season=4),
     "cycle": Walk("month", cyclic=True),
-    "ar1": Series("t"),
+    "ar1": Autoregressive("t"),
     "icar": Areas("area", GRAPH, model="icar"),
     "bym2": Areas("area", GRAPH),
     "plane": Plane("lon", "lat", spacing=0.25),
-    "product": Product(Series("age"), Plane("lon", "lat", spacing=0.5)),
+    "product": Product(Autoregressive("age"), Plane("lon", "lat", spacing=0.5)),
 }
 
 
@@ -111,7 +111,7 @@ def covariance(block, theta):
 
 
 def test_a_series_is_matern_one_half_over_gaps():
-    block = Series("t").bind(DATA)
+    block = Autoregressive("t").bind(DATA)
     rho, sd = 0.7, 1.3
     found = covariance(block, np.array([np.log(sd), np.arctanh(rho)]))
     kernel = Matern(-1.0 / np.log(rho), nu=0.5)(block.times[:, None])
@@ -122,7 +122,7 @@ def test_a_series_is_matern_one_half_over_gaps():
 
 
 def test_new_times_are_as_joint_ones():
-    block, theta = Series("t").bind(DATA), np.array([0.2, 0.9])
+    block, theta = Autoregressive("t").bind(DATA), np.array([0.2, 0.9])
     new = DataColumns({"t": [-2.0, 0.5, 3.0, 8.25, 50.0]})
     design, variance = block.ahead(new, theta)
     rho, times = np.tanh(theta[1]), np.array([-2.0, 0.5, 3.0, 8.25, 50.0])
@@ -273,7 +273,7 @@ def test_determinants_of_large_meshes(monkeypatch):
 def test_products_are_kronecker():
     block = TERMS["product"].bind(DATA)
     theta = block.start + 0.1
-    time, place = Series("age").bind(DATA), Plane("lon", "lat", spacing=0.5).bind(DATA)
+    time, place = Autoregressive("age").bind(DATA), Plane("lon", "lat", spacing=0.5).bind(DATA)
     Q = np.kron(
         time.precision(np.array([0.0, theta[0]])).toarray(), place.precision(theta[1:]).toarray()
     )

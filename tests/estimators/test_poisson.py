@@ -65,6 +65,24 @@ def test_exposure_of_one_point_by_quadrature(exposure):
     assert model.posterior_.log_evidence == pytest.approx(np.log(Z), rel=1e-9)
 
 
+def test_intervals_are_the_quantiles_of_a_mixture():
+    model = GPPoissonRegressor(FIXED).fit(X, Y)
+    (mean, variance), exposure = model.latent(NEW), np.array([0.5, 1.0, 3.0, 20.0])
+    # The trapezoid rule with steps of 0.02 is exact to rounding for entire functions beside e^-z^2.
+    z = np.linspace(-9.0, 9.0, 901)
+    f = mean[:, None] + np.sqrt(variance)[:, None] * z
+    rates, weights = exposure[:, None] * f**2, norm.pdf(z) * (z[1] - z[0])
+    cdf = poisson.cdf(np.arange(600)[:, None, None], rates) @ weights
+    for level in (0.5, 0.9):
+        ends = np.array([(cdf < q).sum(axis=0) for q in norm.cdf(norm.interval(level))]).T
+        np.testing.assert_array_equal(model.predict_interval(NEW, level, exposure), ends)
+    np.testing.assert_array_equal(
+        model.predict_interval(NEW), model.predict_quantiles(NEW, [0.05, 0.95])
+    )
+    with pytest.raises(InputError, match="level must be between 0 and 1, got 1"):
+        model.predict_interval(NEW, 1)
+
+
 def test_exposure_scales_predictions():
     model = GPPoissonRegressor(FIXED).fit(X, Y, exposure=np.full(len(Y), 4.0))
     e = np.array([0.5, 1.0, 3.0, 20.0])

@@ -7,7 +7,7 @@ import pytest
 
 from qpruntime import InputError, load
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.autoregressive import Series
+from qpruntime.effects.autoregressive import Autoregressive
 from qpruntime.forecasting import GPForecaster
 from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.families import Scale
@@ -61,7 +61,7 @@ def test_a_season_that_drifts_has_a_chain_a_phase():
     own = Structure((4.0,), (), "none", False, "poisson", Scale(), drifting=(4.0,))
     steps = np.arange(-3.0, 14.0)
     column = own.columns(steps, None, None)["drift 4"]
-    block = Series("t", step=1.0).bind(DataColumns({"t": column}))
+    block = Autoregressive("t", step=1.0).bind(DataColumns({"t": column}))
     theta = np.array([-0.4, 1.3])
     A = block.columns(DataColumns({"t": column})).toarray()
     found = A @ np.linalg.inv(block.precision(theta).toarray()) @ A.T

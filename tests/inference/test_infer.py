@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from qpruntime import ConvergenceWarning, infer, project
-from qpruntime._numba import SPLIT, Pointer
+from qpruntime._pointers import SPLIT, Pointer
 from qpruntime._special import log_ndtr as log_ndtr_kernel
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.convergence import warn_unsettled

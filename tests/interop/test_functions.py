@@ -16,8 +16,8 @@ from scipy.stats import t as student_t
 
 from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods, project
 from qpruntime.interop.arguments import CLOSED_SLOPES
-from tests.tools import half_plane
 from tests.tools.cases import every_case
+from tests.tools.half_plane import kind_of
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "certified.csv"
 ROWS = list(csv.DictReader(REFERENCE.read_text().splitlines()))
@@ -208,7 +208,7 @@ PATIENCE = 120.0
 EXTREME = {
     "labels": (-1.0, 1.0),
     "counts": (0.0, 1.0, 50.0, 51.0, 1e6),
-    "binomial": ([0, 1], [3, 7], [7, 7]),
+    "pairs": ([0, 1], [3, 7], [7, 7]),
     "numbers": (0.0, 0.3, -1e-300, 1e8, -1e100),
 }
 
@@ -233,16 +233,6 @@ def call_at_extremes(name, methods, pipe):
             if no_value or no_slope:
                 wrong.append((method, given, found))
     pipe.send(wrong)
-
-
-def kind_of(name):
-    """Which observations of `EXTREME` a likelihood takes."""
-    name = likelihoods.get(name).name
-    if name in half_plane.LABELS:
-        return "labels"
-    if name in half_plane.COUNTS:
-        return "counts"
-    return name if name == "binomial" else "numbers"
 
 
 def ends_at_extremes(name, methods):

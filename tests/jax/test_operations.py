@@ -8,22 +8,12 @@ import numpy as np
 import pytest
 
 from qpruntime import functions as core
+from qpruntime.interop.array_api import FORMS
 from tests.tools.cases import every_case
+from tests.tools.half_plane import observation_of
 
 MU, SIGMA = np.array([0.4, -1.5, 3.0]), np.array([0.8, 4.0, 0.05])
-#: An observation of each likelihood.
-SEEN = {
-    "probit": 1.0,
-    "heaviside": -1.0,
-    "poisson": 3.0,
-    "student-t": 0.3,
-    "laplace": 0.2,
-    "step": 0.7,
-    "logistic": -1.0,
-    "poisson-exp": 4.0,
-    "negative-binomial": 2.0,
-    "binomial": np.array([2.0, 7.0]),
-}
+SEEN = {name: observation_of(name) for name in FORMS}
 METHODS = ("log_partition", "moments", "expected_log_prob")
 
 

@@ -19,7 +19,7 @@ from sklearn.gaussian_process.kernels import (
 from qpruntime import GPClassifier, InputError, Search, infer_series, infer_sparse
 from qpruntime.bayesopt.minimisers import Paths
 from qpruntime.bayesopt.surrogate import Surrogate
-from qpruntime.kernels import Factor, KernelParts, States, Term, register
+from qpruntime.kernels import Factor, KernelParts, States, StateSpaceTerm, register
 from qpruntime.kernels.cross_covariance import moves_inputs
 from qpruntime.kernels.gradients import covariance_function
 from qpruntime.kernels.state_space import NotMarkov, state_space
@@ -168,7 +168,7 @@ def test_what_is_not_told_is_not_known():
 
     def turning(kernel):
         law = States([[-1.0, -kernel.turn], [kernel.turn, -1.0]], np.eye(2))
-        return [Term(2.0, (Factor(law, 1.0 / kernel.length_scale, "length_scale"),))]
+        return [StateSpaceTerm(2.0, (Factor(law, 1.0 / kernel.length_scale, "length_scale"),))]
 
     register(Turning, KernelParts(state_space=turning))
     t = np.linspace(0.0, 5.0, 20)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qpruntime import InputError, likelihoods
-from qpruntime._numba import FRAME, Pointer
+from qpruntime._pointers import FRAME, Pointer
 from tests.tools.conformance import conforms
 
 TOP = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 
 import tablegen
 from qpruntime import InputError, Likelihood, infer, likelihoods, project, project_sampled
-from qpruntime._numba import MOMENTS, SPLIT, Pointer
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._validation import finite
 
 X = np.linspace(-2.0, 2.0, 9)

@@ -350,7 +350,7 @@ def test_a_likelihood_that_takes_no_such_observations_is_another(graded):
 
 def test_plain_likelihoods_do_as_well(tmp_path, data):
     """A `Likelihood` made by hand: only `split` is required."""
-    from qpruntime._numba import SPLIT, Pointer
+    from qpruntime._pointers import SPLIT, Pointer
     from qpruntime._validation import finite
 
     def split(f, y, theta):

@@ -8,7 +8,7 @@ import pytest
 from mpmath import mp
 
 from qpruntime import NumericalError, project
-from qpruntime._numba import LANDMARK, SPLIT, Pointer
+from qpruntime._pointers import LANDMARK, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.projection.projector import project_arrays
 from tests.tools import pieces

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from qpruntime import NumericalError, infer, likelihoods, project
-from qpruntime._numba import FRAME, SPLIT, LatePointer, Pointer, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import FRAME, SPLIT, LatePointer, Pointer
 from qpruntime.likelihoods import probit
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.responses import signs

@@ -10,7 +10,8 @@ from scipy.optimize import minimize
 from scipy.special import ndtri
 
 from qpruntime import GPClassifier, InputError, infer, likelihoods, project
-from qpruntime._numba import INTERPRETED, SPLIT, Pointer
+from qpruntime._numba import INTERPRETED
+from qpruntime._pointers import SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.quadrature import wasserstein_kernels
 from qpruntime.quadrature.adaptive_kernels import look_around, quantile_nodes

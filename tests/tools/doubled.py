@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import SPLIT, Pointer
+from qpruntime._pointers import SPLIT, Pointer
 from qpruntime._typing import Array
 from qpruntime.likelihoods.base import Likelihood, Rate, RateLink
 from qpruntime.likelihoods.poisson_exp import LogNormalRate

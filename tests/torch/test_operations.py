@@ -10,12 +10,14 @@ import pytest
 from qpruntime import InputError
 from qpruntime import functions as core
 from tests.tools.cases import every_case
+from tests.tools.half_plane import observation_of
 
 # Of PyTorch about itself.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 
 MU, SIGMA = np.array([0.4, -1.5, 3.0]), np.array([0.8, 4.0, 0.05])
-SEEN = {"probit": 1.0, "poisson": 3.0, "student-t": 0.3, "laplace": 0.2, "logistic": -1.0}
+NAMES = ("probit", "poisson", "student-t", "laplace", "logistic")
+SEEN = {name: observation_of(name) for name in NAMES}
 METHODS = ("log_partition", "moments", "expected_log_prob")
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime._numba import call_split, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_split
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, levels, real
 from qpruntime.errors import InputError

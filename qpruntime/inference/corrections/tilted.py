@@ -14,14 +14,8 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
 
-from qpruntime._numba import (
-    call_landmark,
-    call_moments,
-    call_raised_moments,
-    call_split,
-    inlined_by_numba,
-    kernel,
-)
+from qpruntime._numba import inlined_by_numba, kernel
+from qpruntime._pointers import call_landmark, call_moments, call_raised_moments, call_split
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, IntArray
 from qpruntime.errors import NumericalError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpruntime._numba import PANEL, LatePointer, call_panel, kernel, shared, summed
+from qpruntime._numba import kernel, shared, summed
+from qpruntime._pointers import PANEL, LatePointer, call_panel
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.parallel_updates import match, propose_each
 from qpruntime.inference.site_kernels import Marginals, Observations, PlainRules, propose

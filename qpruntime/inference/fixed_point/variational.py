@@ -13,7 +13,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import call_moments, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import call_moments
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.fixed_point.convergence import (

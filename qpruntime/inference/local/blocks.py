@@ -244,9 +244,9 @@ def within(kernel: Kernel, X: Array) -> Array:
 def _values(node: Node, X: Array) -> Array | float:
     """Return covariances, or a number if they are constant."""
     if isinstance(node, Added):
-        return _values(node.one, X) + _values(node.two, X)
+        return _values(node.first, X) + _values(node.second, X)
     if isinstance(node, Multiplied):
-        return _values(node.one, X) * _values(node.two, X)
+        return _values(node.first, X) * _values(node.second, X)
     if isinstance(node, Seen):
         return _values(node.inner, np.ascontiguousarray(X[:, :, list(node.kernel.columns)]))
     kernel, parts = node.kernel, node.parts

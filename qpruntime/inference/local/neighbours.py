@@ -121,13 +121,13 @@ def metric(kernel: Kernel, d: int) -> Array:
 def _inverse_squares(node: Node, d: int) -> Array | None:
     """Return inverse squares of length-scales, or None for parts such as constants and noise."""
     if not isinstance(node, Leaf):
-        first, second = (_inverse_squares(part, d) for part in (node.one, node.two))
+        first, second = (_inverse_squares(part, d) for part in (node.first, node.second))
         if first is None or second is None:
             return second if first is None else first
         if isinstance(node, Multiplied):
             return first + second
         first_weight, second_weight = (
-            float(k.kernel.diag(np.zeros((1, d)))[0]) for k in (node.one, node.two)
+            float(k.kernel.diag(np.zeros((1, d)))[0]) for k in (node.first, node.second)
         )
         return (first_weight * first + second_weight * second) / (first_weight + second_weight)
     if isinstance(node, Seen):

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import call_moments, inlined, kernel
+from qpruntime._numba import inlined, kernel
+from qpruntime._pointers import call_moments
 from qpruntime._typing import Array, Floats
 from qpruntime.kernels.base import MATERN_3
 from qpruntime.kernels.stationary import matern_3_step as matern_3

@@ -15,7 +15,8 @@ from scipy import sparse
 from scipy.special import gammaln
 from scipy.special import log_ndtr as log_ndtr_array
 
-from qpruntime._numba import FRAME, MOMENTS, SPLIT, LatePointer, Pointer, kernel
+from qpruntime._numba import kernel
+from qpruntime._pointers import FRAME, MOMENTS, SPLIT, LatePointer, Pointer
 from qpruntime._restorable import restorable, restorable_call
 from qpruntime._special import HALF_LOG_2PI, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats

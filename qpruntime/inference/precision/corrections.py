@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from qpruntime._numba import call_moments, contracted, kernel, plain
+from qpruntime._numba import contracted, kernel, plain
+from qpruntime._pointers import call_moments
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.errors import InputError, NumericalError

@@ -132,17 +132,17 @@ def integrate_hyperparameters(
         prior,
     )
     density = Density(objective, all_bounds(family, data.learn))
-    found = find_nodes(density, mode.theta, settings.integrate.design, settings.integrate.n, rng)
-    warn_unreliable(found)
+    node_set = find_nodes(density, mode.theta, settings.integrate.design, settings.integrate.n, rng)
+    warn_unreliable(node_set)
     if settings.integrate.evidence == "corrected":
-        found = _corrected(found, data, projector, solver, kernel)
+        node_set = _corrected(node_set, data, projector, solver, kernel)
     evaluations = mode.n_evaluations + density.evaluations
     fit = partial(_fit_at_node, data, solver, kernel)
-    return integrate_over(found, fit, names_of(kernel, data.learn), evaluations, len(data.y))
+    return integrate_over(node_set, fit, names_of(kernel, data.learn), evaluations, len(data.y))
 
 
 def integrate_over(
-    found: NodeSet,
+    node_set: NodeSet,
     fit: Callable[[Evaluated], NodeFit],
     names: tuple[str, ...],
     evaluations: int,
@@ -152,11 +152,11 @@ def integrate_over(
 
     `rows` is the number of rows of posteriors that hold a matrix of all rows.
     """
-    weights = np.exp(found.log_weights - logsumexp(found.log_weights))
+    weights = np.exp(node_set.log_weights - logsumexp(node_set.log_weights))
     order = np.argsort(weights)
     is_heavy = np.ones(len(weights), dtype=bool)
     is_heavy[order[np.cumsum(weights[order]) <= _DROPPED_WEIGHT]] = False
-    nodes = [node for node, k in zip(found.nodes, is_heavy, strict=True) if k]
+    nodes = [node for node, k in zip(node_set.nodes, is_heavy, strict=True) if k]
     weights = weights[is_heavy] / weights[is_heavy].sum()
     require(
         squares(rows, float(len(nodes))),
@@ -168,13 +168,13 @@ def integrate_over(
         warnings.simplefilter("ignore", ConvergenceWarning)
         kernels, likelihoods, posteriors = zip(*map(fit, nodes), strict=True)
     return Integrated(
-        design=found.design,
+        design=node_set.design,
         names=names,
         theta=np.array([node.theta for node in nodes]),
         weights=weights,
-        log_evidence=found.log_evidence,
+        log_evidence=node_set.log_evidence,
         effective=1.0 / float(weights @ weights),
-        pareto_k=found.pareto_k,
+        pareto_k=node_set.pareto_k,
         evaluations=evaluations,
         kernels=kernels,
         likelihoods=likelihoods,
@@ -211,20 +211,20 @@ def _fit_at_node(data: Data, solver: Solver, kernel: Kernel, node: Evaluated) ->
 
 
 def _corrected(
-    found: NodeSet, data: Data, projector: Projector, solver: Solver, kernel: Kernel
+    node_set: NodeSet, data: Data, projector: Projector, solver: Solver, kernel: Kernel
 ) -> NodeSet:
     """Return the nodes with weights by the corrected evidence where it is available."""
-    correction = np.zeros(len(found.nodes))
-    for k, node in enumerate(found.nodes):
+    correction = np.zeros(len(node_set.nodes))
+    for k, node in enumerate(node_set.nodes):
         with warnings.catch_warnings(), suppress(NumericalError):
             warnings.simplefilter("ignore", ConvergenceWarning)
             node_kernel, at_node = _parts(data, projector, kernel, node.theta)
             posterior = solver.infer(node_kernel, replace(data, projector=at_node), node.sites)
             corrected = posterior.corrected_evidence().value
             correction[k] = float(corrected - posterior.log_evidence)
-    log_weights = found.log_weights + correction
-    shift = float(logsumexp(log_weights) - logsumexp(found.log_weights))
-    return found._replace(log_weights=log_weights, log_evidence=found.log_evidence + shift)
+    log_weights = node_set.log_weights + correction
+    shift = float(logsumexp(log_weights) - logsumexp(node_set.log_weights))
+    return node_set._replace(log_weights=log_weights, log_evidence=node_set.log_evidence + shift)
 
 
 def warn_unreliable(nodes: NodeSet) -> None:

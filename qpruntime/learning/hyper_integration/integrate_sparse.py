@@ -122,8 +122,8 @@ def integrate_sparse(
     is_small = options.design == "auto" and mode.size <= MAX_COMPOSITE_PARAMETERS
     density = Density(PointObjective(search, place.Z), bounds)
     design = "composite" if is_small else options.design
-    found = find_nodes(density, mode, design, options.n, rng)
-    warn_unreliable(found)
+    node_set = find_nodes(density, mode, design, options.n, rng)
+    warn_unreliable(node_set)
 
     def fit(node: Evaluated) -> NodeFit:
         """Return kernel, likelihood and posterior at a node."""
@@ -136,7 +136,7 @@ def integrate_sparse(
         post = posterior_of(engine, projector, settings, prior_mean, lambda _: None)
         return node_kernel, projector.likelihood, post
 
-    return integrate_over(found, fit, names_of(kernel, data.learn), density.evaluations)
+    return integrate_over(node_set, fit, names_of(kernel, data.learn), density.evaluations)
 
 
 def _engine(ground: SparseFitData, place: Place, sites: Sites) -> Engine:

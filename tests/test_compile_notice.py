@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qpruntime._numba import Notice
+from qpruntime._compile_notice import Notice
 
 
 def event(module):
