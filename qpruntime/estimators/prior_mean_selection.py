@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from qpruntime._typing import Array
-from qpruntime.errors import ConvergenceWarning, NumericalError
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.estimators.prior_mean import (
     CrossFitted,
     Target,
@@ -86,8 +85,9 @@ def with_mean(
     Parameters
     ----------
     option : estimator, "auto" or None
-        "auto" trains with boosting and without. It takes boosting if the log densities of at most
-        8000 rows, each left out with its group, gain by more than their standard error.
+        "auto" compares boosting and no boosting by kernels that are learnt from 500 rows. It takes
+        boosting if the log densities of at most 8000 rows, each left out with its group, gain by
+        more than their standard error, and then trains once.
     processes : sequence of Data
         Their prior mean is the one without an estimator.
     target_of : function
@@ -130,9 +130,9 @@ def with_mean(
         mean = beside_a_process(mean, scores, X, processes, offset, settings, rng_copy, train)
         values = mean.of(scores)
         moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
-        if automatic and not _gains(moved, processes, X, settings, seed, train):
-            return *train(processes, settings, rng), None
-        return *train(moved, settings, rng_copy), mean
+        if not automatic or _gains(moved, processes, X, settings, seed, train):
+            return *train(moved, settings, rng_copy), mean
+    return *train(processes, settings, rng), None
 
 
 def _gains(
@@ -143,25 +143,12 @@ def _gains(
     seed: int,
     train: Train,
 ) -> bool:
-    """Decide whether the moved prior raises the leave-one-out log density of some rows X."""
-    rng = np.random.default_rng(seed)
-    rows = sample(len(X), COMPARISON_ROWS, rng)
-    learnt_rows = np.sort(rng.permutation(rows.size)[:_ROWS])
-    left_out = sample(rows.size, LOO_ROWS, rng)
+    """Decide whether the moved prior raises the leave-one-out log density of rows X."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with_mean, without = (
-            _left_out(
-                [subset_data(data, X[rows], rows) for data in compared],
-                learnt_rows,
-                left_out,
-                settings,
-                seed,
-                train,
-            )
-            for compared in (moved, processes)
+        gain = _left_out(moved, X, settings, seed, train) - _left_out(
+            processes, X, settings, seed, train
         )
-    gain = with_mean - without
     accepted = gains_significantly(gain)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d",
@@ -191,38 +178,36 @@ def _different(n: int, groups: RowGroups | None) -> int:
 
 
 def _left_out(
-    processes: Sequence[Data],
-    learnt_rows: NDArray[np.intp],
-    left_out: NDArray[np.intp],
-    settings: Settings,
-    seed: int,
-    train: Train,
+    processes: Sequence[Data], X: Array, settings: Settings, seed: int, train: Train
 ) -> Array:
-    """Return leave-group-out log densities, summed over processes, with few inducing points.
+    """Return leave-group-out log densities of rows X, summed over processes.
 
-    The kernels are learnt from `learnt_rows` alone. Densities are minus infinity if inference
-    fails.
+    Kernels are learnt from `_ROWS` rows, and at most `COMPARISON_ROWS` rows are inferred with few
+    inducing points and nearest rows. Densities are minus infinity if inference fails.
     """
-    X = processes[0].X
-    inducing = Inducing()
-    search = replace(_few(settings), inducing=inducing if settings.auto is not None else None)
-    learnt_from = [subset_data(data, X[learnt_rows], learnt_rows) for data in processes]
-    m = min(FIRST_INDUCING, len(X) // 2)
-    total: Array = np.zeros(1)
+    rng = np.random.default_rng(seed)
+    rows = sample(len(X), COMPARISON_ROWS, rng)
+    left_out = sample(rows.size, LOO_ROWS, rng)
+    learnt_from = np.sort(rng.permutation(rows)[:_ROWS])
+    few, inducing = _few(settings), Inducing()
+    # The default may take ranks of the features for few rows, too.
+    search = few if settings.auto is None else replace(few, inducing=inducing)
+    some = [subset_data(data, X[learnt_from], learnt_from) for data in processes]
+    budget, m = Budget(None, rows.size), min(FIRST_INDUCING, rows.size // 2)
+    densities = np.zeros(())
     try:
-        fits, choice = train(learnt_from, search, np.random.default_rng(seed))
-        features = X if choice is None or choice.warp is None else choice.warp(X)
-        for fit, data in zip(fits, processes, strict=True):
-            data = replace(data, inputs=replace(data.inputs, rows=features))
-            engines = InducingSearch(
-                data, replace(search, inducing=inducing), Budget(None, len(X)), [], seed, left_out
-            )
-            total = total + engines.run(fit.kernel, _projector(fit, data), m, "", None).densities
-    except NumericalError as error:
+        fits, choice = train(some, search, rng)
+        at = X[rows] if choice is None or choice.warp is None else choice.warp(X[rows])
+        for fit, process in zip(fits, processes, strict=True):
+            data, points = subset_data(process, at, rows), replace(few, inducing=inducing)
+            engines = InducingSearch(data, points, budget, [], seed, left_out)
+            scored = engines.run(fit.kernel, _projector(fit, data), m, "", None)
+            densities = densities + scored.densities
+    except (NumericalError, InputError) as error:
         if error.__cause__ is not None:  # a user's own exception
             raise
-        return np.full(1, -np.inf)
-    return total
+        return np.array([-np.inf])
+    return densities
 
 
 # --- Coefficient of the prior mean, by the evidence ----------------------------------------------
