@@ -371,19 +371,18 @@ def _folds(
     folds = min(folds, rarest_groups(target, groups))
     options: dict[str, Any] = {"n_splits": folds, "shuffle": True, "random_state": seed}
     rows = np.empty((len(target.y), 0)), target.y
-    if not target.classes:
-        together = GroupKFold(**options) if groups.repeat else KFold(**options)
-        return list(together.split(*rows, groups.codes))
-    stratified = StratifiedKFold(**options)
+    if groups.repeat and not target.classes:
+        return list(GroupKFold(**options).split(*rows, groups.codes))
+    divided = StratifiedKFold(**options) if target.classes else KFold(**options)
     if not groups.repeat:
-        return list(stratified.split(*rows))
+        return list(divided.split(*rows))
     # The rarest class of each group. StratifiedGroupKFold takes seconds for thousands of groups.
     _, codes, counts = np.unique(target.y, return_inverse=True, return_counts=True)
     kinds = np.full(groups.count, counts.size)
     np.minimum.at(kinds, groups.codes, np.argsort(np.argsort(counts))[codes])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        parts = list(stratified.split(np.empty((groups.count, 0)), kinds))
+        parts = list(divided.split(np.empty((groups.count, 0)), kinds))
     held_out = [np.isin(groups.codes, part) for _, part in parts]
     return [(np.flatnonzero(~part), np.flatnonzero(part)) for part in held_out]
 
