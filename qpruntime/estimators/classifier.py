@@ -144,8 +144,8 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
     prior_mean : estimator, "auto" or None
         Any scikit-learn classifier as prior mean of the latent function. Its cross-fitted
         probabilities, by five folds, are moved to the latent scale and multiplied by a learnt
-        slope; the Gaussian process models the remainder. "auto" fits with and without boosting, in
-        twice the time, and keeps boosting if the leave-one-out density gains by it.
+        slope; the Gaussian process models the remainder. "auto" uses boosting if the
+        leave-one-out density gains by it in a first stage, with kernels learnt from 500 rows.
     n_jobs : int, optional
         Threads for restarts, as in joblib, and for passes over rows.
     random_state : int, RandomState, Generator or None

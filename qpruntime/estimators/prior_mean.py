@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logit, ndtri
 from sklearn.base import BaseEstimator, clone
-from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
@@ -370,11 +371,20 @@ def _folds(
     folds = min(folds, rarest_groups(target, groups))
     options: dict[str, Any] = {"n_splits": folds, "shuffle": True, "random_state": seed}
     rows = np.empty((len(target.y), 0)), target.y
-    if groups.repeat:
-        together = StratifiedGroupKFold(**options) if target.classes else GroupKFold(**options)
-        return list(together.split(*rows, groups.codes))
+    if groups.repeat and not target.classes:
+        return list(GroupKFold(**options).split(*rows, groups.codes))
     divided = StratifiedKFold(**options) if target.classes else KFold(**options)
-    return list(divided.split(*rows))
+    if not groups.repeat:
+        return list(divided.split(*rows))
+    # The rarest class of each group. StratifiedGroupKFold takes seconds for thousands of groups.
+    _, codes, counts = np.unique(target.y, return_inverse=True, return_counts=True)
+    kinds = np.full(groups.count, counts.size)
+    np.minimum.at(kinds, groups.codes, np.argsort(np.argsort(counts))[codes])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        parts = list(divided.split(np.empty((groups.count, 0)), kinds))
+    held_out = [np.isin(groups.codes, part) for _, part in parts]
+    return [(np.flatnonzero(~part), np.flatnonzero(part)) for part in held_out]
 
 
 def _fit(

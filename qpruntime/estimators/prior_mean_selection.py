@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from qpruntime._typing import Array
-from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
+from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.estimators.prior_mean import (
     CrossFitted,
     Target,
@@ -26,11 +25,13 @@ from qpruntime.estimators.prior_mean import (
     rarest_groups,
 )
 from qpruntime.learning.dense_solver import Dense
-from qpruntime.learning.inducing_points import sample
+from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
 from qpruntime.learning.inputs import RowGroups
-from qpruntime.learning.model_selection.budget import gains_significantly
+from qpruntime.learning.model_selection.budget import Budget, gains_significantly
 from qpruntime.learning.model_selection.candidates import subset_data
-from qpruntime.learning.model_selection.select import Choice
+from qpruntime.learning.model_selection.inducing_growth import LOO_ROWS, InducingSearch
+from qpruntime.learning.model_selection.select import COMPARISON_ROWS, Choice
+from qpruntime.learning.options import Inducing
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
@@ -49,8 +50,8 @@ __all__ = [
 
 _LOG = logging.getLogger("qpruntime")
 
-# Rows from which boosting is tried, and that judge it at the most.
-_FEWEST, _JUDGES = 200, 8000
+# Rows from which boosting is tried.
+_FEWEST = 200
 
 
 def boosted_classes(seed: int) -> BaseEstimator:
@@ -84,8 +85,9 @@ def with_mean(
     Parameters
     ----------
     option : estimator, "auto" or None
-        "auto" trains with boosting and without. It takes boosting if the log densities of at most
-        8000 rows, each left out with its group, gain by more than their standard error.
+        "auto" compares boosting and no boosting by kernels that are learnt from 500 rows. It takes
+        boosting if the log densities of at most 8000 rows, each left out with its group, gain by
+        more than their standard error, and then trains once.
     processes : sequence of Data
         Their prior mean is the one without an estimator.
     target_of : function
@@ -103,8 +105,8 @@ def with_mean(
         The mean is None if no estimator is used.
     """
     estimator = given_mean(option)
-    automatic = isinstance(estimator, str)
     n, groups = len(processes[0].y), processes[0].groups
+    automatic = isinstance(estimator, str)
     if estimator is None or (automatic and _different(n, groups) < _FEWEST):
         return *train(processes, settings, rng), None
     target = target_of()
@@ -128,17 +130,25 @@ def with_mean(
         mean = beside_a_process(mean, scores, X, processes, offset, settings, rng_copy, train)
         values = mean.of(scores)
         moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
-        if not automatic:
+        if not automatic or _gains(moved, processes, X, settings, seed, train):
             return *train(moved, settings, rng_copy), mean
-    plain = train(processes, settings, rng)
-    with _all_may_be_in_the_mean(), warnings.catch_warnings(record=True) as warned:
-        with_prior_mean = train(moved, settings, rng_copy)
-    judges = sample(n, _JUDGES, rng_copy)
-    weights = processes[0].weights
-    gain = _left_out(with_prior_mean[0], judges, groups) - _left_out(plain[0], judges, groups)
-    if weights is not None:
-        gain = gain * (weights[judges] / weights[judges].mean())
-    gain = groups.pooled(gain, judges)
+    return *train(processes, settings, rng), None
+
+
+def _gains(
+    moved: Sequence[Data],
+    processes: Sequence[Data],
+    X: Array,
+    settings: Settings,
+    seed: int,
+    train: Train,
+) -> bool:
+    """Decide whether the moved prior raises the leave-one-out log density of rows X."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gain = _left_out(moved, X, settings, seed, train) - _left_out(
+            processes, X, settings, seed, train
+        )
     accepted = gains_significantly(gain)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d",
@@ -146,11 +156,7 @@ def with_mean(
         float(np.mean(gain)),
         gain.size,
     )
-    if not accepted:
-        return *plain, None
-    for warning in warned:
-        warn(str(warning.message), warning.category)
-    return *with_prior_mean, mean
+    return accepted
 
 
 @contextlib.contextmanager
@@ -171,16 +177,37 @@ def _different(n: int, groups: RowGroups | None) -> int:
     return n if groups is None or not groups.coincide else groups.count
 
 
-def _left_out(fits: Sequence[Fit], rows: NDArray[np.intp], groups: RowGroups) -> Array:
-    """Return leave-group-out log densities of these rows, summed over processes."""
-    log_densities = np.zeros(len(rows))
-    for fit in fits:
-        post = fit.posterior
-        try:
-            log_densities += groups.left_out(post, rows)
-        except (NumericalError, InputError):
-            return np.full(len(rows), -np.inf)
-    return log_densities
+def _left_out(
+    processes: Sequence[Data], X: Array, settings: Settings, seed: int, train: Train
+) -> Array:
+    """Return leave-group-out log densities of rows X, summed over processes.
+
+    Kernels are learnt from `_ROWS` rows, and at most `COMPARISON_ROWS` rows are inferred with few
+    inducing points and nearest rows. Densities are minus infinity if inference fails.
+    """
+    rng = np.random.default_rng(seed)
+    rows = sample(len(X), COMPARISON_ROWS, rng)
+    left_out = sample(rows.size, LOO_ROWS, rng)
+    learnt_from = np.sort(rng.permutation(rows)[:_ROWS])
+    few, inducing = _few(settings), Inducing()
+    # The default may take ranks of the features for few rows, too.
+    search = few if settings.auto is None else replace(few, inducing=inducing)
+    some = [subset_data(data, X[learnt_from], learnt_from) for data in processes]
+    budget, m = Budget(None, rows.size), min(FIRST_INDUCING, rows.size // 2)
+    densities = np.zeros(())
+    try:
+        fits, choice = train(some, search, rng)
+        at = X[rows] if choice is None or choice.warp is None else choice.warp(X[rows])
+        for fit, process in zip(fits, processes, strict=True):
+            data, points = subset_data(process, at, rows), replace(few, inducing=inducing)
+            engines = InducingSearch(data, points, budget, [], seed, left_out)
+            scored = engines.run(fit.kernel, _projector(fit, data), m, "", None)
+            densities = densities + scored.densities
+    except (NumericalError, InputError) as error:
+        if error.__cause__ is not None:  # a user's own exception
+            raise
+        return np.array([-np.inf])
+    return densities
 
 
 # --- Coefficient of the prior mean, by the evidence ----------------------------------------------
@@ -189,6 +216,8 @@ Train = Callable[[Sequence[Data], Settings, np.random.Generator], tuple[list[Fit
 
 # Number of rows and of rounds, and the largest slope relative to that of the score alone.
 _ROWS, _ROUNDS, _WIDEST = 500, 2, 2.0
+# Relative tolerance and iterations of a search with few rows.
+_FTOL, _ITERATIONS = 1e-3, 20
 
 
 def beside_a_process(
@@ -214,8 +243,7 @@ def beside_a_process(
     """
     n = len(X)
     rows = np.sort(rng.permutation(n)[:_ROWS])
-    search = settings.search.but(restarts=0, callback=None)
-    few = replace(settings, inducing=None, search=search, verbose=0)
+    few = _few(settings)
     known = np.broadcast_to(offset, n)[rows]
     slope, shift = mean.slope.copy(), mean.shift.copy()
     for k, process in enumerate(processes):
@@ -243,11 +271,27 @@ def beside_a_process(
     return replace(mean, slope=slope, shift=shift)
 
 
+def _few(settings: Settings) -> Settings:
+    """Return the settings of a dense fit of few rows."""
+    search = settings.search.but(
+        restarts=0,
+        callback=None,
+        ftol=max(_FTOL, settings.search.ftol),
+        max_iter=min(_ITERATIONS, settings.search.max_iter),
+    )
+    return replace(settings, inducing=None, search=search, verbose=0)
+
+
+def _projector(fit: Fit, data: Data) -> Projector:
+    """Return EP's projector with the likelihood of a fit."""
+    return Projector(fit.likelihood, "ep") if data.learn else data.projector.for_evidence()
+
+
 def _highest(
     fit: Fit, data: Data, prior: Callable[[float], Array], most: float, settings: Settings
 ) -> float:
     """Return the slope that maximises the evidence under the kernel of a fit."""
-    projector = Projector(fit.likelihood, "ep") if data.learn else data.projector.for_evidence()
+    projector = _projector(fit, data)
     dense = Dense(settings)
 
     def loss(b: float) -> float:

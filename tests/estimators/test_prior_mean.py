@@ -33,6 +33,7 @@ from qpruntime.estimators.prior_mean_selection import (
     boosted_numbers,
     boosted_rates,
 )
+from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import get
 from qpruntime.likelihoods.poisson_exp import Exponential
@@ -241,6 +242,25 @@ def test_boosting_is_left_where_it_does_not():
     assert told.prior_mean_ is None
     plain = GPClassifier(random_state=0).fit(X, y)
     np.testing.assert_array_equal(told.predict_proba(X[:9]), plain.predict_proba(X[:9]))
+
+
+@every_case("thresholds", [True, False])
+def test_auto_trains_all_rows_once(thresholds, monkeypatch):
+    """Both answers are right, and each takes one fit of all rows."""
+    n, calls = 700, []
+
+    def counted(processes, *arguments, **options):
+        calls.append(len(processes[0].y))
+        return fit_processes(processes, *arguments, **options)
+
+    monkeypatch.setattr("qpruntime.estimators.base.fit_processes", counted)
+    X, y = steps(n, 2)
+    if not thresholds:
+        y = np.sin(6.0 * X[:, 0]) + 2.0 * (X[:, 1] - X[:, 2]) > 0.0
+    model = GPClassifier(prior_mean="auto", random_state=0).fit(X, y)
+    assert (model.prior_mean_ is not None) == thresholds
+    assert calls.count(n) == 1
+    assert sorted(calls)[-2] == 500
 
 
 def test_several_classes_pipelines_weights_and_pickles():

@@ -14,6 +14,7 @@ from qpruntime.estimators.prior_mean import (
     OfClasses,
     OfNumbers,
     Target,
+    _folds,
     cross_fitted,
 )
 from qpruntime.estimators.prior_mean_selection import boosted_classes, boosted_numbers
@@ -65,6 +66,19 @@ def test_scores_are_of_folds_without_the_group(classes, named):
     assert (told == (y > 0)).all()  # by heart
     right = np.mean((scores[:, 0] > score_middle(classes)) == (y > 0))
     assert right < 0.7  # of folds by rows: more than .9
+
+
+def test_folds_hold_each_class_in_its_share():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 1000, 2000)
+    y = (rng.random(2000) < 0.05).astype(int)
+    groups = RowGroups(None, codes)
+    parts = _folds(Target(y, None, OfClasses(2, False), True, boosted_classes), groups, 0)
+    assert sorted(np.concatenate([held_out for _, held_out in parts])) == list(range(2000))
+    for learnt_from, held_out in parts:
+        assert not np.isin(codes[held_out], codes[learnt_from]).any()
+        assert len(held_out) + len(learnt_from) == 2000
+        assert y[held_out].sum() == pytest.approx(y.sum() / 5, rel=0.25)
 
 
 def score_middle(classes):
