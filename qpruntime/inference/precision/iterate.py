@@ -48,6 +48,9 @@ __all__ = [
 
 #: Steps of the means with precisions fixed, before each change of all sites.
 _MEANS = 2
+#: Operations of a factorisation for each site from which such steps pay from near sites: a change
+#: of all sites takes as long as some thousand operations each.
+_DEAR = 3000
 #: If the changes grow, the step length shrinks by the first factor, down to the second.
 _SHORTEN, _LEAST_SHARE = 0.8, 0.3
 
@@ -111,6 +114,8 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
     variance = kept = np.empty(0)
     steering = _Shortening()
     known = False
+    matches = start is None or problem.prior.pattern.symbolic.flops > _DEAR * n
+    means = _MEANS if approach is None and matches else 0
 
     def sweep(share: float) -> Swept:
         """Propose changes of all sites, and measure them."""
@@ -121,7 +126,6 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
                 approach.learn(sites, variance)
         known = True
         counts = no_counts()
-        means = _MEANS if approach is None else 0
         sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
         updates = Sites(*changes)
         change, step = measure_change(*updates, sites.nu, variance)
