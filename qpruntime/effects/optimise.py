@@ -190,6 +190,8 @@ def maximise(objective: EffectsObjective, prior: bool = True, max_iterations: in
 
 #: Step of differences of slopes: relative errors of the curvature of about 1e-4.
 _STEP = 1e-2
+#: Tolerance of their sites by that of the mode.
+_CURVATURE_TOL = 10.0
 
 
 def curvature(objective: EffectsObjective, centre: ObjectiveValue) -> Array:
@@ -202,7 +204,7 @@ def curvature(objective: EffectsObjective, centre: ObjectiveValue) -> Array:
         for sign in (-1.0, 1.0):
             theta = centre.theta.copy()
             theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
-            ends.append(objective(theta))
+            ends.append(objective(theta, _CURVATURE_TOL * objective.tol))
         gap = ends[1].theta[k] - ends[0].theta[k]
         H[:, k] = -(ends[1].slope - ends[0].slope) / gap
     return H
