@@ -29,7 +29,7 @@ INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 # nodes that are one standard deviation apart are exact to 1e-8 for a normal density.
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
 # Tolerance of the sites at nodes by that of the mode: the evidence is stationary in the sites.
-_NODE_TOL = 100.0
+_NODE_TOL = 300.0
 # Weights of nodes that are left out.
 _LIGHT = 1e-5
 # Most hyper-parameters of a grid and of a composite design.

@@ -114,7 +114,8 @@ class EffectsObjective:
         self.operations = operations
         Q = assembly.precision(assembly.start)[0]
         self.pattern = Pattern(A, Q, operations=operations)
-        self.nearby = Nearby(len(self.start) + 1)
+        # More than a plane needs: nodes lie on all sides of the mode.
+        self.nearby = Nearby(3 * len(self.start) - 1)
         self.evaluations = 0
 
     @property

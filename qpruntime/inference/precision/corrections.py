@@ -401,10 +401,10 @@ def _design(solved: PrecisionSolved) -> sparse.csr_array:
 
 # --- Marginals of x beyond the normal
 #
-# With z = (x - mean)/std, r_i the correlation of row i with x, and r_ik those of pairs of rows, the
-# expectation of He_3 and He_4 of single rows and of pairs given z turns the normal density of z
-# into itself times 1 + a He_1(z) + b He_2(z) + c He_3(z) + d He_4(z). The quantile at z then moves
-# by a + b He_1(z) + c He_2(z) + d He_3(z).
+# With z = (x - mean)/std, the expectation of the rows' He_3 and He_4, and of their products for
+# pairs of rows, given z, turns the normal density of z into itself times
+# 1 + a He_1(z) + b He_2(z) + c He_3(z) + d He_4(z). The quantile at z then moves by
+# a + b He_1(z) + c He_2(z) + d He_3(z) - c^2 (2 z^3 - 5 z), after Cornish and Fisher.
 
 
 def quantile_shifts(
@@ -429,12 +429,9 @@ def quantile_shifts(
     r = (_design(solved) @ covariances) / np.multiply.outer(std, scales)
     h3_r, h4_r = h3 * r, h4 * r
     h3_rr, h4_rr = h3_r * r, h4_r * r
-    a = np.zeros(places.size)
-    # The logarithm of a product of rows has no square of one row's term.
-    own = h3_rr * h3_rr
-    b = -(own * r * r).sum(axis=0) / 4.0
+    a, b = np.zeros((2, places.size))
     c = (h3_rr * r).sum(axis=0) / 6.0
-    d = (h4_rr * r * r).sum(axis=0) / 24.0 - (own * r * r).sum(axis=0) / 8.0
+    d = (h4_rr * r * r).sum(axis=0) / 24.0
     for batch, pairs in _correlations(solved, std):
         square = pairs * pairs
         cube_h4_r = (square * pairs) @ h4_r
@@ -444,4 +441,5 @@ def quantile_shifts(
         c += (h3_r[batch] * (square @ h4_rr)).sum(axis=0) / 4.0
         d += (h3_rr[batch] * (pairs @ h3_rr)).sum(axis=0) / 8.0
     z = np.array([-1.96, 0.0, 1.96])
-    return np.column_stack([a, b, c, d]) @ np.array([z**0, z, z**2 - 1.0, z**3 - 3.0 * z])
+    polynomials = np.array([z**0, z, z**2 - 1.0, z**3 - 3.0 * z, 5.0 * z - 2.0 * z**3])
+    return np.column_stack([a, b, c, d, c * c]) @ polynomials
