@@ -50,7 +50,7 @@ __all__ = [
 _MEANS = 2
 #: From near sites, and to no less than the default tolerance, the first sweeps take no such steps
 #: if a factorisation costs fewer operations for each site: proposals then cost more than it does.
-_DEAR, _UNMATCHED = 3000, 8
+_CHEAP, _UNMATCHED = 1000, 8
 #: If the changes grow, the step length shrinks by the first factor, down to the second.
 _SHORTEN, _LEAST_SHARE = 0.8, 0.3
 
@@ -114,8 +114,9 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
     variance = kept = np.empty(0)
     steering = _Shortening()
     known = False
+    assert isinstance(problem.prior, SparseLatent)
     flops = problem.prior.pattern.symbolic.flops
-    near = start is not None and limits.tol >= DEFAULT_TOL and flops < _DEAR * n
+    near = start is not None and limits.tol >= DEFAULT_TOL and flops < _CHEAP * n
     unmatched = _UNMATCHED if near else 0
 
     def sweep(share: float) -> Swept:
