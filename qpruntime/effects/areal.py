@@ -226,10 +226,10 @@ class AreasBlock(EffectBlock):
             [slope - 2.0 * n, 0.5 * unstructured * slope + (n - k) * near]
         )
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return the standard deviation, and the share that resembles neighbours."""
-        deviations = {"sd": float(np.exp(theta[0]))}
-        return deviations | ({"phi": float(self._shares(theta)[0])} if self.mixed else {})
+        deviations = {"sd": np.exp(theta[0])}
+        return deviations | ({"phi": self._shares(theta)[0]} if self.mixed else {})
 
 
 # --- Adjacency graphs ----------------------------------------------------------------------------

@@ -208,6 +208,6 @@ class AutoregressiveBlock(EffectBlock):
             [-2.0 * self.size, float((2.0 * r * slope / innovation).sum())]
         )
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return the standard deviation, and the correlation over one step."""
-        return {"sd": float(np.exp(theta[0])), "rho": float(np.tanh(theta[1]))}
+        return {"sd": np.exp(theta[0]), "rho": np.tanh(theta[1])}

@@ -198,7 +198,7 @@ class FixedBlock(EffectBlock):
         """Log determinant, which is constant."""
         return float(-2.0 * np.log(self.std).sum()), np.empty(0)
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return no deviations, because none are learnt."""
         return {}
 

@@ -192,7 +192,8 @@ class GroupsBlock(EffectBlock):
 
     def _full(self, theta: Array) -> Array:
         d = self.width
-        return np.concatenate([theta, np.zeros(d * (d - 1) // 2 + d - len(theta))])
+        missing = d * (d - 1) // 2 + d - len(theta)
+        return np.concatenate([theta, np.zeros((missing, *theta.shape[1:]))])
 
     def entries(self, theta: Array) -> tuple[Array, Array]:
         """Return the inverse of S for every level."""
@@ -219,18 +220,18 @@ class GroupsBlock(EffectBlock):
         more, partial = log_prior_of_partials(theta[d:], d)
         return value + more, np.concatenate([slope, partial])
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return the standard deviations in units of the columns, and correlations."""
         d = self.width
-        S = self.raw @ covariance_of(self._full(theta), d) @ self.raw.T
-        std = np.sqrt(S.diagonal())
+        S = np.einsum("ai,ij...,bj->ab...", self.raw, covariance_of(self._full(theta), d), self.raw)
+        std = np.sqrt(np.einsum("aa...->a...", S))
         marks = [""] if d == 1 else [f" {part}" for part in self.parts]
-        deviations = {f"sd{m}": float(s) for m, s in zip(marks, std, strict=True)}
+        deviations = {f"sd{m}": s for m, s in zip(marks, std, strict=True)}
         if self.correlated:
             for i in range(d):
                 for j in range(i):
                     where = f"correlation {self.parts[i]}, {self.parts[j]}"
-                    deviations[where] = float(S[i, j] / (std[i] * std[j]))
+                    deviations[where] = S[i, j] / (std[i] * std[j])
         return deviations
 
 

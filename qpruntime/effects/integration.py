@@ -28,6 +28,8 @@ INTEGRATIONS = ("auto", "mode", "grid", "ccd")
 # Distance of a grid's nodes in standard deviations, and how far below the mode they end. Sums over
 # nodes that are one standard deviation apart are exact to 1e-8 for a normal density.
 _SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
+# Tolerance of the sites at nodes by that of the mode: the evidence is stationary in the sites.
+_NODE_TOL = 300.0
 # Weights of nodes that are left out.
 _LIGHT = 1e-5
 # Most hyper-parameters of a grid and of a composite design.
@@ -117,7 +119,7 @@ def integrate(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                evaluation = objective(theta)
+                evaluation = objective(theta, _NODE_TOL * objective.tol, with_slope=False)
         except NumericalError:
             return None
         return evaluation, value(evaluation) - top

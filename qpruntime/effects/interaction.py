@@ -75,7 +75,7 @@ class ProductBlock(EffectBlock):
         self.bounds = np.vstack([time.bounds[1:], place.bounds])
 
     def _of_time(self, theta: Array) -> Array:
-        return np.array([0.0, theta[0]])
+        return np.stack([np.zeros_like(theta[0]), theta[0]])
 
     def _joined(self, one: sparse.csr_array, two: sparse.csr_array) -> sparse.csr_array:
         """Products of the rows of two designs."""
@@ -136,7 +136,7 @@ class ProductBlock(EffectBlock):
         second, by_two = self.place.log_prior(theta[1:])
         return first + second, np.concatenate([[by_one], by_two])
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Correlation over a step, standard deviation and range."""
         rho = self.time.deviations(self._of_time(theta))["rho"]
         return {"rho": rho} | self.place.deviations(theta[1:])

@@ -114,7 +114,8 @@ class EffectsObjective:
         self.operations = operations
         Q = assembly.precision(assembly.start)[0]
         self.pattern = Pattern(A, Q, operations=operations)
-        self.nearby = Nearby(len(self.start) + 1)
+        # More than a plane needs: nodes lie on all sides of the mode.
+        self.nearby = Nearby(3 * len(self.start) - 1)
         self.evaluations = 0
 
     @property
@@ -165,9 +166,16 @@ class EffectsObjective:
         return self(theta, max(loose, self.tol))
 
     def __call__(
-        self, theta: Array, tol: float | None = None, key: Array | None = None
+        self,
+        theta: Array,
+        tol: float | None = None,
+        key: Array | None = None,
+        with_slope: bool = True,
     ) -> ObjectiveValue:
-        """Evaluate at theta, from the sites of near ones, by theta or another key."""
+        """Evaluate at theta, from the sites of near ones, by theta or another key.
+
+        Without a slope that is NaN.
+        """
         self.evaluations += 1
         block_theta, logs = np.split(theta, [len(self.assembly.start)])
         tol = self.tol if tol is None else tol
@@ -183,10 +191,13 @@ class EffectsObjective:
             evaluation = self.posterior(theta, tol=tol)
         if evaluation.converged:
             self.nearby.add(key, evaluation.sites)
-        slope = self._by_blocks(block_theta, evaluation)
+        slope = np.full(len(self.start), np.nan)
+        if with_slope:
+            slope = self._by_blocks(block_theta, evaluation)
+            if self.family.learn:
+                slope = np.concatenate([slope, self._by_family(evaluation)])
         prior, prior_slope = self.assembly.log_prior(block_theta)
         if self.family.learn:
-            slope = np.concatenate([slope, self._by_family(evaluation)])
             more, more_slope = self.family.log_prior(logs)
             prior, prior_slope = prior + more, np.concatenate([prior_slope, more_slope])
         if self.pattern.symbolic.size > _LARGE:

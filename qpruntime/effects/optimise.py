@@ -188,8 +188,10 @@ def maximise(objective: EffectsObjective, prior: bool = True, max_iterations: in
 
 # --- Curvature of the evidence: the units of a search --------------------------------------------
 
-#: Step of differences of slopes: relative errors of the curvature of about 1e-4.
+#: Step of differences of slopes: the nodes need the curvature to a few per cent.
 _STEP = 1e-2
+#: Tolerance of their sites by that of the mode.
+_CURVATURE_TOL = 10.0
 
 
 def curvature(objective: EffectsObjective, centre: ObjectiveValue) -> Array:
@@ -198,13 +200,11 @@ def curvature(objective: EffectsObjective, centre: ObjectiveValue) -> Array:
     H = np.empty((p, p))
     low, high = objective.bounds.T
     for k in range(p):
-        ends = []
-        for sign in (-1.0, 1.0):
-            theta = centre.theta.copy()
-            theta[k] = np.clip(theta[k] + sign * _STEP, low[k], high[k])
-            ends.append(objective(theta))
-        gap = ends[1].theta[k] - ends[0].theta[k]
-        H[:, k] = -(ends[1].slope - ends[0].slope) / gap
+        theta = centre.theta.copy()
+        step = _STEP if theta[k] + _STEP <= high[k] else -_STEP
+        theta[k] = np.clip(theta[k] + step, low[k], high[k])
+        end = objective(theta, _CURVATURE_TOL * objective.tol)
+        H[:, k] = -(end.slope - centre.slope) / (theta[k] - centre.theta[k])
     return H
 
 

@@ -222,9 +222,9 @@ class WalkBlock(EffectBlock):
         value, slope = self.structure.log_det(float(theta[0]))
         return value - 2.0 * np.log(_FREE) * self.line, np.array([slope])
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return the standard deviation of the function."""
-        return {"sd": float(np.exp(theta[0]))}
+        return {"sd": np.exp(theta[0])}
 
 
 def _knots(values: Array, term: Walk) -> tuple[float, float, int]:

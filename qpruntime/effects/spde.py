@@ -194,6 +194,6 @@ class PlaneBlock(EffectBlock):
         whole = 2.0 * value - self.shifted.log_mass - K * np.log(4.0 * np.pi * kappa2)
         return float(whole - 2.0 * K * theta[0]), np.array([-2.0 * K, 2.0 * K - 4.0 * slope])
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return the standard deviation, and range in units of the coordinates."""
-        return {"sd": float(np.exp(theta[0])), "range": float(np.exp(theta[1]))}
+        return {"sd": np.exp(theta[0]), "range": np.exp(theta[1])}

@@ -125,8 +125,8 @@ class EffectBlock(ABC):
         return sum((value for value, _ in pairs), 0.0), np.array([slope for _, slope in pairs])
 
     @abstractmethod
-    def deviations(self, theta: Array) -> dict[str, float]:
-        """Return theta in users' units: standard deviations, ranges, correlations."""
+    def deviations(self, theta: Array) -> dict[str, Array]:
+        """Return theta, (p,) or (p, D), in users' units: deviations, ranges, correlations."""
 
     def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Labels, shape (R,), and sums of effects that they stand for in users' units, (R, K)."""
@@ -232,10 +232,10 @@ _STEP = 1e-30
 def _factor(theta: Array, d: int) -> Array:
     """Cholesky factor of S; of complex theta too."""
     std, partial = np.exp(theta[:d]), np.tanh(theta[d:])
-    L = np.zeros((d, d), dtype=theta.dtype)
+    L = np.zeros((d, d, *theta.shape[1:]), dtype=theta.dtype)
     k = 0
     for i in range(d):
-        remaining = theta.dtype.type(1.0)
+        remaining = np.ones(theta.shape[1:], dtype=theta.dtype)
         for j in range(i):
             L[i, j] = partial[k] * np.sqrt(remaining)
             remaining = remaining * (1.0 - partial[k] ** 2)
@@ -245,9 +245,9 @@ def _factor(theta: Array, d: int) -> Array:
 
 
 def covariance_of(theta: Array, d: int) -> Array:
-    """S, shape (d, d)."""
+    """S, shape (d, d), or (d, d, D) for theta (p, D)."""
     L = _factor(theta, d)
-    return L @ L.T
+    return np.einsum("ik...,jk...->ij...", L, L)
 
 
 def precision_of(theta: Array, d: int) -> tuple[Array, Array]:

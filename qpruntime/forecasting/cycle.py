@@ -125,9 +125,9 @@ class CycleBlock(PairBlock):
         design = sparse.coo_array((weights.ravel(), (rows, places.ravel())), shape=shape)
         return sparse.csr_array(design), variance * np.exp(2.0 * theta[0])
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return standard deviation, period in units of the column, and turns."""
-        sd, period, turns = (float(v) for v in np.exp(theta))
+        sd, period, turns = np.exp(theta)
         return {"sd": sd, "period": period, "turns": turns}
 
 

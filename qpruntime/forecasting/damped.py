@@ -116,6 +116,6 @@ class DampedBlock(PairBlock):
         """Return the design that interpolates between knots."""
         return self.ahead(data, self.start)[0]
 
-    def deviations(self, theta: Array) -> dict[str, float]:
+    def deviations(self, theta: Array) -> dict[str, Array]:
         """Return the standard deviation, and the length in units of the column."""
-        return {"sd": float(np.exp(theta[0])), "length": float(np.exp(theta[1]))}
+        return {"sd": np.exp(theta[0]), "length": np.exp(theta[1])}

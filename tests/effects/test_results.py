@@ -144,7 +144,7 @@ def test_summaries_of_normal_noise_are_exact_without_corrections(monkeypatch):
 
     monkeypatch.setattr("qpruntime.inference.precision.corrections.third_and_fourth", refuse)
     monkeypatch.setattr("qpruntime.effects.results.profile", refuse)
-    monkeypatch.setattr("qpruntime.effects.results.profile_unless_normal", refuse)
+    monkeypatch.setattr("qpruntime.effects.results.profiles_unless_normal", refuse)
     rng, group = np.random.default_rng(5), N // 5
     x = rng.normal(size=30)
     y = 40.0 + 6.0 * x + 3.0 * rng.normal(size=6)[group] + 4.0 * rng.normal(size=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ __all__ = [
     "level_pairs",
     "pair_sums",
     "pairs_of_levels",
+    "quantile_shifts",
     "third_and_fourth",
 ]
 
@@ -348,34 +350,94 @@ def _solved_for(
 ) -> Array:
     """Return posterior covariances of pairs of rows, by solves with the rows of the first."""
     covariances = np.empty(first.size)
-    rows_of_prior = solved.prior.rows
-    shape = rows_of_prior.indptr.size - 1, solved.prior.pattern.k
-    A = sparse.csr_array(
-        (rows_of_prior.values, rows_of_prior.columns, rows_of_prior.indptr), shape=shape
-    )
+    A = _design(solved)
     order = np.argsort(first, kind="stable")
     rows, starts = np.unique(first[order], return_index=True)
     ends = np.append(starts[1:], first.size)
     for begin in range(0, rows.size, _BATCH):
         batch = rows[begin : begin + _BATCH]
         solutions = solved.covariances(solved.prior.dense_rows(batch))
-        for t in range(batch.size):
-            mine = order[starts[begin + t] : ends[begin + t]]
-            covariances[mine] = A[second[mine]] @ solutions[:, t]
+        counts = ends[begin : begin + _BATCH] - starts[begin : begin + _BATCH]
+        mine = order[starts[begin] : starts[begin] + counts.sum()]
+        pairs = A[second[mine]]
+        columns = np.repeat(np.arange(batch.size), counts)
+        products = pairs.data * solutions[pairs.indices, np.repeat(columns, np.diff(pairs.indptr))]
+        # No row is empty, because both rows of a pair have a level.
+        covariances[mine] = np.add.reduceat(products, pairs.indptr[:-1])
     return covariances
 
 
 def all_pairs(solved: PrecisionSolved, std: Array, hermite: Array) -> PairSums:
     """Return sums over all pairs of rows, by solves for N^2 covariances in batches."""
-    n = std.size
+    h3, h4 = hermite
     third = fourth = 0.0
-    for begin in range(0, n, _BATCH):
-        batch = np.arange(begin, min(begin + _BATCH, n))
-        solutions = solved.covariances(solved.prior.dense_rows(batch))
-        for t, row in enumerate(batch):
-            r = solved.prior.times(solutions[:, t])[:row] / (std[:row] * std[row])
-            # NumPy's powers take ten times as long as products.
-            square = r * r
-            third += hermite[0, row] * float((square * r) @ hermite[0, :row]) / 6.0
-            fourth += hermite[1, row] * float((square * square) @ hermite[1, :row]) / 24.0
+    for batch, r in _correlations(solved, std):
+        square = r * r
+        fourth += h4[batch] @ ((square * square) @ h4) / 48.0
+        square *= r
+        third += h3[batch] @ (square @ h3) / 12.0
     return PairSums(float(third), float(fourth))
+
+
+def _correlations(solved: PrecisionSolved, std: Array) -> Iterator[tuple[slice, Array]]:
+    """Yield posterior correlations of a batch of rows with all rows, 0 with themselves."""
+    A = _design(solved)
+    for begin in range(0, std.size, _BATCH):
+        batch = np.arange(begin, min(begin + _BATCH, std.size))
+        covariances = (A @ solved.covariances(solved.prior.dense_rows(batch))).T
+        r = covariances / np.multiply.outer(std[batch], std)
+        r[np.arange(batch.size), batch] = 0.0
+        yield slice(begin, begin + batch.size), r
+
+
+def _design(solved: PrecisionSolved) -> sparse.csr_array:
+    """Return A, with columns in the order of elimination."""
+    rows = solved.prior.rows
+    shape = rows.indptr.size - 1, solved.prior.pattern.k
+    return sparse.csr_array((rows.values, rows.columns, rows.indptr), shape=shape)
+
+
+# --- Marginals of x beyond the normal
+#
+# With z = (x - mean)/std, the expectation of the rows' He_3 and He_4, and of their products for
+# pairs of rows, given z, turns the normal density of z into itself times
+# 1 + a He_1(z) + b He_2(z) + c He_3(z) + d He_4(z). The quantile at z then moves by
+# a + b He_1(z) + c He_2(z) + d He_3(z) - c^2 (2 z^3 - 5 z), after Cornish and Fisher.
+
+
+def quantile_shifts(
+    problem: Problem,
+    solved: PrecisionSolved,
+    here: Marginals,
+    sites: Sites,
+    columns: NDArray[np.integer],
+) -> Array:
+    """Return how far quantiles at -1.96, 0 and 1.96 of x move, in standard deviations, (C, 3).
+
+    The shifts are of second order in the Hermite moments. Terms of two fourth moments are halved,
+    as in `corrected_by_pairs`.
+    """
+    h3, h4 = third_and_fourth(problem, here, sites)[:, :, None]
+    std = np.sqrt(here.variance)
+    places = solved.prior.pattern.symbolic.place[columns]
+    units = np.zeros((solved.prior.pattern.k, places.size))
+    units[places, np.arange(places.size)] = 1.0
+    covariances = solved.covariances(units)
+    scales = np.sqrt(covariances[places, np.arange(places.size)])
+    r = (_design(solved) @ covariances) / np.multiply.outer(std, scales)
+    h3_r, h4_r = h3 * r, h4 * r
+    h3_rr, h4_rr = h3_r * r, h4_r * r
+    a, b = np.zeros((2, places.size))
+    c = (h3_rr * r).sum(axis=0) / 6.0
+    d = (h4_rr * r * r).sum(axis=0) / 24.0
+    for batch, pairs in _correlations(solved, std):
+        square = pairs * pairs
+        cube_h4_r = (square * pairs) @ h4_r
+        a += (h3[batch] * cube_h4_r).sum(axis=0) / 6.0
+        b += (h3_r[batch] * (square @ h3_r)).sum(axis=0) / 4.0
+        b += _HALF * (h4_r[batch] * cube_h4_r).sum(axis=0) / 12.0
+        c += (h3_r[batch] * (square @ h4_rr)).sum(axis=0) / 4.0
+        d += (h3_rr[batch] * (pairs @ h3_rr)).sum(axis=0) / 8.0
+    z = np.array([-1.96, 0.0, 1.96])
+    polynomials = np.array([z**0, z, z**2 - 1.0, z**3 - 3.0 * z, 5.0 * z - 2.0 * z**3])
+    return np.column_stack([a, b, c, d, c * c]) @ polynomials

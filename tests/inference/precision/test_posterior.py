@@ -1,17 +1,20 @@
 """What a posterior on a sparse precision is asked: predictions, draws, corrections, groups."""
 
+import itertools
 import pickle
+from math import factorial
 
 import numpy as np
 import pytest
+from numpy.polynomial.hermite_e import hermegauss, hermeval
 from scipy import sparse
-from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision, load
 from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.precision.corrections import quantile_shifts, third_and_fourth
 from qpruntime.inference.precision.pattern import Pattern
-from qpruntime.inference.precision.posterior import profile_unless_normal, shift_of_quantiles
+from qpruntime.inference.precision.posterior import profiles_unless_normal
 from tests.tools.cases import every_case
 from tests.tools.precision_cases import (
     CASES,
@@ -125,20 +128,47 @@ def test_profiled_coefficients(likelihood, deviation, column):
     assert found.density(at).sum() * (at[1] - at[0]) == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("c", [0.001, -0.002])
-def test_shift_of_quantiles(c):
-    """Compare the shift with quantiles of the density itself, on a fine grid of 8 sd."""
+def test_quantile_shifts():
+    """Compare with expectations of products of Hermite polynomials by three-fold quadrature."""
+    rng = np.random.default_rng(4)
+    X = np.column_stack([np.ones(8), rng.normal(size=8), np.arange(8)[:, None] % 3 == np.arange(3)])
+    S = np.diag([4.0, 4.0, 2.0, 2.0, 2.0])
+    y = np.where(rng.random(8) < 0.6, 1.0, -1.0)
+    precision = sparse.csr_array(np.linalg.inv(S))
+    post = infer_precision(sparse.csr_array(X), precision, y, "logistic", tol=1e-12)
+    solution = solution_of(post)
+    state = solution.problem, solution.solved, solution.here, solution.sites_held
+    S = np.linalg.inv(np.linalg.inv(S) + X.T @ np.diag(post.sites.tau) @ X)
+    std = np.sqrt(np.diag(X @ S @ X.T))
+    h3, h4 = third_and_fourth(solution.problem, solution.here, solution.sites_held)
+    nodes, weights = hermegauss(8)
+    grid = np.array(np.meshgrid(nodes, nodes, nodes)).reshape(3, -1)
+    weights = np.multiply.outer(np.multiply.outer(weights, weights), weights).ravel()
+    weights /= weights.sum()
 
-    def log_density(x):
-        z = (x - 3.0) / 2.0
-        return 5.0 + 0.002 * z - 0.003 * z**2 - 0.5 * z**2 + c * z**3 + 0.5 * c * z**4 - 1e-5 * z**6
+    def He(n, z):
+        return hermeval(z, np.eye(5)[n]) / factorial(n)
 
-    z = np.linspace(-8.0, 8.0, 400_001)
-    mass = np.cumsum(np.exp(log_density(3.0 + 2.0 * z) - 5.0))
-    quantiles = np.interp(ndtr([-1.96, 0.0, 1.96]), mass / mass[-1], z)
-    shift = np.abs(quantiles - [-1.96, 0.0, 1.96]).max()
-    # Second-order terms and z^6 are left out.
-    assert shift_of_quantiles(log_density, 3.0, 2.0) == pytest.approx(shift, rel=0.08)
+    z = np.array([-1.96, 0.0, 1.96])
+    for column, found in zip([0, 1], quantile_shifts(*state, np.array([0, 1])), strict=True):
+        r = X @ S[column] / std / np.sqrt(S[column, column])
+        coefficients = np.array([0.0, 0.0, h3 @ r**3 / 6.0, h4 @ r**4 / 24.0])
+        for i, k in itertools.combinations(range(8), 2):
+            r_ik = X[i] @ S @ X[k] / std[i] / std[k]
+            R = np.array([[1.0, r_ik, r[i]], [r_ik, 1.0, r[k]], [r[i], r[k], 1.0]])
+            values, vectors = np.linalg.eigh(R)
+            at = vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * grid)
+            mixed = h3[i] * h4[k] * He(3, at[0]) * He(4, at[1])
+            mixed += h4[i] * h3[k] * He(4, at[0]) * He(3, at[1])
+            thirds = h3[i] * h3[k] * He(3, at[0]) * He(3, at[1])
+            fourths = h4[i] * h4[k] * He(4, at[0]) * He(4, at[1])
+            parts = mixed, thirds + 0.5 * fourths, mixed, thirds
+            coefficients += [
+                weights @ (part * He(n, at[2])) for n, part in enumerate(parts, start=1)
+            ]
+        c = coefficients[2]
+        shifts = hermeval(z, coefficients) - c**2 * (2.0 * z**3 - 5.0 * z)
+        np.testing.assert_allclose(found, shifts, rtol=1e-6)
 
 
 def test_coefficients_close_to_normal_are_not_profiled():
@@ -150,7 +180,9 @@ def test_coefficients_close_to_normal_are_not_profiled():
         mean, variance = (part[column] for part in post.latent())
         quantiles = post.coefficient(column).quantile([0.025, 0.5, 0.975])
         shift = np.abs((quantiles - mean) / variance**0.5 - [-1.96, 0.0, 1.96]).max()
-        normal.append(profile_unless_normal(solution_of(post), column) is None)
+        normal += [
+            one is None for one in profiles_unless_normal(solution_of(post), np.array([column]))
+        ]
         assert shift < 0.05 if normal[-1] else shift > 0.03, (likelihood, deviation, column, shift)
     assert any(normal) < len(normal)
 
