@@ -74,7 +74,7 @@ def features():
     ("core", "threads"),
     [
         ("Nehalem", 8),
-        ("Haswell", 2),
+        pytest.param("Haswell", 2, marks=pytest.mark.slow),
         ("SkylakeX", 1),
         pytest.param("Zen", 1, marks=pytest.mark.slow),
     ],

@@ -176,13 +176,6 @@ def test_groups_of_a_warm_up(capsys):
         list(warmup.warm_up(["nothing"]))
 
 
-def test_every_step_of_a_warm_up_runs():
-    """Those of other groups run in `test_nothing_compiles_after_a_warm_up`."""
-    groups = ["series", "optimiser"]
-    steps = list(warmup.warm_up(groups))
-    assert [step.group for step in steps] == [name for name in groups for _ in warmup.GROUPS[name]]
-
-
 GUIDE = """
 import numpy as np
 from qpruntime import GPClassifier

@@ -143,6 +143,7 @@ def test_samples_that_do_not_settle_are_said_and_change_nothing(monkeypatch):
         acquisition.complain(3, 4)
 
 
+@pytest.mark.slow
 def test_without_a_feasible_point():
     """Nothing is feasible: the recommendation is where that is least sure."""
     opt = Optimizer([(0, 1)], 1, noise=0.0, random_state=0, n_samples=2)

@@ -302,6 +302,7 @@ def test_counts_are_averaged():
         model.predict_count(NEW)
 
 
+@pytest.mark.slow
 def test_counts_far_from_the_data_have_the_quantiles_of_the_prior():
     """At some nodes the 99 % quantile is beyond what counts can be, and not on average."""
     rng = np.random.default_rng(2)
@@ -442,6 +443,7 @@ def test_joint_classes_and_other_parts_refuse():
             call(NEW)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::qpruntime.SamplingWarning")
 def test_inducing_points_at_all_rows_are_the_dense_engine():
     """Where the inputs are the rows nothing is left out, but for the jitter of 1e-8.

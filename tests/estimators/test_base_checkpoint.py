@@ -69,6 +69,7 @@ def is_with(rows, search):
     return search.engine.rows.n == rows
 
 
+@pytest.mark.slow
 def test_a_fit_cut_off_between_stages_has_the_same_bits(data, tmp_path, monkeypatch):
     """The first stage with all rows begins anew, from what the one on samples has left."""
     X, f = data

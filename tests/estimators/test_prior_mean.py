@@ -244,6 +244,7 @@ def test_boosting_is_left_where_it_does_not():
     np.testing.assert_array_equal(told.predict_proba(X[:9]), plain.predict_proba(X[:9]))
 
 
+@pytest.mark.slow
 @every_case("thresholds", [True, False])
 def test_auto_trains_all_rows_once(thresholds, monkeypatch):
     """Both answers are right, and each takes one fit of all rows."""

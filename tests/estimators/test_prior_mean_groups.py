@@ -138,6 +138,7 @@ def test_copies_leave_coupling_and_exponent(seed):
     assert GPClassifier(multi_class="joint").fit(two, labels).exponent_ <= 1.1
 
 
+@pytest.mark.slow
 def test_every_estimator_takes_groups():
     X, y, rng = noise(40, 5, 2)
     groups = np.repeat([f"subject {k}" for k in range(20)], 2)

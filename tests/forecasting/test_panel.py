@@ -129,6 +129,7 @@ def test_series_of_their_own_and_with_regressors():
         GPPanelForecaster().fit(y)
 
 
+@pytest.mark.slow
 def test_forecasts_begin_together_or_each_after_its_own_end():
     rows = np.ones(3 * N, dtype=bool)
     rows[N - 2 : N] = False

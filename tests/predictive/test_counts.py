@@ -103,7 +103,7 @@ def test_smallest_counts():
         return integer_quantiles(part.cdf, part.low, part.high, q)
 
     rng = np.random.default_rng(3)
-    n = 300 if INTERPRETED else 2500
+    n = 300 if INTERPRETED else 1000
     mean, std = rng.normal(1.0, 2.0, n), rng.uniform(0.01, 1.5, n)
     levels = np.array([1e-12, 0.01, 0.3, 0.5, 0.7, 0.99, 1.0 - 1e-12])
     which = rng.integers(levels.size, size=n)

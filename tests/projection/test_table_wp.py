@@ -232,6 +232,7 @@ def test_metadata(built):
         tables.standin(replace(metadata, projection=None), "x")
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, monkeypatch, capsys):
     from tablegen.console.cli import main
 

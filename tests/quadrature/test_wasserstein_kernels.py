@@ -120,6 +120,7 @@ class Truncated:
         return float(total[0] / total[2]), float(total[1] / total[2])
 
 
+@pytest.mark.slow
 @every_case(
     ("mu", "sigma", "p", "limit"),
     [(0.0, 1.0, 1, 1e-11), (-5.0, 2.0, 1, 1e-11), (1.0, 1.0, 1, 1e-11), (0.0, 1.0, 1.5, 1e-9)],
@@ -153,6 +154,7 @@ def brute_force(f, log_q, p, start):
     return start, distance
 
 
+@pytest.mark.slow
 @every_case("p", [1.0, 1.5, 4.0])
 @every_case(("name", "mu", "sigma", "y"), [c for c in CAVITIES if c[1] > -50.0])
 def test_brute_force(name, mu, sigma, y, p):

@@ -33,10 +33,13 @@ def inside():
     ("likelihood", "chunk", "options"),
     [
         ("probit", 10_000, OPTIONS),
-        ("probit", 1_000_000, {"mu_step": 0.02, "log10_sigma_step": 0.002}),
+        pytest.param(
+            *("probit", 1_000_000, {"mu_step": 0.02, "log10_sigma_step": 0.002}),
+            marks=pytest.mark.slow,
+        ),
         ("poisson", 200_000, {"mu_step": 0.1, "log10_sigma_step": 0.01, "counts": (0, 2)}),
         ("heaviside", 200_000, {"mu_step": 0.1, "log10_sigma_step": 0.01}),
-        ("heaviside", 0, {"preset": "compact"}),
+        pytest.param("heaviside", 0, {"preset": "compact"}, marks=pytest.mark.slow),
     ],
     ids=["direct", "series", "counts", "one axis", "compact"],
 )

@@ -30,6 +30,7 @@ def data():
     return x, y, x[:12].copy()
 
 
+@pytest.mark.slow
 def test_where_rows_are_makes_no_difference(data, tmp_path):
     """Memory maps, zarr, dask arrays of chunks of any size, also unknown, empty or mixed."""
     import dask.array as da

@@ -295,6 +295,7 @@ def test_other_numbers_too(few_dense):
     assert 0.02 < robust.scale_ < 0.3
 
 
+@pytest.mark.slow
 def test_several_classes_share_their_features(few_dense):
     labels = np.digitize(MOONS[:, 0], [0.0, 1.0])
     model = GPClassifier(inducing="judged", random_state=0).fit(MOONS, labels)

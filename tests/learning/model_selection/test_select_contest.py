@@ -163,6 +163,7 @@ def loss(model):
     return -np.log(p).mean()
 
 
+@pytest.mark.slow
 def test_a_start_with_a_wrong_variance_ends_alike(plain, few_dense, monkeypatch):
     """Fifty times less than what the evidence of few rows says; 9 is what moves mend of it."""
     monkeypatch.setattr(select, "select_kernel", lowered(select.select_kernel, 50.0))

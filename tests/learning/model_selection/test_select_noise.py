@@ -82,6 +82,7 @@ def test_outliers_do_not_pull(outliers):
     assert np.sqrt(np.mean((model.predict(new) - function(new)) ** 2)) < 0.06
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_they_say(outliers):
     model, new, y = outliers
     low, high = model.predict_quantiles(new, (0.05, 0.95)).T

@@ -149,7 +149,9 @@ def test_the_directory_is_removed(host, whole, tmp_path, place, number):
     assert names(path.parent) == ["t.h5"]
 
 
-@pytest.mark.parametrize("place", ["store", "copy", "publish"])
+@pytest.mark.parametrize(
+    "place", [pytest.param("store", marks=slow), pytest.param("copy", marks=slow), "publish"]
+)
 def test_the_working_directory_is_removed(host, whole, tmp_path, place):
     path = tmp_path / "t.h5"
     path.write_bytes(b"an old table")

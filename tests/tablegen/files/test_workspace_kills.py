@@ -49,7 +49,7 @@ def quick(cases, chosen):
 
 @pytest.mark.parametrize(
     ("stage", "replaced"),
-    quick([(s, old) for s in STAGES for old in (False, True)], {2, 4, 11, 12, 18, 20, 23, 26}),
+    quick([(s, old) for s in STAGES for old in (False, True)], {4, 11, 18, 23}),
     ids=[f"{'-'.join(map(str, s))}-{old}" for s in STAGES for old in ("new", "replaced")],
 )
 def test_killed_at_every_stage(host, timed, old, tmp_path, stage, replaced):
@@ -139,7 +139,7 @@ def test_killed_again_and_again(host, timed, tmp_path):
     assert names(tmp_path) == ["t.h5"]
 
 
-@pytest.mark.parametrize("turn", quick([(k,) for k in range(20)], {0, 1, 2}))
+@pytest.mark.parametrize("turn", quick([(k,) for k in range(20)], {0}))
 def test_interrupted(host, timed, tmp_path, turn):
     path = tmp_path / "t.h5"
     process = host.start(path)

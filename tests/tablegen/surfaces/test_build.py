@@ -136,6 +136,7 @@ def test_a_wrong_symmetry_does_not_pass(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_kink_is_certified_honestly(tmp_path, monkeypatch):
     """What cannot be met is said, with the place and what can; and that is then certified."""
     monkeypatch.setattr(resolution, "LARGEST", 192)  # more do not fit, and take time
