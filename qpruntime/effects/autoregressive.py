@@ -54,7 +54,7 @@ class Autoregressive(Term):
     Examples
     --------
     >>> import numpy as np
-    >>> from qpruntime.effects import EffectsModel, Autoregressive
+    >>> from qpruntime.effects import Autoregressive, EffectsModel
     >>> week = np.arange(60)
     >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(week / 8.0)))
     >>> model = EffectsModel([Autoregressive("week")], "poisson").fit({"week": week}, y)

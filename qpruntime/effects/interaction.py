@@ -32,7 +32,7 @@ class Product(Term):
 
     Examples
     --------
-    >>> from qpruntime.effects import Plane, Product, Autoregressive
+    >>> from qpruntime.effects import Autoregressive, Plane, Product
     >>> Product(Autoregressive("week"), Plane("lon", "lat")).name
     'ar1(week) x plane(lon, lat)'
     """

@@ -210,13 +210,13 @@ def test_expected_counts_of_normal_log_rates(variance):
 
 def test_rows_of_one_predictor_are_searched_once_and_in_any_order(monkeypatch):
     model = EffectsModel(TERMS, "gaussian", integrate="mode").fit(DATA, Y)
-    asked, search = [], families._quantiles_by_row
+    asked, search = [], families._searched
 
     def counted(mixture, *rest):
         asked.append(mixture.mean.shape[1])
         return search(mixture, *rest)
 
-    monkeypatch.setattr(families, "_quantiles_by_row", counted)
+    monkeypatch.setattr(families, "_searched", counted)
     whole = model.predict_quantiles(DATA, kind="observation")
     rows = np.array([7, 170, 7, 0, 170, 3])
     some = {name: column[rows] for name, column in DATA.items()}

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.inference.fixed_point.convergence import DEFAULT_TOL, Limits, Trace
+from qpruntime.inference.fixed_point.convergence import Limits, Trace
 from qpruntime.inference.fixed_point.iterate import count_held
 from qpruntime.inference.fixed_point.schedules import (
     Settled,
@@ -48,9 +48,6 @@ __all__ = [
 
 #: Steps of the means with precisions fixed, before each change of all sites.
 _MEANS = 2
-#: From near sites, and to no less than the default tolerance, the first sweeps take no such steps
-#: if a factorisation costs fewer operations for each site: proposals then cost more than it does.
-_CHEAP, _UNMATCHED = 1000, 8
 #: If the changes grow, the step length shrinks by the first factor, down to the second.
 _SHORTEN, _LEAST_SHARE = 0.8, 0.3
 
@@ -114,10 +111,6 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
     variance = kept = np.empty(0)
     steering = _Shortening()
     known = False
-    assert isinstance(problem.prior, SparseLatent)
-    flops = problem.prior.pattern.symbolic.flops
-    near = start is not None and limits.tol >= DEFAULT_TOL and flops < _CHEAP * n
-    unmatched = _UNMATCHED if near else 0
 
     def sweep(share: float) -> Swept:
         """Propose changes of all sites, and measure them."""
@@ -128,7 +121,7 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
                 approach.learn(sites, variance)
         known = True
         counts = no_counts()
-        means = 0 if approach is not None or len(trace.history) < unmatched else _MEANS
+        means = _MEANS if approach is None else 0
         sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
         updates = Sites(*changes)
         change, step = measure_change(*updates, sites.nu, variance)
