@@ -32,6 +32,7 @@ BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 #: Pages whose blocks have tests of their own, of which `tests/deep` has one.
 ELSEWHERE = {"bring-your-own-likelihood", "deep", "from-other-libraries", "other-libraries"}
 RUN = sorted(p.stem for p in PAGES if "```python\n" in p.read_text() and p.stem not in ELSEWHERE)
+#: Pages that take more than two seconds, which the slow run has.
 LONG = {"case-districts", "case-shops", "forecasts", "model-criticism", "monotone"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 

@@ -412,15 +412,9 @@ def observation_quantiles(
     """
     if family.kind == "labels":
         assert family.classes is not None
-        first = np.array(
-            [
-                below(family, likelihood, m, v, np.full(m.size, -1.0))
-                for likelihood, m, v in zip(
-                    likelihoods, mixture.mean, mixture.variance, strict=True
-                )
-            ]
-        )
-        return family.classes[((mixture.weights @ first)[:, None] < q).astype(int)]
+        nodes = zip(likelihoods, mixture.mean, mixture.variance, strict=True)
+        lower = [below(family, node, m, v, np.full(m.size, -1.0)) for node, m, v in nodes]
+        return family.classes[((mixture.weights @ np.array(lower))[:, None] < q).astype(int)]
     # Rows of the same levels have the same linear predictor, and are searched once.
     columns = [*mixture.mean, *mixture.variance, *([] if trials is None else [trials])]
     rows = np.stack(columns, axis=1, dtype=float)
