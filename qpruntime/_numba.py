@@ -33,6 +33,7 @@ __all__ = [
     "cache_folders",
     "compilations",
     "contracted",
+    "contracted_inlined",
     "fingerprint",
     "inlined",
     "inlined_by_numba",
@@ -81,6 +82,11 @@ def inlined(function: Callable[..., R]) -> Callable[..., R]:
     return _compiled(function, forceinline=True)
 
 
+def contracted_inlined(function: Callable[..., R]) -> Callable[..., R]:
+    """Compile as `contracted`, copied by LLVM into its callers."""
+    return _compiled(function, fastmath={"contract"}, forceinline=True)
+
+
 def inlined_by_numba(function: Callable[..., R]) -> Callable[..., R]:
     """Compile as `contracted`, inlined before types are known and so lowered in each caller.
 
@@ -95,23 +101,24 @@ _LINKED = not INTERPRETED and numba.__version__.startswith("0.68.")
 
 
 class _Compiler(Compiler):
-    """Compiler that shares numba's own functions between kernels with and without wrappers.
+    """Compiler whose callees do not depend on the kernel that calls them first.
 
     numba compiles `max` or `np.empty` again for each set of options of a caller, and tries all its
-    overloads again. A callee without options of its own inherits the others, as numba has it.
+    overloads again; a kernel of ours would keep the fast mathematics of whichever caller came
+    first.
     """
 
     def define_pipelines(self) -> Any:
-        shared = ConfigStack.top_or_none()
-        for name in ("no_cpython_wrapper", "no_cfunc_wrapper"):
-            shared.discard(name)
+        inherited = ConfigStack.top_or_none()
+        for name in ("no_cpython_wrapper", "no_cfunc_wrapper", "fastmath", "forceinline"):
+            inherited.discard(name)
         return super().define_pipelines()
 
 
 def _compiled(function: Callable[..., Any], **given: object) -> Any:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **given}
     if _LINKED:
-        options = options | {"pipeline_class": _Compiler}
+        options |= {"pipeline_class": _Compiler, "no_cfunc_wrapper": True}
     try:
         dispatcher = numba.njit(cache=True, **options)(function)
         _key_by_contents(dispatcher, function.__module__)

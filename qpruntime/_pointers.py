@@ -225,8 +225,10 @@ class Pointer:
 
 def _with_address(dispatcher: Any, signature: Any) -> Any:
     """Compile a kernel that is called through its address, without the wrapper for Python."""
-    if signature.args not in dispatcher.overloads:
-        dispatcher = variant(dispatcher, "-code", {"no_cpython_wrapper": True})
+    compiled = signature.args in dispatcher.overloads
+    if dispatcher.targetoptions.get("no_cfunc_wrapper") or not compiled:
+        wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": False}
+        dispatcher = variant(dispatcher, "-code", wrappers)
         dispatcher.compile(signature)
     return dispatcher
 

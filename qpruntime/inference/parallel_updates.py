@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from qpruntime._numba import kernel
+from qpruntime._numba import kernel, shared
 from qpruntime._pointers import call_moments
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.inference.site_kernels import (
@@ -80,6 +80,7 @@ def propose_all(
 # saves a third of the factorisations; a second one saves few near the fixed point.
 
 
+@shared
 @kernel
 def propose_each(
     rules: PlainRules,
@@ -136,6 +137,7 @@ def propose_each(
     return OK, 0
 
 
+@shared
 @kernel
 def match(
     power: float, marginals: Arrays, sites: tuple[Array, Array], changes: tuple[Array, Array]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpruntime._numba import contracted, inlined, kernel
+from qpruntime._numba import contracted, contracted_inlined, kernel
 from qpruntime._pointers import SURFACES, Pointer
 from qpruntime._typing import Array, Floats
 from qpruntime.table_format.metadata import Axis
@@ -83,7 +83,7 @@ def quintic_weights(t: float) -> Floats:
     )
 
 
-@inlined
+@contracted_inlined
 def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     """Evaluate the quintic spline of slab `row` of a compact table, clipped to the axes.
 
@@ -209,7 +209,7 @@ def _row(axes: Array, y: float) -> int:
     return low if axes[_OUTCOMES + low] == y else -1
 
 
-@inlined
+@contracted_inlined
 def _four(values: Array, k: np.uint64, i: np.uint64, q: np.uint64, x: Floats) -> Floats:
     """Sum six rows of slab k from row i on, weighted, in the four bands from column q on."""
     x0, x1, x2, x3, x4, x5 = x

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._numba import contracted, inlined, kernel
+from qpruntime._numba import contracted, contracted_inlined, kernel
 from qpruntime._typing import Array, IntArray
 from qpruntime.inference.corrections.density_grid import between, marked, resolved
 from qpruntime.inference.corrections.tilted import (
@@ -66,7 +66,7 @@ class Targets(NamedTuple):
     site: NDArray[np.intp]
 
 
-@inlined
+@contracted_inlined
 def multiply(hermite: Array, r: float, t: Array, product: Array) -> None:
     """Multiply by the mean of e_j given z_i = t, for correlation r; by 0.01 at least.
 
@@ -104,7 +104,7 @@ def fill_given(
         out[k] = log_mean(rule, fixed, tilted, j, fixed.mean[j] + r * std * t[k], variance)
 
 
-@kernel
+@contracted
 def tabulate(
     rule: Rule, fixed: TiltedMoments, tilted: Tilted, j: int, t: Array, values: Array, table: Array
 ) -> None:
@@ -117,7 +117,7 @@ def tabulate(
                 table[d, k] += _COEFFICIENTS[d, m] * values[k]
 
 
-@inlined
+@contracted_inlined
 def add_tabled(table: Array, r: float, sums: Array) -> None:
     """Add the tabulated terms of `tabulate`; a change of sign of r is one of t."""
     x = (abs(r) - 0.5 * (_TABLED + _SERIES)) / (0.5 * (_TABLED - _SERIES))
@@ -132,7 +132,7 @@ def add_tabled(table: Array, r: float, sums: Array) -> None:
         before, now = now, 2.0 * x * now - before
 
 
-@kernel
+@contracted
 def bends_much(values: Array) -> bool:
     """Decide whether there is a cliff between knots."""
     for k in range(1, values.size - 1):

@@ -414,7 +414,8 @@ def selected_inverse(
     most, product = widest
     W, Y = np.empty(most * most), np.empty(product)
     local, info = np.empty(most, np.int64), np.zeros(1, np.int32)
-    at, to, w, y = panels.ctypes.data, inverse.ctypes.data, W.ctypes.data, Y.ctypes.data
+    at, to = panels.ctypes.data, inverse.ctypes.data
+    w, y = np.int64(W.ctypes.data), np.int64(Y.ctypes.data)
     for s in range(first.size - 2, -1, -1):
         c0 = first[s]
         nc, b0 = first[s + 1] - c0, below[s]

@@ -239,7 +239,7 @@ class Pattern:
     @cached_property
     def diagonal(self) -> NDArray[np.integer]:
         """Places of the diagonal, in the given order of columns."""
-        diagonal_entries = np.empty(self.k, dtype=np.int64)
+        diagonal_entries = np.empty(self.k, dtype=self._kind)
         place = self.symbolic.place
         places(tuple(self.symbolic.shape), place, place, diagonal_entries)
         return diagonal_entries

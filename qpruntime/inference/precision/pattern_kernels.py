@@ -236,7 +236,7 @@ def pair_places(
     for n in range(indptr.size - 1):
         for a in range(indptr[n], indptr[n + 1]):
             for b in range(a, indptr[n + 1]):
-                place = place_of(shape, columns[b], columns[a])
+                place = place_of(shape, np.int64(columns[b]), np.int64(columns[a]))
                 if place < 0:
                     return n
                 out[q] = place
@@ -273,7 +273,7 @@ def placed(
         found[n] = True
         for a in range(indptr[n], indptr[n + 1]):
             for b in range(a, indptr[n + 1]):
-                if found[n] and place_of(shape, columns[b], columns[a]) < 0:
+                if found[n] and place_of(shape, np.int64(columns[b]), np.int64(columns[a])) < 0:
                     found[n] = False
 
 

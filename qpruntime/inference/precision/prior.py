@@ -224,4 +224,4 @@ class ConstraintCorrection:
 
     def half(self) -> Array:
         """Return H (m, K) with H'H = W (C W)^-1 W', in the order of elimination."""
-        return solve_triangular(self._inner[0], self.W.T, lower=True)
+        return np.ascontiguousarray(solve_triangular(self._inner[0], self.W.T, lower=True))

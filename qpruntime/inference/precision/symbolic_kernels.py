@@ -155,7 +155,7 @@ def fill_rows(
     below: IntArray,
     owner: IntArray,
 ) -> tuple[IntArray, IntArray, int]:
-    """Return rows below supernodes, their numbers of children, and the size of the stack."""
+    """Return rows below supernodes in any order, numbers of children, and the size of the stack."""
     S = first.size - 1
     rows = np.empty(below[S], np.int64)
     children, children_room = np.zeros(S, np.int64), np.zeros(S, np.int64)
@@ -163,7 +163,7 @@ def fill_rows(
     last_supernode = np.full(order.size, -1)
     top, peak = 0, 0
     for s in range(S):
-        end, count = first[s + 1], below[s]
+        end, count, least = first[s + 1], below[s], order.size
         for j in range(first[s], end):
             old = order[j]
             for p in range(indptr[old], indptr[old + 1]):
@@ -172,6 +172,7 @@ def fill_rows(
                     last_supernode[i] = s
                     rows[count] = i
                     count += 1
+                    least = min(least, i)
         child = head[s]
         while child >= 0:
             children[s] += 1
@@ -182,13 +183,13 @@ def fill_rows(
                     last_supernode[i] = s
                     rows[count] = i
                     count += 1
+                    least = min(least, i)
             child = following[child]
-        rows[below[s] : count].sort()
         size = (below[s + 1] - below[s]) ** 2
         peak = max(peak, top + size)
         top += size - children_room[s]
         if size:
-            up = owner[rows[below[s]]]
+            up = owner[least]
             following[s] = head[up]
             head[up] = s
     return rows, children, peak
