@@ -75,7 +75,7 @@ def features():
     [
         ("Nehalem", 8),
         pytest.param("Haswell", 2, marks=pytest.mark.slow),
-        ("SkylakeX", 1),
+        pytest.param("SkylakeX", 1, marks=pytest.mark.slow),
         pytest.param("Zen", 1, marks=pytest.mark.slow),
     ],
 )
@@ -92,6 +92,7 @@ def test_hard_problems_end_as_anywhere_under_other_blas_kernels(core, threads):
     assert told["found"][1] == "converged"
 
 
+@pytest.mark.slow
 def test_kernels_without_the_instructions_of_this_processor():
     done = under(NARROW, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
     assert done.returncode == 0, done.stderr[-2000:]

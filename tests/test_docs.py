@@ -33,7 +33,21 @@ BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 ELSEWHERE = {"bring-your-own-likelihood", "deep", "from-other-libraries", "other-libraries"}
 RUN = sorted(p.stem for p in PAGES if "```python\n" in p.read_text() and p.stem not in ELSEWHERE)
 #: Pages that take more than two seconds, which the slow run has.
-LONG = {"case-districts", "case-shops", "forecasts", "model-criticism", "monotone"}
+LONG = {
+    "adding",
+    "bayesian-optimisation",
+    "case-districts",
+    "case-shops",
+    "classes",
+    "data-frames",
+    "effects",
+    "forecasts",
+    "million-rows",
+    "model-criticism",
+    "monotone",
+    "regression",
+    "survival-times",
+}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -202,6 +216,7 @@ def test_commands_are_understood(page, tmp_path, monkeypatch, capsys):
                 assert (TOP / words[1]).is_file(), command
 
 
+@pytest.mark.slow
 def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
     page = TOP / "docs" / "bring-your-own-likelihood.md"
     monkeypatch.syspath_prepend(tmp_path)
@@ -254,6 +269,7 @@ def svg_parts(text):
     return number.sub("", text), [float(digits) for digits in number.findall(text)]
 
 
+@pytest.mark.slow
 def test_every_chart_is_drawn_and_shown(tmp_path):
     """Each page has its chart; the kept one shows the same if matplotlib is the same."""
     import matplotlib

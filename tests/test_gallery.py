@@ -18,7 +18,7 @@ from tests.tools.cases import every_case
 
 GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
 EXAMPLES = sorted(GALLERY.glob("plot_*.py"))
-CHEAP = ("plot_02_decision_boundary", "plot_05_counts_with_exposure", "plot_08_sigma_star_maps")
+CHEAP = ("plot_05_counts_with_exposure", "plot_08_sigma_star_maps")
 #: What an example may take, seconds on one core once kernels are compiled.
 LONGEST = 30.0
 

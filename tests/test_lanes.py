@@ -74,6 +74,7 @@ def test_two_runs_at_once_run_every_test_once(run):
     assert found == {f"test_{word}": 1 for word in words}
 
 
+@pytest.mark.slow
 def test_one_run_has_all_in_the_order_of_floors(run):
     names, out = ran(run())
     assert [name.removeprefix("test_") for name in names] == (

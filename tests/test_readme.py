@@ -96,6 +96,7 @@ def check_grid(found):
     assert found[13, "QP, grid"][:3] == found[13, "EP"][:3]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(IN_CHECKOUT, reason="the demonstration begins with it")
 def test_demo_by_the_shipped_table():
     """Needs no build and no environment of its own."""

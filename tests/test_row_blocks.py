@@ -123,6 +123,7 @@ def test_memory(name, call):
     assert peak_beside(lambda: call(model)) < 64.0
 
 
+@pytest.mark.slow
 def test_memory_of_a_posterior():
     n = 300
     x = np.linspace(0.0, 9.0, n)

@@ -37,6 +37,7 @@ def finish(process):
     return float(out), err
 
 
+@pytest.mark.slow
 def test_notices_when_cold_and_of_other_sources_and_none_when_warm(tmp_path):
     """A cache of other sources may name classes that are no more, and then cannot be read."""
     value, err = finish(start(tmp_path))
@@ -300,6 +301,7 @@ print(float(print_later and math.isfinite(mean) and 0 < std < 2.0))
 """
 
 
+@pytest.mark.slow
 def test_quadrature_that_cannot_compile_is_an_exception_and_is_tried_again(tmp_path):
     value, _ = finish(start(os.environ.get("NUMBA_CACHE_DIR", ""), code=FAILING))
     assert value == 1.0

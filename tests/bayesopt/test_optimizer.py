@@ -30,6 +30,7 @@ def steps(opt, count, problem=gramacy, **options):
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_gramacy_and_a_file_that_goes_on(tmp_path):
     """The whole loop; after a reload from the file, the next points are the same."""
     opt = Optimizer([(0, 1)] * 2, constraints=2, noise=0.0, random_state=1, path=tmp_path / "run")
@@ -108,6 +109,7 @@ def test_pending_batches_and_decoupled():
     assert asked == [0, 1, 2, 0, 1, 2]
 
 
+@pytest.mark.slow
 def test_no_constraints_and_other_models():
     """Plain predictive entropy search, drawn hyper-parameters, QP, kernels that are given."""
     for options in (

@@ -36,6 +36,7 @@ def told(options, count=6):
     return opt
 
 
+@pytest.mark.slow
 @every_case(
     "options",
     [

@@ -15,6 +15,7 @@ from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, X
 pytest.importorskip("xarray")
 
 
+@pytest.mark.slow
 def test_groups(labels, counts, numbers):
     for model, unit in ((labels, 1.0), (counts, 1.0), (numbers, numbers._unit_)):
         tree = to_arviz(model, n_samples=1000, random_state=0)

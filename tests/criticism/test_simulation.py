@@ -93,7 +93,7 @@ def test_drawn_observations_have_the_law_of_the_likelihood(labels, counts, numbe
     assert stats.kstest(t, "t", (numbers.nu_,)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("which", ["labels", "counts"])
+@pytest.mark.parametrize("which", ["labels", pytest.param("counts", marks=pytest.mark.slow)])
 def test_calibration_sees_posteriors_that_are_too_narrow(which, request, monkeypatch):
     model = request.getfixturevalue(which)
     found = check_calibration(model, 40, random_state=3)

@@ -35,7 +35,7 @@ def exact(x, log_share, y, scale):
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("family", ["logistic", "probit"])
+@pytest.mark.parametrize("family", ["logistic", pytest.param("probit", marks=pytest.mark.slow)])
 def test_separated_labels(column, family):
     x = COLUMNS[column]
     y = x > 0.3
@@ -90,6 +90,7 @@ def test_expected_counts_of_a_level_of_zeros():
     np.testing.assert_allclose(model.predict({"cell": ["a", "b"]}), known, rtol=0.01)
 
 
+@pytest.mark.slow
 def test_expected_counts_where_one_row_counts_1():
     x = np.random.default_rng(1).normal(size=60)
     y = (np.arange(60) == 30).astype(float)
@@ -103,6 +104,7 @@ def test_expected_counts_where_one_row_counts_1():
     np.testing.assert_allclose(found[2:], known[2:], rtol=0.25)
 
 
+@pytest.mark.slow
 def test_expected_counts_of_a_rare_column_of_many_rows():
     n = np.arange(2400)
     rare = (n % 600 == 7).astype(float)

@@ -123,7 +123,8 @@ def test_an_unknown_level_widens_what_zeros_bound():
     assert model.predict_quantiles(unknown, [0.99], kind="observation")[0, 0] <= 1.0
 
 
-@pytest.mark.parametrize("counts", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", [0, 1])
 def test_hardly_any_events_under_a_learnt_dispersion(counts):
     # Where a hyper-parameter lets zeros say little EP does not settle, and such nodes are left out.
     X = {"group": np.repeat(np.arange(6), 10)}

@@ -390,6 +390,7 @@ def test_the_mode_is_what_it_was():
     assert (integrated.predict_proba(NEW) != plain.predict_proba(NEW)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::qpruntime.SamplingWarning")
 def test_several_classes_and_features_in_units():
     """Nodes of each class; a default kernel is of the features themselves at every node."""

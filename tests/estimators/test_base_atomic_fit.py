@@ -99,7 +99,7 @@ def stop_at(evaluation):
     return callback
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=[*list(CASES)[:-1], pytest.param("outliers", marks=pytest.mark.slow)])
 def case(request):
     """An estimator, with its own name for every one of the data sets."""
     model, first, second = CASES[request.param]

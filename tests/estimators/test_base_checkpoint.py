@@ -88,6 +88,7 @@ def test_a_fit_cut_off_between_stages_has_the_same_bits(data, tmp_path, monkeypa
         assert [run.value for run in again.optima_] == [run.value for run in plain.optima_]
 
 
+@pytest.mark.slow
 def test_a_fit_cut_off_with_all_rows_goes_on_from_its_best_place(data, tmp_path, monkeypatch):
     """Fewer evaluations of all rows are left, and no worse an optimum is found."""
     X, f = data
@@ -110,6 +111,7 @@ def test_a_fit_cut_off_with_all_rows_goes_on_from_its_best_place(data, tmp_path,
     assert np.abs(again.predict_proba(X) - plain.predict_proba(X)).max() < 0.03
 
 
+@pytest.mark.slow
 def test_sweeps_that_are_cut_off_go_on(data, tmp_path, monkeypatch):
     """Of a fit without anything to learn, and of one of two processes."""
     X, f = data

@@ -188,6 +188,7 @@ def test_rows_are_read_where_they_are(tmp_path, labelled):
         model.fit(stored, labels[1:])
 
 
+@pytest.mark.slow
 def test_a_dense_fit_reads_all_rows_where_the_policy_does_not_act(tmp_path):
     """A kernel that is given is fitted densely, wherever its rows are."""
     X, f, rng = rows(1600)

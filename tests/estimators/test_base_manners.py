@@ -64,8 +64,10 @@ SLOW = pytest.mark.slow
     ("estimator", "expected"),
     [
         (GPClassifier(optimize=FEW), TWO_SITES),
-        (Rounded(optimize=FEW), TWO_SITES),
-        (GPRobustRegressor(method="ep", optimize=Search(max_iter=1)), TWO_SITES),
+        pytest.param(Rounded(optimize=FEW), TWO_SITES, marks=SLOW),
+        pytest.param(
+            GPRobustRegressor(method="ep", optimize=Search(max_iter=1)), TWO_SITES, marks=SLOW
+        ),
         pytest.param(Rounded(link="exp", optimize=FEW), TWO_SITES, marks=SLOW),
         pytest.param(GPRegressor(method="ep", optimize=False), {}, marks=SLOW),
         pytest.param(GPOrdinal(method="ep", optimize=False), TWO_SITES, marks=SLOW),

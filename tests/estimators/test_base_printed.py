@@ -102,6 +102,7 @@ GPPoissonRegressor(optimize="evidense")
 """
 
 
+@pytest.mark.slow
 def test_a_users_script_is_typed(tmp_path):
     pytest.importorskip("mypy")
     script = tmp_path / "script.py"

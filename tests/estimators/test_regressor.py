@@ -129,6 +129,7 @@ def test_a_density_of_ones_own_is_learnt():
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_light_tails_of_ones_own_have_intervals():
     """Normal noise, written by hand: an observation is normal with both variances."""
     own = Likelihood.from_log_prob(

@@ -73,6 +73,7 @@ def test_gradient_under_weights(kind, method):
     assert slope == pytest.approx(by_difference, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_noise_is_learnt_under_the_weights():
     # Targets of two precisions: whichever kind weighs more decides the scale.
     noisy = np.arange(40) % 2 == 0

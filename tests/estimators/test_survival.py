@@ -53,6 +53,7 @@ def test_times_as_people_have_them_are_one(model):
         assert again.score(X, y) == model.score(X, TIME, SEEN)
 
 
+@pytest.mark.slow
 @every_case("likelihood", ["weibull", "log-normal", "log-logistic"])
 def test_another_unit_of_time_changes_nothing(likelihood):
     first = GPSurvival(KERNEL, likelihood=likelihood, method="ep").fit(X, TIME, SEEN)

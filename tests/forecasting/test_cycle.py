@@ -109,6 +109,7 @@ def test_a_cycle_is_found_and_forecast():
     assert not quiet.cycle_
 
 
+@pytest.mark.slow
 def test_a_season_that_drifts_is_found_and_forecast():
     rng = np.random.default_rng(5)
     pattern = np.cumsum(0.12 * rng.normal(size=(31, 4)), axis=0) + np.array([1.0, 0.0, -1.0, 0.2])

@@ -59,6 +59,7 @@ def test_a_holiday_with_counts_is_as_it_was():
     np.testing.assert_allclose(found, [900.0, Y[HOLIDAY == 0.0].mean()], rtol=0.01)
 
 
+@pytest.mark.slow
 @every_case("at", [15, 59])
 def test_one_event_among_zeros(at):
     y = np.zeros(60)

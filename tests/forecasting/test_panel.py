@@ -94,6 +94,7 @@ def test_one_bad_series_is_named(tmp_path, capsys):
     np.testing.assert_array_equal(load(path).predict(3), found.predict(3))
 
 
+@pytest.mark.slow
 def test_rows_in_any_order_and_tables_by_name(panel):
     pandas = pytest.importorskip("pandas")
     day = np.tile(np.datetime64("2024-01-01") + np.arange(N), S)

@@ -36,6 +36,7 @@ def test_equal_to_the_kernels(name):
     same(expected[kept], closed[kept], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
 @every_case(
     ("name", "y"),

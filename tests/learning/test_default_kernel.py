@@ -39,7 +39,11 @@ MODELS = [
     (GPRobustRegressor(method="ep"), NUMBERS),
 ]
 NAMES = ["two classes", "three classes", "square", "exp", "robust"]
-each_model = pytest.mark.parametrize(("model", "y"), MODELS, ids=NAMES)
+each_model = pytest.mark.parametrize(
+    ("model", "y"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * (case == MODELS[-1])) for case in MODELS],
+    ids=NAMES,
+)
 
 
 def latent(model, features, y, new):
@@ -299,6 +303,7 @@ def test_features_of_noise_with_a_likelihood_that_learns_too():
     assert np.median(error) < 0.5
 
 
+@pytest.mark.slow
 def test_auto_takes_the_better_of_two_shapes():
     rng = np.random.default_rng(9)
     features = rng.uniform(0.0, 1e4, (70, 1))

@@ -86,6 +86,7 @@ def test_loo_slope_under_a_vast_prior(toy, method):
 WEIGHTS = np.resize([0.3, 1.0, 0.0, 2.5, 1e-3, 1.7, 400.0], 20)
 
 
+@pytest.mark.slow
 @every_case("method", ["ep", "qp"])
 @every_case(
     ("name", "mean"), [("probit", 0.0), ("poisson", 1.5), ("logistic", 0.0), ("poisson-exp", 0.5)]

@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from numba import config
 
 from qpruntime import likelihoods
 from tests.tools.cases import every_case
@@ -33,11 +32,7 @@ CASES += [
 ]
 
 
-# Every fifth case reaches every line; interpreted, all would take half a minute.
-@pytest.mark.interpreted
-@every_case(("name", "y", "mean", "std"), CASES[::5] if config.DISABLE_JIT else CASES)
-def test_against_quadrature(name, y, mean, std):
-    """By the log density, which `test_registry` compares with another writing of it."""
+def check(name, y, mean, std):
     likelihood, number = likelihoods.get(name).observing(y)
     got = likelihood.expected(mean, std, float(number), likelihood.theta)
     marks = (y,) if name == "laplace" else ()
@@ -46,6 +41,19 @@ def test_against_quadrature(name, y, mean, std):
     lost = 1e-14 * max(1.0, abs(wanted[0]))
     for value, reference, power in zip(got, wanted, (0, 1, 2), strict=True):
         assert value == pytest.approx(reference, rel=1e-9, abs=1e-11 + 30.0 * lost / std**power)
+
+
+@pytest.mark.interpreted
+@every_case(("name", "y", "mean", "std"), CASES[::5])
+def test_against_quadrature(name, y, mean, std):
+    """By the log density, which `test_registry` compares with another writing of it."""
+    check(name, y, mean, std)
+
+
+@pytest.mark.slow
+@every_case(("name", "y", "mean", "std"), CASES)
+def test_all_against_quadrature(name, y, mean, std):
+    check(name, y, mean, std)
 
 
 def test_where_series_meet():

@@ -234,6 +234,7 @@ def test_unpickles_to_one_object():
     assert copy.deepcopy(probit) is probit
 
 
+@pytest.mark.slow
 def test_functions_typed_in_and_other_processes(tmp_path):
     """A function without a file, warnings being errors; then one that comes out of a pickle."""
     code = """

@@ -96,7 +96,7 @@ def test_lookups_equal_quadrature(built):
     assert inside.all()
 
 
-@pytest.mark.parametrize("p", [1.0, 4.0])
+@pytest.mark.parametrize("p", [pytest.param(1.0, marks=pytest.mark.slow), 4.0])
 def test_other_orders(tmp_path, p):
     path = tmp_path / "x.h5"
     build(

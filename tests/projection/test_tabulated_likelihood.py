@@ -187,6 +187,7 @@ def test_project_and_lookup(graded):
     assert inside.all()
 
 
+@pytest.mark.slow
 def test_another_process_needs_no_code(graded, data, tmp_path):
     """The module the table was made from is not on that process's path, and never imported."""
     K, y, _ = data

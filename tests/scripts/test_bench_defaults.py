@@ -113,7 +113,9 @@ def test_scores_are_those_of_scikit_learn():
     assert found["loss"] == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "classes")) for kind in KINDS]
+)
 def test_every_model_beats_a_constant(kind):
     raw = tiny(kind, rows=100)
     own = raw_fits.Own(scaled=True)

@@ -7,6 +7,8 @@ import re
 import shlex
 from functools import cache
 
+import pytest
+
 from scripts import command_line
 from tests.tools.script_modules import TOP, run_script
 
@@ -127,6 +129,7 @@ def written():
             yield path.name, one or other, shlex.split(inside or alone, comments=True)
 
 
+@pytest.mark.slow
 def test_commands_that_are_written_are_understood(monkeypatch, capsys):
     monkeypatch.setenv("QP_DATA", "DIRECTORY")
     wrong, count = [], 0

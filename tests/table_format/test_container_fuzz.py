@@ -59,6 +59,7 @@ def test_command_lines_have_every_option_of_every_command():
         assert all(command_lines.valued(command, option) for option in options)
 
 
+@pytest.mark.slow
 def test_the_fuzzer_sees_what_dies_raises_and_hangs(tmp_path):
     _, failures = fuzz("canary", 0, 12, tmp_path, workers=1)
     found = {failure["number"]: failure["error"] for failure in failures}

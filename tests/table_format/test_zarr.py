@@ -466,6 +466,7 @@ def test_a_full_disk(grid, monkeypatch, cache):
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_many_processes_at_once(grid, cache):
     code = (
         "import sys; from qpruntime import open_table\n"

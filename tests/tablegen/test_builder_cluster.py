@@ -37,7 +37,10 @@ def inside():
             *("probit", 1_000_000, {"mu_step": 0.02, "log10_sigma_step": 0.002}),
             marks=pytest.mark.slow,
         ),
-        ("poisson", 200_000, {"mu_step": 0.1, "log10_sigma_step": 0.01, "counts": (0, 2)}),
+        pytest.param(
+            *("poisson", 200_000, {"mu_step": 0.1, "log10_sigma_step": 0.01, "counts": (0, 2)}),
+            marks=pytest.mark.slow,
+        ),
         ("heaviside", 200_000, {"mu_step": 0.1, "log10_sigma_step": 0.01}),
         pytest.param("heaviside", 0, {"preset": "compact"}, marks=pytest.mark.slow),
     ],

@@ -192,6 +192,7 @@ def never_nan(count, seed):
     return done / count, settled / done
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
 def test_random_series_are_never_nan():
     # Errors: y of NaN alone, states above 64, and poisson-exp under variances of 1e6.

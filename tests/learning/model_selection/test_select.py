@@ -188,6 +188,7 @@ def test_many_rows_take_inducing_points(few_dense):
     assert np.abs(dense.predict_proba(NEW) - one.predict_proba(NEW)).mean() < 0.1
 
 
+@pytest.mark.slow
 def test_a_kernel_of_more_rows_is_left_where_rows_left_out_lose_by_it(few_dense, monkeypatch):
     options = {"inducing": Inducing("judged", nearest=0), "random_state": 3}
     plain = GPClassifier(**options).fit(MOONS, SIDES)

@@ -193,6 +193,7 @@ def test_rows_that_predict_worse_than_the_first_begin_again_once(
     assert "points" in last.candidate
 
 
+@pytest.mark.slow
 def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
     monkeypatch.setattr(select, "COMPARISON_ROWS", 150)
     model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)

@@ -65,6 +65,7 @@ def test_wherever_rows_are(tmp_path):
     same(pickle.loads(pickle.dumps(model)), small)
 
 
+@pytest.mark.slow
 def test_single_precision_steers_where_features_do_not_fit(monkeypatch):
     """And double where single loses the factor; the end is of double precision either way."""
     double = fitted(X, of_inducing={"dtype": "float64", "memory": 0.0})

@@ -87,6 +87,7 @@ def test_threads_share_a_likelihood_with_landmarks(tmp_path):
     assert (tmp_path / "b.h5").read_bytes() == once.read_bytes()
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_takes_up_its_samples(tmp_path, monkeypatch, alone):
     path = tmp_path / "ordinal.h5"
     computed = []
