@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qpruntime import functions as core
-from qpruntime.interop.array_api import FORMS
+from qpruntime.interop.array_formulas import FORMS
 from tests.tools.cases import every_case
 from tests.tools.half_plane import observation_of
 
