@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 
 from scripts.reports.table1_numbers import published
-from scripts.reports.tables import (
-    Cell,
-    Record,
-    Table,
-    average,
-    count,
-    gain,
-    spread,
-    within,
-)
+from scripts.reports.tables import Cell, Record, Table, average, count, gain, spread, within
 
 #: Bins of equal width of a probability.
 BINS = 15

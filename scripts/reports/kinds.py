@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scripts.records import lines
-from scripts.reports.tables import (
-    Cell,
-    Record,
-    Table,
-    across,
-    average,
-    beside,
-    grouped,
-    of,
-    table,
-)
+from scripts.reports.tables import Cell, Record, Table, across, average, beside, grouped, of, table
 
 
 def _known(name: str) -> Cell:

@@ -43,11 +43,7 @@ NEIGHBOURS = sorted(
         for name in row["neighbours"]
     }
 )
-DATA = {
-    "district": np.arange(56),
-    "outdoors": OUTDOORS / 10.0,
-    "expected": EXPECTED,
-}
+DATA = {"district": np.arange(56), "outdoors": OUTDOORS / 10.0, "expected": EXPECTED}
 
 
 def ours(correction: str | None) -> dict[str, Any]:

@@ -70,12 +70,7 @@ SETS = {
         ("district",),
     ),
     "epil": GroupedSet(
-        "MASS",
-        "epil",
-        "y",
-        "poisson",
-        ("lbase", "trt", "lage", "V4"),
-        ("subject", "rownames"),
+        "MASS", "epil", "y", "poisson", ("lbase", "trt", "lage", "V4"), ("subject", "rownames")
     ),
     "fruits": GroupedSet(
         "lme4",

@@ -9,8 +9,7 @@ import pytest
 # Read when JAX starts: most of the time goes into compiling, which the first halves; the second
 # makes two devices of one processor.
 os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2",
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
 )
 
 

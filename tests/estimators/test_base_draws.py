@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRegressor,
-    GPRobustRegressor,
-    InputError,
-)
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, GPRobustRegressor, InputError
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)

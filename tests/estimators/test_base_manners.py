@@ -50,7 +50,7 @@ TWO_SITES = {
     "check_sample_weight_equivalence_on_dense_data": (
         "a weight of 2 is one site with the squared likelihood, two equal rows are two sites on "
         "one latent value: EP approximates the second less well, and the evidence differs"
-    ),
+    )
 }
 WEIGHTS_OF_JOINT_CLASSES = dict.fromkeys(
     ["check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data"],

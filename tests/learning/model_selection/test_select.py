@@ -14,13 +14,7 @@ from scipy.stats import poisson, rankdata
 from sklearn.datasets import make_classification, make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    Inducing,
-    infer,
-)
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Inducing, infer
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import budget, candidates, select
