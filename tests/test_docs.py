@@ -1,7 +1,5 @@
 """The pages in docs/: Python runs in order, commands of tablegen work, links lead somewhere."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

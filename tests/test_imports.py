@@ -1,7 +1,5 @@
 """What an import loads, and that imports run one way: upwards through the floors, in no circle."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the distribution says of itself, and that what it leaves out is not needed."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import os

@@ -1,7 +1,5 @@
 """Tables of averages over hyper-parameters, from the records of three studies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

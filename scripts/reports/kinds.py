@@ -1,7 +1,5 @@
 """Tables of kinds of y beside usual models, of classes and of survival times, as studies keep."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from scripts.records import lines

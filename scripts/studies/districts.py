@@ -9,8 +9,6 @@ which shares nothing with our factors. GPBoost and statsmodels have no effects o
 in docs/data/lip_cancer.json, with their source.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from argparse import Namespace

@@ -4,8 +4,6 @@ Bacteria in ears: 220 labels of 50 children. Seizures of 59 patients in 4 period
 with effects of patients and of rows. Both from MASS (Venables & Ripley 2002).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

@@ -6,8 +6,6 @@ are called by Rscript where they are installed. One JSON line for each set and m
     python -m scripts.studies mixed_models --packages DIRECTORY
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

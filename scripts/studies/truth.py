@@ -8,8 +8,6 @@ problems to a dask cluster. The page docs/bench-posterior.md is made of the reco
     python -m scripts.studies truth --data DIRECTORY
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -5,8 +5,6 @@ raw files. Observations are drawn from the model itself at a latent function of 
 hand where that is the point: labels of one kind, separable labels, outliers. Everything is seeded.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """`Optimizer`: what it finds, its bookkeeping, its files, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

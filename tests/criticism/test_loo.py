@@ -1,7 +1,5 @@
 """Rows left out, in units of the data, and models side by side."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Levels of one value in several types, declared orders, and missing levels."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Deep models need JAX: without it nothing here is collected, which is said."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

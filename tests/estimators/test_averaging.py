@@ -1,7 +1,5 @@
 """Hyper-parameters integrated, beside quadrature over them by dense algebra of its own."""
 
-from __future__ import annotations
-
 import pickle
 from functools import cache
 

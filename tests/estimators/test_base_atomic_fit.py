@@ -1,7 +1,5 @@
 """A fit that does not end leaves the estimator as it was: with the fit before, or with none."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import warnings

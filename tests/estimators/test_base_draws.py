@@ -1,7 +1,5 @@
 """Joint distributions of the latent function, and draws of it, in every engine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel

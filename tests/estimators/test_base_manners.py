@@ -1,7 +1,5 @@
 """Manners that estimators share: scikit-learn's contract, weights, restarts and warnings."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel

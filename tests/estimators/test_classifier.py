@@ -1,7 +1,5 @@
 """GPClassifier: labels, probabilities, optimisation, and its manners as an estimator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize

@@ -1,7 +1,5 @@
 """Options of one engine as one value, and options that cannot act."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

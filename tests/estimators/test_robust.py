@@ -1,7 +1,5 @@
 """GPRobustRegressor: gradients by the noise, predictions by quadrature, outliers, manners."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Formulas in plain operations, by NumPy: equal to the kernels over the half-plane; refusals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

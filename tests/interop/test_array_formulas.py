@@ -1,7 +1,5 @@
 """Formulas on JAX and PyTorch at extremes: values and derivatives against the kernels."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

@@ -1,7 +1,5 @@
 """Functions on JAX: derivatives of two orders, transformations, single precision."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Estimators on one column: fits by states are those of the dense engine."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Restarts, objectives, many classes, intervals and progress of the classifier; the LOO slope."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores and labels where probabilities are 1/2 to the last digit: sign and order of the mean."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

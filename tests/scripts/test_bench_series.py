@@ -1,7 +1,5 @@
 """The benchmark of series runs, in small."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

@@ -4,8 +4,6 @@ A check takes a likelihood and raises `AssertionError`. What a likelihood does n
 asked for. Nothing here knows a likelihood by name.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from dataclasses import replace

@@ -7,8 +7,6 @@ only `_HEADROOM` bytes more than it has after its imports.
 ``python -m tests.tools.fuzz opener 0 100000`` runs by hand, ``... opener 17`` shows one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

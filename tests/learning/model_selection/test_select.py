@@ -1,7 +1,5 @@
 """Fits without arguments: subsets, judges, ranks, budgets, and what comes out of small fits."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """Estimators whose rows are computed by the workers of a real cluster, wherever rows are."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
