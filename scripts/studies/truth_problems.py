@@ -227,15 +227,7 @@ _DRAWN: list[tuple[str, str, dict[str, Any]]] = [
     ("negative-binomial rough", "negative-binomial(dispersion=2)", {"kernel": "rough", "n": 60}),
 ]
 DATA = (
-    "wine1",
-    "wine2",
-    "wine3",
-    "glass9",
-    "crabs",
-    "sonar",
-    "ionosphere",
-    "cancer",
-    "pima532",
+    *("wine1", "wine2", "wine3", "glass9", "crabs", "sonar", "ionosphere", "cancer", "pima532"),
     "mining",
 )
 

@@ -207,14 +207,8 @@ def check_reduction(own: Likelihood, r: Reference) -> None:
 
 
 CHECKS: tuple[Callable[[Likelihood, Reference], None], ...] = (
-    check_contract,
-    check_projections,
-    check_fast_paths,
-    check_claims,
-    check_expected,
-    check_link,
-    check_rate,
-    check_reduction,
+    *(check_contract, check_projections, check_fast_paths, check_claims, check_expected),
+    *(check_link, check_rate, check_reduction),
 )
 
 
