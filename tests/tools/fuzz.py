@@ -48,6 +48,17 @@ TOKENS = [
 ]
 
 
+#: What `of_kind` makes.
+KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
+
+
+def of_kind(kind, path, grid):
+    """Write a table of a kind to `path`, a grid by copying one; return the path."""
+    source = grid if kind == "grid" else None if kind == "surfaces" else shipped_path(kind)
+    path.write_bytes(source.read_bytes() if source else corpus()[-1][0])
+    return path
+
+
 def corpus():
     """Return (whole file, document, data) of two compact tables, a grid and surfaces."""
     found = []
