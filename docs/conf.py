@@ -1,7 +1,7 @@
 """Sphinx builds the documentation by this file: ``sh scripts/docs.sh``.
 
 Nothing is fetched, neither by the build nor by a page: the inventories of other projects are in
-``inventories``, and what renders formulas in ``_static/katex``. What is ours of Sphinx is in
+``inventories``, and what renders formulas in ``_static/katex``. Our own extensions of Sphinx are in
 ``site``.
 """
 
@@ -114,7 +114,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["auto_gallery"],
     # Their names begin with numbers.
     "within_subsection_order": "FileNameSortKey",
-    # What is printed is shown, and not what the last line of a cell happens to return.
+    # Cells show what they print, and not what their last line happens to return.
     "capture_repr": (),
     "filename_pattern": r"plot_05_" if QUICK else r"plot_",
     "ignore_pattern": r"(^|/)(__init__|conftest)\.py",
@@ -132,7 +132,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1,
     # Each example starts with the style of all figures.
     "reset_modules": ("matplotlib", "seaborn", "figure_style.set_style"),
-    # That page would load scripts from elsewhere.
+    # The page of times would load scripts from elsewhere.
     "write_computation_times": False,
 }
 

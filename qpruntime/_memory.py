@@ -109,12 +109,7 @@ def require(nbytes: float, what: str, remedy: str) -> None:
 
 _MEMBERSHIP, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 # File caches are given back when memory runs short.
-_CACHES = {
-    "total_inactive_file",
-    "total_active_file",
-    "inactive_file",
-    "active_file",
-}
+_CACHES = {"total_inactive_file", "total_active_file", "inactive_file", "active_file"}
 
 
 def cpu_quota() -> float:

@@ -83,7 +83,7 @@ class TableError(QPError, ValueError):
 class NumericalError(QPError, ArithmeticError):
     """A computation cannot be carried out in double precision; the message says where and why.
 
-    Where a user's own function raised an exception, that is its ``__cause__``.
+    If a user's own function raised an exception, that is its ``__cause__``.
 
     See Also
     --------

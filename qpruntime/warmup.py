@@ -325,10 +325,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
         ("GPPoissonRegressor, inducing points", lambda: _counts(**_INDUCING)),
         ("GPRobustRegressor, inducing points", lambda: _outliers(**_INDUCING)),
     ),
-    "series": (
-        ("infer_series", _series_posterior),
-        ("fits to series", _series_fits),
-    ),
+    "series": (("infer_series", _series_posterior), ("fits to series", _series_fits)),
     "corrections": (
         ("marginals and evidence", _corrections),
         ('correction="blend"', _corrected_fits),

@@ -3,8 +3,6 @@
 Workers elsewhere have no checkout: this package is sent to them, as one archive.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -6,8 +6,6 @@ A module of a room that has `OPTIONS` is the command of its name. `OPTIONS` maps
 and in processes that are started, to one thread: it is set before anything is imported.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

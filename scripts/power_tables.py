@@ -11,8 +11,6 @@ Student's t to a power is a t with other degrees of freedom and another scale: t
 scale of the 1.5 that come of 4 serves the power 1/2 of every scale, also where that is learnt.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import subprocess

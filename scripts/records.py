@@ -1,7 +1,5 @@
 """Finished work, one JSON document a line, so that a run that was stopped goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import namedtuple

@@ -1,7 +1,5 @@
 """Fixtures shared by all tests: reference values, and one small grid table built by tablegen."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

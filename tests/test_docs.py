@@ -1,7 +1,5 @@
 """The pages in docs/: Python runs in order, commands of tablegen work, links lead somewhere."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json
@@ -97,8 +95,7 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in RUN],
+    "name", [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in RUN]
 )
 def test_python_of_a_page(name, monkeypatch):
     results = shown((TOP / "docs" / f"{name}.md").read_text(), name, monkeypatch)

@@ -1,7 +1,5 @@
 """docs/other-libraries.md: every block runs, as far as its library is installed."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

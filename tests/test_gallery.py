@@ -3,8 +3,6 @@
 Three cheap ones run by default, all others with the slow suites.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

@@ -1,7 +1,5 @@
 """What an import loads, and that imports run one way: upwards through the floors, in no circle."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -18,12 +16,7 @@ TOP = Path(qpruntime.__file__).parents[1]
 #: Packages, and modules beside them, from the ground up. What stands on one floor imports from
 #: lower ones only; a new package gets its floor here and its line in CONTRIBUTING.md.
 FLOORS = [
-    {
-        "qpruntime._typing",
-        "qpruntime._compile_notice",
-        "qpruntime._restorable",
-        "qpruntime.errors",
-    },
+    {"qpruntime._typing", "qpruntime._compile_notice", "qpruntime._restorable", "qpruntime.errors"},
     {"qpruntime._formatting", "qpruntime._numba", "qpruntime._validation"},
     {
         "qpruntime._atomic_file",
@@ -46,12 +39,7 @@ FLOORS = [
         "qpruntime.persistence",
     },
     {"qpruntime._cli_hints", "qpruntime.kernels"},
-    {
-        "qpruntime.projection",
-        "tablegen.memory",
-        "tablegen.second_rule",
-        "tablegen.user_code",
-    },
+    {"qpruntime.projection", "tablegen.memory", "tablegen.second_rule", "tablegen.user_code"},
     {"qpruntime.inference", "tablegen.files", "tablegen.splines"},
     {
         "qpruntime.interop",
@@ -229,7 +217,7 @@ def test_what_an_import_loads():
         "import qpruntime.plotting": "dask distributed zarr tablegen matplotlib jax torch",
     }
     of_tablegen = {
-        "import tablegen.console.cli": "dask distributed zarr h5py scipy sklearn matplotlib",
+        "import tablegen.console.cli": "dask distributed zarr h5py scipy sklearn matplotlib"
     }
     for process in (of_qpruntime, of_tablegen):
         code = "import sys\n" + "".join(

@@ -242,10 +242,7 @@ def test_estimator_data(data):
 
 
 @tries(30)
-@given(
-    name=st.sampled_from(["nu", "noise_bounds", "normalize_y"]),
-    value=given_by.junk(),
-)
+@given(name=st.sampled_from(["nu", "noise_bounds", "normalize_y"]), value=given_by.junk())
 def test_robust_parameters(name, value):
     options = {"optimize": Search(max_iter=2), "max_sweeps": 20, "method": "ep"} | {name: value}
     finite_or(DOCUMENTED, lambda: GPRobustRegressor(**options).fit(X, X[:, 0]).predict(X[:3]))

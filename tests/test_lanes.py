@@ -1,7 +1,5 @@
 """Runs that share a suite: every test is run by exactly one, from whichever end it began."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

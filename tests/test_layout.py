@@ -1,7 +1,5 @@
 """Tests mirror the packages: where a module is, there are its tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What ``python -m qpruntime`` prints."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Names of modules, functions and files that docstrings, comments and pages mention are there."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import re

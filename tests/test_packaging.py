@@ -1,7 +1,5 @@
 """What the distribution says of itself, and that what it leaves out is not needed."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import os
@@ -74,19 +72,8 @@ def test_core_dependencies_are_those_of_the_runtime():
     # So is what another optimiser's sampler, and what deep models are made of, and what is for
     # other libraries.
     late = {
-        "cloudpickle",
-        "dask",
-        "distributed",
-        "optuna",
-        "jax",
-        "optax",
-        "torch",
-        "gpjax",
-        "gpytorch",
-        "GPy",
-        "onnx",
-        "pandas",
-        "sktime",
+        *("cloudpickle", "dask", "distributed", "optuna", "jax", "optax", "torch", "gpjax"),
+        *("gpytorch", "GPy", "onnx", "pandas", "sktime"),
     }
     assert imported("qpruntime", top=True) - late == core
     # Anything else comes with an extra, and when it is called for; frames and groups for ArviZ are

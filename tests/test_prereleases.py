@@ -1,7 +1,5 @@
 """The package on pre-releases of what it stands on: what the next releases will break."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

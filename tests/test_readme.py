@@ -1,7 +1,5 @@
 """Every command and every example of the README does what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

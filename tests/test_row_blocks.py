@@ -1,7 +1,5 @@
 """Predictions in blocks: their values, their memory, and the index that an error names."""
 
-from __future__ import annotations
-
 import tracemalloc
 from functools import cache
 

@@ -40,19 +40,7 @@ def _digits():
 @every_case(
     "x",
     [
-        0.0,
-        5e-324,
-        1e-8,
-        0.3,
-        1.0,
-        2.5,
-        4.7,
-        5.4,
-        9.0,
-        27.0,
-        1e3,
-        1e7,
-        1e12,
+        *(0.0, 5e-324, 1e-8, 0.3, 1.0, 2.5, 4.7, 5.4, 9.0, 27.0, 1e3, 1e7, 1e12),
         *around(0.46875, 4.0, 1e8),
     ],
 )
@@ -113,18 +101,9 @@ def test_probit_series_is_monotone_across_its_branches():
 @every_case(
     "p",
     [
-        1e-300,
-        1e-40,
-        1e-15,
-        1e-6,
-        0.01,
-        0.2,
-        0.4,
-        0.49,
-        0.5,
+        *(1e-300, 1e-40, 1e-15, 1e-6, 0.01, 0.2, 0.4, 0.49, 0.5),
         *around(0.075, math.exp(-25.0)),
-        math.exp(-24.0),
-        math.exp(-26.5),
+        *(math.exp(-24.0), math.exp(-26.5)),
     ],
 )
 def test_ndtri_density(p):

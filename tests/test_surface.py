@@ -1,7 +1,5 @@
 """The public surface: one word means one thing, and estimators have few parameters."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from importlib.util import find_spec

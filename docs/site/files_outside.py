@@ -1,7 +1,7 @@
 """Links of pages to files of the project that are no pages: to the page that has them, or to none.
 
-Pages are read on code hosts too, where ``../SECURITY.md`` leads to the file. On the site what has
-a page leads there; of a source file the name remains, as code.
+Pages are read on code hosts too, where ``../SECURITY.md`` leads to the file. The site leads to its
+page if there is one, and shows the name of a source file as code.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ WIDTH = "72"
 
 def help_of(words: list[str]) -> str:
     """Return the help of a command, or of one of its subcommands."""
-    found = parser()
+    command = parser()
     for word in words[1:]:
-        (choices,) = (a for a in found._actions if isinstance(a, argparse._SubParsersAction))
-        found = choices.choices[word]
+        (choices,) = (a for a in command._actions if isinstance(a, argparse._SubParsersAction))
+        command = choices.choices[word]
     with patch.dict(os.environ, {"COLUMNS": WIDTH}):
-        return found.format_help()
+        return command.format_help()
 
 
 class HelpOf(Directive):

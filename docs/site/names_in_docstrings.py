@@ -2,8 +2,8 @@
 
 Arguments and attributes are written so too, and are no targets: they stay as they are. Roles such
 as ``:class:`` have to lead somewhere, as the nitpicky build wants it. Pages that docstrings name
-by their file, as ``docs/defaults.md``, are linked by their title. Of classes our own members are
-shown, and none that scikit-learn or a base of Python gives.
+by their file, as ``docs/defaults.md``, are linked by their title. Classes show our own members, and
+none that scikit-learn or a base of Python gives.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ def linked(app: Any, what: str, name: str, found: Any, options: Any, lines: list
 
 
 def skipped(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
-    """Whether a member is left out: what is not ours, and hooks of scikit-learn."""
+    """Leave out members that are not ours, and hooks of scikit-learn."""
     if name.startswith("_") or (name.startswith("set_") and name.endswith("_request")):
         return True
-    own = member.fget if isinstance(member, property) else getattr(member, "func", member)
-    if (inspect.isroutine(own) or inspect.isclass(own)) and not str(
-        getattr(own, "__module__", "")
-    ).startswith(OURS):
+    function = member.fget if isinstance(member, property) else getattr(member, "func", member)
+    is_code = inspect.isroutine(function) or inspect.isclass(function)
+    if is_code and not str(getattr(function, "__module__", "")).startswith(OURS):
         return True
     return None
 

@@ -15,12 +15,7 @@ from qpruntime._validation import shown
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
 
-__all__ = [
-    "Failing",
-    "History",
-    "Record",
-    "failing",
-]
+__all__ = ["Failing", "History", "Record", "failing"]
 
 
 @dataclass

@@ -19,15 +19,7 @@ from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
 from qpruntime.kernels.random_features import PriorDraws, stationary_terms
 
-__all__ = [
-    "FEATURES",
-    "LARGEST",
-    "Minimisers",
-    "Paths",
-    "draw",
-    "sample_minimisers",
-    "sobol",
-]
+__all__ = ["FEATURES", "LARGEST", "Minimisers", "Paths", "draw", "sample_minimisers", "sobol"]
 
 # --- Functions drawn from a posterior, whole: random features corrected by Matheron's rule.
 #

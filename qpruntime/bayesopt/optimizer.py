@@ -201,11 +201,7 @@ class Optimizer:
 
     @sized(_rows)
     def ask(
-        self,
-        n: int | None = None,
-        *,
-        decoupled: bool = False,
-        cost: ArrayLike | None = None,
+        self, n: int | None = None, *, decoupled: bool = False, cost: ArrayLike | None = None
     ) -> Any:
         """Return where to evaluate next; it is pending until told.
 

@@ -17,11 +17,7 @@ from qpruntime.errors import InputError
 
 try:
     import optuna
-    from optuna.distributions import (
-        BaseDistribution,
-        CategoricalDistribution,
-        FloatDistribution,
-    )
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
     from optuna.samplers import BaseSampler, RandomSampler
     from optuna.trial import FrozenTrial, TrialState
 except ImportError as error:  # pragma: no cover

@@ -18,14 +18,7 @@ from qpruntime.bayesopt.space import Space
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
 
-__all__ = [
-    "design",
-    "largest_design",
-    "least_mean",
-    "log_feasible",
-    "maximise",
-    "recommended",
-]
+__all__ = ["design", "largest_design", "least_mean", "log_feasible", "maximise", "recommended"]
 
 #: Points of a design are kept in memory, 128 MB at most.
 _NUMBERS = 2**24

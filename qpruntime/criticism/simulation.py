@@ -25,12 +25,7 @@ from qpruntime.learning.settings import generator
 from qpruntime.predictive.counts import LINKS
 from qpruntime.predictive.density import log_density
 
-__all__ = [
-    "Calibration",
-    "Drawn",
-    "check_calibration",
-    "observed",
-]
+__all__ = ["Calibration", "Drawn", "check_calibration", "observed"]
 
 
 #: Rows of a simulation at most, and those whose ranks are kept.

@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import shown
-from qpruntime.dataframes.levels import (
-    Codes,
-    check_kinds,
-    numbers_of,
-    sorted_levels,
-)
+from qpruntime.dataframes.levels import Codes, check_kinds, numbers_of, sorted_levels
 from qpruntime.dataframes.readers import Column, DataColumns, Frame, is_frame
 from qpruntime.errors import InputError, warn
 

@@ -22,14 +22,7 @@ from qpruntime.predictive.density import quantiles, rate_std
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
 
-__all__ = [
-    "ByKernel",
-    "drawn",
-    "evidence",
-    "expected",
-    "normals",
-    "quantiles_of",
-]
+__all__ = ["ByKernel", "drawn", "evidence", "expected", "normals", "quantiles_of"]
 
 # --- log Z of an observation under the last layer's normal: closed, or by a likelihood's kernel.
 

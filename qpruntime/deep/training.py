@@ -113,6 +113,7 @@ def _advance(
         scale: jax.Array,
         like: Layers,
     ) -> tuple[State, jax.Array]:
+        """Take a step for each batch, with layers that are linear as `like` is."""
         restored = restoring(like)
         return jax.lax.scan(
             lambda now, given: step(now, given, restored, rows, scale), state, (batches, rates)

@@ -122,27 +122,18 @@ def to_integrate(model: Parameters, settings: Settings) -> Settings:
     if integrate is None:
         return settings
     for conflicts, words in (
-        (
-            not settings.optimize,
-            "optimize=False, which takes them as they are: use optimize=True",
-        ),
+        (not settings.optimize, "optimize=False, which takes them as they are: use optimize=True"),
         (
             settings.search.objective == "loo",
             'optimize="loo", which has no evidence to weigh them by: use optimize="evidence"',
         ),
-        (
-            settings.solver == "markov",
-            f'solver={shown(model.solver)}: use solver="dense"',
-        ),
+        (settings.solver == "markov", f'solver={shown(model.solver)}: use solver="dense"'),
         (
             model.correction is not None,
             f"correction={shown(model.correction)}, which is of one posterior: use "
             'correction=None, or Integrate(evidence="corrected")',
         ),
-        (
-            bool(getattr(model, "monotone", None)),
-            "monotone: leave it out",
-        ),
+        (bool(getattr(model, "monotone", None)), "monotone: leave it out"),
         (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
     ):
         if conflicts:

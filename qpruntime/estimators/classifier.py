@@ -63,12 +63,7 @@ from qpruntime.predictive.distribution import log_probabilities, quantile, score
 from qpruntime.projection.projector import Inference, Projector
 from qpruntime.projection.table import Table
 
-__all__ = [
-    "GPClassifier",
-    "coupled",
-    "coupling_of",
-    "statements",
-]
+__all__ = ["GPClassifier", "coupled", "coupling_of", "statements"]
 
 
 class _ClassifierAttributes(GPEstimator):

@@ -35,11 +35,7 @@ from qpruntime.predictive.counts import LINKS, exposures
 from qpruntime.predictive.distribution import observed
 from qpruntime.predictive.inversion import mixture_quantiles
 
-__all__ = [
-    "CountPredictions",
-    "largest_rate",
-    "warn_of_tails",
-]
+__all__ = ["CountPredictions", "largest_rate", "warn_of_tails"]
 
 
 Counts = NDArray[np.int64]

@@ -273,10 +273,7 @@ def no_text(value: object, name: str) -> None:
 
 
 def weighed(
-    sample_weight: ArrayLike | None,
-    inputs: Inputs,
-    *columns: Any,
-    groups: ArrayLike | None = None,
+    sample_weight: ArrayLike | None, inputs: Inputs, *columns: Any, groups: ArrayLike | None = None
 ) -> tuple[Any, ...]:
     """Check sample weights and labels of groups, and drop the rows of weight 0.
 

@@ -22,13 +22,7 @@ from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.posterior import SparseSolution
 from qpruntime.kernels.random_features import PriorDraws
 
-__all__ = [
-    "FEATURES",
-    "Components",
-    "LatentPaths",
-    "components_of",
-    "parts_of_sum",
-]
+__all__ = ["FEATURES", "Components", "LatentPaths", "components_of", "parts_of_sum"]
 
 # --- Additive components -------------------------------------------------------------------------
 

@@ -62,11 +62,7 @@ def bounds_of(option: object) -> Mapping[str, Any]:
     """Return the argument ``noise_bounds=``, checked: bounds of nu and scale, and its start."""
     if option is None:
         return {}
-    if not isinstance(option, Mapping) or set(option) - {
-        "nu",
-        "scale",
-        "start",
-    }:
+    if not isinstance(option, Mapping) or set(option) - {"nu", "scale", "start"}:
         raise InputError(
             'noise_bounds must be None or a dict of "nu" and "scale", such as {"nu": (1.0, 50.0)}, '
             f'and of "start", a scale, got {shown(option)}'

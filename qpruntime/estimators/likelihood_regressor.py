@@ -11,15 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime._validation import (
-    central_levels,
-    choice,
-    generator,
-    levels,
-    real,
-    shown,
-    whole,
-)
+from qpruntime._validation import central_levels, choice, generator, levels, real, shown, whole
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
     averaged,
@@ -52,12 +44,7 @@ from qpruntime.predictive.density import log_density
 from qpruntime.predictive.distribution import PLAIN, Predicted, RowOffsets
 from qpruntime.projection.projector import Projector
 
-__all__ = [
-    "NODES",
-    "ExposedRegressor",
-    "LikelihoodRegressor",
-    "log_exposures",
-]
+__all__ = ["NODES", "ExposedRegressor", "LikelihoodRegressor", "log_exposures"]
 
 
 #: Nodes over f of a prediction, about.

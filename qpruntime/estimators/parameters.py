@@ -18,13 +18,7 @@ from qpruntime._validation import choice, shown
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
-from qpruntime.learning.options import (
-    Inducing,
-    Options,
-    Search,
-    Series,
-    integrate_of,
-)
+from qpruntime.learning.options import Inducing, Options, Search, Series, integrate_of
 from qpruntime.learning.settings import SOLVERS, inducing_of, search_of
 from qpruntime.persistence.file import Savable
 from qpruntime.projection.table import Table

@@ -40,13 +40,7 @@ from qpruntime.likelihoods.responses import counts
 from qpruntime.predictive.counts import COUNTS, DISPERSED, LINKS, exposures
 from qpruntime.projection.projector import Projector
 
-__all__ = [
-    "BOUNDS",
-    "GPPoissonRegressor",
-    "Noise",
-    "asked",
-    "judged",
-]
+__all__ = ["BOUNDS", "GPPoissonRegressor", "Noise", "asked", "judged"]
 
 
 Counts = NDArray[np.int64]

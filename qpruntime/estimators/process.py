@@ -19,15 +19,7 @@ from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.monotone_solver import joint_covariance
 from qpruntime.learning.settings import Slopes
 
-__all__ = [
-    "Process",
-    "all_of",
-    "commit",
-    "draft_of",
-    "one_or_all",
-    "one_or_columns",
-    "renewed",
-]
+__all__ = ["Process", "all_of", "commit", "draft_of", "one_or_all", "one_or_columns", "renewed"]
 
 
 @dataclass(frozen=True)

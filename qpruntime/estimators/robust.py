@@ -15,13 +15,7 @@ from qpruntime._typing import Array, Bounds
 from qpruntime._validation import choice, flag, levels
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import is_integrated
-from qpruntime.estimators.base import (
-    begun,
-    extended,
-    settings_to_fit,
-    table_to_fit,
-    with_inducing,
-)
+from qpruntime.estimators.base import begun, extended, settings_to_fit, table_to_fit, with_inducing
 from qpruntime.estimators.input_data import fit_data, weighed
 from qpruntime.estimators.likelihood_parameters import median, noise_of, robust_std
 from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor

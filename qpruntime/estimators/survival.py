@@ -26,11 +26,7 @@ from qpruntime.likelihoods.responses import spans
 from qpruntime.predictive.density import wide
 from qpruntime.predictive.expectation import cdf
 
-__all__ = [
-    "GPSurvival",
-    "concordance",
-    "spans_of",
-]
+__all__ = ["GPSurvival", "concordance", "spans_of"]
 
 
 TIMES = ("weibull", "log-logistic", "log-normal")

@@ -209,11 +209,7 @@ def infer(
     rng = generator(random_state) if random else None
     if method == "vb":
         end = variational.settle(
-            problem,
-            tol=limits.tol,
-            max_sweeps=limits.sweeps,
-            damping=limits.damping,
-            sites=start,
+            problem, tol=limits.tol, max_sweeps=limits.sweeps, damping=limits.damping, sites=start
         )
     else:
         end = settle(

@@ -25,14 +25,7 @@ from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import Source, raise_status
 from qpruntime.quadrature.sigma_star_kernels import OK, PlainFunctions
 
-__all__ = [
-    "Observed",
-    "Problem",
-    "check_mean",
-    "check_powers",
-    "check_sites",
-    "covariance",
-]
+__all__ = ["Observed", "Problem", "check_mean", "check_powers", "check_sites", "covariance"]
 
 
 @restorable("problem/1")

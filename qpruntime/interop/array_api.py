@@ -11,27 +11,14 @@ from qpruntime._typing import ArrayLike
 from qpruntime._validation import flag
 from qpruntime.errors import InputError
 from qpruntime.interop.arguments import is_own
-from qpruntime.interop.array_formulas import (
-    Binomial,
-    Form,
-    Heaviside,
-    Laplace,
-    Logistic,
-    NegativeBinomial,
-    Poisson,
-    PoissonExp,
-    Probit,
-    Spline,
-    Step,
-    StudentT,
-)
-from qpruntime.interop.array_operations import ArrayLibrary, Operations, Tensor
+from qpruntime.interop.array_formulas import FORMS, Spline
+from qpruntime.interop.array_operations import ArrayLibrary, Tensor
 from qpruntime.interop.functions import Derivatives, Moments
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.table import Table
 
-__all__ = ["FORMS", "PortableFunctions"]
+__all__ = ["PortableFunctions"]
 
 #: Result of a formula: an array, or a tuple of them.
 T = TypeVar("T")
@@ -75,7 +62,7 @@ class PortableFunctions:
         if not is_own(self.likelihood) or self.likelihood.name not in FORMS:
             raise InputError(
                 f"{self.likelihood.name!r} has no formulas in plain operations; there are "
-                f"{', '.join(FORMS)}; qpruntime.functions takes any likelihood"
+                f"{', '.join(sorted(FORMS))}; qpruntime.functions takes any likelihood"
             )
         if self.table is not None and self.table.metadata.kind != "compact":
             raise InputError(
@@ -158,17 +145,3 @@ class PortableFunctions:
         value, d_mu = self._ops.along(lambda a: function(a, s, label), m)
         _, d_sigma = self._ops.along(lambda a: function(m, a, label), s)
         return Derivatives(value, d_mu, d_sigma)
-
-
-FORMS: dict[str, Callable[[Operations, Likelihood], Form]] = {
-    "binomial": Binomial,
-    "heaviside": Heaviside,
-    "laplace": Laplace,
-    "logistic": Logistic,
-    "negative-binomial": NegativeBinomial,
-    "poisson": Poisson,
-    "poisson-exp": PoissonExp,
-    "probit": Probit,
-    "step": Step,
-    "student-t": StudentT,
-}

@@ -17,19 +17,10 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 
 __all__ = [
+    "FORMS",
     "Bend",
-    "Binomial",
     "Form",
-    "Heaviside",
-    "Laplace",
-    "Logistic",
-    "NegativeBinomial",
-    "Poisson",
-    "PoissonExp",
-    "Probit",
     "Spline",
-    "Step",
-    "StudentT",
     "Sums",
     "bend_expected",
     "bend_log_prob",
@@ -41,10 +32,14 @@ __all__ = [
 ]
 
 
+#: Formulas by the name of their likelihood.
+FORMS: dict[str, type[Form]] = {}
+
+
 class Form:
     """Formulas of one likelihood for N(mu, sigma^2) and y, arrays of one shape and type.
 
-    An observation of several numbers is a tuple of arrays.
+    An observation of several numbers is a tuple of arrays. A subclass names its likelihood.
 
     Parameters
     ----------
@@ -55,6 +50,11 @@ class Form:
     def __init__(self, ops: Operations, likelihood: Likelihood) -> None:
         self.ops, self.normal = ops, Normal(ops)
         self.parameters = dict(likelihood.parameters)
+
+    def __init_subclass__(cls, likelihood: str | None = None) -> None:
+        super().__init_subclass__()
+        if likelihood is not None:
+            FORMS[likelihood] = cls
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
         """Log Z, mean and variance of the tilted density."""
@@ -79,7 +79,7 @@ _W2_STOP = 6400.0
 _TAILS = tuple(np.atleast_1d(getattr(_special, f"_TAIL_{k}")) for k in range(6, 0, -1))
 
 
-class Poisson(Form):
+class Poisson(Form, likelihood="poisson"):
     """p(y|f) = f^(2y) exp(-f^2)/y!."""
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
@@ -229,7 +229,7 @@ class _Bent(Form):
         return bend_expected(self.ops, self.shape(y), mu, sigma)
 
 
-class Logistic(_Bent):
+class Logistic(_Bent, likelihood="logistic"):
     """p(y|f) = 1/(1 + e^(-y f))."""
 
     def shape(self, y: Tensor) -> Bend:
@@ -238,7 +238,7 @@ class Logistic(_Bent):
         return Bend(-y, zero, zero + 1.0, zero, zero, zero)
 
 
-class Binomial(_Bent):
+class Binomial(_Bent, likelihood="binomial"):
     """p(y|f) of k successes in n, whose log odds are f."""
 
     def shape(self, y: Tensor) -> Bend:
@@ -258,7 +258,7 @@ class Binomial(_Bent):
         )
 
 
-class PoissonExp(_Bent):
+class PoissonExp(_Bent, likelihood="poisson-exp"):
     """p(y|f) = e^(y f - e^f)/y!."""
 
     def shape(self, y: Tensor) -> Bend:
@@ -268,7 +268,7 @@ class PoissonExp(_Bent):
         return Bend(zero + 1.0, y, zero, zero, top, log_peak(self.ops, y))
 
 
-class NegativeBinomial(_Bent):
+class NegativeBinomial(_Bent, likelihood="negative-binomial"):
     """p(y|f) of counts with mean e^f and a dispersion."""
 
     def shape(self, y: Tensor) -> Bend:
@@ -297,7 +297,7 @@ class NegativeBinomial(_Bent):
 # --- Likelihoods whose log Z is closed, or one integral of a positive function -------------------
 
 
-class Probit(Form):
+class Probit(Form, likelihood="probit"):
     """p(y|f) = Phi(y f)."""
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
@@ -323,7 +323,7 @@ class Probit(Form):
         return spline(0.0 * k, k / root, v)
 
 
-class Heaviside(Form):
+class Heaviside(Form, likelihood="heaviside"):
     """p(y|f) = 1 where y f > 0, else 0."""
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
@@ -345,7 +345,7 @@ class Heaviside(Form):
         return spline(0.0 * z, z, z / ops.sqrt(16.0 + z * z))
 
 
-class Step(Form):
+class Step(Form, likelihood="step"):
     """p(y|f) with one value on either side of 0."""
 
     def sums(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
@@ -374,7 +374,7 @@ class Step(Form):
         return -ops.abs(y) * 0.5 * ops.erfc(side * mu / sigma * SQRT1_2)
 
 
-class Laplace(Form):
+class Laplace(Form, likelihood="laplace"):
     """p(y|f) = e^(-|y - f|/scale)/(2 scale)."""
 
     def _side(self, z: Tensor, a: Tensor, d: Tensor) -> Tensor:
@@ -414,7 +414,7 @@ class Laplace(Form):
         return -math.log(2.0 * scale) - sigma * (density + d * lean) / scale
 
 
-class StudentT(Form):
+class StudentT(Form, likelihood="student-t"):
     """p(y|f) of Student's t around f."""
 
     def _constants(self) -> tuple[float, float]:

@@ -321,12 +321,7 @@ class LikelihoodFunctions:
         return compiled(name, self._qp)
 
     def _checked(
-        self,
-        mu: ArrayLike,
-        sigma: ArrayLike,
-        y: ArrayLike,
-        power: ArrayLike,
-        absorbed: bool = True,
+        self, mu: ArrayLike, sigma: ArrayLike, y: ArrayLike, power: ArrayLike, absorbed: bool = True
     ) -> KernelArguments:
         """Arguments of what is integrated here."""
         self._qp.need_density("derivatives and expectations are integrated")
@@ -394,8 +389,7 @@ def _made_of(projector: Projector) -> LikelihoodFunctions:
 
 
 def functions(
-    likelihood: str | Likelihood | None = None,
-    table: Table | str | os.PathLike[str] | None = None,
+    likelihood: str | Likelihood | None = None, table: Table | str | os.PathLike[str] | None = None
 ) -> LikelihoodFunctions:
     """Certified functions of a likelihood, for inference code of your own.
 

@@ -45,12 +45,7 @@ class CertifiedIntegrator(AbstractIntegrator):
         self._signs = self.functions.likelihood.validate is signs
 
     def integrate(
-        self,
-        fun: object,
-        y: jax.Array,
-        mean: jax.Array,
-        variance: jax.Array,
-        likelihood: object,
+        self, fun: object, y: jax.Array, mean: jax.Array, variance: jax.Array, likelihood: object
     ) -> jax.Array:
         """E log p(y|f) for f ~ N(mean, variance), shape (N,).
 

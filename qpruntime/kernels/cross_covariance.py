@@ -26,13 +26,7 @@ from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, le
 from qpruntime.kernels.mixed_inputs import contracted
 from qpruntime.kernels.radial_kernels import squared_distances
 
-__all__ = [
-    "contract",
-    "contract_square",
-    "cross_covariance",
-    "diagonal",
-    "moves_inputs",
-]
+__all__ = ["contract", "contract_square", "cross_covariance", "diagonal", "moves_inputs"]
 
 # Numbers in a block of rows: what is formed on the way stays in the cache.
 _NUMBERS = 2**18

@@ -16,13 +16,7 @@ from qpruntime._validation import no_kernel, shown
 from qpruntime.errors import InputError
 from qpruntime.kernels.base import KernelParts
 
-__all__ = [
-    "CATEGORICAL_PARTS",
-    "Categories",
-    "On",
-    "Same",
-    "contracted",
-]
+__all__ = ["CATEGORICAL_PARTS", "Categories", "On", "Same", "contracted"]
 
 # --- Kernels of some columns
 

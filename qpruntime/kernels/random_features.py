@@ -16,11 +16,7 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
 
-__all__ = [
-    "PriorDraws",
-    "Stationary",
-    "stationary_terms",
-]
+__all__ = ["PriorDraws", "Stationary", "stationary_terms"]
 
 # --- Draws from a prior
 #

@@ -33,13 +33,7 @@ from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, raised, 
 from qpruntime.kernels.simple import CONSTANT_STATES as STILL
 from qpruntime.kernels.transition_kernels import laws
 
-__all__ = [
-    "MOST_STATES",
-    "NotMarkov",
-    "StateSpace",
-    "approximates",
-    "state_space",
-]
+__all__ = ["MOST_STATES", "NotMarkov", "StateSpace", "approximates", "state_space"]
 
 # --- Kernel expressions as state spaces
 

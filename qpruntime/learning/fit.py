@@ -94,10 +94,7 @@ def fit_processes(
 
 
 def _trained(
-    processes: Sequence[Data],
-    begins: Sequence[Start],
-    settings: Settings,
-    rng: np.random.Generator,
+    processes: Sequence[Data], begins: Sequence[Start], settings: Settings, rng: np.random.Generator
 ) -> list[Fit]:
     by_process = numbered(settings, len(processes))
     cases = zip(processes, begins, by_process, strict=True)

@@ -24,15 +24,7 @@ from qpruntime._typing import Array
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
 
-__all__ = [
-    "SAMPLE",
-    "choose_inducing_points",
-    "clusters",
-    "first",
-    "pivots",
-    "sample",
-    "tell",
-]
+__all__ = ["SAMPLE", "choose_inducing_points", "clusters", "first", "pivots", "sample", "tell"]
 
 _LOG = logging.getLogger("qpruntime")
 
@@ -90,11 +82,7 @@ def clusters(
             np.column_stack([points, *(encoding.rows for encoding in spelt)]) if levels else points
         )
     clustering = MiniBatchKMeans(
-        count,
-        batch_size=_BATCH,
-        max_iter=_PASSES,
-        n_init=1,
-        random_state=int(rng.integers(2**31)),
+        count, batch_size=_BATCH, max_iter=_PASSES, n_init=1, random_state=int(rng.integers(2**31))
     )
     # Threads of OpenMP do not survive a fork, and the child would wait for them without end.
     with threadpool_limits(1, "openmp"), warnings.catch_warnings():

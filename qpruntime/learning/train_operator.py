@@ -142,11 +142,7 @@ class OperatorSolver:
 
 
 def train_operator(
-    data: Data,
-    begin: Start,
-    settings: Settings,
-    functionals: Functionals,
-    rng: np.random.Generator,
+    data: Data, begin: Start, settings: Settings, functionals: Functionals, rng: np.random.Generator
 ) -> Fit:
     """Maximise the objective from the kernel's parameters and from restarts, then infer.
 

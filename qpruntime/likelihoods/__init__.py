@@ -5,11 +5,4 @@ from __future__ import annotations
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.likelihoods.registry import get, is_registered, names, shortest, stem
 
-__all__ = [
-    "Likelihood",
-    "get",
-    "is_registered",
-    "names",
-    "shortest",
-    "stem",
-]
+__all__ = ["Likelihood", "get", "is_registered", "names", "shortest", "stem"]

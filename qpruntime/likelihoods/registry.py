@@ -29,7 +29,7 @@ __all__ = ["get", "is_registered", "names", "shortest", "stem"]
 _PACKAGE = __name__.rpartition(".")[0]
 
 
-#: Modules of kinds of y.
+#: Modules of kinds of y. The first call of `get` does not import them, which takes 0.12 s.
 _KINDS = frozenset(
     ("beta", "gamma", "gaussian", "noisy_probit", "ordinal", "survival", "zero_inflated")
 )

@@ -32,13 +32,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import path_of
 from qpruntime.errors import InputError, QPError, TableError
 
-__all__ = [
-    "Savable",
-    "decoded",
-    "encoded",
-    "load",
-    "save",
-]
+__all__ = ["Savable", "decoded", "encoded", "load", "save"]
 
 # --- What can be saved has the same two methods.
 

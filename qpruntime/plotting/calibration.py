@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.container import BarContainer, ErrorbarContainer
     from matplotlib.patches import StepPatch
 
-__all__ = [
-    "CalibrationDisplay",
-    "RanksDisplay",
-    "Reliability",
-    "reliability",
-]
+__all__ = ["CalibrationDisplay", "RanksDisplay", "Reliability", "reliability"]
 
 # --- Histogram of ranks that are uniform where a model is right, with what chance makes of them.
 

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.colorbar import Colorbar
 
 
-__all__ = [
-    "CaterpillarDisplay",
-    "EffectMapDisplay",
-]
+__all__ = ["CaterpillarDisplay", "EffectMapDisplay"]
 
 # --- Maps of effects: of fields on their triangles, of areas on shapes that are given.
 

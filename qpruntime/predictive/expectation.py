@@ -106,11 +106,7 @@ def cdf(
 
 
 def quantiles(
-    likelihood: Likelihood,
-    mean: Array,
-    variance: Array,
-    q: Array,
-    trials: Array | None = None,
+    likelihood: Likelihood, mean: Array, variance: Array, q: Array, trials: Array | None = None
 ) -> Array:
     """Quantiles of an observation, shape (T, Q); of counts the smallest y with P(Y <= y) >= q."""
     parts = [component(likelihood, mean, variance, q, trials)]

@@ -252,11 +252,7 @@ def _readable(table: object) -> Iterator[None]:
 
 
 def _open_surfaces(
-    path: Path,
-    metadata: Metadata,
-    values: NDArray[Any],
-    outside: str | None,
-    verify: bool | None,
+    path: Path, metadata: Metadata, values: NDArray[Any], outside: str | None, verify: bool | None
 ) -> Table:
     """Open a table of surfaces, with its likelihood or a stand-in."""
     if outside == "ep":

@@ -30,13 +30,7 @@ from qpruntime.projection.site_kernel import (
 )
 from qpruntime.table_format.metadata import Axis, Metadata
 
-__all__ = [
-    "OUTSIDE",
-    "Outside",
-    "Table",
-    "domain",
-    "outcome_of",
-]
+__all__ = ["OUTSIDE", "Outside", "Table", "domain", "outcome_of"]
 
 #: Result of a lookup outside the grid: sigma_EP as in the paper, the quadrature's sigma*, or an
 #: error if the likelihood of a table of surfaces has no code.

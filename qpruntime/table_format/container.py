@@ -12,14 +12,7 @@ from typing import Any, BinaryIO
 from qpruntime._sealed_file import json_object
 from qpruntime.errors import TableError
 
-__all__ = [
-    "LIMIT",
-    "SIGNATURE",
-    "SIZE",
-    "Seal",
-    "loads",
-    "read",
-]
+__all__ = ["LIMIT", "SIGNATURE", "SIZE", "Seal", "loads", "read"]
 
 #: Metadata nest four deep.
 _DEPTH = 8

@@ -484,11 +484,7 @@ def documents(text: str, metadata: Metadata) -> dict[str, bytes]:
         "zarr_format": 3,
         "node_type": "group",
         "attributes": {"metadata": text, "seal": seal(text)},
-        "consolidated_metadata": {
-            "kind": "inline",
-            "must_understand": False,
-            "metadata": nodes,
-        },
+        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": nodes},
     }
     pages = {ROOT: group} | {f"{name}/{ROOT}": node for name, node in nodes.items()}
     return {path: json.dumps(page, indent=1).encode() for path, page in pages.items()}

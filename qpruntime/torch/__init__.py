@@ -25,8 +25,7 @@ __all__ = ["functions"]
 
 
 def functions(
-    likelihood: str | Likelihood | None = None,
-    table: Table | str | os.PathLike[str] | None = None,
+    likelihood: str | Likelihood | None = None, table: Table | str | os.PathLike[str] | None = None
 ) -> PortableFunctions:
     """Functions of a likelihood of the package, of tensors.
 

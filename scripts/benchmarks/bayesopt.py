@@ -10,8 +10,6 @@ recommend alike: they differ in where they evaluate. Times are kept in bench_bay
 beside the runs; docs/bench-bayesopt.md has both.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from argparse import Namespace

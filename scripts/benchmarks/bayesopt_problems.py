@@ -1,7 +1,5 @@
 """Problems of constrained Bayesian optimisation: functions, boxes and optima."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What an `ask` and a conditioning cost, for ``bayesopt --times``: CPU seconds."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ against `qpruntime.functions`. Results go to ``tables/results/certified.json``, 
 it; tables on docs/bench-integrals.md are made of them.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from argparse import Namespace

@@ -11,8 +11,6 @@ linear means in hidden layers, 10 samples, Adam at .01. Records are kept in
 tables/results/bench_deep.jsonl; those of --rows in bench_deep_rows.jsonl.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

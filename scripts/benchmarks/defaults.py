@@ -12,8 +12,6 @@ scikit-learn's kernels, ``np``, and of the training features ``p``, their number
 standard deviations, and ``distance``, the median between rows.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import os

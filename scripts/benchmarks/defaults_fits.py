@@ -3,8 +3,6 @@
 Nothing here reads or writes files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 import warnings

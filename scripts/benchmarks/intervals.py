@@ -5,8 +5,6 @@ model with a Poisson loss is taken at its word; linear models of numbers add the
 residuals. Others have no intervals.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Needs NumPy and SciPy alone: interpreters of peers have no qpruntime.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

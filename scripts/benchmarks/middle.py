@@ -9,8 +9,6 @@ ours until the code of qpruntime changes. Seconds are of one process's CPU. A se
 and is that of the models. Of counts and numbers 90 % intervals and densities are kept as well.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings

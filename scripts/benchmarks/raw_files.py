@@ -1,7 +1,5 @@
 """Fetch and check the raw files of Table 1, and list its data sets."""
 
-from __future__ import annotations
-
 import sys
 from argparse import Namespace
 

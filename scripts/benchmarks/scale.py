@@ -8,8 +8,6 @@ Rows are drawn: twenty features, of which eight matter and four are sums of thes
 rows on they are a memory map in a folder for temporary files. The last record of a size counts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

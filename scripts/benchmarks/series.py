@@ -8,8 +8,6 @@ GPBoost (Vecchia in order of time, 10 neighbours) is measured beside it where it
 tables of docs/bench-cost.md are written.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from argparse import Namespace

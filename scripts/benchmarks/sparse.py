@@ -8,8 +8,6 @@ run, so that ratios count on a busy machine too. What is found is kept in
 tables/results/bench_sparse.jsonl; a row that is there is left out unless --again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

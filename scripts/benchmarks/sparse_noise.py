@@ -1,7 +1,5 @@
 """Counts with exposure and targets with outliers, for the benchmarks of sparse inference."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

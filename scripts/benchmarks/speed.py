@@ -6,8 +6,6 @@ best of several, ratios come from the same run.
     python -m scripts.benchmarks speed --sets sweep fit
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

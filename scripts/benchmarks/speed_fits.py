@@ -1,7 +1,5 @@
 """Times of fits, corrections and predictions of the estimators, beside their peers."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 from collections.abc import Callable

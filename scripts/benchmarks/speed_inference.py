@@ -1,7 +1,5 @@
 """Times of imports, of sweeps and of inference, its memory, and the problem they are of."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

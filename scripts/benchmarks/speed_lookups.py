@@ -1,7 +1,5 @@
 """Times of one site: moments, quadrature, and lookups in grids and compact tables."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

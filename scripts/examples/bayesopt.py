@@ -6,8 +6,6 @@ Gramacy's problem after some evaluations: mean of the objective, probability of 
 of the minimiser, and what each function's next evaluation would tell.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 

@@ -6,8 +6,6 @@ of counts. Both models are those without arguments.
     python -m scripts.examples first --figure docs/_static/first.png
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 from typing import Any

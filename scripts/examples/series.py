@@ -10,8 +10,6 @@ rate with its 90 % band.
     python -m scripts.examples series --data DIRECTORY --figure series.png
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from pathlib import Path

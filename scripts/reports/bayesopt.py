@@ -1,7 +1,5 @@
 """Tables and curves of Bayesian optimisation, from what ``benchmarks bayesopt`` keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

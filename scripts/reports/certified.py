@@ -1,7 +1,5 @@
 """Tables of docs/bench-integrals.md, from ``tables/results/certified.json``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

@@ -3,8 +3,6 @@
 ``python -m scripts.reports pages`` writes them to ``docs/_static/benchmarks`` as SVG.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

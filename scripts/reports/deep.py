@@ -1,7 +1,5 @@
 """Tables of deep Gaussian processes beside the published, from what study and benchmark keep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 

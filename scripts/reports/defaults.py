@@ -1,7 +1,5 @@
 """Tables of ``benchmarks defaults``: sets with their peers, who is ahead, and why where we lose."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Tables of models of effects beside others, from what three studies have kept."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scripts.records import lines

@@ -1,7 +1,5 @@
 """Canvas of all figures, and Figure 1 of the paper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Findings that benchmark pages begin with: sentences whose numbers come from kept results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables of forecasts beside other packages, from what `scripts.studies forecasts` has kept."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

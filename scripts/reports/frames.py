@@ -1,7 +1,5 @@
 """Tables of data frames beside other ways, from what `scripts.studies frames` has kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

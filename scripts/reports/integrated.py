@@ -1,23 +1,12 @@
 """Tables of averages over hyper-parameters, from the records of three studies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from scripts.reports.table1_numbers import published
-from scripts.reports.tables import (
-    Cell,
-    Record,
-    Table,
-    average,
-    count,
-    gain,
-    spread,
-    within,
-)
+from scripts.reports.tables import Cell, Record, Table, average, count, gain, spread, within
 
 #: Bins of equal width of a probability.
 BINS = 15

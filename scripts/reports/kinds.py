@@ -1,21 +1,9 @@
 """Tables of kinds of y beside usual models, of classes and of survival times, as studies keep."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from scripts.records import lines
-from scripts.reports.tables import (
-    Cell,
-    Record,
-    Table,
-    across,
-    average,
-    beside,
-    grouped,
-    of,
-    table,
-)
+from scripts.reports.tables import Cell, Record, Table, across, average, beside, grouped, of, table
 
 
 def _known(name: str) -> Cell:

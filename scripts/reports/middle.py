@@ -1,7 +1,5 @@
 """Tables of ``benchmarks middle``: our losses by those of trees, set by set."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

@@ -6,8 +6,6 @@
 Nobody types a number between the marks.
 """
 
-from __future__ import annotations
-
 import re
 from argparse import Namespace
 from collections.abc import Callable

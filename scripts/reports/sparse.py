@@ -1,7 +1,5 @@
 """Tables of inducing points of docs/bench-cost.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from scripts.records import lines

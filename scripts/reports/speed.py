@@ -3,8 +3,6 @@
 Tables of docs/bench-cost.md.
 """
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

@@ -3,8 +3,6 @@
 Its numbers are made in `table1_numbers`, what follows the table in `table1_blocks`.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

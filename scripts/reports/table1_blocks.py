@@ -1,7 +1,5 @@
 """What stands below Table 1: comparisons, quirks of the data, the grid's edge, variances, times."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from scripts.benchmarks.data import protocol

@@ -5,8 +5,6 @@ counts when all its folds are there. Standard errors and tests are about the spl
 data: rounds share their rows. The paired t-test corrects for that (Nadeau & Bengio, 2003).
 """
 
-from __future__ import annotations
-
 import csv
 import datetime
 import math

@@ -19,11 +19,7 @@ Grouped = dict[tuple[Any, ...], list[Record]]
 Columns = dict[str, Cell] | Sequence[tuple[str, Cell]]
 
 
-def table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    right: int | None = None,
-) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: int | None = None) -> str:
     """Markdown; columns from number `right` on are flush right."""
     marks = ["---:" if right is not None and k >= right else "---" for k in range(len(header))]
     rule = "|" + "|".join(marks) + "|"

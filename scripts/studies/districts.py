@@ -9,8 +9,6 @@ which shares nothing with our factors. GPBoost and statsmodels have no effects o
 in docs/data/lip_cancer.json, with their source.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from argparse import Namespace
@@ -43,11 +41,7 @@ NEIGHBOURS = sorted(
         for name in row["neighbours"]
     }
 )
-DATA = {
-    "district": np.arange(56),
-    "outdoors": OUTDOORS / 10.0,
-    "expected": EXPECTED,
-}
+DATA = {"district": np.arange(56), "outdoors": OUTDOORS / 10.0, "expected": EXPECTED}
 
 
 def ours(correction: str | None) -> dict[str, Any]:

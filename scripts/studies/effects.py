@@ -7,8 +7,6 @@ JSON line for each problem and model; what is there is not done again:
     python -m scripts.studies effects --report
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings

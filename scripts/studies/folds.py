@@ -1,7 +1,5 @@
 """Training and test data of one fit of Table 1, its optimum, and how a posterior is scored."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -9,8 +9,6 @@ probability score by quantiles at 99 levels, shares within central intervals of 
 seconds are of a fit with its forecast, by one thread, after a first fit that compiles.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 import warnings

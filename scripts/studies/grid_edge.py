@@ -1,7 +1,5 @@
 """QP with the paper's bounded grid: cavities outside it, and three rules for these."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

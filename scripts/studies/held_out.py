@@ -1,7 +1,5 @@
 """Models on rows held out, fold by fold: what is kept is not done again."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping

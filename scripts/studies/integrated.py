@@ -9,8 +9,6 @@ and that of integrating are apart; "corrected", of two folds, weights nodes by t
 evidence. With `--ard` every feature has a length-scale of its own. Each finished fold is a line.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from argparse import Namespace

@@ -10,8 +10,6 @@ density of events, or log probability of being censored so late. Levels, shares 
 positive numbers: mean log probability or density.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any

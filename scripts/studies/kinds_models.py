@@ -1,7 +1,5 @@
 """Models of `scripts.studies kinds`: ours, and those that people use for such observations."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ problems and the settings, for tests/inference/test_infer_mcmc.py:
     python -m scripts.studies mcmc --out tests/reference/mcmc.json
 """
 
-from __future__ import annotations
-
 import json
 import time
 import warnings

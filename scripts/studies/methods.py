@@ -1,7 +1,5 @@
 """Marginals of each method: normal ones, those of Laplace's approximation, corrected ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ are called by Rscript where they are installed. One JSON line for each set and m
     python -m scripts.studies mixed_models --packages DIRECTORY
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -15,7 +13,6 @@ import tempfile
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from shutil import which
 from typing import Any, NamedTuple
@@ -47,76 +44,38 @@ class GroupedSet(NamedTuple):
 
     package: str
     item: str
-    response: str | Callable[[pd.DataFrame], Any]
+    response: str
     family: str
-    columns: tuple[str, ...]
-    groups: tuple[str, ...]
+    columns: str
+    groups: str
+    #: The column of trials.
     trials: str | None = None
+    #: The label of the response that is 1.
+    yes: str | None = None
 
 
+_HOUSEHOLDS = "kid2p mom25p ord ethn momEd husEd momWork rural pcInd81"
+_NEGATIVE = "negative-binomial"
+_PLANTS = "nutrient amd rack status"
+_STAYS = "hmo white type2 type3 age80"
 SETS = {
-    "bacteria": GroupedSet(
-        "MASS", "bacteria", lambda d: d.y.astype(str) == "y", "logistic", ("trt", "week"), ("ID",)
-    ),
-    "cbpp": GroupedSet(
-        "lme4", "cbpp", "incidence", "binomial", ("period",), ("herd",), trials="size"
-    ),
+    "bacteria": GroupedSet("MASS", "bacteria", "y", "logistic", "trt week", "ID", yes="y"),
+    "cbpp": GroupedSet("lme4", "cbpp", "incidence", "binomial", "period", "herd", trials="size"),
     "contraception": GroupedSet(
-        "mlmRev",
-        "Contraception",
-        lambda d: d.use.astype(str) == "Y",
-        "logistic",
-        ("age", "urban", "livch"),
-        ("district",),
+        "mlmRev", "Contraception", "use", "logistic", "age urban livch", "district", yes="Y"
     ),
-    "epil": GroupedSet(
-        "MASS",
-        "epil",
-        "y",
-        "poisson",
-        ("lbase", "trt", "lage", "V4"),
-        ("subject", "rownames"),
-    ),
-    "fruits": GroupedSet(
-        "lme4",
-        "Arabidopsis",
-        "total.fruits",
-        "negative-binomial",
-        ("nutrient", "amd", "rack", "status"),
-        ("popu", "gen"),
-    ),
+    "epil": GroupedSet("MASS", "epil", "y", "poisson", "lbase trt lage V4", "subject rownames"),
+    "fruits": GroupedSet("lme4", "Arabidopsis", "total.fruits", _NEGATIVE, _PLANTS, "popu gen"),
     "immunisation": GroupedSet(
-        "mlmRev",
-        "guImmun",
-        lambda d: d.immun.astype(str) == "Y",
-        "logistic",
-        ("kid2p", "mom25p", "ord", "ethn", "momEd", "husEd", "momWork", "rural", "pcInd81"),
-        ("mom", "comm"),
+        "mlmRev", "guImmun", "immun", "logistic", _HOUSEHOLDS, "mom comm", yes="Y"
     ),
-    "medpar": GroupedSet(
-        "COUNT",
-        "medpar",
-        "los",
-        "negative-binomial",
-        ("hmo", "white", "type2", "type3", "age80"),
-        ("provnum",),
-    ),
-    "ohio": GroupedSet("geepack", "ohio", "resp", "logistic", ("age", "smoke"), ("id",)),
+    "medpar": GroupedSet("COUNT", "medpar", "los", _NEGATIVE, _STAYS, "provnum"),
+    "ohio": GroupedSet("geepack", "ohio", "resp", "logistic", "age smoke", "id"),
     "respiratory": GroupedSet(
-        "geepack",
-        "respiratory",
-        "outcome",
-        "logistic",
-        ("center", "treat", "sex", "age", "baseline"),
-        ("patient",),
+        "geepack", "respiratory", "outcome", "logistic", "center treat sex age baseline", "patient"
     ),
     "ticks": GroupedSet(
-        "lme4",
-        "grouseticks",
-        "TICKS",
-        "poisson",
-        ("YEAR", "HEIGHT"),
-        ("BROOD", "INDEX", "LOCATION"),
+        "lme4", "grouseticks", "TICKS", "poisson", "YEAR HEIGHT", "BROOD INDEX LOCATION"
     ),
 }
 
@@ -130,7 +89,7 @@ def loaded(name: str) -> tuple[pd.DataFrame, list[str]]:
     if name == "respiratory":
         frame["patient"] = frame.center.astype(str) + "/" + frame.id.astype(str)
     columns: dict[str, Array] = {}
-    for column in known.columns:
+    for column in known.columns.split():
         values = frame[column]
         if values.dtype.kind in "if" and column not in ("center", "nutrient", "rack"):
             numbers = values.to_numpy(float)
@@ -143,10 +102,10 @@ def loaded(name: str) -> tuple[pd.DataFrame, list[str]]:
                 for level in sorted(set(text))[1:]
             }
     out = pd.DataFrame({f"x{i}": values for i, values in enumerate(columns.values(), 1)})
-    for i, group in enumerate(known.groups, 1):
+    for i, group in enumerate(known.groups.split(), 1):
         out[f"g{i}"] = frame[group].astype(str).to_numpy()
-    y = frame[known.response] if isinstance(known.response, str) else known.response(frame)
-    out["y"] = np.asarray(y, dtype=float)
+    y = frame[known.response]
+    out["y"] = (y if known.yes is None else y.astype(str) == known.yes).to_numpy(float)
     if known.trials:
         out["trials"] = frame[known.trials].to_numpy(float)
     return out, list(columns)

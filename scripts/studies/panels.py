@@ -8,8 +8,6 @@ week, and a drift of its own. Forecasts of 12 steps: -log p beside that of the r
 with, the share within 90 %, and CPU seconds at one thread, after a first fit that compiles.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from typing import Any

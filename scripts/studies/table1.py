@@ -8,8 +8,6 @@ any time and start it again. When all fits asked for are there the table is writ
 goes to stderr.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

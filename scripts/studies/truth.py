@@ -8,8 +8,6 @@ problems to a dask cluster. The page docs/bench-posterior.md is made of the reco
     python -m scripts.studies truth --data DIRECTORY
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -36,18 +34,9 @@ from scripts.studies.truth_problems import Problem, problems
 LEVELS = (0.5, 0.9, 0.99)
 #: Problems whose marginals are kept site by site, for the tests.
 REFERENCE = (
-    "probit N20",
-    "probit rough",
-    "logistic all one",
-    "heaviside nugget .05",
-    "poisson mean 1",
-    "poisson-exp wide",
-    "student outliers nu2",
-    "laplace drawn",
-    "binomial 2 wide",
-    "binomial 20 rare",
-    "negative-binomial .5",
-    "negative-binomial rare",
+    *("probit N20", "probit rough", "logistic all one", "heaviside nugget .05", "poisson mean 1"),
+    *("poisson-exp wide", "student outliers nu2", "laplace drawn", "binomial 2 wide"),
+    *("binomial 20 rare", "negative-binomial .5", "negative-binomial rare"),
 )
 #: Sites up to which "tilt" is run.
 TILTED = 80

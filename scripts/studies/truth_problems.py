@@ -5,8 +5,6 @@ raw files. Observations are drawn from the model itself at a latent function of 
 hand where that is the point: labels of one kind, separable labels, outliers. Everything is seeded.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -229,15 +227,7 @@ _DRAWN: list[tuple[str, str, dict[str, Any]]] = [
     ("negative-binomial rough", "negative-binomial(dispersion=2)", {"kernel": "rough", "n": 60}),
 ]
 DATA = (
-    "wine1",
-    "wine2",
-    "wine3",
-    "glass9",
-    "crabs",
-    "sonar",
-    "ionosphere",
-    "cancer",
-    "pima532",
+    *("wine1", "wine2", "wine3", "glass9", "crabs", "sonar", "ionosphere", "cancer", "pima532"),
     "mining",
 )
 

@@ -249,9 +249,7 @@ def _who(who: argparse._ArgumentGroup) -> None:
         "--workers", type=int, metavar="N", help="number of threads; default: all cores"
     )
     who.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="address of a dask cluster, such as tcp://host:8786",
+        "--scheduler", metavar="ADDRESS", help="address of a dask cluster, such as tcp://host:8786"
     )
     who.add_argument(
         "--timeout",

@@ -163,9 +163,7 @@ def _order(projection: str | None, p: float | None) -> float | None:
     return order("wp", p)
 
 
-def _declared(
-    likelihood: Likelihood,
-) -> tuple[Sequence[float] | None, tuple[float, float] | None]:
+def _declared(likelihood: Likelihood) -> tuple[Sequence[float] | None, tuple[float, float] | None]:
     """Return outcomes or the range of y, if a user's likelihood was made with them."""
     allowed = dict(likelihood.recipe or ()).get("outcomes")
     if allowed is None or likelihood.mirror or likelihood.location:

@@ -1,7 +1,5 @@
 """The seam of acquisitions: those with a name, and a user's own."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Evaluations that fail: the search goes on elsewhere, and what is told partly stays awaited."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF

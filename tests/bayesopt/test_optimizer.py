@@ -1,7 +1,5 @@
 """`Optimizer`: what it finds, its bookkeeping, its files, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -164,13 +162,7 @@ def test_telling_twice_is_telling_once(tmp_path):
     opt.tell([0.25], f=1.0, c=[2.0], id="a")
     opt.tell([0.25], f=1.0, c=[2.0], id="a")
     opt.tell([0.25], f=1.0, id="a")
-    assert opt.columns() == {
-        "id": ["a"],
-        "x0": [0.25],
-        "f": [1.0],
-        "c1": [2.0],
-        "awaited": [""],
-    }
+    assert opt.columns() == {"id": ["a"], "x0": [0.25], "f": [1.0], "c1": [2.0], "awaited": [""]}
     for wrong in ({"f": 1.5}, {"c": [0.0]}):
         with pytest.raises(InputError, match="an id of its own"):
             opt.tell([0.25], **wrong, id="a")

@@ -1,7 +1,5 @@
 """Random problems far outside what is sensible: every result is finite, or one known exception."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The sampler of Optuna: it finds what the optimiser finds, and refuses what it cannot do."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of an optimisation: loaded, it goes on as the live object; damage is found on loading."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

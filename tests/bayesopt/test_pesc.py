@@ -1,7 +1,5 @@
 """NFCPD against stored problems, ordinary inference, rejection sampling and its symmetries."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

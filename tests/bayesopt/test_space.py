@@ -1,7 +1,5 @@
 """Integers, categories, logarithms and names: the unit cube and back, and searches of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF

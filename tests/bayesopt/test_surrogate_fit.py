@@ -1,7 +1,5 @@
 """What is learnt of each function: units, posteriors of parameters and their slopes, and gains."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor

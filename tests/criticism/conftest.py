@@ -1,7 +1,5 @@
 """Models that are judged, fitted once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern

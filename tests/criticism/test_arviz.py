@@ -1,7 +1,5 @@
 """Fitted models in ArviZ's form."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What columns are worth, and how predictions depend on one: against loops over rows and draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

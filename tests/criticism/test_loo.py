@@ -1,20 +1,12 @@
 """Rows left out, in units of the data, and models side by side."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    InputError,
-    compare,
-)
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, compare
 from qpruntime.criticism import leave_one_out, pit
 from qpruntime.criticism.loo import _words, left_out_moments, standard_error
 from qpruntime.predictive.density import log_density

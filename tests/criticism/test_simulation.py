@@ -1,7 +1,5 @@
 """Where observations lie in leave-one-out predictions, and drawn values in posteriors."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

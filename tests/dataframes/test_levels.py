@@ -1,7 +1,5 @@
 """Levels of one value in several types, declared orders, and missing levels."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 
@@ -126,10 +124,7 @@ def test_levels_of_another_kind_are_refused_by_name(kind):
 def test_other_levels_of_the_kind_are_unknown_and_not_refused():
     assert Coding(["g"], DataColumns({"g": ["a", "b"]})).codes(
         DataColumns({"g": [b"c", b"a"]})
-    ).tolist() == [
-        -1,
-        0,
-    ]
+    ).tolist() == [-1, 0]
 
 
 ORDER = ["low", "mid", "high", "never"]

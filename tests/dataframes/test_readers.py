@@ -1,7 +1,5 @@
 """Columns of data frames of three libraries: numbers, levels, and what is refused by name."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import enum

@@ -1,7 +1,5 @@
 """Deep models need JAX: without it nothing here is collected, which is said."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -9,8 +7,7 @@ import pytest
 # Read when JAX starts: most of the time goes into compiling, which the first halves; the second
 # makes two devices of one processor.
 os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2",
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2"
 )
 
 

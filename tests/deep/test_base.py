@@ -1,7 +1,5 @@
 """The deep estimators: what depth gains on a step, draws, seeds, pickles, manners, bad input."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows that stay in files, and batches that devices share."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Without JAX: the import says which extra brings it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Moments of layers: beside tensor Gauss-Hermite, and what the published misprints would give."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

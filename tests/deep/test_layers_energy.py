@@ -1,7 +1,5 @@
 """The energy: beside the printed form in many digits, beside one layer's, and its slopes."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest

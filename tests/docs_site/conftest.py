@@ -1,7 +1,5 @@
 """The whole site, built once for all tests that look at it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

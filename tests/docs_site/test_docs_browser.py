@@ -5,8 +5,6 @@ request leaves the loopback; the search finds. Needs Playwright for Python and D
 QP_DOCS_SHOTS names a folder for pictures of all pages.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

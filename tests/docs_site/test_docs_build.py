@@ -1,7 +1,5 @@
 """The site as it is built: no warning, no dead link, nothing from outside on a page."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """What the site is made of, without building it: pages, the API's lists, inventories, scripts."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import runpy

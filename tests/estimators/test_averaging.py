@@ -1,7 +1,5 @@
 """Hyper-parameters integrated, beside quadrature over them by dense algebra of its own."""
 
-from __future__ import annotations
-
 import pickle
 from functools import cache
 
@@ -174,8 +172,7 @@ def test_draws_have_the_moments():
 
 
 @every_case(
-    ("design", "off"),
-    [(Integrate("composite"), 0.12), (Integrate("importance", n=512), 0.01)],
+    ("design", "off"), [(Integrate("composite"), 0.12), (Integrate("importance", n=512), 0.01)]
 )
 def test_other_designs_come_near(design, off):
     """As far as measured: an axis of the composite design ends where a heavy tail goes on."""
@@ -422,10 +419,7 @@ def test_several_classes_and_features_in_units():
         ({"correction": "blend"}, "cannot act with correction='blend'"),
         ({"monotone": {0: 1}}, "cannot act with monotone"),
         ({"prior_mean": "auto"}, "cannot act with prior_mean"),
-        (
-            {"kernel": ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")},
-            "nothing to integrate",
-        ),
+        ({"kernel": ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")}, "nothing to integrate"),
     ],
 )
 def test_what_cannot_act_is_refused(options, words):

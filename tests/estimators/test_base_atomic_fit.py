@@ -1,7 +1,5 @@
 """A fit that does not end leaves the estimator as it was: with the fit before, or with none."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import warnings
@@ -50,11 +48,7 @@ CASES = {
         (X, np.arange(14) // 2, np.full(14, 3.0)),
         (OTHER, np.arange(14) * 3, np.linspace(10.0, 20.0, 14)),
     ),
-    "outliers": (
-        GPRobustRegressor(KERNEL),
-        (X, WAVE),
-        (OTHER, 1e3 * WAVE + 1e4),
-    ),
+    "outliers": (GPRobustRegressor(KERNEL), (X, WAVE), (OTHER, 1e3 * WAVE + 1e4)),
 }
 
 

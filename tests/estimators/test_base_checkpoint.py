@@ -1,7 +1,5 @@
 """Fits by inducing points that are cut off, and go on."""
 
-from __future__ import annotations
-
 import errno
 import json
 from functools import partial

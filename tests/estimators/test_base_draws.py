@@ -1,18 +1,10 @@
 """Joint distributions of the latent function, and draws of it, in every engine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRegressor,
-    GPRobustRegressor,
-    InputError,
-)
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, GPRobustRegressor, InputError
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)

@@ -1,7 +1,5 @@
 """Estimators with inducing points: against the dense ones, in any units, and what is refused."""
 
-from __future__ import annotations
-
 import pickle
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """Manners that estimators share: scikit-learn's contract, weights, restarts and warnings."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -50,7 +48,7 @@ TWO_SITES = {
     "check_sample_weight_equivalence_on_dense_data": (
         "a weight of 2 is one site with the squared likelihood, two equal rows are two sites on "
         "one latent value: EP approximates the second less well, and the evidence differs"
-    ),
+    )
 }
 WEIGHTS_OF_JOINT_CLASSES = dict.fromkeys(
     ["check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data"],

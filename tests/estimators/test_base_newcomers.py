@@ -1,7 +1,5 @@
 """What a newcomer hands over, and what is said of it: intervals, text, parts, kernels, help."""
 
-from __future__ import annotations
-
 import pydoc
 
 import numpy as np

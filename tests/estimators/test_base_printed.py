@@ -1,7 +1,5 @@
 """Results as they are read: printed, summarised, and by mypy."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

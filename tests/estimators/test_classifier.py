@@ -1,7 +1,5 @@
 """GPClassifier: labels, probabilities, optimisation, and its manners as an estimator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -80,10 +78,7 @@ def test_optimize_false_keeps_a_free_kernel(toy):
     assert model.optimum_ is None
 
 
-@every_case(
-    "labels",
-    [["no", "yes"], [False, True], [0, 1], [-1, 1], [3.0, 7.0]],
-)
+@every_case("labels", [["no", "yes"], [False, True], [0, 1], [-1, 1], [3.0, 7.0]])
 def test_any_two_labels(labels, toy):
     labels = np.asarray(labels)
     model = GPClassifier(FIXED).fit(toy.x, labels[(toy.y > 0).astype(int)])

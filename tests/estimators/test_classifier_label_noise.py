@@ -1,7 +1,5 @@
 """Labels of which some are wrong: their share is learnt by GPClassifier."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import ndtr

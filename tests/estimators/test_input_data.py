@@ -1,7 +1,5 @@
 """Data frames in estimators: by name, with levels and gaps, as brute force has it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal

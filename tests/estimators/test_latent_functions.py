@@ -1,7 +1,5 @@
 """Functions drawn from posteriors, whole: their update by algebra, and draws by moments."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`components`: parts of additive latent functions, against the Gaussian algebra of the sites."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel

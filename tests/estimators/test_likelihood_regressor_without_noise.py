@@ -1,7 +1,5 @@
 """Observations without noise: default fits follow them, settle, and do not warn."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

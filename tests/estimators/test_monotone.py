@@ -1,7 +1,5 @@
 """`monotone=`: slopes observed beside values, against dense inference by formulas of its own."""
 
-from __future__ import annotations
-
 import json
 import pickle
 

@@ -1,7 +1,5 @@
 """`monotone=` of counts and of numbers: rows of two likelihoods, against dense algebra of ours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import nbinom, norm, poisson, t

@@ -1,7 +1,5 @@
 """Options of one engine as one value, and options that cannot act."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -76,10 +74,7 @@ def test_values_show_what_differs_and_survive(value, text):
         (lambda: Inducing(budget=0.0), "budget must be"),
         (lambda: Inducing(9, checkpoint=""), "checkpoint must be a path"),
         (lambda: Inducing(9, resume=True), "resume=True needs checkpoint="),
-        (
-            lambda: Inducing(9, nearest=3),
-            "nearest=3 cannot act with inducing=9: give ind",
-        ),
+        (lambda: Inducing(9, nearest=3), "nearest=3 cannot act with inducing=9: give ind"),
         (lambda: Inducing("variance", budget=3), "budget=3.0 cannot act with inducing='variance'"),
         (lambda: Inducing(subsample=5), "subsample=5 cannot act with inducing='auto': give induc"),
         (lambda: Inducing("judged", learn=False), "learn=False cannot act with inducing='judged'"),

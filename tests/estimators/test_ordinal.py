@@ -1,7 +1,5 @@
 """GPOrdinal: against integrals over the latent function, and levels as people have them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

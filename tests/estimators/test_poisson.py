@@ -1,7 +1,5 @@
 """GPPoissonRegressor: exposure, prior mean, optimisation, predictions and manners."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exposures on their way through scikit-learn: scores, cross-validation, pipelines, searches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import sklearn

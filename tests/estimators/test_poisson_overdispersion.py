@@ -1,7 +1,5 @@
 """Counts that vary more than Poisson ones: found, learnt, predicted; and left alone where not."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`GPPreference`: utilities of comparisons against dense algebra, closed forms and sampling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist

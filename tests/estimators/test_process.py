@@ -1,7 +1,5 @@
 """`correction=` of the estimators: what they predict is what corrected marginals say."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GPRegressor: against closed forms, other integrals and another library."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

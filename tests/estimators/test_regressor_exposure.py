@@ -1,7 +1,5 @@
 """Exposures and trials of GPRegressor: against the estimator of counts, and sums over f."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GPRobustRegressor: gradients by the noise, predictions by quadrature, outliers, manners."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -11,12 +9,7 @@ from scipy.integrate import quad
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPRobustRegressor,
-    InputError,
-    infer,
-)
+from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
 from qpruntime.estimators.likelihood_parameters import robust_std
 from qpruntime.learning import optimise
 from qpruntime.learning.objective import KernelFamily, LeaveOneOutObjective, Objective

@@ -1,7 +1,5 @@
 """GPSurvival: against integrals, pairs counted one by one, and times as people have them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

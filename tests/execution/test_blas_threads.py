@@ -1,7 +1,5 @@
 """BLAS has as many threads as a call is worth, and what the user has set before and after."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The threaded executor does what the serial loop does, and stops when it should."""
 
-from __future__ import annotations
-
 import pickle
 import time
 

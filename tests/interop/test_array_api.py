@@ -1,13 +1,11 @@
 """Formulas in plain operations, by NumPy: equal to the kernels over the half-plane; refusals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods
-from qpruntime.interop.array_api import FORMS, PortableFunctions
-from qpruntime.interop.array_formulas import _weights
+from qpruntime.interop.array_api import PortableFunctions
+from qpruntime.interop.array_formulas import FORMS, _weights
 from qpruntime.projection.interpolation import quintic_weights
 from tests.tools.cases import every_case
 from tests.tools.half_plane import NAMES, cavities

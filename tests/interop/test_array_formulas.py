@@ -1,7 +1,5 @@
 """Formulas on JAX and PyTorch at extremes: values and derivatives against the kernels."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 
@@ -33,7 +31,6 @@ CAVITIES = np.array(
     list(itertools.product((0.0, 0.4, -3.0, 50.0, -50.0), (1e-8, 1e-3, 0.8, 20.0, 1e4))),
     dtype=np.float32,
 ).astype(float)
-DIRECTIONS = ("forward", "reverse")
 #: Expectations of e^f overflow beyond.
 LARGEST = {"double": 1e290, "single": 1e30}
 #: Relative error, and error in the units of `agrees`. What is derived of a table's spline is less

@@ -1,7 +1,5 @@
 """Functions for loops that users compile: equal to the methods, and refusals."""
 
-from __future__ import annotations
-
 import math
 
 import numba

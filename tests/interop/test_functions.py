@@ -1,7 +1,5 @@
 """`functions` of every likelihood against mpmath: values and both derivatives; bad arguments."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

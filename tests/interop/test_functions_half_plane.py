@@ -1,7 +1,5 @@
 """Derivatives over the half-plane: probit's closed forms differenced with 60 digits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from mpmath import mp, mpf

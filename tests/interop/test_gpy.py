@@ -1,7 +1,5 @@
 """Quantile propagation on an unmodified GPy: equal to `infer` on two data sets and on counts."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

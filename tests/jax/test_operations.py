@@ -1,14 +1,12 @@
 """Functions on JAX: derivatives of two orders, transformations, single precision."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
 import pytest
 
 from qpruntime import functions as core
-from qpruntime.interop.array_api import FORMS
+from qpruntime.interop.array_formulas import FORMS
 from tests.tools.cases import every_case
 from tests.tools.half_plane import observation_of
 

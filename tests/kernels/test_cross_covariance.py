@@ -42,10 +42,7 @@ SOUND = [
     C(0.5) + C(0.7) * ExpSineSquared(1.3, 90.0),
 ]
 #: Parts whose slopes in Z are not known.
-FOREIGN = [
-    C(0.3) * DotProduct(0.5),
-    RBF(1.5) ** 2,
-]
+FOREIGN = [C(0.3) * DotProduct(0.5), RBF(1.5) ** 2]
 
 
 def points(spread=1.0):

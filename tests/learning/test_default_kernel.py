@@ -1,7 +1,5 @@
 """The kernel of ``kernel=None``: units, invariances, awkward features, and what is handed back."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

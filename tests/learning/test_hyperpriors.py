@@ -1,7 +1,5 @@
 """Priors on hyper-parameters: densities by SciPy, and modes of evidence times prior found again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """Kernels that a user gives: what cannot learn or is held back is said, and one start is added."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

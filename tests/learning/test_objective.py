@@ -1,7 +1,5 @@
 """The objective of evidence maximisation: value and slope; the optimum is in test_classifier.py."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel

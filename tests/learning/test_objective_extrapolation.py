@@ -1,7 +1,5 @@
 """Guessed sites: near for smooth functions of theta, carried over where they have no log."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Restarts that end at the same parameters have the same value, or a warning says otherwise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

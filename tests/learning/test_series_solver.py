@@ -1,7 +1,5 @@
 """Estimators on one column: fits by states are those of the dense engine."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -186,18 +184,10 @@ def test_the_solver_is_chosen():
         (GPClassifier(kernel, solver="markov", optimize="loo"), X, "loo"),
         (GPClassifier(kernel, solver="markov", method="vb"), X, "vb"),
         (GPClassifier(kernel, solver="markov", correction="fact"), X, "corrections"),
-        (
-            GPClassifier(kernel, solver="markov", inducing=9),
-            X,
-            "used with inducing points",
-        ),
+        (GPClassifier(kernel, solver="markov", inducing=9), X, "used with inducing points"),
         (GPClassifier(kernel, solver=Series(1e-3)), X, "no squared exponential"),
         (GPClassifier(RBF(1.0), solver=Series(1e-3)), two, "one column, this one has 2"),
-        (
-            GPClassifier(kernel, solver=Series(), inducing=9),
-            X,
-            "used with inducing points",
-        ),
+        (GPClassifier(kernel, solver=Series(), inducing=9), X, "used with inducing points"),
         (GPClassifier(kernel, solver="dense", inducing=9), X, "one of the two out"),
         (GPClassifier(RBF(1.0), solver=Series(1e-9)), X, r"1\.3e-05 at least"),
         (GPClassifier(kernel, solver="fast"), X, "solver must be"),

@@ -1,7 +1,5 @@
 """Hyper-parameters of priors along an operator: the evidence's slope, on either side."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

@@ -1,7 +1,5 @@
 """Models in one file: the same predictions to the bit, and nothing that a stranger could do."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Every estimator fitted by every engine comes back from its file with the same predictions."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

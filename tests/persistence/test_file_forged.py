@@ -1,7 +1,5 @@
 """A file that was changed and sealed again is refused when it is loaded, or its model works."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Models that are drawn, fitted once; figures without a screen, closed after every test."""
 
-from __future__ import annotations
-
 import matplotlib
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Boundaries, calibration, tables and optimisers: numbers drawn against models and closed forms."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Caterpillars and maps hold what the model says, and draw it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

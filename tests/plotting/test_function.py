@@ -1,7 +1,5 @@
 """Functions with bands and forecasts: what is drawn is what the model predicts, and rows are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """What columns do and are worth, as drawn: the numbers on the axes are those computed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel

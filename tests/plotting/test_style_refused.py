@@ -1,7 +1,5 @@
 """What is refused when something is drawn: with words, and without a figure left behind."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tails and quantiles of counts with random rates against mpmath, in both ways to integrate."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest

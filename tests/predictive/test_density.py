@@ -1,7 +1,5 @@
 """Predictive counts: pmf, quantiles and mode against quadrature, scipy, mpmath and sampling."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Scores and labels where probabilities are 1/2 to the last digit: sign and order of the mean."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath
@@ -42,10 +40,7 @@ def logistic_slope(variance):
 @every_case("variance", [1e-20, 1e-3, 1.0, 400.0])
 @every_case(
     "likelihood",
-    [
-        likelihoods.get("logistic"),
-        own(lambda f, y: -np.logaddexp(0.0, -y * f), "my-logistic"),
-    ],
+    [likelihoods.get("logistic"), own(lambda f, y: -np.logaddexp(0.0, -y * f), "my-logistic")],
 )
 def test_logistic_of_tiny_means(likelihood, variance):
     found = scores(likelihood, *at(TINY, variance))

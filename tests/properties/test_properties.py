@@ -1,7 +1,5 @@
 """Properties that every public estimator has, whatever it models."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from dataclasses import replace

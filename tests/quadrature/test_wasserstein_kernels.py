@@ -216,11 +216,7 @@ def toy():
 
 @pytest.mark.parametrize(
     ("likelihood", "p"),
-    [
-        pytest.param("probit", 1.0, marks=pytest.mark.slow),
-        ("probit", 3.0),
-        ("poisson", 1.5),
-    ],
+    [pytest.param("probit", 1.0, marks=pytest.mark.slow), ("probit", 3.0), ("poisson", 1.5)],
 )
 def test_fixed_point(toy, likelihood, p):
     K, y = toy

@@ -1,7 +1,5 @@
 """The benchmark's own manners: JSON alone on stdout, and what is missing is named."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """The comparison of optimisers: its problems' optima, a run that is kept, and the report."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The benchmark of defaults: its data, its scores, what it keeps, and its table."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """The benchmark of thousands of rows: its scores, what it keeps, and its table."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

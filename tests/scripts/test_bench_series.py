@@ -1,7 +1,5 @@
 """The benchmark of series runs, in small."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -19,12 +17,7 @@ def test_every_figure_is_printed_and_kept(tmp_path):
     assert done.returncode == 0, done.stderr
     found = [line for line in done.stdout.splitlines() if line.startswith("N=300:")]
     words = (
-        "probit, EP",
-        "QP / EP",
-        "poisson-exp, EP",
-        "fit, probit",
-        "fit, poisson",
-        "dense",
+        *("probit, EP", "QP / EP", "poisson-exp, EP", "fit, probit", "fit, poisson", "dense"),
         "memory",
     )
     for word in words:

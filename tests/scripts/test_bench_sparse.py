@@ -1,7 +1,5 @@
 """The benchmark of sparse fits: its judge against closed forms, its data, its words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import ndtr

@@ -1,7 +1,5 @@
 """Loaders of the paper's data: shapes and contents where the files are, errors everywhere."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The demonstration of series, end to end, where the data are ($QP_DATA)."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Tables as they are declared, and what workers of a cluster are sent."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The rooms of scripts: imports run one way and in no circle, and commands are listed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

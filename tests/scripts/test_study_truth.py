@@ -1,7 +1,5 @@
 """The study of posteriors on a cluster: what workers return is what one process does."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Table 1: splits, resuming, the report, and a rerun against the kept results."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess

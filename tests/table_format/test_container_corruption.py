@@ -16,21 +16,15 @@ from qpruntime.projection.open import shipped_path
 from qpruntime.table_format.metadata import DATASET
 from tablegen.verify import verify
 from tests.tools.forge import flipped, forged, layout, positions
-from tests.tools.fuzz import corpus
+from tests.tools.fuzz import KINDS, of_kind
 
-KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
 FLIPS = 400
 
 
 @pytest.fixture(params=KINDS)
 def table(request, small_table, tmp_path):
     """Return a copy of a table of every kind."""
-    kind = request.param
-    path = tmp_path / "table.h5"
-    if kind == "surfaces":
-        path.write_bytes(corpus()[-1][0])
-        return path
-    return Path(shutil.copy(small_table if kind == "grid" else shipped_path(kind), path))
+    return of_kind(request.param, tmp_path / "table.h5", small_table)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,14 +16,12 @@ from numcodecs import blosc
 from numcodecs.blosc import SHUFFLE, compress
 
 from qpruntime import InputError, TableError, open_table, project
-from qpruntime.projection.open import shipped_path
 from qpruntime.table_format import zarr as table_format_zarr
 from qpruntime.table_format.metadata import DATASET
 from tablegen.files.formats import convert
 from tablegen.verify import verify
-from tests.tools.fuzz import corpus
-
-KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
+from tests.tools.forge import bytes_of
+from tests.tools.fuzz import KINDS, of_kind
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +34,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def files(small_table, tmp_path):
     """Return a function that makes the file of a kind."""
-
-    def make(kind):
-        path = tmp_path / f"{kind}.h5"
-        if kind == "surfaces":
-            path.write_bytes(corpus()[-1][0])
-            return path
-        return Path(shutil.copy(small_table if kind == "grid" else shipped_path(kind), path))
-
-    return make
+    return lambda kind: of_kind(kind, tmp_path / f"{kind}.h5", small_table)
 
 
 @pytest.fixture
@@ -58,13 +47,6 @@ def small_chunks(monkeypatch):
 @pytest.fixture
 def grid(files, small_chunks):
     return convert(files("grid"))[0]
-
-
-def content(group):
-    """Bytes of every file, by its path in the group."""
-    return {
-        p.relative_to(group).as_posix(): p.read_bytes() for p in group.rglob("*") if p.is_file()
-    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,7 +66,7 @@ def test_there_and_back(files, kind, limit, monkeypatch, tmp_path):
     if kind != "surfaces":  # made by forge, without HDF5
         assert back.read_bytes() == path.read_bytes()
     again, _ = convert(back, tmp_path / "again.zarr")
-    assert content(again) == content(group)
+    assert bytes_of(again) == bytes_of(group)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +129,7 @@ def test_bands_of_surfaces_have_names(files):
 def test_one_flipped_bit_in_any_file(files, kind):
     group, _ = convert(files(kind))
     rng = np.random.default_rng(5)
-    names = sorted(content(group))
+    names = sorted(bytes_of(group))
     for turn in range(120):
         path = group / names[turn % len(names)]
         before = path.read_bytes()
@@ -163,7 +145,7 @@ def test_one_flipped_bit_in_any_file(files, kind):
 @pytest.mark.parametrize("kind", ["grid", "probit"])
 def test_missing_and_short_files(files, kind):
     group, _ = convert(files(kind))
-    for name, before in content(group).items():
+    for name, before in bytes_of(group).items():
         (group / name).unlink()
         with pytest.raises(TableError, match=r"not copied|No such file|a directory"):
             open_table(group)
@@ -531,12 +513,12 @@ def test_conversion_refuses(files, tmp_path, small_chunks):
     group, _ = convert(path)
     with pytest.raises(TableError, match="exists; replace it with --force"):
         convert(path)
-    before = content(group)
-    assert content(convert(path, force=True)[0]) == before
+    before = bytes_of(group)
+    assert bytes_of(convert(path, force=True)[0]) == before
     damaged = bytearray(path.read_bytes())
     damaged[4000] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(TableError, match="damaged and is not exported"):
         convert(path, force=True)
-    assert content(group) == before
+    assert bytes_of(group) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["grid.h5", "grid.zarr"]

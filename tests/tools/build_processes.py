@@ -1,7 +1,5 @@
 """Builds in processes of their own, started in milliseconds: the client of build_host.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

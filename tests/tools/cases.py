@@ -4,8 +4,6 @@ For rows of one property that cost less than pytest's own handling of a test. Wh
 a fixture of its own for every row, stays with ``pytest.mark.parametrize``.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import textwrap

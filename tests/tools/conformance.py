@@ -4,8 +4,6 @@ A check takes a likelihood and raises `AssertionError`. What a likelihood does n
 asked for. Nothing here knows a likelihood by name.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from dataclasses import replace
@@ -209,14 +207,8 @@ def check_reduction(own: Likelihood, r: Reference) -> None:
 
 
 CHECKS: tuple[Callable[[Likelihood, Reference], None], ...] = (
-    check_contract,
-    check_projections,
-    check_fast_paths,
-    check_claims,
-    check_expected,
-    check_link,
-    check_rate,
-    check_reduction,
+    *(check_contract, check_projections, check_fast_paths, check_claims, check_expected),
+    *(check_link, check_rate, check_reduction),
 )
 
 

@@ -13,10 +13,7 @@ def check_contract(estimator, expected_failures):
         # Data without structure leave the optimiser on flat ground, of which it says so.
         warnings.simplefilter("ignore", ConvergenceWarning)
         results = check_estimator(
-            estimator,
-            expected_failed_checks=expected_failures,
-            on_skip=None,
-            on_fail=None,
+            estimator, expected_failed_checks=expected_failures, on_skip=None, on_fail=None
         )
     assert len(results) > 40, "scikit-learn has fewer checks than it had"
     failed = [f"{r['check_name']}: {r['exception']!r}" for r in results if r["status"] == "failed"]

@@ -63,6 +63,21 @@ class RealCluster:
         with Client(self.address, timeout=timeout, set_as_default=False) as client:
             client.wait_for_workers(count, timeout=timeout)
 
+    def freeze(self):
+        """Stop the first worker, which neither works nor ends."""
+        os.kill(self.workers[0].pid, signal.SIGSTOP)
+
+    def restart(self):
+        """Kill the scheduler and start it again, with a worker more."""
+        self.scheduler.kill()
+        self.scheduler.wait()
+        self.start_scheduler()
+        self.add_worker()
+
+    def end(self):
+        for process in (self.scheduler, *self.workers):
+            process.kill()
+
     def __enter__(self):
         return self
 

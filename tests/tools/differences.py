@@ -1,7 +1,5 @@
 """Slopes by differences, for gradients that are written out."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """The documentation built as a site, for its tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Poisson counts of rate e^(2f): a likelihood as somebody might add it, for a test that does."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

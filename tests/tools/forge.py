@@ -14,6 +14,12 @@ from qpruntime.table_format.metadata import DATASET, Metadata
 from tablegen.files import hdf5
 
 
+def bytes_of(directory):
+    """Return the bytes of every file, by its path in the directory."""
+    files = sorted(p for p in directory.rglob("*") if p.is_file())
+    return {p.relative_to(directory).as_posix(): p.read_bytes() for p in files}
+
+
 def layout(path):
     """Return (seal, size of the file)."""
     with Path(path).open("rb") as file:

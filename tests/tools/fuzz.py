@@ -7,8 +7,6 @@ only `_HEADROOM` bytes more than it has after its imports.
 ``python -m tests.tools.fuzz opener 0 100000`` runs by hand, ``... opener 17`` shows one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools
@@ -48,6 +46,17 @@ TOKENS = [
     *('{"likelihood":1}', '{"self":1}', '{"nu":1e308}', '{"nu":-1}', '"student-t"', '"binomial"'),
     *("[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 20_000, '{"a":1,"a":2}', '"' + "x" * 10_000),
 ]
+
+
+#: What `of_kind` makes.
+KINDS = ("grid", "surfaces", "heaviside", "probit", "poisson")
+
+
+def of_kind(kind, path, grid):
+    """Write a table of a kind to `path`, a grid by copying one; return the path."""
+    source = grid if kind == "grid" else None if kind == "surfaces" else shipped_path(kind)
+    path.write_bytes(source.read_bytes() if source else corpus()[-1][0])
+    return path
 
 
 def corpus():

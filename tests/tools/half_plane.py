@@ -3,7 +3,7 @@
 import numpy as np
 
 from qpruntime import likelihoods
-from qpruntime.interop.array_api import FORMS
+from qpruntime.interop.array_formulas import FORMS
 from qpruntime.likelihoods.responses import counts, signs
 
 NAMES = (*FORMS, "student-t(nu=4, scale=0.1)", "negative-binomial(dispersion=50)")

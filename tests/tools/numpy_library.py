@@ -1,7 +1,5 @@
 """NumPy as an array library of the formulas, to compare them with the kernels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

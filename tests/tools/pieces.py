@@ -72,12 +72,7 @@ def solve(pieces):
             tail = float(min(tails(f)))
             if tail > 0.0:
                 star += float(b - a) / 2 * w * np.exp(-0.5 * ndtri(tail) ** 2)
-    return (
-        float(top + mp.log(total)),
-        float(mean),
-        float(variance),
-        star / np.sqrt(2.0 * np.pi),
-    )
+    return (float(top + mp.log(total)), float(mean), float(variance), star / np.sqrt(2.0 * np.pi))
 
 
 def laplace_pieces(mu, sigma, y, b):
@@ -103,10 +98,7 @@ def slab_pieces(mu, sigma, y, w):
 
 
 def bump_pieces(mu, sigma, y, w):
-    return [
-        sloping(mu, sigma, 0, -mp.inf, mp.inf),
-        gaussian(mu, sigma, y, w),
-    ]
+    return [sloping(mu, sigma, 0, -mp.inf, mp.inf), gaussian(mu, sigma, y, w)]
 
 
 FORMS = {

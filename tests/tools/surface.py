@@ -3,8 +3,6 @@
 ``python -m tests.tools.surface`` prints a table of words: where each is, its default and its type.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Functions on PyTorch: autograd and torch.func, two orders; GPyTorch where 20 points fail."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -22,11 +22,7 @@ from qpruntime.inference.dense.cholesky_kernels import (
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from qpruntime.inference.solver_protocol import Pullback
 
-__all__ = [
-    "CholeskyFactor",
-    "DensePullback",
-    "Triangle",
-]
+__all__ = ["CholeskyFactor", "DensePullback", "Triangle"]
 
 # --- Gradients
 

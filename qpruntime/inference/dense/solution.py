@@ -27,11 +27,7 @@ from qpruntime.inference.solution_protocol import (
 )
 from qpruntime.inference.solver_protocol import PredictiveState
 
-__all__ = [
-    "DenseSolution",
-    "JointPoints",
-    "summarise",
-]
+__all__ = ["DenseSolution", "JointPoints", "summarise"]
 
 #: Prior covariances of points with the rows and with each other, and their prior mean.
 JointPoints = tuple[Array, Array, ArrayLike | None]

@@ -18,11 +18,7 @@ from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.sites import Counts, Sites
 from qpruntime.inference.solver_protocol import SiteProblem, Solved
 
-__all__ = [
-    "DensePrior",
-    "DenseSolved",
-    "DenseState",
-]
+__all__ = ["DensePrior", "DenseSolved", "DenseState"]
 
 # --- Prior and posterior of a dense covariance
 

@@ -18,14 +18,7 @@ from qpruntime.inference.fixed_point.convergence import Ended, Limits, Trace, un
 from qpruntime.inference.parallel_updates import sizes
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import Marginals
-from qpruntime.inference.sites import (
-    NO_STEP,
-    Counts,
-    ImproperPosterior,
-    Sites,
-    no_counts,
-    no_sites,
-)
+from qpruntime.inference.sites import NO_STEP, Counts, ImproperPosterior, Sites, no_counts, no_sites
 from qpruntime.inference.solver_protocol import Solved
 
 __all__ = [

@@ -21,20 +21,12 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import Columns, Held
 from qpruntime.inference.sparse.engine import log_densities, seen_by_likelihood
 from qpruntime.inference.sparse.passes import Block, Cavities
-from qpruntime.inference.sparse.posterior import (
-    InducingSolution,
-    SparsePosterior,
-    SparseSolution,
-)
+from qpruntime.inference.sparse.posterior import InducingSolution, SparsePosterior, SparseSolution
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
-__all__ = [
-    "LocalPosterior",
-    "LocalSolution",
-    "local_of",
-]
+__all__ = ["LocalPosterior", "LocalSolution", "local_of"]
 
 # --- Posterior corrected by nearest rows
 

@@ -18,10 +18,7 @@ from qpruntime.projection.open import shipped
 from qpruntime.projection.projector import Projector
 from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 
-__all__ = [
-    "Clock",
-    "SortedSeries",
-]
+__all__ = ["Clock", "SortedSeries"]
 
 # --- Times of users
 

@@ -15,11 +15,7 @@ from qpruntime._typing import Array
 from qpruntime.inference.fixed_point.schedules import Swept
 from qpruntime.inference.markov.data import SortedSeries
 from qpruntime.inference.markov.messages_covariance_kernels import wide_pass, wide_slope, wide_sweep
-from qpruntime.inference.markov.messages_small_kernels import (
-    pair_pass,
-    pair_slope,
-    pair_sweep,
-)
+from qpruntime.inference.markov.messages_small_kernels import pair_pass, pair_slope, pair_sweep
 from qpruntime.inference.markov.messages_sqrt_kernels import careful_pass, careful_sweep
 from qpruntime.inference.markov.messages_trio_kernels import trio_pass, trio_slope, trio_sweep
 from qpruntime.inference.sites import Counts, Sites

@@ -133,19 +133,19 @@ def merged(
     def joined(values: Array, others: Array) -> Array:
         return np.concatenate([values, others])[sort]
 
-    ones, none = np.ones(more.t.size), np.zeros(more.t.size)
+    unit, zero = np.ones(more.t.size), np.zeros(more.t.size)
     weights = None
     if series.weights is not None or more.weights is not None:
-        weights = joined(series.exponents, ones if more.weights is None else more.weights)
+        weights = joined(series.exponents, unit if more.weights is None else more.weights)
     joined_series = replace(
         series,
         t=joined(series.t, more.t),
         y=joined(series.y, more.y),
         prior=joined(series.prior, more.prior),
         weights=weights,
-        scale=None if series.scale is None else joined(series.scale, ones),
+        scale=None if series.scale is None else joined(series.scale, unit),
     )
-    return joined_series, Sites(joined(sites.tau, none), joined(sites.nu, none)), sort
+    return joined_series, Sites(joined(sites.tau, zero), joined(sites.nu, zero)), sort
 
 
 def with_times(

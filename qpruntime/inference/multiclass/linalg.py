@@ -15,11 +15,7 @@ from qpruntime.inference.dense import blas
 from qpruntime.inference.dense.cholesky_kernels import scaled_upper
 from qpruntime.inference.multiclass.site_kernels import products_of_rows, scale_and_add
 
-__all__ = [
-    "Blocks",
-    "Layout",
-    "slope_of",
-]
+__all__ = ["Blocks", "Layout", "slope_of"]
 
 # --- Layout of sites
 #

@@ -23,13 +23,7 @@ from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
 from qpruntime.inference.solver_protocol import Prior, Pullback, SiteProblem, Solved
 
-__all__ = [
-    "ClassKept",
-    "ClassPrior",
-    "ClassSolved",
-    "Linear",
-    "settle_means",
-]
+__all__ = ["ClassKept", "ClassPrior", "ClassSolved", "Linear", "settle_means"]
 
 # --- Solver of classes
 

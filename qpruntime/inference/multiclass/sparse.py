@@ -27,11 +27,7 @@ from qpruntime.inference.multiclass.infer import layout_of, left_out_of, start_o
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import ClassPosterior, SettledClasses
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
-from qpruntime.inference.multiclass.sparse_linalg import (
-    PointPrior,
-    PointSolved,
-    features_of,
-)
+from qpruntime.inference.multiclass.sparse_linalg import PointPrior, PointSolved, features_of
 from qpruntime.inference.posterior import report_of
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites

@@ -18,12 +18,7 @@ from qpruntime.errors import InputError
 from qpruntime.inference.dense import blas
 from qpruntime.inference.operator.visit_kernels import quadratic_forms
 
-__all__ = [
-    "FunctionalFeatures",
-    "Functionals",
-    "root_of",
-    "weighted_square",
-]
+__all__ = ["FunctionalFeatures", "Functionals", "root_of", "weighted_square"]
 
 #: Largest number of values of a block of rows.
 _BLOCK = 4_000_000

@@ -20,12 +20,7 @@ from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Observed, covariance
 from qpruntime.inference.solution_protocol import common_value, prior_mean
 
-__all__ = [
-    "OperatorSolution",
-    "along",
-    "functionals_prior",
-    "takes_latent_side",
-]
+__all__ = ["OperatorSolution", "along", "functionals_prior", "takes_latent_side"]
 
 #: Two covariances count as equal if their posterior means agree to this, relative to their size.
 _SAME = 1e-6

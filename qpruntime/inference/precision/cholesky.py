@@ -23,11 +23,7 @@ from qpruntime.inference.precision.cholesky_kernels import (
 )
 from qpruntime.inference.precision.symbolic import Symbolic
 
-__all__ = [
-    "Factorised",
-    "raise_kept",
-    "single_routines",
-]
+__all__ = ["Factorised", "raise_kept", "single_routines"]
 
 # --- Factorised sparse matrix
 

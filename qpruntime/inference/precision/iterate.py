@@ -37,12 +37,7 @@ from qpruntime.inference.sites import (
 )
 from qpruntime.inference.solver_protocol import Solved
 
-__all__ = [
-    "Approach",
-    "Nearby",
-    "newton_sites",
-    "settle",
-]
+__all__ = ["Approach", "Nearby", "newton_sites", "settle"]
 
 # --- Fixed point
 

@@ -21,11 +21,7 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.posterior import Correcting, Posterior
-from qpruntime.inference.precision.corrections import (
-    corrected_by_pairs,
-    pair_sums,
-    quantile_shifts,
-)
+from qpruntime.inference.precision.corrections import corrected_by_pairs, pair_sums, quantile_shifts
 from qpruntime.inference.precision.iterate import settle
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.restored import check_indices
@@ -38,12 +34,7 @@ from qpruntime.inference.precision.solution import (
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
 from qpruntime.inference.sites import Sites
 
-__all__ = [
-    "PrecisionPosterior",
-    "Profile",
-    "profile",
-    "profiles_unless_normal",
-]
+__all__ = ["PrecisionPosterior", "Profile", "profile", "profiles_unless_normal"]
 
 #: Default number of values that a profile begins with.
 _VALUES = 11

@@ -17,12 +17,7 @@ from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import Pattern, SparseRows
 from qpruntime.inference.precision.pattern_kernels import add_rows, back, entry_coordinates, times
 
-__all__ = [
-    "ConstraintCorrection",
-    "Entries",
-    "SparseLatent",
-    "prior_entries",
-]
+__all__ = ["ConstraintCorrection", "Entries", "SparseLatent", "prior_entries"]
 
 # --- Entries of A' diag(tau) A
 

@@ -27,12 +27,7 @@ from qpruntime.inference.precision.solver import PrecisionSolved
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import (
-    Crossed,
-    Solution,
-    common_value,
-    prior_mean,
-)
+from qpruntime.inference.solution_protocol import Crossed, Solution, common_value, prior_mean
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [

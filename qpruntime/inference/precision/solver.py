@@ -26,10 +26,7 @@ from qpruntime.inference.solver_protocol import (
     Solved,
 )
 
-__all__ = [
-    "PrecisionPrior",
-    "PrecisionSolved",
-]
+__all__ = ["PrecisionPrior", "PrecisionSolved"]
 
 # --- Prior: eta = o + A x
 

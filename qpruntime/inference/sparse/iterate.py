@@ -25,12 +25,7 @@ from qpruntime.inference.sparse.state import (
     with_base,
 )
 
-__all__ = [
-    "MATCHES",
-    "Tied",
-    "settle",
-    "settle_tied",
-]
+__all__ = ["MATCHES", "Tied", "settle", "settle_tied"]
 
 # --- Tied sites
 #

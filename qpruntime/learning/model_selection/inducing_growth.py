@@ -26,13 +26,7 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
 from qpruntime.inference.sparse.state import PowerProjector
-from qpruntime.learning.inducing_points import (
-    MAX_INDUCING,
-    clusters,
-    levels_of,
-    sample,
-    units,
-)
+from qpruntime.learning.inducing_points import MAX_INDUCING, clusters, levels_of, sample, units
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.settings import Data, Settings

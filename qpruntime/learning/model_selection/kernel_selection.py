@@ -96,77 +96,57 @@ def select_kernel(
     if not (subsets.has_holdout and budget.allows(len(shapes) * first_cost, LAST_RUNG_START_SHARE)):
         shapes = shapes[:1]
     results: dict[KernelShape, tuple[list[FittedKernel], Array]] = {}
+
+    def keep(shape: KernelShape, fitted: list[FittedKernel], rung: int, judge: bool) -> None:
+        results[shape] = fitted, _holdout_densities(trials[shape], fitted, rung, judge)
+        stages.append(make_stage(rung, shape.label, results[shape][1], budget.used))
+
     for shape in shapes:
         fitted = [t.optimise(starts[shape], first, *_FIRST_SEARCH) for t in trials[shape]]
-        results[shape] = fitted, _holdout_densities(trials[shape], fitted, first, len(shapes) > 1)
-        stages.append(make_stage(first, shape.label, results[shape][1], budget.used))
+        keep(shape, fitted, first, len(shapes) > 1)
     first_results, kept = dict(results), _default_and_best(results)
     rows = rungs[0]
     for rung in rungs[1:]:
-        if not budget.allows(
-            len(kept) * count * _CONTINUED_EVALUATIONS * dense_evaluation_cost(rung),
-            LAST_RUNG_END_SHARE,
-        ):
+        cost = len(kept) * count * _CONTINUED_EVALUATIONS * dense_evaluation_cost(rung)
+        if not budget.allows(cost, LAST_RUNG_END_SHARE):
             break
         rows = rung
         for shape in kept:
             fitted = _optimise_further(trials[shape], results[shape][0], rung)
-            results[shape] = (
-                fitted,
-                _holdout_densities(trials[shape], fitted, rung, subsets.has_holdout),
-            )
-            stages.append(make_stage(rung, shape.label, results[shape][1], budget.used))
+            keep(shape, fitted, rung, subsets.has_holdout)
     shape = kept[0]
     # The best of several shapes is also the luckiest, and a dense fit has few hold-out rows.
     errors = 1.0 if others else CONFIDENT_ERRORS
     if len(kept) > 1 and gains_significantly(results[kept[1]][1] - results[shape][1], errors):
         shape = kept[1]
-    has_holdout = subsets.has_holdout
-    if not budget.allows(
-        count * _FIRST_EVALUATIONS * dense_evaluation_cost(rows), LAST_RUNG_END_SHARE
-    ):
-        has_holdout = False
+    cost = count * _FIRST_EVALUATIONS * dense_evaluation_cost(rows)
+    has_holdout = budget.allows(cost, LAST_RUNG_END_SHARE) and subsets.has_holdout
     lists = [
         select_length_scales(trial, c, shape, subsets, rows, stages)
         if has_holdout
         else [Candidate(c, shape, False)]
         for trial, c in zip(trials[shape], results[shape][0], strict=True)
     ]
-    has_budget = budget.allows(
-        count * _FIRST_EVALUATIONS * dense_evaluation_cost(rows), LAST_RUNG_END_SHARE
-    )
+    has_budget = budget.allows(cost, LAST_RUNG_END_SHARE)
     rival = _other_roughness(shape, first_results) if others and has_budget else None
     if rival is not None:
         if rival not in kept or rows == first:
-            results[rival] = (
-                _optimise_further(trials[rival], first_results[rival][0], rows),
-                np.zeros(1),
-            )
-        pairs = zip(trials[rival], results[rival][0], lists, strict=True)
-        for trial, c, candidates in pairs:
+            further = _optimise_further(trials[rival], first_results[rival][0], rows)
+            results[rival] = further, np.zeros(1)
+        for trial, c, candidates in zip(trials[rival], results[rival][0], lists, strict=True):
             candidates.append(rival_candidate(trial, c, rival, candidates[0], rows))
         stages.append(Stage(rows, rival.label, math.nan, budget.used))
-    if (
-        others
-        and count == 1
-        and budget.allows(_FIRST_EVALUATIONS * dense_evaluation_cost(rows), _OTHER_FEATURES_SHARE)
-    ):
+    if others and count == 1 and budget.allows(cost, _OTHER_FEATURES_SHARE):
         alternative = _best_other_features(shape, first_results)
         if alternative is not None and alternative not in kept and rows > first:
             fitted = _optimise_further(trials[alternative], first_results[alternative][0], rows)
-            results[alternative] = (
-                fitted,
-                _holdout_densities(trials[alternative], fitted, rows, True),
-            )
-            stages.append(make_stage(rows, alternative.label, results[alternative][1], budget.used))
+            keep(alternative, fitted, rows, True)
         if alternative is not None and not gains_significantly(
             results[shape][1] - results[alternative][1], CONFIDENT_ERRORS
         ):
             trial, (common,) = trials[alternative][0], results[alternative][0]
             lists[0].extend(select_length_scales(trial, common, alternative, subsets, rows, stages))
-    return KernelSelection(
-        shape, tuple(tuple(process_candidates) for process_candidates in lists), rows
-    )
+    return KernelSelection(shape, tuple(map(tuple, lists)), rows)
 
 
 def _optimise_further(

@@ -176,27 +176,12 @@ def _fit_split(
         codes,
     )
     stages = StageReport(budget, say)
-    views: dict[bool, InputView] = {}
-    starts: dict[KernelShape, Start] = {}
-    trials: dict[KernelShape, Sequence[Trial]] = {}
-    order = np.argsort(subsets.order, kind="stable")
-    stage_inputs = np.empty((len(subsets.order), inputs.width))
-    stage_inputs[order] = inputs.at(subsets.order[order])
-    for shape in _SHAPES_TRIED:
-        if shape.ranks not in views:
-            views[shape.ranks] = InputView.fitted(inputs, processes[0].weights, rng, shape.ranks)
-        view = views[shape.ranks]
-        starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
-        scaled = view.points(stage_inputs)
-        trials[shape] = [
-            Trial(subset_data(data, scaled, subsets.order), settings, budget, subsets.holdout)
-            for data in processes
-        ]
+    context = SelectionContext(subsets, settings, budget, stages, rng, len(processes))
+    views, starts, trials = _trials(context, processes, latent_scale)
     phases = 2 if is_dense else 3
     stages.begin(f"stage 1 of {phases}, comparison of kernels on some of {n} rows")
     with one_blas_thread():
         selection = select_kernel(trials, starts, subsets, stages, others=not is_dense)
-    context = SelectionContext(subsets, settings, budget, stages, rng, len(processes))
     fits, labels, nearest, score, loses_to_holdout = [], [], 0, 0.0, False
     ranks = selection.shape.ranks
     for number, data in enumerate(processes):
@@ -231,6 +216,36 @@ def _fit_split(
         stages=tuple(stages),
     )
     return _Attempt(fits, choice, budget.used, score / len(fits), loses_to_holdout)
+
+
+def _trials(
+    context: SelectionContext, processes: Sequence[Data], latent_scale: float
+) -> tuple[dict[bool, InputView], dict[KernelShape, Start], dict[KernelShape, Sequence[Trial]]]:
+    """Return the inputs as they are and as ranks, and start and trials of each shape."""
+    subsets, inputs = context.subsets, processes[0].inputs
+    views: dict[bool, InputView] = {}
+    starts: dict[KernelShape, Start] = {}
+    trials: dict[KernelShape, Sequence[Trial]] = {}
+    order = np.argsort(subsets.order, kind="stable")
+    stage_inputs = np.empty((len(subsets.order), inputs.width))
+    stage_inputs[order] = inputs.at(subsets.order[order])
+    for shape in _SHAPES_TRIED:
+        if shape.ranks not in views:
+            weights = processes[0].weights
+            views[shape.ranks] = InputView.fitted(inputs, weights, context.rng, shape.ranks)
+        view = views[shape.ranks]
+        starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
+        scaled = view.points(stage_inputs)
+        trials[shape] = [
+            Trial(
+                subset_data(data, scaled, subsets.order),
+                context.settings,
+                context.budget,
+                subsets.holdout,
+            )
+            for data in processes
+        ]
+    return views, starts, trials
 
 
 # --- Fit with inducing points
@@ -325,11 +340,9 @@ def refit_inducing(
         context.stages.append(
             Stage(context.subsets.rungs[-1], extra.label, math.nan, context.budget.used)
         )
-        climbed = extra.fitted
-        last_candidate = chosen._replace(kernel=climbed.kernel, projector=climbed.projector(data))
-        last_scored = chosen.search.run(
-            last_candidate.kernel, last_candidate.projector, scored.m, "", scored
-        )
+        climbed, projector = extra.fitted.kernel, extra.fitted.projector(data)
+        last_candidate = chosen._replace(kernel=climbed, projector=projector)
+        last_scored = chosen.search.run(climbed, projector, scored.m, "", scored)
         tuned_kernel, tuned_scored = tune_variance(last_candidate, last_scored)
         # A kernel learnt from more rows is nearly always better; leave-one-out scores show if not.
         if tuned_scored.score >= scored.score:
@@ -349,13 +362,8 @@ def refit_inducing(
     posterior, nearest = search.final_posterior(scored, projector)
     advise(kernel, trials[selected.shape].data.X)
     fit = Fit(kernel, projector.likelihood, posterior, (selected.fitted.optimum,))
-    return InducingResult(
-        fit,
-        selected,
-        nearest,
-        _loses_to_holdout(search, posterior, context, candidates_given),
-        scored.score,
-    )
+    loses = _loses_to_holdout(search, posterior, context, candidates_given)
+    return InducingResult(fit, selected, nearest, loses, scored.score)
 
 
 def _loses_to_holdout(

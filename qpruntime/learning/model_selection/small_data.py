@@ -20,11 +20,7 @@ from qpruntime.learning.model_selection.budget import Budget, Stage, gains_signi
 from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, Trial, subset_data
 from qpruntime.learning.settings import Data, Settings
 
-__all__ = [
-    "RankScreening",
-    "screen_features",
-    "screen_ranks",
-]
+__all__ = ["RankScreening", "screen_features", "screen_ranks"]
 
 # --- Rank transforms
 #

@@ -166,6 +166,37 @@ class EvidenceOptimum:
     message: str
 
 
+def _box(Z: Array, units: Array, bounds: Array) -> tuple[Array, Array]:
+    """Return the optimiser's units of theta and of moving points, and the bounds in them.
+
+    Points move within the box of all of them, and by a unit beyond.
+    """
+    moving = np.isfinite(units) & (units > 0.0)
+    spread = np.broadcast_to(np.where(moving, units, 0.0), Z.shape)
+    z = np.stack([Z - Z.min(axis=0) + spread, Z.max(axis=0) - Z + spread], axis=-1)
+    z = np.where(spread[..., None] > 0.0, z, 0.0).reshape(-1, 2)
+    wide = np.where(spread > 0.0, spread, 1.0).ravel()
+    limits = np.vstack([bounds, np.column_stack([-z[:, 0], z[:, 1]]) / wide[:, None]])
+    return np.concatenate([np.ones(len(bounds)), wide]), limits
+
+
+class _SmallGains:
+    """Callback that stops the optimiser after several iterations with little gain."""
+
+    def __init__(self, unit: float, first: float, least: float) -> None:
+        self.unit, self.last, self.least = unit, first, least
+        self.n_iterations, self.n_small_gains = 0, 0
+
+    def __call__(self, intermediate_result: OptimizeResult) -> None:
+        reached = -float(intermediate_result.fun) / self.unit
+        self.n_iterations += 1
+        self.n_small_gains = self.n_small_gains + 1 if reached - self.last < self.least else 0
+        self.last = reached
+        # The first steps are short, before curvatures are known.
+        if self.n_small_gains == _PATIENCE and self.n_iterations > _MIN_ITERATIONS:
+            raise StopIteration
+
+
 def climb(
     search: EvidenceSearch,
     start: Place,
@@ -202,17 +233,7 @@ def climb(
     if report is not None:
         report(theta, first[0])
     units = search.units if search.moves else None
-    steps = np.ones(p)
-    limits = bounds
-    if units is not None:
-        moving = np.isfinite(units) & (units > 0.0)
-        spread = np.broadcast_to(np.where(moving, units, 0.0), start.Z.shape)
-        low, high = start.Z.min(axis=0), start.Z.max(axis=0)
-        z = np.stack([start.Z - low + spread, high - start.Z + spread], axis=-1)
-        z = np.where(spread[..., None] > 0.0, z, 0.0).reshape(-1, 2)
-        wide = np.where(spread > 0.0, spread, 1.0).ravel()
-        steps = np.concatenate([steps, wide])
-        limits = np.vstack([bounds, np.column_stack([-z[:, 0], z[:, 1]]) / wide[:, None]])
+    steps, limits = (np.ones(p), bounds) if units is None else _box(start.Z, units, bounds)
 
     def place_of(x: Array) -> Place:
         if units is None:
@@ -241,21 +262,6 @@ def climb(
             report(place.theta, evaluation[0])
         return -unit * evaluation[0], -unit * joined(evaluation)
 
-    last, n_iterations, n_small_gains = first[0], 0, 0
-
-    def enough(intermediate_result: OptimizeResult) -> None:
-        """Stop the optimiser after several iterations with little gain."""
-        nonlocal last, n_iterations, n_small_gains
-        reached = -float(intermediate_result.fun) / unit
-        n_iterations, n_small_gains = (
-            n_iterations + 1,
-            n_small_gains + 1 if reached - last < change * n else 0,
-        )
-        last = reached
-        # The first steps are short, before curvatures are known.
-        if n_small_gains == _PATIENCE and n_iterations > _MIN_ITERATIONS:
-            raise StopIteration
-
     x0 = theta if units is None else np.concatenate([theta, np.zeros(start.Z.size)])
     result = minimize(
         scaled,
@@ -263,7 +269,7 @@ def climb(
         jac=True,
         method="L-BFGS-B",
         bounds=limits,
-        callback=enough,
+        callback=_SmallGains(unit, first[0], change * n),
         options={"maxiter": iterations, "ftol": 0.0, "gtol": 0.0, "maxcor": 10},
     )
     message, short = str(result.message), result.nit >= iterations

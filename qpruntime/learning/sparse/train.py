@@ -38,10 +38,7 @@ from qpruntime.learning.sparse.data import (
 from qpruntime.learning.sparse.objective import Place, advise, posterior_of
 from qpruntime.likelihoods import Likelihood
 
-__all__ = [
-    "check",
-    "train_sparse",
-]
+__all__ = ["check", "train_sparse"]
 
 # --- Stages of a fit
 #

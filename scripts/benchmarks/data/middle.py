@@ -5,8 +5,6 @@ Numbers are as they are, columns as `numbers_of` makes them. Real tables are rea
 constants were chosen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

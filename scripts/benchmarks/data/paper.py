@@ -5,8 +5,6 @@ published data are kept under the paper's names (``pima`` holds 200 rows twice, 
 row number as a feature) and are gone from ``pima532`` and ``glass9``.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Callable, Iterable

@@ -14,8 +14,6 @@ Blocks:
 ``corrected``  EP and QP as ``main``, and EP corrected: predictions by `Posterior.marginals`
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

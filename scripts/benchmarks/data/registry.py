@@ -4,8 +4,6 @@ A maker of arrays is registered where it is defined, in the order that counts. N
 drawn before it is asked for.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterable
 from functools import partial

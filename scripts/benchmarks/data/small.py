@@ -6,8 +6,6 @@ order; those of even number are for choosing defaults, those of odd number for r
 Everything is seeded.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Small raw sets of classes: scikit-learn's own, and drawn ones in units that nobody scaled."""
 
-from __future__ import annotations
-
 import zlib
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Small raw sets of numbers and of counts, numbered after those of classes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GPyTorch's deep Gaussian process, by its own classes; for interpreters that have it."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ the negative log density of the test rows, and the calibration error (labels) or
 90 % intervals.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

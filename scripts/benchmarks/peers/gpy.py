@@ -1,7 +1,5 @@
 """GPy's sweep over the sites and its fit, for ``benchmarks speed``, and the kernel of fits."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from typing import Any

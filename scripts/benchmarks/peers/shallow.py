@@ -1,7 +1,5 @@
 """Regression without layers on the splits of ``studies deep``: how far that gets."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable

@@ -6,8 +6,6 @@ features, targets and exposures (or None) and test features, and returns predict
 log probabilities (T, K); mean and log density's parameters (T,); or rates (T,).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

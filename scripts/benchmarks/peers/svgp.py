@@ -4,8 +4,6 @@ Scaled features, Matérn kernels with one length-scale a feature, inducing point
 batches of 1024, Adam with a rate that falls; it ends where a tenth of the rows says.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

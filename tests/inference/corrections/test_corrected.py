@@ -4,8 +4,6 @@ Exact problems: K = a I + b 11', where f_i = g + sqrt(a) e_i and everything is a
 one number g of products of one-dimensional integrals.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

@@ -8,10 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 import qpruntime
 from qpruntime import InputError, infer_classes, infer_sparse_classes
-from qpruntime.inference.multiclass.sparse_linalg import (
-    ClassFeatures,
-    SharedFeatures,
-)
+from qpruntime.inference.multiclass.sparse_linalg import ClassFeatures, SharedFeatures
 from tests.tools.cases import every_case
 
 OPTIONS = {"tol": 1e-11, "max_sweeps": 300}

@@ -27,10 +27,7 @@ DENSITIES = {
         lambda f, y: y * np.exp(-0.5 * f**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(y * f)),
     ),
     "logistic": (lambda f, y: -np.logaddexp(0.0, -y * f), lambda f, y: y * expit(-y * f)),
-    "poisson-exp": (
-        lambda f, y: y * f - np.exp(f) - gammaln(y + 1.0),
-        lambda f, y: y - np.exp(f),
-    ),
+    "poisson-exp": (lambda f, y: y * f - np.exp(f) - gammaln(y + 1.0), lambda f, y: y - np.exp(f)),
 }
 ROWS_OF = sparse.csr_array((np.ones(CODE.size), (np.arange(CODE.size), CODE)))
 PRECISION = sparse.eye_array(CLUSTERS) / 4.0

@@ -1,9 +1,8 @@
 """Sparse inference on a scheduler and workers that are killed, frozen and started meanwhile."""
 
-import os
-import signal
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF
 from qpruntime import infer_sparse
 from qpruntime.execution.executors import ExecutorError
 from qpruntime.inference.sparse.checkpoint import SitesFile
-from tests.tools.dask_cluster import two_workers
+from tests.tools.dask_cluster import RealCluster, two_workers
 
 pytestmark = pytest.mark.slow
 
@@ -67,34 +66,16 @@ def test_any_number_of_workers(data, plain, cluster):
         cluster.wait_for_workers(4)
 
 
-def test_a_worker_is_killed(data, plain, cluster, tmp_path, monkeypatch):
-    same(run(data, cluster, tmp_path, monkeypatch, cluster.workers[0].kill), plain)
-
-
-def test_a_worker_freezes(data, plain, cluster, tmp_path, monkeypatch):
-    def freeze():
-        os.kill(cluster.workers[0].pid, signal.SIGSTOP)
-
-    same(run(data, cluster, tmp_path, monkeypatch, freeze), plain)
-
-
-def test_the_scheduler_is_killed_and_started_again(data, plain, cluster, tmp_path, monkeypatch):
-    def restart():
-        cluster.scheduler.kill()
-        cluster.scheduler.wait()
-        cluster.start_scheduler()
-        cluster.add_worker()
-
-    same(run(data, cluster, tmp_path, monkeypatch, restart), plain)
+@pytest.mark.parametrize(
+    "action", [lambda cluster: cluster.workers[0].kill(), RealCluster.freeze, RealCluster.restart]
+)
+def test_what_fails_comes_back(data, plain, cluster, tmp_path, monkeypatch, action):
+    same(run(data, cluster, tmp_path, monkeypatch, partial(action, cluster)), plain)
 
 
 def test_the_cluster_goes_away_for_good(data, plain, cluster, tmp_path, monkeypatch):
-    def end():
-        for process in (cluster.scheduler, *cluster.workers):
-            process.kill()
-
     with pytest.raises(ExecutorError, match="resume=True"):
-        run(data, cluster, tmp_path, monkeypatch, end)
+        run(data, cluster, tmp_path, monkeypatch, cluster.end)
     path = tmp_path / "sites.npz"
     again = infer_sparse(*data[:2], RBF(), data[2], checkpoint=path, resume=True)
     assert again.n_sweeps < plain.n_sweeps

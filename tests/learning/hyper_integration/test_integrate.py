@@ -1,7 +1,5 @@
 """Nodes of densities that are known: designs, importance, Pareto's k, and proper priors."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

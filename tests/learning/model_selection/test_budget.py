@@ -1,7 +1,5 @@
 """Stages of automatic model selection as they are told, and the time a fit is expected to take."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -1,7 +1,5 @@
 """Fits without arguments: subsets, judges, ranks, budgets, and what comes out of small fits."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import warnings
@@ -14,13 +12,7 @@ from scipy.stats import poisson, rankdata
 from sklearn.datasets import make_classification, make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    Inducing,
-    infer,
-)
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Inducing, infer
 from qpruntime.learning.default_kernel import Start
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import budget, candidates, select

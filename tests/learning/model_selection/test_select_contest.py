@@ -1,7 +1,5 @@
 """Kernels of few rows before all rows: which one is taken, and how far its variance moves."""
 
-from __future__ import annotations
-
 import logging
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Fits without arguments of counts in the square link and of heavy tails: beyond dense fits."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The policy makes the same choice and the same bits wherever rows are, and whoever computes."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

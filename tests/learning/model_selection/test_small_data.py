@@ -1,7 +1,5 @@
 """Few rows whose features may be seen as ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

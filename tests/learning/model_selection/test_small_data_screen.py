@@ -1,7 +1,5 @@
 """Many features for few rows: those that matter are found, and none where there are none."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,9 +1,5 @@
 """Estimators whose rows are computed by the workers of a real cluster, wherever rows are."""
 
-from __future__ import annotations
-
-import os
-import signal
 import threading
 
 import numpy as np
@@ -118,30 +114,17 @@ def test_failures(data, cluster, monkeypatch, tmp_path):
     """
     plain = fitted(*data)
 
-    def freeze():
-        os.kill(cluster.workers[0].pid, signal.SIGSTOP)
-
-    def restart():
-        cluster.scheduler.kill()
-        cluster.scheduler.wait()
-        cluster.start_scheduler()
-        cluster.add_worker()
-
-    for action in (cluster.workers[1].kill, freeze, restart):
+    for action in (cluster.workers[1].kill, cluster.freeze, cluster.restart):
         cluster.add_worker()
         with monkeypatch.context() as patch:
             same(disturbed(data, cluster, patch, action), plain)
-
-    def end():
-        for process in (cluster.scheduler, *cluster.workers):
-            process.kill()
 
     monkeypatch.setattr("qpruntime.execution.resolve.executor_of.__defaults__", PATIENCE)
     kept = {"checkpoint": tmp_path / "fit.npz", "resume": True}
     with monkeypatch.context() as patch:
         words = r"no scheduler answers .*fit.npz has the sites so far: fit again with resume=True"
         with pytest.raises(ExecutorError, match=words):
-            disturbed(data, cluster, patch, end, kept=kept)
+            disturbed(data, cluster, patch, cluster.end, kept=kept)
     again = fitted(*data, kept)
     assert not list(tmp_path.glob("fit*"))
     assert again.posterior_.log_evidence > plain.posterior_.log_evidence - 1e-5 * N

@@ -10,12 +10,7 @@ from qpruntime.projection.open import open_table
 from tablegen.files import zarr as zarr_files
 from tests.tools.build_processes import names
 from tests.tools.commands import SMALL
-
-
-def content(group):
-    return {
-        p.relative_to(group).as_posix(): p.read_bytes() for p in group.rglob("*") if p.is_file()
-    }
+from tests.tools.forge import bytes_of
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +26,11 @@ def test_built_exported_and_listed(command, tables):
     exported = command("export", "probit", "--format", "zarr")
     assert exported.code == 0
     assert str(tables / "probit.zarr") in exported.out
-    group = content(tables / "probit.zarr")
+    group = bytes_of(tables / "probit.zarr")
     (tables / "probit.h5").rename(tables / "kept")
     built = command("build", *SMALL, "--format", "zarr", "--force")
     assert built.code == 0
-    assert content(tables / "probit.zarr") == group
+    assert bytes_of(tables / "probit.zarr") == group
     assert built.out == exported.out == command("info", "probit").out
     assert command("verify", "probit", "--points", "50", "--seed", "4").code == 0
     assert "probit.zarr" in command("list").out
@@ -144,7 +139,7 @@ def undisturbed(host, tmp_path_factory):
     """Return the files of a build that nobody disturbs."""
     path = tmp_path_factory.mktemp("undisturbed") / "t.zarr"
     assert host.build(path).code == 0
-    return content(path)
+    return bytes_of(path)
 
 
 @pytest.mark.parametrize(
@@ -162,23 +157,23 @@ def test_killed_at_every_stage(host, undisturbed, tables, stage, replaced):
     path, force = tables / "t.zarr", ("--force",) if replaced else ()
     if replaced:
         assert host.build(path, options=SMALL).code == 0
-        old = content(path)
+        old = bytes_of(path)
     assert host.build(path, *force, die=stage).code == -signal.SIGKILL
     # Whole or absent, never in between.
     if path.exists():
-        assert content(path) in ([undisturbed, old] if replaced else [undisturbed])
+        assert bytes_of(path) in ([undisturbed, old] if replaced else [undisturbed])
     else:
         assert not replaced or stage == ("swap", "after", 1)
     again = host.build(path, *force)
     assert again.code == 0, again.text
-    assert content(path) == undisturbed
+    assert bytes_of(path) == undisturbed
     assert names(tables) == ["t.zarr"]
 
 
 def test_an_old_table_stays_until_the_new_one_is_whole(host, tables, monkeypatch, command):
     path = tables / "t.zarr"
     assert host.build(path, options=SMALL).code == 0
-    before = content(path)
+    before = bytes_of(path)
 
     def full(path, content):
         raise OSError(28, "No space left on device")
@@ -187,7 +182,7 @@ def test_an_old_table_stays_until_the_new_one_is_whole(host, tables, monkeypatch
     run = command("build", *SMALL, "--mu-range", "-5", "5", "--output", path, "--force")
     assert (run.code, run.err.count("\n")) == (1, 1)
     assert "No space left on device" in run.err
-    assert content(path) == before
+    assert bytes_of(path) == before
     monkeypatch.undo()
     assert host.build(path, "--force").code == 0
     assert names(tables) == ["t.zarr"]
