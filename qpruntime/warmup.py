@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -336,25 +338,36 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
 }
 
 
+def _step(group: str, k: int) -> WarmupStep:
+    words, step = GROUPS[group][k]
+    begun, before = time.perf_counter(), _numba.compilations()
+    with _numba.unannounced(), warnings.catch_warnings():
+        # Small problems, cut off early: what they warn of is meant.
+        warnings.simplefilter("ignore")
+        step()
+    return WarmupStep(group, words, _numba.compilations() - before, time.perf_counter() - begun)
+
+
+#: Steps of a process of a whole warm-up, which keeps a megabyte of each kernel that it compiles.
+_STEPS = 12
+
+
 def warm_up(groups: Iterable[str] = ()) -> Iterator[WarmupStep]:
-    """Compile the kernels of these groups, of all if none is named; yield what was done, as it is.
+    """Compile the kernels of these groups here, or all in processes; yield what is done, as it is.
 
     Raises
     ------
     InputError
         If there is no such group.
     """
-    wanted = list(groups) or list(GROUPS)
+    wanted = list(groups)
     for name in wanted:
         if name not in GROUPS:
             raise InputError(f"group must be one of {', '.join(GROUPS)}, got {name!r}")
-    for name in wanted:
-        for words, step in GROUPS[name]:
-            begun, before = time.perf_counter(), _numba.compilations()
-            with _numba.unannounced(), warnings.catch_warnings():
-                # Small problems, cut off early: what they warn of is meant.
-                warnings.simplefilter("ignore")
-                step()
-            yield WarmupStep(
-                name, words, _numba.compilations() - before, time.perf_counter() - begun
-            )
+    if wanted:
+        yield from (_step(name, k) for name in wanted for k in range(len(GROUPS[name])))
+        return
+    steps = [(name, k) for name, group in GROUPS.items() for k in range(len(group))]
+    for first in range(0, len(steps), _STEPS):
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            yield from process.map(_step, *zip(*steps[first : first + _STEPS], strict=True))
