@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -33,6 +34,7 @@ from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.model_selection.budget import (
     DENSE_ROW_LIMIT,
     Budget,
+    class_strata,
     gains_significantly,
 )
 from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, subset_data
@@ -144,28 +146,65 @@ def with_mean(
         seed,
     )
     with _all_may_be_in_the_mean():
-        mean = beside_a_process(mean, scores, X, processes, offset, settings, rng_copy, train)
+        if automatic:
+            judged = _judged(mean, scores, X, processes, offset, settings, seed, train)
+            if judged is None:
+                return *train(processes, settings, rng), None
+            mean = judged
+        else:
+            rows = _some_rows(processes, np.arange(n), _ROWS, rng_copy)
+            mean, _ = beside_a_process(
+                mean, scores, X, rows, processes, offset, settings, rng_copy, train, _ROUNDS
+            )
         values = mean.of(scores)
         moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
-        if not automatic or _gains(moved, processes, X, settings, seed, train):
-            return *train(moved, settings, rng_copy), mean
-    return *train(processes, settings, rng), None
+        return *train(moved, settings, rng_copy), mean
 
 
-def _gains(
-    moved: Sequence[Data],
-    processes: Sequence[Data],
+def _judged(
+    mean: CrossFitted,
+    scores: Array,
     X: Array,
+    processes: Sequence[Data],
+    offset: Array | float,
     settings: Settings,
     seed: int,
     train: Train,
-) -> bool:
-    """Decide whether the moved prior raises the leave-one-out log density of rows X."""
+) -> CrossFitted | None:
+    """Return the prior mean with slopes beside a process, None if rows do not gain by it.
+
+    Kernels are learnt from `_ROWS` rows, in ranks of the features if the process alone gains by
+    them. At most `COMPARISON_ROWS` rows are inferred with few inducing points and nearest rows.
+    """
+    rng = np.random.default_rng(seed)
+    rows = _some_rows(processes, np.arange(len(X)), COMPARISON_ROWS, rng)
+    left_out = sample(rows.size, LOO_ROWS, rng)
+    learnt_from = _some_rows(processes, rows, _ROWS, rng)
+    few, inducing = _few(settings), Inducing()
+    # The default may take ranks of the features for few rows, too.
+    search = few if settings.auto is None else replace(few, inducing=inducing)
+    some = [subset_data(data, X[learnt_from], learnt_from) for data in processes]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        gain = _left_out(moved, X, settings, seed, train) - _left_out(
-            processes, X, settings, seed, train
-        )
+        try:
+            plain, choice = train(some, search, rng)
+            if choice is not None and choice.warp is not None:
+                X = choice.warp(X)
+            mean, fits = beside_a_process(
+                mean, scores, X, learnt_from, processes, offset, settings, rng, train, 1
+            )
+            values = mean.of(scores)
+            moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
+            sweeps = min(few.max_sweeps, _MAX_SWEEPS)
+            points = replace(few, inducing=inducing, max_sweeps=sweeps)
+            beside = [fit or other for fit, other in zip(fits, plain, strict=True)]
+            gain = _left_out(moved, beside, X, rows, left_out, points, seed) - _left_out(
+                processes, plain, X, rows, left_out, points, seed
+            )
+        except (NumericalError, InputError) as error:
+            if error.__cause__ is not None:  # a user's own exception
+                raise
+            return None
     accepted = gains_significantly(gain)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d",
@@ -173,7 +212,51 @@ def _gains(
         float(np.mean(gain)),
         gain.size,
     )
-    return accepted
+    return mean if accepted else None
+
+
+def _left_out(
+    processes: Sequence[Data],
+    fits: Sequence[Fit],
+    X: Array,
+    rows: NDArray[np.intp],
+    left_out: NDArray[np.intp],
+    settings: Settings,
+    seed: int,
+) -> Array:
+    """Return leave-group-out log densities of some of the rows, summed over processes."""
+    budget, m = Budget(None, rows.size), min(FIRST_INDUCING, rows.size // 2)
+    densities = np.zeros(())
+    for fit, process in zip(fits, processes, strict=True):
+        data = subset_data(process, X[rows], rows)
+        engines = InducingSearch(data, settings, budget, [], seed, left_out)
+        scored = engines.run(fit.kernel, _projector(fit, data), m, "", None)
+        densities = densities + scored.densities
+    return densities
+
+
+# EP takes 4 to 10 sweeps where it settles at once. Damped sites took 160 sweeps and decided alike.
+_MAX_SWEEPS = 20
+# Number of rows of each class among some rows, if there are as many.
+_OF_EACH_CLASS = 10
+
+
+def _some_rows(
+    processes: Sequence[Data], rows: NDArray[np.intp], most: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Return at most so many of the rows at random, in ascending order, with some of each class."""
+    if rows.size <= most:
+        return rows
+    order, strata = rng.permutation(rows), class_strata(processes)
+    if strata is not None:
+        codes = np.unique(strata[order], return_inverse=True)[1]
+        each = min(_OF_EACH_CLASS, most // (2 * (int(codes.max()) + 1)))
+        by_class = np.argsort(codes, kind="stable")
+        counts = np.bincount(codes)
+        place = np.empty(order.size, dtype=np.intp)
+        place[by_class] = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = order[np.argsort(place >= each, kind="stable")]
+    return np.sort(order[:most])
 
 
 @contextlib.contextmanager
@@ -192,39 +275,6 @@ def _graded(likelihood: Likelihood) -> Likelihood:
 def _different(n: int, groups: RowGroups | None) -> int:
     """Return how many of n rows are no copies."""
     return n if groups is None or not groups.coincide else groups.count
-
-
-def _left_out(
-    processes: Sequence[Data], X: Array, settings: Settings, seed: int, train: Train
-) -> Array:
-    """Return leave-group-out log densities of rows X, summed over processes.
-
-    Kernels are learnt from `_ROWS` rows, and at most `COMPARISON_ROWS` rows are inferred with few
-    inducing points and nearest rows. Densities are minus infinity if inference fails.
-    """
-    rng = np.random.default_rng(seed)
-    rows = sample(len(X), COMPARISON_ROWS, rng)
-    left_out = sample(rows.size, LOO_ROWS, rng)
-    learnt_from = np.sort(rng.permutation(rows)[:_ROWS])
-    few, inducing = _few(settings), Inducing()
-    # The default may take ranks of the features for few rows, too.
-    search = few if settings.auto is None else replace(few, inducing=inducing)
-    some = [subset_data(data, X[learnt_from], learnt_from) for data in processes]
-    budget, m = Budget(None, rows.size), min(FIRST_INDUCING, rows.size // 2)
-    densities = np.zeros(())
-    try:
-        fits, choice = train(some, search, rng)
-        at = X[rows] if choice is None or choice.warp is None else choice.warp(X[rows])
-        for fit, process in zip(fits, processes, strict=True):
-            data, points = subset_data(process, at, rows), replace(few, inducing=inducing)
-            engines = InducingSearch(data, points, budget, [], seed, left_out)
-            scored = engines.run(fit.kernel, _projector(fit, data), m, "", None)
-            densities = densities + scored.densities
-    except (NumericalError, InputError) as error:
-        if error.__cause__ is not None:  # a user's own exception
-            raise
-        return np.array([-np.inf])
-    return densities
 
 
 # --- Notice that boosting predicts better
@@ -305,13 +355,17 @@ def beside_a_process(
     mean: CrossFitted,
     scores: Array,
     X: Array,
+    rows: NDArray[np.intp],
     processes: Sequence[Data],
     offset: Array | float,
     settings: Settings,
     rng: np.random.Generator,
     train: Train,
-) -> CrossFitted:
-    """Return the prior mean with slopes that are learnt together with the processes.
+    rounds: int,
+) -> tuple[CrossFitted, list[Fit | None]]:
+    """Return the prior mean with slopes that are learnt together with processes, and their fits.
+
+    There is no fit of a process that the scores say nothing about, or whose training fails.
 
     Parameters
     ----------
@@ -319,21 +373,24 @@ def beside_a_process(
         Its slopes are those of the scores alone.
     scores : ndarray, shape (N, K)
     X : ndarray, shape (N, d)
+    rows : ndarray of int
+        Rows that are learnt from.
     processes, offset, settings, rng, train
         As in `with_mean`.
+    rounds : int
+        Number of times that a process is trained and its slope then changed.
     """
-    n = len(X)
-    rows = np.sort(rng.permutation(n)[:_ROWS])
     few = _few(settings)
-    known = np.broadcast_to(offset, n)[rows]
+    known = np.broadcast_to(offset, len(X))[rows]
     slope, shift = mean.slope.copy(), mean.shift.copy()
+    fits: list[Fit | None] = [None] * len(processes)
     for k, process in enumerate(processes):
         data, score = subset_data(process, X[rows], rows), scores[rows, k]
         centre, most = float(score.mean()), _WIDEST * mean.slope[k]
         level = shift[k] + slope[k] * centre
         if not most > 0.0:
             continue
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
 
             def prior(b: float, level: float = level, at: Array = score - centre) -> Array:
                 return level + b * at + known
@@ -344,12 +401,13 @@ def beside_a_process(
                 try:
                     (fit,), _ = train([shifted], few, rng)
                     slope[k] = _highest(fit, data, prior, most, few)
+                    fits[k] = fit
                 except NumericalError as error:
                     if error.__cause__ is not None:  # a user's own exception
                         raise
                     break
         shift[k] = level - slope[k] * centre
-    return replace(mean, slope=slope, shift=shift)
+    return replace(mean, slope=slope, shift=shift), fits
 
 
 def _few(settings: Settings) -> Settings:
