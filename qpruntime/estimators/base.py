@@ -425,7 +425,7 @@ class GPEstimator(Parameters):
         self,
         processes: Sequence[Data],
         settings: Settings,
-        target: Callable[[], Target],
+        target: Callable[[], Target] | None,
         latent_scale: float = 1.0,
         theta: Array | None = None,
         offset: Array | float = 0.0,
@@ -434,7 +434,7 @@ class GPEstimator(Parameters):
 
         All have the same inputs and weights; their latent functions vary by about `latent_scale`.
         The default kernel may begin at `theta`. Observed is `scale` times the latent function plus
-        the known `offset`, and ``target()`` is what another estimator learns of it.
+        the known `offset`, and ``target()`` is what another estimator learns of it, if one can.
         """
         settings = kernel_of_columns(processes[0].inputs, settings)
         refuse_levels(self, processes[0].inputs.table, settings)

@@ -133,7 +133,8 @@ class LikelihoodRegressor(GPEstimator):
             return Target(targets, weights, OfNumbers(centre, unit), False, boosted_numbers)
 
         draft.mean_, draft._likelihood_units_ = prior, units
-        fit = draft._train([data], settings, target, spread, None, shift)[0]
+        learner = target if scaled else None
+        fit = draft._train([data], settings, learner, spread, None, shift)[0]
         # This likelihood holds no rows, so that the model can be saved.
         draft._predicted_ = Predicted.of(fit.likelihood, targets)
         return self._concluded(draft, fit, centre, unit)

@@ -247,7 +247,8 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
             return Target(events / exposed, shared, score, False, boosted_rates)
 
         spread = link.spread(draft.mean_)
-        fit = draft._train([data], settings, target, spread, noise.theta, shift)[0]
+        learner = target if self.mean is None else None
+        fit = draft._train([data], settings, learner, spread, noise.theta, shift)[0]
         for attribute, value in draft._with_likelihood(fit.likelihood).items():
             setattr(draft, attribute, value)
         if not len(draft.X_train_):

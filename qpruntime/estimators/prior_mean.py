@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logit, ndtri
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
@@ -23,9 +23,11 @@ from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
 from qpruntime.learning.inputs import RowGroups
+from qpruntime.learning.objective import learnt
+from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import RateLink
-from qpruntime.projection.projector import project_arrays
+from qpruntime.projection.projector import Projector, project_arrays
 
 __all__ = [
     "FEWEST",
@@ -36,7 +38,10 @@ __all__ = [
     "Target",
     "cross_fitted",
     "given_mean",
+    "held_out_scores",
+    "line_densities",
     "prior_mean",
+    "rarest_groups",
 ]
 
 # --- Prior mean of a rate ------------------------------------------------------------------------
@@ -355,6 +360,61 @@ def cross_fitted(
     ]
     slope, shift = (np.array([line[i] for line in lines]) for i in (0, 1))
     return CrossFitted(tuple(models), slope, shift, target.latent), scores
+
+
+def held_out_scores(
+    X: Array, target: Target, seed: int, folds: int
+) -> tuple[NDArray[np.intp], Array]:
+    """Return the rows (H,) of one fold, and their scores (H, K) by the default of all others.
+
+    Parameters
+    ----------
+    X : ndarray, shape (N, d)
+    target : Target
+        Its groups have two rows of each class or more.
+    seed : int
+    folds : int
+        Number of folds, at most.
+    """
+    assert target.groups is not None
+    train, held_out = _folds(target, target.groups, seed, folds)[0]
+    estimator = target.default(seed)
+    with _quiet_cores(len(X)):
+        _fit(estimator, X, target, target.groups, train, seed)
+        return held_out, target.latent(estimator, X[held_out])
+
+
+def line_densities(
+    likelihood: Likelihood, data: Data, score: Array, offset: Array | float, seed: int
+) -> Array:
+    """Return log densities (N,) of the data at the most probable line of a score (N,).
+
+    Parameters that are learnt, such as the noise, are those that make the data most probable, too.
+    """
+    times = np.ones(len(data.y)) if data.scale is None else data.scale
+    offsets = np.broadcast_to(offset, data.y.shape)
+
+    def densities(likelihood: Likelihood, line: tuple[float, float]) -> Array:
+        mean = times * (line[1] + line[0] * score + offsets)
+        return project_arrays(likelihood, mean, _DEVIATION * times, data.y, "ep").log_z
+
+    def best_line(likelihood: Likelihood) -> tuple[float, float]:
+        return _line(likelihood, data.y, score, data.weights, data.scale, offset, seed)
+
+    line = best_line(likelihood)
+    for name, bounds in data.learn.items():
+        projector = Projector(likelihood, "ep")
+
+        def loss(log_value: float, name: str = name, projector: Projector = projector) -> float:
+            changed = learnt(projector, (name,), np.array([log_value])).likelihood
+            value = -float(np.average(densities(changed, line), weights=data.weights))
+            return value if np.isfinite(value) else 1e300
+
+        optimum: Any = minimize_scalar(
+            loss, bounds=tuple(np.log(bounds)), method="bounded", options={"xatol": 1e-2}
+        )
+        likelihood = learnt(projector, (name,), np.array([optimum.x])).likelihood
+    return densities(likelihood, best_line(likelihood) if data.learn else line)
 
 
 def rarest_groups(target: Target, groups: RowGroups) -> int:

@@ -40,6 +40,8 @@ __all__ = [
     "NEAREST_ROWS",
     "InducingSearch",
     "ScoredEngine",
+    "left_out_densities",
+    "pooled_densities",
 ]
 
 # --- Doubling of inducing points
@@ -246,11 +248,22 @@ class InducingSearch:
 
     def densities(self, posterior: Posterior, rows: NDArray[np.intp]) -> Array:
         """Return weighted leave-one-group-out log densities of rows, pooled by groups."""
-        groups, weights = self.data.groups, self.data.weights
-        log_densities = posterior.loo(rows) if groups is None else groups.left_out(posterior, rows)
-        if weights is not None:
-            log_densities = log_densities * (weights[rows] / weights[rows].mean())
-        return log_densities if groups is None else groups.pooled(log_densities, rows)
+        return left_out_densities(posterior, self.data, rows)
+
+
+def left_out_densities(posterior: Posterior, data: Data, rows: NDArray[np.intp]) -> Array:
+    """Return weighted leave-one-group-out log densities of rows of data, pooled by groups."""
+    groups = data.groups
+    log_densities = posterior.loo(rows) if groups is None else groups.left_out(posterior, rows)
+    return pooled_densities(log_densities, data, rows)
+
+
+def pooled_densities(log_densities: Array, data: Data, rows: NDArray[np.intp]) -> Array:
+    """Weight the log densities of rows of data, and pool them by groups."""
+    groups, weights = data.groups, data.weights
+    if weights is not None:
+        log_densities = log_densities * (weights[rows] / weights[rows].mean())
+    return log_densities if groups is None else groups.pooled(log_densities, rows)
 
 
 def _no_action(engine: Engine) -> None:

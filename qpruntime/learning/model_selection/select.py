@@ -80,6 +80,10 @@ __all__ = [
 _LARGE_DENSE_ROW_LIMIT, _LARGE_DENSE_SECONDS = 6000, 120.0
 # Largest dense fit of a likelihood that is not log-concave, whose sites may be negative.
 _DENSE_ROW_LIMIT_NOT_LOG_CONCAVE = 1000
+# Mean log density of a row by which all rows must lose to some of them before the rows are split
+# again. Where the prior mean explains everything, tiny losses are significant, and a second split
+# took as long again for the same score.
+_MIN_REDRAW_LOSS = 1e-3
 _SHAPES_TRIED = (
     KernelShape(False, 2.5),
     KernelShape(False, 0.5),
@@ -384,7 +388,8 @@ def _loses_to_holdout(
     holdout = context.subsets.order[context.subsets.holdout]
     all_row_densities = search.densities(posterior, holdout)
     context.budget.spend(local_density_cost(holdout.size, NEAREST_ROWS, len(posterior.Z)))
-    return gains_significantly(best_densities - all_row_densities, CONFIDENT_ERRORS)
+    loss = best_densities - all_row_densities
+    return float(np.mean(loss)) > _MIN_REDRAW_LOSS and gains_significantly(loss, CONFIDENT_ERRORS)
 
 
 # --- Comparison of kernels with few inducing points

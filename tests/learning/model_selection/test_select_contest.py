@@ -191,6 +191,20 @@ def test_rows_that_predict_worse_than_the_first_begin_again_once(
     assert "points" in last.candidate
 
 
+@every_case("loss_of_a_row, again", [(5e-4, False), (2e-3, True), (-2e-3, False)])
+def test_tiny_losses_of_all_rows_are_no_reason_to_begin_again(loss_of_a_row, again):
+    """All are far more than two standard errors: 400 rows lose nearly the same."""
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(400)
+    context = SimpleNamespace(
+        subsets=SimpleNamespace(has_holdout=True, order=np.arange(900), holdout=slice(500, 900)),
+        budget=Budget(None, 900),
+    )
+    search = SimpleNamespace(densities=lambda _, rows: np.full(rows.size, -0.7))
+    candidate = SimpleNamespace(holdout_densities=-0.7 + loss_of_a_row + noise)
+    posterior = SimpleNamespace(Z=np.zeros((30, 2)))
+    assert select._loses_to_holdout(search, posterior, context, [candidate]) == again
+
+
 @pytest.mark.slow
 def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
     monkeypatch.setattr(select, "COMPARISON_ROWS", 150)
