@@ -41,6 +41,8 @@ _SHORT = 20.0
 _RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 30_000, 500
 #: Tolerance of the sites with one more event: it leaves errors of 3e-4 in the logarithm of a rate.
 _EVENT_TOL = 1e-4
+#: Share of each step where whole steps do not settle.
+_DAMPING = 0.3
 #: Largest logarithm of a number of double precision.
 _LARGEST = 709.0
 #: How far logarithms of two corrected variances may be apart.
@@ -287,6 +289,8 @@ class _EventRatios:
                 objective.offset[-1] = time
                 # An event moves all sites by far: from those without it sweeps would go in circles.
                 with_event = objective.posterior(theta, tol=_EVENT_TOL)
+                if not with_event.converged:
+                    with_event = objective.posterior(theta, tol=_EVENT_TOL, damping=_DAMPING)
                 return _evidence(with_event) - self._evidences[k] - time
             except NumericalError:
                 return np.nan
