@@ -137,6 +137,7 @@ class EffectsObjective:
         method: Literal["ep", "qp"] = "ep",
         sites: Sites | None = None,
         tol: float | None = None,
+        damping: float = 1.0,
     ) -> PrecisionPosterior:
         """Infer at theta, from these sites or Newton's."""
         block_theta, logs = np.split(theta, [len(self.assembly.start)])
@@ -154,6 +155,7 @@ class EffectsObjective:
             log_det=self.assembly.log_det(block_theta)[0],
             tol=self.tol if tol is None else tol,
             max_sweeps=self.max_sweeps,
+            damping=damping,
             sites=sites,
         )
 

@@ -39,6 +39,10 @@ _SHORT = 20.0
 #: Wide rates for which EP runs once more: from 8 to 600, such that their number times that of rows
 #: is at most this. Evidences are corrected up to 500 rows.
 _RATES, _RATES_TIMES_ROWS, _FEW_PAIRED = (8, 600), 30_000, 500
+#: Tolerance of the sites with one more event: it leaves errors of 3e-4 in the logarithm of a rate.
+_EVENT_TOL = 1e-4
+#: Share of each step where whole steps do not settle.
+_DAMPING = 0.3
 #: Largest logarithm of a number of double precision.
 _LARGEST = 709.0
 #: How far logarithms of two corrected variances may be apart.
@@ -265,6 +269,7 @@ class _EventRatios:
         self._state, self._objective = state, state.objective()
         self._level = float(np.log((1.0 + state.y.sum()) / np.exp(state.offset).sum()))
         self._evidences: dict[int, float] = {}
+        self._with_event: dict[Hashable, EffectsObjective] = {}
 
     def log_rate(self, k: int, row: sparse.csr_array, far: float) -> float:
         """Return the log of the expected rate of a row at a node; NaN if EP does not settle.
@@ -272,12 +277,20 @@ class _EventRatios:
         `far` is the log of a rate that is rarely exceeded.
         """
         time = -_SHORT - max(self._level, far)
+        theta, key = self._state.nodes.theta[k], _key(row)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 if k not in self._evidences:
                     self._evidences[k] = _evidence(_posterior(self._objective, self._state, k))
-                with_event = _posterior(self._objective.with_row(row, 1.0, time), self._state, k)
+                if key not in self._with_event:
+                    self._with_event[key] = self._objective.with_row(row, 1.0, time)
+                objective = self._with_event[key]
+                objective.offset[-1] = time
+                # An event moves all sites by far: from those without it sweeps would go in circles.
+                with_event = objective.posterior(theta, tol=_EVENT_TOL)
+                if not with_event.converged:
+                    with_event = objective.posterior(theta, tol=_EVENT_TOL, damping=_DAMPING)
                 return _evidence(with_event) - self._evidences[k] - time
             except NumericalError:
                 return np.nan
@@ -289,11 +302,8 @@ def wide_variance(state: EffectsState) -> float:
 
 
 def _posterior(objective: EffectsObjective, state: EffectsState, k: int) -> PrecisionPosterior:
-    """Return the posterior at a node, of the rows of the fit or more."""
-    tau, nu = state.sites[k]
-    more = len(objective.y) - len(tau)
-    sites = Sites(np.append(tau, np.zeros(more)), np.append(nu, np.zeros(more)))
-    return objective.posterior(state.nodes.theta[k], sites=sites)
+    """Return the posterior at a node."""
+    return objective.posterior(state.nodes.theta[k], sites=Sites(*state.sites[k]))
 
 
 def _evidence(posterior: PrecisionPosterior) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._numba import contracted, kernel, plain
-from qpruntime._pointers import call_moments
+from qpruntime._pointers import call_moments, call_raised_moments
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.errors import InputError, NumericalError
@@ -101,12 +101,13 @@ def third_and_fourth(problem: Problem, marginals: Marginals, sites: Sites) -> Ar
     NumericalError
         If a tilted density has no moments.
     """
-    likelihood = problem.projector.likelihood
-    if likelihood.moments is not None and problem.weights is None:
-        hermite = np.empty((2, problem.n))
-        difference(plain(problem.functions), (*marginals,), problem.observations[0], hermite)
-    else:
-        weights = problem.exponents
+    likelihood, weights = problem.projector.likelihood, problem.exponents
+    hermite = np.full((2, problem.n), np.nan)
+    powers = likelihood.powers
+    has_powers = problem.weights is None or (powers is not None and powers.moments is not None)
+    if likelihood.moments is not None and has_powers:
+        difference(plain(problem.functions), (*marginals,), problem.observations, hermite)
+    if not np.isfinite(hermite).all():
         std = np.sqrt(marginals.variance)
         fixed = TiltedMoments(sites.tau, sites.nu, marginals.mean, std, problem.y, weights)
         _, tilted = tilted_moments(rule_of(likelihood, weights), fixed, likelihood)
@@ -121,17 +122,27 @@ def third_and_fourth(problem: Problem, marginals: Marginals, sites: Sites) -> Ar
 
 
 @kernel
-def difference(functions: PlainFunctions, marginals: Arrays, y: Array, out: Array) -> None:
+def difference(
+    functions: PlainFunctions, marginals: Arrays, observed: tuple[Array, Array], out: Array
+) -> None:
     """Fill both moments of every site, by differences of five points."""
     mean, variance, kept, pull = marginals
-    theta, moments = functions[0], functions[4]
+    theta, moments, raised_moments = functions[0], functions[4], functions[5][3]
+    y, exponents = observed
     v = np.empty(5)
     for i in range(mean.size):
+        if exponents[i] == 0.0:
+            out[0, i], out[1, i] = 0.0, 0.0
+            continue
         square = variance[i] / kept[i]
         centre, std = mean[i] - pull[i] * square, math.sqrt(square)
         step = _STEP * std
         for k in range(5):
-            _, _, v[k] = call_moments(moments, centre + (k - 2) * step, std, y[i], theta)
+            at = centre + (k - 2) * step
+            if exponents[i] == 1.0:
+                _, _, v[k] = call_moments(moments, at, std, y[i], theta)
+            else:
+                _, _, v[k] = call_raised_moments(raised_moments, at, std, y[i], theta, exponents[i])
         first = (8.0 * (v[3] - v[1]) - (v[4] - v[0])) / (12.0 * step)
         second = (16.0 * (v[3] + v[1]) - (v[4] + v[0]) - 30.0 * v[2]) / (12.0 * step * step)
         tilted_std = math.sqrt(v[2])

@@ -153,10 +153,14 @@ class SparseLatent:
 
     def dense_rows(self, indices: NDArray[np.integer]) -> Array:
         """Return chosen columns of A', dense, (K, T)."""
+        rows = self.rows
+        begins = rows.indptr[indices]
+        widths = rows.indptr[indices + 1] - begins
+        ends = np.cumsum(widths)
+        entries = np.arange(widths.sum()) + np.repeat(begins - ends + widths, widths)
         columns = np.zeros((self.pattern.k, indices.size))
-        for t, n in enumerate(indices):
-            entries = slice(self.rows.indptr[n], self.rows.indptr[n + 1])
-            columns[self.rows.columns[entries], t] = self.rows.values[entries]
+        places = rows.columns[entries], np.repeat(np.arange(indices.size), widths)
+        columns[places] = rows.values[entries]
         return columns
 
     def back(self, w: Array) -> Array:

@@ -89,6 +89,29 @@ def test_pairs(name):
         assert levels.fourth == pytest.approx(kept["pairs_fourth"], rel=1e-6)
 
 
+@every_case("name", ["logistic", "negative-binomial(dispersion=2)", "poisson-exp"])
+def test_third_and_fourth_moments_of_weighted_rows(name):
+    """Compare with sums over the tilted densities."""
+    rng = np.random.default_rng(5)
+    A = sparse.csr_array(np.column_stack([np.ones(12), rng.normal(size=(12, 2))]))
+    y = rng.integers(0, 4, 12) if name != "logistic" else np.where(rng.random(12) < 0.6, 1.0, -1.0)
+    weights = np.tile([1.0, 0.4, 2.5, 0.0], 3)
+    post = infer_precision(A, sparse.eye_array(3), y, name, weights=weights, tol=1e-13)
+    solution = solution_of(post)
+    problem, here = solution.problem, solution.here
+    found = third_and_fourth(problem, here, solution.sites_held)
+    cavity = here.variance / here.kept
+    std, z = np.sqrt(here.variance)[:, None], np.linspace(-12.0, 12.0, 4001)
+    f = here.mean[:, None] + std * z
+    centre = here.mean - here.pull * cavity
+    log_p = problem.projector.likelihood.log_prob(f, problem.y[:, None])
+    logs = problem.exponents[:, None] * log_p - 0.5 * (f - centre[:, None]) ** 2 / cavity[:, None]
+    mass = np.exp(logs - logs.max(axis=1, keepdims=True))
+    mass /= mass.sum(axis=1, keepdims=True)
+    exact = np.array([mass @ hermeval(z, np.eye(5)[n]) for n in (3, 4)])
+    np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-8)
+
+
 @every_case("name", ["crossed logistic", "rw1 poisson"])
 def test_pairs_that_share_a_level(name):
     """By the posterior covariance of all rows; of crossed groups some are not on the pattern."""
