@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
@@ -112,9 +114,23 @@ def fitted(structure: Structure, known: ObservedSeries, integrate: Integration) 
 
 
 def evidence(fit: ChosenStructure, known: ObservedSeries) -> float:
-    """Return the log evidence of the observations in their own units."""
-    slopes = fit.structure.scale.log_slope(known.y)
-    return float(fit.model.log_evidence_) + float(slopes.sum())
+    """Return the log evidence of the observations in their own units.
+
+    A density of rounded numbers has no upper limit, a probability of the whole numbers has. For the
+    logarithm of that probability, the mean of the log density over the cells of one unit around the
+    observations is a lower limit (Jensen): the log density less half the trace of the precision
+    matrix of y times 1/12, the variance within a cell.
+    """
+    scale = fit.structure.scale
+    value = float(fit.model.log_evidence_) + float(scale.log_slope(known.y).sum())
+    if not scale.rounded:
+        return value
+    data = fit.structure.columns(known.steps, known.X, known.exposure)
+    ahead = ahead_of(fit.model, data, scale)
+    noise = np.array([[likelihood.parameters["scale"] ** 2] for likelihood in ahead.likelihoods])
+    precision = (1.0 - ahead.mixture.variance / noise) / noise
+    trace = float((ahead.mixture.weights @ precision).sum()) / scale.unit**2
+    return value - 0.5 * trace / 12.0
 
 
 def preferred(fit: ChosenStructure, known: ObservedSeries) -> float:
