@@ -70,13 +70,13 @@ def varied(
         return best
     for noise in lasting:
         wide = replace(structure, family="negative-binomial", noise=noise)
-        tried.append(fitted(wide, known, "mode"))
+        tried.append(fitted(wide, known))
     widest = max(tried, key=lambda fit: evidence(fit, known))
     y = known.y[~np.isin(known.steps, structure.outliers)]
     if y.all() or not y.any() or not _positive(known) or zeros_gain(y) < _ZEROS:
         return widest
     wider = [
-        fitted(replace(widest.structure, family=name), known, "mode")
+        fitted(replace(widest.structure, family=name), known)
         for name in ("zero-inflated", "hurdle")
     ]
     more = max(wider, key=lambda fit: evidence(fit, known))
@@ -129,7 +129,7 @@ def heavy(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
         return best
     if float(np.mean(residual**4)) < _HEAVY * spread**2:
         return best
-    more = fitted(replace(best.structure, family="student-t"), known, "mode")
+    more = fitted(replace(best.structure, family="student-t"), known)
     gains = more.model.converged_ and evidence(more, known) > evidence(best, known) + SURE
     return more if gains else best
 
