@@ -253,7 +253,7 @@ def climb(
     first: tuple[float, Array],
     curvature: Array,
     max_iterations: int,
-    gain: float,
+    gain: float = GAIN,
 ) -> OptimizeResult:
     """Go from `start` to where `function`, a log density with its slope, is largest.
 
