@@ -41,8 +41,8 @@ GAIN, SURE = 1.0, 3.0
 #: for one that a recession bends; by 10 to 35 for series with a cycle and by 5 for lake levels.
 ASTRAY = 6.0
 # Log evidence that the last step of a trial's search gains at most. Trials are compared by 1 at
-# least.
-_TRIAL_GAIN = 1e-2
+# least, and with steps of 1e-2 one of 44 series had a trial that ended 0.7 below its mode.
+_TRIAL_GAIN = 1e-3
 
 
 class StructureOptions(Protocol):
