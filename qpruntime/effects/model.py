@@ -177,6 +177,18 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         UserWarning
             If no level of a group has two rows of labels: its deviation is not identified.
         """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(
+        self,
+        X: DataLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        begin: Mapping[str, float] | None = None,
+        gain: float | None = None,
+    ) -> Self:
+        """Fit from hyper-parameters by their names, as far as known, to steps of a least gain."""
         draft = draft_of(self)
         whole(self.max_sweeps, "max_sweeps", 1)
         data, observed, offset, weights = self._rows(X, y, sample_weight)
@@ -205,6 +217,12 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
         objective = EffectsObjective(assembly, A, outcomes, offset, weights, family, *limits)
         self._start(objective, data, observed, weights)
+        if gain is not None:
+            objective.gain = gain
+        if begin:
+            names = *assembly.names, *(f"log {name}" for name in family.learn)
+            start = [begin.get(*pair) for pair in zip(names, objective.start, strict=True)]
+            objective.start = np.clip(start, *objective.bounds.T)
         steps = whole(self.max_iterations, "max_iterations", 1)
         find, how = self._search()
         mode = find(objective, max_iterations=steps)

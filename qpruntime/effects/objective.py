@@ -26,6 +26,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.learning.objective import parameter_slopes
 
 __all__ = [
+    "GAIN",
     "Assembly",
     "EffectsObjective",
     "ObjectiveValue",
@@ -35,6 +36,9 @@ __all__ = [
 #: Tolerance of the sites during a search, as a share of the distance to the nearest known
 #: hyper-parameters, and its largest value.
 _LOOSE, _LOOSEST = 1e-2, 1e-3
+#: Least gain of a step of a search: the step before was of .005 posterior standard deviations then,
+#: and what would follow is smaller by far.
+GAIN = 1e-5
 #: Numbers of a factor above which the inverse beside it is made anew where it is asked for again.
 _LARGE = 5e7
 
@@ -111,6 +115,8 @@ class EffectsObjective:
         self.start = np.clip(np.concatenate([assembly.start, family.start]), *self.bounds.T)
         #: Estimate of the curvature, (p, p), for a search that starts near the mode.
         self.curvature: Array | None = None
+        #: Gain of the log density below which a step of a search is the last one.
+        self.gain = GAIN
         self.operations = operations
         Q = assembly.precision(assembly.start)[0]
         self.pattern = Pattern(A, Q, operations=operations)

@@ -14,7 +14,7 @@ from scipy.optimize import OptimizeResult, minimize
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.fixed import FixedBlock
-from qpruntime.effects.objective import Assembly, EffectsObjective, ObjectiveValue
+from qpruntime.effects.objective import GAIN, Assembly, EffectsObjective, ObjectiveValue
 from qpruntime.effects.spde import Plane, PlaneBlock
 from qpruntime.effects.term import EffectBlock, Term
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
@@ -123,7 +123,8 @@ def most_likely(objective: EffectsObjective, max_iterations: int = 200) -> Mode:
 
     free = np.tile([-np.inf, np.inf], (len(mean[place]), 1))
     bounds = np.vstack([objective.bounds, free])
-    result = climb(function, start, bounds, function(start), curvature, max_iterations)
+    first_value = function(start)
+    result = climb(function, start, bounds, first_value, curvature, max_iterations, objective.gain)
     evaluation = objective(best[0][1][:p])
     return Mode(evaluation, int(result.nit), bool(result.success), str(result.message))
 
@@ -179,7 +180,7 @@ def maximise(objective: EffectsObjective, prior: bool = True, max_iterations: in
     begin = of(first)
     del first  # posteriors are large
     start, bounds = objective.start, objective.bounds
-    result = climb(function, start, bounds, begin, known, max_iterations)
+    result = climb(function, start, bounds, begin, known, max_iterations, objective.gain)
     end = best[0]
     if end.tol > objective.tol:
         end = objective(end.theta)
@@ -238,9 +239,8 @@ def curvatures(objective: EffectsObjective, one: ObjectiveValue) -> Array:
     return scales
 
 
-# A slope below this for each posterior standard deviation is none, and a gain of the log density:
-# the step before was of .005 such deviations then, and what would follow is smaller by far.
-_FLAT, _GAIN = 1e-4, 1e-5
+# A slope below this for each posterior standard deviation is none, for steps that gain `GAIN`.
+_FLAT = 1e-4
 #: Logarithms and the like are not changed by more at once: what is known of the slope says nothing
 #: there, and sites from here do not settle.
 _FAR = 2.0
@@ -253,6 +253,7 @@ def climb(
     first: tuple[float, Array],
     curvature: Array,
     max_iterations: int,
+    gain: float = GAIN,
 ) -> OptimizeResult:
     """Go from `start` to where `function`, a log density with its slope, is largest.
 
@@ -269,6 +270,8 @@ def climb(
         Estimates, above 0 or positive definite: the first step is that of Newton's method with
         them. Of a matrix the bounds are kept by stopping short, not by the optimiser.
     max_iterations : int
+    gain : float
+        Gain of the log density by a step below which the search ends.
 
     Returns
     -------
@@ -317,7 +320,7 @@ def climb(
         # Gains are compared with the larger of the value and 1.
         options={
             "maxiter": max_iterations,
-            "ftol": share * _GAIN / max(abs(share * first[0]), 1.0),
-            "gtol": _FLAT / far,
+            "ftol": share * gain / max(abs(share * first[0]), 1.0),
+            "gtol": _FLAT * np.sqrt(gain / GAIN) / far,
         },
     )

@@ -55,7 +55,7 @@ def averaged(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         others = [
-            fitted(replace(best.structure, trend=trend), known, "mode")
+            fitted(replace(best.structure, trend=trend), known)
             for trend in _TRENDS
             if trend != best.structure.trend
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from qpruntime.likelihoods import Likelihood
 __all__ = [
     "COUNTS",
     "REALS",
+    "ROUNDED",
     "Scale",
     "bounds_of",
     "exposures_of",
@@ -33,7 +34,11 @@ __all__ = [
 COUNTS = ("poisson", "negative-binomial", "zero-inflated", "hurdle")
 #: Families of real numbers; the last is "gaussian" for logarithms.
 REALS = ("gaussian", "student-t", "log-normal")
-_NAMES = {"poisson": "poisson-exp", "log-normal": "gaussian"}
+#: Counts that vary less than events do: normal numbers rounded to whole ones, 0 if below.
+ROUNDED = "rounded-gaussian"
+_NAMES = {"poisson": "poisson-exp", "log-normal": "gaussian", ROUNDED: "gaussian"}
+# Standard deviation of a number that is rounded to a whole one: such noise is never smaller.
+_ROUNDING, _WIDE = 12.0**-0.5, 10.0
 
 
 def is_whole(family: str | Likelihood, y: Array) -> bool:
@@ -41,7 +46,7 @@ def is_whole(family: str | Likelihood, y: Array) -> bool:
     if isinstance(family, str) and family in REALS:
         return False
     wrong = (y < 0.0) | (y != np.round(y))
-    if isinstance(family, str) and family in COUNTS and wrong.any():
+    if isinstance(family, str) and family in (*COUNTS, ROUNDED) and wrong.any():
         i = int(np.argmax(wrong))
         raise InputError(
             f'y is {y[i]:g} at number {i}, which is no count: family="auto" takes other numbers, '
@@ -52,9 +57,9 @@ def is_whole(family: str | Likelihood, y: Array) -> bool:
 
 def scale_of(family: str | Likelihood, y: Array) -> Scale:
     """Return how the likelihood of a family sees these observations, none of them missing."""
-    if not isinstance(family, str) or family not in REALS:
+    if not isinstance(family, str) or family not in (*REALS, ROUNDED):
         return Scale()
-    return reals_scale(y, family == "log-normal")
+    return replace(reals_scale(y, family == "log-normal"), rounded=family == ROUNDED)
 
 
 def likelihood_of(family: str | Likelihood) -> Likelihood:
@@ -71,7 +76,7 @@ def likelihood_of(family: str | Likelihood) -> Likelihood:
     try:
         likelihood = likelihoods.get(name)
     except InputError as error:
-        known = ", ".join((*COUNTS, *REALS))
+        known = ", ".join((*COUNTS, ROUNDED, *REALS))
         raise InputError(
             f'family must be "auto", one of {known}, or a likelihood, got {shown(family)}'
         ) from error
@@ -80,11 +85,15 @@ def likelihood_of(family: str | Likelihood) -> Likelihood:
     )
 
 
-def bounds_of(likelihood: Likelihood) -> dict[str, tuple[float, float]]:
-    """Return the bounds of the learnt parameters, scales in units of the observations' spread."""
+def bounds_of(likelihood: Likelihood, scale: Scale) -> dict[str, tuple[float, float]]:
+    """Return the bounds of the learnt parameters, as the likelihood sees observations."""
     ranges = {name: likelihood.parameter_range(name) for name in likelihood.parameters}
     known = {name: range.series or range.effects for name, range in ranges.items()}
-    return {name: bounds for name, bounds in known.items() if bounds is not None}
+    bounds = {name: bounds for name, bounds in known.items() if bounds is not None}
+    if scale.rounded:
+        least = _ROUNDING / scale.unit
+        bounds["scale"] = least, max(_WIDE * least, bounds["scale"][1])
+    return bounds
 
 
 # --- Observations in a likelihood's units --------------------------------------------------------
@@ -104,12 +113,15 @@ class Scale:
     log : bool
     whole : bool
         Whether y are counts, which stay as they are.
+    rounded : bool
+        Whether y are the numbers of the likelihood rounded to whole ones, 0 if these are below.
     """
 
     centre: float = 0.0
     unit: float = 1.0
     log: bool = False
     whole: bool = True
+    rounded: bool = False
 
     def into(self, y: Array) -> Array:
         """Return what the likelihood sees."""

@@ -10,7 +10,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 
 from qpruntime._typing import Array
-from qpruntime.forecasting.families import scale_of
+from qpruntime.forecasting.families import ROUNDED, scale_of
 from qpruntime.forecasting.trial import (
     SURE,
     ChosenStructure,
@@ -70,13 +70,13 @@ def varied(
         return best
     for noise in lasting:
         wide = replace(structure, family="negative-binomial", noise=noise)
-        tried.append(fitted(wide, known, "mode"))
+        tried.append(fitted(wide, known))
     widest = max(tried, key=lambda fit: evidence(fit, known))
     y = known.y[~np.isin(known.steps, structure.outliers)]
     if y.all() or not y.any() or not _positive(known) or zeros_gain(y) < _ZEROS:
         return widest
     wider = [
-        fitted(replace(widest.structure, family=name), known, "mode")
+        fitted(replace(widest.structure, family=name), known)
         for name in ("zero-inflated", "hurdle")
     ]
     more = max(wider, key=lambda fit: evidence(fit, known))
@@ -88,16 +88,18 @@ def _positive(known: ObservedSeries) -> bool:
 
 
 def rounded(best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]) -> ChosenStructure:
-    """Return a fit with a family of real numbers if large counts do not vary as events do.
+    """Return a fit with a family of real numbers if counts do not vary as events do.
 
     Thousands of litres or of dollars are whole numbers too. The density of a real number is the
-    probability of the whole number next to it. Counts of a thousand and more hardly ever vary as
-    little as Poisson's, so that the negative binomial family is what real numbers have to beat.
+    probability of the whole number next to it, if that is not small; small ones are rounded real
+    numbers. Counts of a thousand and more hardly ever vary as little as Poisson's, so that the
+    negative binomial family is what real numbers have to beat.
     """
     y = known.y
-    if known.exposure is not None or y.min() < _LARGE:
+    if known.exposure is not None:
         return best
-    thousands = float(np.median(y)) >= _THOUSAND
+    small = y.min() < _LARGE
+    thousands = not small and float(np.median(y)) >= _THOUSAND
     if not thousands and float(np.mean(residuals(best, known) ** 2)) > _LESS:
         return best
 
@@ -114,7 +116,7 @@ def rounded(best: ChosenStructure, known: ObservedSeries, trends: Sequence[str])
     least = preferred(best, known) + SURE
     if thousands:
         least = max(least - SURE, preferred(best_family("negative-binomial"), known))
-    more = best_family("gaussian", "log-normal")
+    more = best_family(ROUNDED) if small else best_family("gaussian", "log-normal")
     return more if preferred(more, known) > least else best
 
 
@@ -122,11 +124,12 @@ def heavy(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     """Return a fit with Student's t if residuals have heavy tails and the evidence prefers it."""
     residual = residuals(best, known)
     spread = float(np.mean(residual**2))
-    if best.structure.scale.log or best.structure.noise or not spread > 0.0:
+    scale = best.structure.scale
+    if scale.log or scale.rounded or best.structure.noise or not spread > 0.0:
         return best
     if float(np.mean(residual**4)) < _HEAVY * spread**2:
         return best
-    more = fitted(replace(best.structure, family="student-t"), known, "mode")
+    more = fitted(replace(best.structure, family="student-t"), known)
     gains = more.model.converged_ and evidence(more, known) > evidence(best, known) + SURE
     return more if gains else best
 

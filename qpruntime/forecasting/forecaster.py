@@ -62,10 +62,12 @@ class GPForecaster(Savable, BaseEstimator):
     noise : "auto" or bool
         Autoregressive noise; by default if residuals are autocorrelated.
     family : str or Likelihood
-        "poisson", "negative-binomial", "zero-inflated" or "hurdle" for counts; "gaussian",
-        "student-t" or "log-normal" for real numbers; or a likelihood. By default counts are
-        Poisson, or negative binomial if residuals are overdispersed, with excess zeros if that is
-        not enough. For other numbers the evidence decides.
+        "poisson", "negative-binomial", "zero-inflated", "hurdle" or "rounded-gaussian" for counts;
+        "gaussian", "student-t" or "log-normal" for real numbers; or a likelihood. By default counts
+        are Poisson, or negative binomial if residuals are overdispersed, with excess zeros if that
+        is not enough. Counts that vary less than Poisson's, as in a timetable, are normal numbers
+        rounded to whole ones, if the evidence prefers these. For other numbers the evidence
+        decides.
     integrate : {"auto", "grid", "ccd", "mode"}
         Integration over hyper-parameters, as in `qpruntime.effects.EffectsModel`. "auto" takes the
         mode from 2000 steps on, where it is well determined.

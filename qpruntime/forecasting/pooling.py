@@ -18,7 +18,7 @@ from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPE
 from qpruntime.execution.blas_threads import one_blas_thread
 from qpruntime.forecasting.averaging import WeightedStructures
 from qpruntime.forecasting.calendar import StepClock
-from qpruntime.forecasting.families import COUNTS, scale_of
+from qpruntime.forecasting.families import COUNTS, ROUNDED, scale_of
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.seasonality import common_seasons
 from qpruntime.forecasting.structure import Learnt, Structure
@@ -172,11 +172,11 @@ def _voted(structures: list[Structure]) -> Structure:
     trend = Counter(structure.trend for structure in structures).most_common(1)[0][0]
     families = Counter(structure.family for structure in structures)
     family = families.most_common(1)[0][0]
-    if isinstance(family, str) and family in COUNTS:
-        reals = [name for name in families if name not in COUNTS]
+    if isinstance(family, str) and family in (*COUNTS, ROUNDED):
+        reals = [name for name in families if name not in (*COUNTS, ROUNDED)]
         if reals:
             family = max(reals, key=lambda name: families[name])
-        else:
+        elif family != ROUNDED:
             wide = [name for name in _WIDER if families[name] >= _SHARE * n]
             family = wide[0] if wide else family
     scale = next(structure.scale for structure in structures if structure.family == family)

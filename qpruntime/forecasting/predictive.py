@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.forecasting.families import Scale
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.responses import LARGEST_COUNT
+from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.predictive.counts import DispersedRate, dispersed_tail
 from qpruntime.predictive.density import (
     RATE_LIKELIHOODS,
@@ -33,6 +33,8 @@ __all__ = ["Ahead"]
 _T_STEP = 0.25
 # The rule leaves out nodes below this weight.
 _LIGHT = 1e-14
+# Standard deviations beyond which a rounded number has no mass, and whole numbers that are summed.
+_TAIL, _MOST_CELLS = 9.0, 1000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,8 @@ class Ahead:
         if name in RATE_LIKELIHOODS:
             with np.errstate(over="ignore"):
                 return np.asarray(weights @ np.exp(mean + 0.5 * variance))
+        if self.scale.rounded:
+            return _rounded_mean(self._unrounded())
         if name in ("gaussian", "student-t"):
             if not self.scale.log:
                 return self.scale.back(weights @ mean)
@@ -107,6 +111,8 @@ class Ahead:
 
     def log_density(self, y: Array) -> Array:
         """Return log densities (T,) of observations `y`, log probabilities for counts."""
+        if self.scale.rounded:
+            return _rounded_log_mass(self._unrounded(), counts(y))
         observed = self.likelihoods[0].validate(self.scale.into(y))
         log_densities = mixture_log_density(self.likelihoods, self.mixture, observed)
         return log_densities + self.scale.log_slope(y)
@@ -114,6 +120,9 @@ class Ahead:
     def quantiles(self, q: Array) -> Array:
         """Return quantiles of levels (Q,), (T, Q); of counts the least with P(Y <= y) >= q."""
         name = self.likelihoods[0].name
+        if self.scale.rounded:
+            # The least whole number y with P(number < y + 1/2) >= q.
+            return np.maximum(np.ceil(self._unrounded().quantiles(q) - 0.5), 0.0) + 0.0
         if name in ("gaussian", "student-t"):
             return self.scale.back(self._normals().quantiles(q))
         nodes = list(zip(self.likelihoods, *self.mixture[:2], strict=True))
@@ -128,7 +137,13 @@ class Ahead:
     @property
     def discrete(self) -> bool:
         """True if observations are counts."""
-        return Predicted.discrete(self.likelihoods[0])
+        return self.scale.rounded or Predicted.discrete(self.likelihoods[0])
+
+    def _unrounded(self) -> Mixture:
+        """Return the numbers whose rounding gives the observations."""
+        normals = self._normals()
+        variance = self.scale.unit**2 * normals.variance
+        return Mixture(self.scale.back(normals.mean), variance, normals.weights)
 
     def _normals(self) -> Mixture:
         """Return observations as a mixture of normals."""
@@ -143,6 +158,31 @@ class Ahead:
                 variances.append(v + scale**2 * r)
                 weights.append(w * s)
         return Mixture(np.array(means), np.array(variances), np.array(weights))
+
+
+def _rounded_log_mass(unrounded: Mixture, y: Array) -> Array:
+    """Return log P(y - 1/2 < x < y + 1/2), of 0 without the lower limit."""
+    std = np.sqrt(unrounded.variance)
+    # By symmetry the cell lies below the mean, where log_ndtr has all digits.
+    z = -np.abs(y - unrounded.mean) / std
+    upper, lower = log_ndtr(z + 0.5 / std), log_ndtr(z - 0.5 / std)
+    cell = upper + np.log1p(-np.exp(lower - upper))
+    log_mass = np.where(y == 0.0, log_ndtr((0.5 - unrounded.mean) / std), cell)
+    return np.asarray(logsumexp(log_mass, axis=0, b=unrounded.weights[:, None]))
+
+
+def _rounded_mean(unrounded: Mixture) -> Array:
+    """Return the sum of P(x > y + 1/2) over whole numbers y."""
+    mean, variance, weights = unrounded
+    std = np.sqrt(variance)
+    # Without rounding. For wide normals, and for those far above 0, the difference is negligible.
+    z = mean / std
+    node_means = mean * ndtr(z) + std * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
+    near = mean + _TAIL * std < _MOST_CELLS
+    node_means[near] = 0.0
+    for y in np.arange(np.ceil((mean + _TAIL * std)[near].max(initial=0.0))):
+        node_means[near] += ndtr((mean - y - 0.5)[near] / std[near])
+    return np.asarray(weights @ node_means)
 
 
 def _generic(likelihood: Likelihood) -> Predicted:

@@ -192,7 +192,7 @@ class Structure:
             integrate = "mode" if self.learnt.stds is None else integrate
         if self._offset or self.learnt is not None:
             family = likelihood_of(self.family)
-            bounds = bounds_of(family)
+            bounds = bounds_of(family, self.scale)
             if self.learnt is not None:
                 family, bounds = self.learnt.family(family, bounds)
         exposed: dict[str, Any] = {"offset" if self._offset else "exposure": EXPOSURE}

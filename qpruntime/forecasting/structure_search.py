@@ -105,8 +105,8 @@ def _chosen(options: StructureOptions, known: ObservedSeries) -> ChosenStructure
         with_outliers = _searched(options, known, counts, rows)
         least = evidence(best, known) + SURE + price_of(rows.size, y.size)
         best = with_outliers if evidence(with_outliers, known) > least else best
-    # The fit at the mode serves unless the options ask for an integral over hyper-parameters.
-    if integrate != "mode":
+    # An exact fit at the mode serves unless the options ask for an integral.
+    if best.rough or integrate != "mode":
         best = fitted(best.structure, known, integrate)
     return best
 
@@ -179,7 +179,7 @@ def damped(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     """
     if known.y.size >= MANY:
         return best
-    more = best_of([replace(best.structure, trend="damped")], known)
+    more = fitted(replace(best.structure, trend="damped"), known)
     return more if preferred(more, known) > preferred(best, known) else best
 
 
@@ -419,20 +419,19 @@ def drifting(
         able = [p for p in able if _lasts(residual, known.steps, p, errors)]
     if not able:
         return best
-    more = best_of([replace(structure, drifting=(p,)) for p in able], known)
+    patterns = [fitted(replace(structure, drifting=(p,)), known) for p in able]
+    more = max(patterns, key=lambda fit: preferred(fit, known))
     if preferred(more, known) <= preferred(best, known) + SURE:
         return best
-    structure = more.structure
-    lasting = [False, True] if isinstance(options.noise, str) else [structure.noise]
-    others = [
-        replace(structure, trend=trend, noise=noise)
-        for trend in trends
-        for noise in lasting
-        if (trend, noise) != (structure.trend, structure.noise)
-    ]
-    if known.y.size >= MANY or not others:
+    if known.y.size >= MANY:
         return more
-    variant = best_of(others, known)
+    variants = [more]
+    if isinstance(options.noise, str):
+        variants.append(fitted(replace(more.structure, noise=not more.structure.noise), known))
+    variant = max(variants, key=lambda fit: preferred(fit, known))
+    others = [replace(variant.structure, trend=t) for t in trends if t != more.structure.trend]
+    variants += [fitted(structure, known) for structure in others]
+    variant = max(variants, key=lambda fit: preferred(fit, known))
     return variant if preferred(variant, known) > preferred(more, known) + GAIN else more
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
@@ -38,6 +40,9 @@ GAIN, SURE = 1.0, 3.0
 #: of simpler structures by this much. It does so by 8 to 11 for series whose slope lasts and by 4
 #: for one that a recession bends; by 10 to 35 for series with a cycle and by 5 for lake levels.
 ASTRAY = 6.0
+# Log evidence that the last step of a trial's search gains at most. Trials are compared by 1 at
+# least, and with steps of 1e-2 one of 44 series had a trial that ended 0.7 below its mode.
+_TRIAL_GAIN = 1e-3
 
 
 class StructureOptions(Protocol):
@@ -86,6 +91,8 @@ class ObservedSeries:
     steps, y : ndarray, shape (n,)
     X : mapping of columns, or None
     exposure : ndarray, shape (n,), or None
+    modes : dict of str to float
+        Hyper-parameters of the fits so far by their names: further trials begin there.
     """
 
     clock: StepClock
@@ -93,28 +100,54 @@ class ObservedSeries:
     y: Array
     X: Mapping[str, Any] | None
     exposure: Array | None
+    modes: dict[str, float] = field(default_factory=dict)
 
 
 @restorable("chosen-structure/1")
 @dataclass(frozen=True, eq=False)
 class ChosenStructure:
-    """A structure with the model of it, fitted."""
+    """A structure with the model of it, fitted, roughly if it was a trial."""
 
     structure: Structure
     model: EffectsModel
+    rough: bool = False
 
 
-def fitted(structure: Structure, known: ObservedSeries, integrate: Integration) -> ChosenStructure:
-    """Fit one structure."""
+def fitted(
+    structure: Structure, known: ObservedSeries, integrate: Integration | None = None
+) -> ChosenStructure:
+    """Fit one structure, by default as a trial.
+
+    Trials begin at the modes of those before, and end near the mode. Other fits, and the first
+    trial, do not depend on what else was tried.
+    """
+    rough = integrate is None and bool(known.modes)
     data = structure.columns(known.steps, known.X, known.exposure)
-    model = structure.model(data, integrate, known.y)
-    return ChosenStructure(structure, model.fit(data, structure.scale.into(known.y)))
+    model = structure.model(data, integrate or "mode", known.y)
+    search: dict[str, Any] = {"begin": known.modes, "gain": _TRIAL_GAIN} if rough else {}
+    model._fit(data, structure.scale.into(known.y), **search)
+    known.modes.update(zip(model.names_, model.theta_.tolist(), strict=True))
+    return ChosenStructure(structure, model, rough)
 
 
 def evidence(fit: ChosenStructure, known: ObservedSeries) -> float:
-    """Return the log evidence of the observations in their own units."""
-    slopes = fit.structure.scale.log_slope(known.y)
-    return float(fit.model.log_evidence_) + float(slopes.sum())
+    """Return the log evidence of the observations in their own units.
+
+    A density of rounded numbers has no upper limit, a probability of the whole numbers has. For the
+    logarithm of that probability, the mean of the log density over the cells of one unit around the
+    observations is a lower limit (Jensen): the log density less half the trace of the precision
+    matrix of y times 1/12, the variance within a cell.
+    """
+    scale = fit.structure.scale
+    value = float(fit.model.log_evidence_) + float(scale.log_slope(known.y).sum())
+    if not scale.rounded:
+        return value
+    data = fit.structure.columns(known.steps, known.X, known.exposure)
+    ahead = ahead_of(fit.model, data, scale)
+    noise = np.array([[likelihood.parameters["scale"] ** 2] for likelihood in ahead.likelihoods])
+    precision = (1.0 - ahead.mixture.variance / noise) / noise
+    trace = float((ahead.mixture.weights @ precision).sum()) / scale.unit**2
+    return value - 0.5 * trace / 12.0
 
 
 def preferred(fit: ChosenStructure, known: ObservedSeries) -> float:
@@ -124,8 +157,9 @@ def preferred(fit: ChosenStructure, known: ObservedSeries) -> float:
 
 
 def best_of(structures: Sequence[Structure], known: ObservedSeries) -> ChosenStructure:
-    """Return the preferred fit of these structures, at the mode of their hyper-parameters."""
-    fits = [fitted(structure, known, "mode") for structure in structures]
+    """Return the preferred fit of these structures; that of a single one is no trial."""
+    integrate: Integration | None = "mode" if len(structures) == 1 else None
+    fits = [fitted(structure, known, integrate) for structure in structures]
     return max(fits, key=lambda fit: preferred(fit, known))
 
 

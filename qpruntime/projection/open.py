@@ -53,6 +53,7 @@ def table_directory() -> Path:
     return Path(named) if named else Path(platformdirs.user_data_dir("qpruntime")) / "tables"
 
 
+@cache
 def shipped_path(likelihood: str, power: float = 1.0) -> Path:
     """Return the path of a likelihood's table inside the package: compact, or surfaces of a power.
 

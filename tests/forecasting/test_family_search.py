@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qpruntime.forecasting import GPForecaster
+from qpruntime.errors import InputError
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from qpruntime.forecasting.family_search import zeros_gain
+from qpruntime.forecasting.trial import evidence
+from tests.tools.cases import every_case
 
 
 def before_hurdle(n, seed, mean=12.0):
@@ -83,3 +86,82 @@ def test_whole_numbers_of_thousands_are_forecast_as_in_any_other_unit():
     assert GPForecaster(**bare, noise=False, integrate="mode").fit(events).family_ == (
         "negative-binomial"
     )
+
+
+def test_evidence_of_rounded_numbers_is_just_below_that_of_their_cells():
+    y = np.round(5.0 + 0.9 * np.random.default_rng(7).normal(size=40))
+    bare = {"seasons": (), "trend": "none", "noise": False, "outliers": False, "integrate": "mode"}
+    for values in (y, np.where(np.arange(40) % 13 == 5, 6.0, 5.0)):
+        model = GPForecaster(**bare, family="rounded-gaussian").fit(values)
+        unit, centre = model.structure_.scale.unit, model.structure_.scale.centre
+        noise = unit * model.model_.state_.likelihood(0).parameters["scale"]
+        assert noise > 0.999 / np.sqrt(12.0)
+        # The intercept alone is unknown, so that the cells take one integral.
+        level = np.linspace(3.0, 8.0, 20001)
+        mass = stats.norm.cdf(values + 0.5, level[:, None], noise)
+        mass -= stats.norm.cdf(values - 0.5, level[:, None], noise)
+        prior = stats.norm.pdf(level, centre, 100.0 * unit)
+        exact = np.log(np.trapezoid(mass.prod(axis=1) * prior, level))
+        found = evidence(model.members_[0], model._read(values, None, None, None))
+        # The lower limit is about the variance of rounding over twice that of the noise away.
+        assert exact - values.size / (20.0 * noise**2) < found < exact < 0.0
+
+
+def timetable(days, seed, share=0.1):
+    """Trains per hour, of which some in ten hours miss one, and the same hours a day earlier."""
+    rng = np.random.default_rng(seed)
+    planned = [0] * 5 + [2, 6, 12, 12, 8, 6, 6, 6, 6, 6, 8, 12, 12, 8, 6, 4, 4, 2, 1]
+    planned = np.tile(np.array(planned, dtype=float), days)
+    return planned - (rng.uniform(size=planned.size) < share) * (planned > 0.0)
+
+
+@every_case("share", [0.1, 0.0])
+def test_a_timetable_is_forecast_no_worse_than_by_its_last_day(share):
+    y = timetable(10, 8, share)
+    bare = {"seasons": [24], "noise": False, "drift": False, "integrate": "mode"}
+    model = GPForecaster(**bare).fit(y[:-24])
+    assert model.family_ == "rounded-gaussian"
+    levels = np.arange(1, 100) / 100.0
+    quantiles = model.predict_quantiles(24, q=levels)
+    np.testing.assert_array_equal(quantiles, np.maximum(np.round(quantiles), 0.0))
+    gap = y[-24:, None] - quantiles
+    crps = 2.0 * np.where(gap > 0.0, levels * gap, (levels - 1.0) * gap).mean()
+    assert crps < max(np.abs(y[-24:] - y[-48:-24]).mean(), 0.02)
+    # Poisson's are several times as wide.
+    assert np.diff(model.predict_interval(24)).mean() < 2.0
+
+
+@every_case(
+    "mean, events",
+    [
+        (0.5, lambda rng, mean: rng.poisson(mean)),
+        (3.0, lambda rng, mean: rng.poisson(mean)),
+        (15.0, lambda rng, mean: rng.poisson(mean)),
+        (3.0, lambda rng, mean: rng.poisson(mean * rng.gamma(2.0, 0.5, mean.size))),
+        (3.0, lambda rng, mean: rng.poisson(mean) * (rng.uniform(size=mean.size) < 0.5)),
+    ],
+)
+def test_events_keep_their_families(mean, events):
+    bare = {"seasons": [12], "trend": "level", "noise": False, "drift": False, "integrate": "mode"}
+    rates = mean * np.exp(0.5 * np.sin(np.arange(96) * np.pi / 6.0))
+    for seed in range(3):
+        y = events(np.random.default_rng(seed), rates)
+        assert GPForecaster(**bare).fit(y).family_ != "rounded-gaussian"
+
+
+def test_rounded_numbers_are_counts():
+    with pytest.raises(InputError, match="which is no count"):
+        GPForecaster(family="rounded-gaussian").fit(np.arange(20.0) + 0.5)
+
+
+def test_a_panel_of_timetables_is_one_of_rounded_numbers():
+    lines = np.array([timetable(6, seed) for seed in range(3)])
+    bare = {"seasons": [24], "trend": "level", "noise": False}
+    panel = GPPanelForecaster(GPForecaster(**bare), hyperparameters="shared")
+    panel.fit(lines.ravel(), by=np.repeat(np.arange(3), lines.shape[1]))
+    assert panel.structure_.family == "rounded-gaussian"
+    # A few timetables among series of events do not make these rounded numbers.
+    others = np.random.default_rng(9).poisson(6.0, (5, lines.shape[1]))
+    several = np.concatenate([lines[:2], others])
+    panel.fit(several.ravel(), by=np.repeat(np.arange(7), lines.shape[1]))
+    assert panel.structure_.family == "poisson"

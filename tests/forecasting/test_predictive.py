@@ -110,6 +110,39 @@ def test_reals_are_those_of_their_densities(name, parameters, scale):
     assert own.mean()[0] == pytest.approx(mass @ y, rel=1e-4)
 
 
+@every_case("centre, unit", [(3.0, 2.0), (-2.0, 0.4), (700.0, 300.0)])
+def test_rounded_numbers_are_the_cells_of_normals(centre, unit):
+    rounded = ahead("gaussian", Scale(centre, unit, False, False, True), scale=0.5)
+    counts = np.arange(4000.0)
+
+    def below(limit, row):
+        return sum(
+            w * stats.norm.cdf(limit, centre + unit * m[row], unit * np.sqrt(v[row] + s**2))
+            for m, v, w, s in zip(*MIXTURE, (0.5, 0.35), strict=True)
+        )
+
+    for row in (0, 1):
+        cdf = below(counts + 0.5, row)
+        pmf = np.diff(cdf, prepend=0.0)
+        every = Ahead(MIXTURE.at(np.full(counts.size, row)), rounded.likelihoods, rounded.scale)
+        np.testing.assert_allclose(np.exp(every.log_density(counts)), pmf, atol=1e-13)
+        np.testing.assert_array_equal(
+            rounded.quantiles(LEVELS)[row], [np.argmax(cdf >= q) for q in LEVELS]
+        )
+        assert rounded.mean()[row] == pytest.approx(counts @ pmf, rel=1e-5)
+    assert rounded.discrete
+    # Tails keep their digits.
+    far = stats.norm.logsf(99.5, 0.0, 2.0) + np.log1p(
+        -np.exp(stats.norm.logsf(100.5, 0.0, 2.0) - stats.norm.logsf(99.5, 0.0, 2.0))
+    )
+    narrow = Ahead(
+        Mixture(np.zeros((1, 1)), np.full((1, 1), 3.75), np.ones(1)),
+        [likelihoods.get("gaussian", scale=0.5)],
+        Scale(0.0, 1.0, False, False, True),
+    )
+    assert narrow.log_density(np.array([100.0]))[0] == pytest.approx(far, rel=1e-10)
+
+
 def test_rates_beyond_all_counts():
     """A band that widens without end has quantiles that are infinite; a rate of 0 has counts 0."""
     wide = Mixture(np.array([[2.0, -700.0]]), np.array([[400.0, 1.0]]), np.ones(1))
