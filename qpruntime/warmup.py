@@ -349,7 +349,7 @@ def _step(group: str, k: int) -> WarmupStep:
 
 
 #: Steps of a process of a whole warm-up, which keeps a megabyte of each kernel that it compiles.
-_STEPS = 12
+_STEPS = 10
 
 
 def warm_up(groups: Iterable[str] = ()) -> Iterator[WarmupStep]:
