@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpruntime._numba import contracted, contracted_inlined, kernel
+from qpruntime._numba import contracted, contracted_inlined, inlined, kernel
 from qpruntime._pointers import SURFACES, Pointer
 from qpruntime._typing import Array, Floats
 from qpruntime.table_format.metadata import Axis
@@ -83,7 +83,7 @@ def quintic_weights(t: float) -> Floats:
     )
 
 
-@contracted_inlined
+@inlined
 def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     """Evaluate the quintic spline of slab `row` of a compact table, clipped to the axes.
 
