@@ -174,7 +174,7 @@ def _judged(
     """Return the prior mean with slopes beside a process, None if rows do not gain by it.
 
     Kernels are learnt from `_ROWS` rows, in ranks of the features if the process alone gains by
-    them. At most `COMPARISON_ROWS` rows are inferred with few inducing points and nearest rows.
+    them. Few inducing points and nearest rows infer at most `COMPARISON_ROWS` rows.
     """
     rng = np.random.default_rng(seed)
     rows = _some_rows(processes, np.arange(len(X)), COMPARISON_ROWS, rng)
@@ -183,11 +183,11 @@ def _judged(
     few, inducing = _few(settings), Inducing()
     # The default may take ranks of the features for few rows, too.
     search = few if settings.auto is None else replace(few, inducing=inducing)
-    some = [subset_data(data, X[learnt_from], learnt_from) for data in processes]
+    few_rows = [subset_data(data, X[learnt_from], learnt_from) for data in processes]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            plain, choice = train(some, search, rng)
+            plain, choice = train(few_rows, search, rng)
             if choice is not None and choice.warp is not None:
                 X = choice.warp(X)
             mean, fits = beside_a_process(
@@ -197,7 +197,7 @@ def _judged(
             moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
             sweeps = min(few.max_sweeps, _MAX_SWEEPS)
             points = replace(few, inducing=inducing, max_sweeps=sweeps)
-            beside = [fit or other for fit, other in zip(fits, plain, strict=True)]
+            beside = [fit or plain_fit for fit, plain_fit in zip(fits, plain, strict=True)]
             gain = _left_out(moved, beside, X, rows, left_out, points, seed) - _left_out(
                 processes, plain, X, rows, left_out, points, seed
             )
@@ -249,12 +249,12 @@ def _some_rows(
     order, strata = rng.permutation(rows), class_strata(processes)
     if strata is not None:
         codes = np.unique(strata[order], return_inverse=True)[1]
-        each = min(_OF_EACH_CLASS, most // (2 * (int(codes.max()) + 1)))
+        per_class = min(_OF_EACH_CLASS, most // (2 * (int(codes.max()) + 1)))
         by_class = np.argsort(codes, kind="stable")
         counts = np.bincount(codes)
         place = np.empty(order.size, dtype=np.intp)
         place[by_class] = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
-        order = order[np.argsort(place >= each, kind="stable")]
+        order = order[np.argsort(place >= per_class, kind="stable")]
     return np.sort(order[:most])
 
 
@@ -321,16 +321,16 @@ def _gains_of_boosting(
 ) -> Array:
     """Return what the log densities of left-out rows gain by boosting, pooled by groups."""
     first, rng = processes[0], np.random.default_rng(_QUICK_SEED)
-    some = sample(len(first.y), _QUICK_ROWS, rng)
-    X = first.inputs.at(some)
-    groups = RowGroups(X) if first.groups is None else first.groups.subset(some)
-    weights = None if target.weights is None else target.weights[some]
-    target = replace(target, y=target.y[some], weights=weights, groups=groups)
-    if _different(len(some), groups) < _FEWEST or rarest_groups(target, groups) < 2:
+    sampled = sample(len(first.y), _QUICK_ROWS, rng)
+    X = first.inputs.at(sampled)
+    groups = RowGroups(X) if first.groups is None else first.groups.subset(sampled)
+    weights = None if target.weights is None else target.weights[sampled]
+    target = replace(target, y=target.y[sampled], weights=weights, groups=groups)
+    if _different(len(sampled), groups) < _FEWEST or rarest_groups(target, groups) < 2:
         return np.zeros(0)
     held_out, scores = held_out_scores(X, target, _QUICK_SEED, _QUICK_FOLDS)
     judges = sample(held_out.size, _QUICK_JUDGES, rng)
-    rows, scores = some[held_out[judges]], scores[judges]
+    rows, scores = sampled[held_out[judges]], scores[judges]
     known = np.broadcast_to(offset, len(first.y))[rows]
     gain = np.zeros(())
     for k, (fit, data) in enumerate(zip(fits, processes, strict=True)):
