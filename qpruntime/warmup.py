@@ -348,12 +348,13 @@ def _step(group: str, k: int) -> WarmupStep:
     return WarmupStep(group, words, _numba.compilations() - before, time.perf_counter() - begun)
 
 
-#: Steps of a process of a whole warm-up, which keeps a megabyte of each kernel that it compiles.
-_STEPS = 10
+#: Steps of a whole warm-up in a process of their own: a process keeps a megabyte of each kernel
+#: that it compiles.
+_ELSEWHERE = 16
 
 
 def warm_up(groups: Iterable[str] = ()) -> Iterator[WarmupStep]:
-    """Compile the kernels of these groups here, or all in processes; yield what is done, as it is.
+    """Compile the kernels of these groups, of all if none is named; yield what was done, as it is.
 
     Raises
     ------
@@ -364,10 +365,10 @@ def warm_up(groups: Iterable[str] = ()) -> Iterator[WarmupStep]:
     for name in wanted:
         if name not in GROUPS:
             raise InputError(f"group must be one of {', '.join(GROUPS)}, got {name!r}")
-    if wanted:
-        yield from (_step(name, k) for name in wanted for k in range(len(GROUPS[name])))
-        return
-    steps = [(name, k) for name, group in GROUPS.items() for k in range(len(group))]
-    for first in range(0, len(steps), _STEPS):
+    steps = [(name, k) for name in wanted or GROUPS for k in range(len(GROUPS[name]))]
+    if not wanted:
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            yield from process.map(_step, *zip(*steps[first : first + _STEPS], strict=True))
+            yield from process.map(_step, *zip(*steps[:_ELSEWHERE], strict=True))
+        steps = steps[_ELSEWHERE:]
+    for step in steps:
+        yield _step(*step)
