@@ -6,9 +6,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qpruntime.warmup import WarmupStep
 
 _NAMES = ("dense", "sparse", "series", "corrections", "functions", "optimiser", "wasserstein")
+#: Steps of a warm-up in one process, which keeps about a megabyte of each kernel that it compiles.
+_MOST_STEPS = 16
 _REMEDY = "set NUMBA_CACHE_DIR to a folder that can be written, here and where the kernels are used"
 
 
@@ -61,7 +69,7 @@ def _about(as_json: bool) -> int:
 def _warmup(groups: Sequence[str], quiet: bool) -> int:
     # Here, so that a slip in the command is answered at once.
     from qpruntime import _numba as jit
-    from qpruntime.warmup import warm_up  # which defines the kernels that are kept somewhere
+    from qpruntime.warmup import steps_of  # which defines the kernels that are kept somewhere
 
     folder = jit.cache_folder()
     if folder is None:
@@ -76,7 +84,7 @@ def _warmup(groups: Sequence[str], quiet: bool) -> int:
             file=sys.stderr,
         )
     kernels, seconds = 0, 0.0
-    for done in warm_up(groups):
+    for done in _run(steps_of(groups)):
         kernels, seconds = kernels + done.kernels, seconds + done.seconds
         if not quiet:
             line = (
@@ -86,6 +94,18 @@ def _warmup(groups: Sequence[str], quiet: bool) -> int:
     if not quiet:
         print(f"{kernels} kernels in {seconds:.0f} s, kept in {wanted_folder or folder}")
     return 0
+
+
+def _run(steps: list[tuple[str, int]]) -> Iterator[WarmupStep]:
+    """Run many steps in two processes, as each keeps in memory what it compiles."""
+    from qpruntime.warmup import run_step
+
+    if len(steps) > _MOST_STEPS:
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            yield from process.map(run_step, *zip(*steps[:_MOST_STEPS], strict=True))
+        steps = steps[_MOST_STEPS:]
+    for step in steps:
+        yield run_step(*step)
 
 
 def _save(path: str, quiet: bool) -> int:

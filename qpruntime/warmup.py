@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +42,7 @@ from qpruntime.interop.functions import functions
 from qpruntime.learning.options import Inducing, Search
 from qpruntime.projection.projector import project
 
-__all__ = ["GROUPS", "WarmupStep", "warm_up"]
+__all__ = ["GROUPS", "WarmupStep", "run_step", "steps_of"]
 
 _N = 24
 _FEW: dict[str, Any] = {"optimize": Search(max_iter=3)}
@@ -338,23 +336,8 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
 }
 
 
-def _step(group: str, k: int) -> WarmupStep:
-    words, step = GROUPS[group][k]
-    begun, before = time.perf_counter(), _numba.compilations()
-    with _numba.unannounced(), warnings.catch_warnings():
-        # Small problems, cut off early: what they warn of is meant.
-        warnings.simplefilter("ignore")
-        step()
-    return WarmupStep(group, words, _numba.compilations() - before, time.perf_counter() - begun)
-
-
-#: Steps of a whole warm-up in a process of their own: a process keeps a megabyte of each kernel
-#: that it compiles.
-_ELSEWHERE = 16
-
-
-def warm_up(groups: Iterable[str] = ()) -> Iterator[WarmupStep]:
-    """Compile the kernels of these groups, of all if none is named; yield what was done, as it is.
+def steps_of(groups: Iterable[str] = ()) -> list[tuple[str, int]]:
+    """Return the steps of these groups, of all if none is named: each its group and its number.
 
     Raises
     ------
@@ -365,10 +348,15 @@ def warm_up(groups: Iterable[str] = ()) -> Iterator[WarmupStep]:
     for name in wanted:
         if name not in GROUPS:
             raise InputError(f"group must be one of {', '.join(GROUPS)}, got {name!r}")
-    steps = [(name, k) for name in wanted or GROUPS for k in range(len(GROUPS[name]))]
-    if not wanted:
-        with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            yield from process.map(_step, *zip(*steps[:_ELSEWHERE], strict=True))
-        steps = steps[_ELSEWHERE:]
-    for step in steps:
-        yield _step(*step)
+    return [(name, k) for name in wanted or GROUPS for k in range(len(GROUPS[name]))]
+
+
+def run_step(group: str, number: int) -> WarmupStep:
+    """Compile the kernels of one step of a group."""
+    words, step = GROUPS[group][number]
+    begun, before = time.perf_counter(), _numba.compilations()
+    with _numba.unannounced(), warnings.catch_warnings():
+        # Small problems, cut off early: what they warn of is meant.
+        warnings.simplefilter("ignore")
+        step()
+    return WarmupStep(group, words, _numba.compilations() - before, time.perf_counter() - begun)

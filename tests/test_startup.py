@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numba
 import pytest
+from llvmlite import binding
 from scipy import special
 
 from qpruntime import __main__ as command
@@ -124,6 +125,29 @@ def test_kernels_compile_again_for_edits_of_what_they_import_and_of_nothing_else
     _numba._source.cache_clear()
 
 
+@_numba.kernel
+def rounded_rest(x, square):
+    return x * x - square
+
+
+@_numba.contracted
+def fused_rest(x, square):
+    return x * x - square
+
+
+@_numba.contracted
+def rest_by_a_contracted_kernel(x, square):
+    return rounded_rest(x, square)
+
+
+@pytest.mark.skipif(not _numba._LINKED, reason="callees inherit options with this numba")
+def test_a_kernel_keeps_its_arithmetic_whoever_calls_it_first():
+    x = 0.1
+    assert rest_by_a_contracted_kernel(x, x * x) == rounded_rest(x, x * x) == 0.0
+    if binding.get_host_cpu_features().get("fma"):
+        assert fused_rest(x, x * x) != 0.0
+
+
 def test_warming_up_says_what_it_compiles(monkeypatch, capsys):
     def step():
         def function(x):
@@ -174,7 +198,7 @@ def test_groups_of_a_warm_up(capsys):
         command.main(["warmup", "nothing"])
     assert "there are dense, sparse" in capsys.readouterr().err
     with pytest.raises(InputError, match="group must be one of dense, sparse"):
-        list(warmup.warm_up(["nothing"]))
+        warmup.steps_of(["nothing"])
 
 
 GUIDE = """

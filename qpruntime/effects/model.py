@@ -188,7 +188,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         begin: Mapping[str, float] | None = None,
         gain: float | None = None,
     ) -> Self:
-        """Fit from hyper-parameters by their names, as far as known, to steps of a least gain."""
+        """Fit, beginning at the hyper-parameters named, until a step gains less than `gain`."""
         draft = draft_of(self)
         whole(self.max_sweeps, "max_sweeps", 1)
         data, observed, offset, weights = self._rows(X, y, sample_weight)

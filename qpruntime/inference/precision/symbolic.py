@@ -128,9 +128,12 @@ def analyse(
     below = np.concatenate([[0], np.cumsum(below_count)])
     require(16.0 * float(panels[-1]), f"the factor of {n} columns", _REMEDY)
     rows, children, stack = fill_rows(indptr, indices, order, place, first, below, owner)
-    sets = sparse.csr_array((np.empty(rows.size, bool), rows, below), shape=(first.size - 1, n))
-    sets.sort_indices()
-    rows = sets.indices.astype(np.int64)
+    # SciPy sorts: a sort within a kernel takes a second to compile.
+    by_supernode = sparse.csr_array(
+        (np.empty(rows.size, bool), rows, below), shape=(first.size - 1, n)
+    )
+    by_supernode.sort_indices()
+    rows = by_supernode.indices.astype(np.int64)
     shape = Shape(first, panels, below, rows, owner, children)
     return Symbolic(order, place, shape, int(stack), flops)
 
