@@ -18,7 +18,8 @@ from llvmlite import binding
 from numba import types
 from numba.core import event
 from numba.core.base import user_function
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
+from numba.core.compiler_machinery import PassManager
 from numba.core.targetconfig import ConfigStack
 
 from qpruntime._compile_notice import OURS, Notice
@@ -100,19 +101,58 @@ def inlined_by_numba(function: Callable[..., R]) -> Callable[..., R]:
 _LINKED = not INTERPRETED and numba.__version__.startswith("0.68.")
 
 
+class _ComparedFlags(Flags):
+    """Options of a compilation, compared by what is set.
+
+    numba compares them for each overload that it tries, reading all thirty options of both.
+    """
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ComparedFlags) and self._values == other._values
+
+
+#: Names of numba's passes for what no kernel of ours has, such as closures and array expressions.
+_UNUSED_PASSES = {
+    "with_lifting",
+    "inline_closure_likes",
+    "rewrite_semantic_constants",
+    "Rewrite dynamic raises",
+    "make_function_op_code_to_jit_function",
+    "find_literally",
+    "literal_unroll",
+    "LiteralPropagation",
+    "inline_overloads",
+    "nopython_rewrites",
+    "annotate_types",
+    "dump_parfor_diagnostics",
+}
+
+
 class _Compiler(Compiler):
     """Compiler whose callees do not depend on the kernel that calls them first.
 
     numba compiles `max` or `np.empty` again for each set of options of a caller, and tries all its
     overloads again; a kernel of ours would keep the fast mathematics of whichever caller came
-    first.
+    first. Kernels skip passes that would find nothing in them, a twentieth of a first call.
     """
 
     def define_pipelines(self) -> Any:
         inherited = ConfigStack.top_or_none()
         for name in ("no_cpython_wrapper", "no_cfunc_wrapper", "fastmath", "forceinline"):
             inherited.discard(name)
-        return super().define_pipelines()
+        inherited.__class__ = _ComparedFlags
+        (full,) = super().define_pipelines()
+        lean = PassManager(full.pipeline_name)
+        for step, name in full.passes:
+            if step.name() not in _UNUSED_PASSES:
+                lean.add_pass(step, name)
+        lean.finalize()
+        return [lean]
 
 
 def _compiled(function: Callable[..., Any], **given: object) -> Any:

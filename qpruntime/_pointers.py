@@ -39,6 +39,7 @@ __all__ = [
     "POWERED",
     "RAISED_FRAME",
     "RAISED_MOMENTS",
+    "RATIO",
     "RULE",
     "SPLIT",
     "SURFACES",
@@ -56,6 +57,7 @@ __all__ = [
     "call_powered",
     "call_raised_frame",
     "call_raised_moments",
+    "call_ratio",
     "call_rule",
     "call_split",
     "call_surfaces",
@@ -81,6 +83,8 @@ LANDMARK = _float(_float, _VECTOR, types.int64)
 #: rule(split, landmark, power, mu, sigma, y, theta) -> (status, log Z, mean, variance, sigma*)
 RULE = types.UniTuple(_float, 5)(types.int64, types.int64, _float, _float, _float, _float, _VECTOR)
 _TENSOR = types.Array(types.float64, 3, "C", readonly=True)
+#: ratio(coordinates, mu, sigma, y, theta, values, axes) -> sigma*/sigma_EP by a compact table, or NaN
+RATIO = _float(types.int64, *COORDINATES.args, _TENSOR, _VECTOR)
 #: lookup(mu, sigma, y, values, axes) -> (log Z, mean, sigma_EP, sigma*) in a table of surfaces
 SURFACES = types.UniTuple(_float, 4)(_float, _float, _float, _TENSOR, _VECTOR)
 #: wp_rule(..., theta, parameters) -> (status, log Z, mean, standard deviation, W_p)
@@ -126,8 +130,13 @@ class LatePointer:
     call to compile, and few fits need it: tables and closed forms serve the others.
     """
 
-    def __init__(self, function: Callable[..., Any], signature: KernelSignature) -> None:
-        self.__setstate__({"_kernel": kernel(function), "_signature": signature})
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: KernelSignature,
+        compiler: Callable[..., Any] = kernel,
+    ) -> None:
+        self.__setstate__({"_kernel": compiler(function), "_signature": signature})
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses mean nothing in another process.
@@ -355,6 +364,7 @@ if INTERPRETED:
         return handle(split, *frame[:5], *args)
 
     call_powered = call_exact
+    call_ratio = call_surfaces
 else:
     # The types of these depend on those of their arguments.
 
@@ -363,6 +373,12 @@ else:
         """Call the lookup of `qpruntime.projection.interpolation`; never with values in float32."""
         signature = SURFACES.return_type(types.int64, _float, _float, _float, values, axes)
         return signature, _lower_call if values.dtype == _float else _lower_zeros
+
+    @intrinsic
+    def call_ratio(typing, handle, coordinates, mu, sigma, y, theta, values, axes):  # type: ignore[no-untyped-def]
+        """Call `COMPACT_RATIO` of `qpruntime.projection.site_kernel`; never with float32 values."""
+        signature = _float(types.int64, *RATIO.args[:5], values, axes)
+        return signature, _lower_late_call if values.dtype == _float else _lower_zeros
 
     @intrinsic
     def call_exact(typing, handle, split, frame, has_frame, mu, sigma, y, theta, out):  # type: ignore[no-untyped-def]

@@ -179,4 +179,5 @@ def sizes(
             scaled_nu_sum += scaled_nu * scaled_nu
     if not math.isfinite(tau_sum + nu_sum + scaled_tau_sum + scaled_nu_sum):
         return math.inf
-    return math.sqrt(max(tau_sum, nu_sum, scaled_tau_sum, scaled_nu_sum) / n)
+    largest = max(max(tau_sum, nu_sum), max(scaled_tau_sum, scaled_nu_sum))
+    return math.sqrt(largest / n)

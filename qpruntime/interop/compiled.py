@@ -103,7 +103,7 @@ def _looked_up(projector: Projector, moments: Pointer) -> Callable[..., Any]:
         inner = _inner(moments)
         variance = _jitted(lambda mu, sigma, y, theta: inner(mu, sigma, y, theta)[2])
     coordinates = _inner(likelihood.coordinates())
-    _, _, _, values, axes, _ = projector.source
+    _, _, _, values, axes, _, _ = projector.source
     rows = float(values.shape[0])
     # A table of one row serves every outcome.
     exact = _integrated(projector) if rows > 1.0 else _jitted(lambda mu, sigma, y: math.nan)

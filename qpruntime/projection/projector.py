@@ -138,9 +138,8 @@ class Projector:
             if table is None and method == "qp":
                 table = shipped(self.likelihood)
         self.table = table if isinstance(table, Table) else None
-        coordinates = self.likelihood.coordinates().handle
         self.functions = plain(self.likelihood.functions())
-        self.without_table = (EP, False, False, NO_VALUES, NO_AXES, coordinates)
+        self.without_table = (EP, False, False, NO_VALUES, NO_AXES, 0, 0)
         self.means = self.without_table
         if method == "wp":
             if self.table is not None:
@@ -156,7 +155,7 @@ class Projector:
                 rule = location_wp_rule if self.likelihood.moves else wp_rule
                 assert self.p is not None, "`order` has seen to it"
                 rules = parameters(self.p)
-                self.source = (WP, False, True, NO_VALUES, rules, rule.handle)
+                self.source = (WP, False, True, NO_VALUES, rules, rule.handle, 0)
             self.means = self.source
             return
         surfaces = self.table is not None and self.table.metadata.kind == "surfaces"
@@ -173,7 +172,7 @@ class Projector:
         elif self.table:
             self.source = self.table.source()
         else:
-            self.source = (EXACT, False, True, NO_VALUES, NO_AXES, coordinates)
+            self.source = (EXACT, False, True, NO_VALUES, NO_AXES, 0, 0)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Addresses of compiled functions mean nothing in another process.
@@ -199,14 +198,14 @@ class Projector:
             return self
         table = shipped_power(self.likelihood, power)
         if table is not None:
-            _, mirror, exact, values, axes, lookup = table.source(RAISED_EP)
+            _, mirror, exact, values, axes, lookup, _ = table.source(RAISED_EP)
         elif (scaled := self._scaled(power)) is not None:
             mirror, exact, (values, axes, lookup) = False, True, scaled
         else:
             return self
         axes = np.append(axes, power)
         axes.flags.writeable = False  # as those of other sources: kernels compile once for all
-        lookup_source = mirror, exact, values, axes, lookup
+        lookup_source = mirror, exact, values, axes, lookup, 0
         raised = copy.copy(self)
         raised.means = raised.without_table = (RAISED_EP, *lookup_source)
         raised.source = (RAISED_QP if self.method == "qp" else RAISED_EP, *lookup_source)

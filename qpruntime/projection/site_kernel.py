@@ -17,11 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime import _cli_hints
 from qpruntime._numba import contracted, inlined, kernel, plain
 from qpruntime._pointers import (
+    RATIO,
+    LatePointer,
     LateStatus,
     call_coordinates,
     call_exact,
     call_moments,
     call_powered,
+    call_ratio,
     call_surfaces,
     call_wp_rule,
 )
@@ -41,9 +44,9 @@ from qpruntime.quadrature.sigma_star_kernels import (
 )
 
 __all__ = [
+    "COMPACT_RATIO",
     "Projections",
     "check_range",
-    "compact_ratio",
     "project_many",
     "project_rows",
     "project_site",
@@ -51,8 +54,9 @@ __all__ = [
 ]
 
 #: Source of a projection: its kind, whether observations mirror the table, whether cavities outside
-#: it are integrated, values, axes, and the address of the coordinates or of the lookup.
-Source = tuple[int, bool, bool, Array, Array, int]
+#: it are integrated, values, axes, and the addresses of the lookup and of the coordinates in a
+#: compact table, each 0 if the kind has none.
+Source = tuple[int, bool, bool, Array, Array, int, int]
 
 # Sources of a standard deviation for `project_site`, and reports of a lookup.
 EP, GRID, EXACT, COMPACT, SURFACES_EP, SURFACES_QP, WP, SURFACES_WP = 0, 1, 2, 3, 4, 5, 6, 7
@@ -78,9 +82,8 @@ for _array in (NO_VALUES, NO_AXES):
     _array.flags.writeable = False
 
 
-@contracted
-def compact_ratio(
-    coordinates: int, values: Array, axes: Array, mu: float, sigma: float, y: float, theta: Array
+def _compact_ratio(
+    coordinates: int, mu: float, sigma: float, y: float, theta: Array, values: Array, axes: Array
 ) -> float:
     """Return sigma*/sigma_EP by a compact table or in closed form, NaN if it has to be integrated.
 
@@ -90,6 +93,10 @@ def compact_ratio(
     if 0.0 <= row < values.shape[0]:
         return min(quintic(values, axes, int(row), u, v), 1.0)
     return min(u, 1.0) if row == CLOSED else math.nan
+
+
+#: Compiles if a likelihood has a compact table, which takes a twentieth of a first fit.
+COMPACT_RATIO = LatePointer(_compact_ratio, RATIO, contracted)
 
 
 @inlined
@@ -111,17 +118,17 @@ def project_site(
     site against 80.
     """
     theta, has_moments, has_frame, split, moments, frame = functions
-    kind, mirror, outside_exact, values, axes, coordinates = source
+    kind, mirror, outside_exact, values, axes, lookup, coordinates = source
     if kind == WP:
         status, log_z, mean, std, _ = call_wp_rule(
-            coordinates, split, frame[2], power, mu, sigma, y, theta, axes
+            lookup, split, frame[2], power, mu, sigma, y, theta, axes
         )
         return int(status), log_z, mean, std, COMPUTED
     if power != 1.0:
         if kind == SURFACES_WP:
             return POWERED, 0.0, 0.0, 0.0, COMPUTED
         if kind >= RAISED_EP and power == axes[-1]:
-            log_z, mean, std, star = call_surfaces(coordinates, mu, sigma, y, values, axes)
+            log_z, mean, std, star = call_surfaces(lookup, mu, sigma, y, values, axes)
             if not math.isnan(log_z):
                 star = star if kind == RAISED_QP else std
                 if not (abs(log_z) < math.inf and abs(mean) < math.inf and 0.0 < star <= std):
@@ -137,7 +144,7 @@ def project_site(
     if kind >= RAISED_EP:
         kind = EXACT if kind == RAISED_QP else EP
     if kind >= SURFACES_EP:
-        log_z, mean, std, star = call_surfaces(coordinates, mu, sigma, y, values, axes)
+        log_z, mean, std, star = call_surfaces(lookup, mu, sigma, y, values, axes)
         if not math.isnan(log_z):
             finite = abs(log_z) < math.inf and abs(mean) < math.inf and 0.0 < std < math.inf
             if not finite or star < _LEAST_RATIO * std:
@@ -161,7 +168,7 @@ def project_site(
         return OK, log_z, mean, std, where
     if kind == COMPACT:
         where = INSIDE
-        ratio = compact_ratio(coordinates, values, axes, mu, sigma, y, theta)
+        ratio = call_ratio(lookup, coordinates, mu, sigma, y, theta, values, axes)
         if ratio >= _LEAST_RATIO:
             return OK, log_z, mean, std * ratio, where
         if not math.isnan(ratio):

@@ -21,6 +21,7 @@ from qpruntime.projection import interpolation
 from qpruntime.projection import tabulated_likelihood as standin
 from qpruntime.projection.site_kernel import (
     COMPACT,
+    COMPACT_RATIO,
     GRID,
     SURFACES_QP,
     SURFACES_WP,
@@ -102,13 +103,14 @@ class Table:
         if self.metadata.kind == "surfaces":
             axes, lookup = self._surface_axes(), interpolation.lookup.handle
             if self.metadata.projection is not None:
-                return SURFACES_WP, False, False, self.values, axes, lookup
-            return SURFACES_QP if kind is None else kind, False, exact, self.values, axes, lookup
-        kind = GRID if self.metadata.kind == "grid" else COMPACT
+                return SURFACES_WP, False, False, self.values, axes, lookup, 0
+            return SURFACES_QP if kind is None else kind, False, exact, self.values, axes, lookup, 0
         axes = self.axes()
         axes.flags.writeable = False
-        coordinates = self.likelihood.coordinates().handle
-        return kind, self.likelihood.mirror, exact, self.values, axes, coordinates
+        if self.metadata.kind == "grid":
+            return GRID, self.likelihood.mirror, exact, self.values, axes, 0, 0
+        ratio, coordinates = COMPACT_RATIO.handle, self.likelihood.coordinates().handle
+        return COMPACT, self.likelihood.mirror, exact, self.values, axes, ratio, coordinates
 
     def _surface_axes(self) -> NDArray[np.float64]:
         """Return the axes in the form for `qpruntime.projection.interpolation.lookup`."""

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from qpruntime._numba import kernel
+from qpruntime._pointers import call_ratio
 from qpruntime.projection.interpolation import bilinear
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.site_kernel import compact_ratio
 from scripts.benchmarks.timing import Row, best, quietest
 
 
@@ -76,10 +76,10 @@ def table(path: str | None) -> list[Row]:
 
 
 @kernel
-def compact_lookups(coordinates, values, axes, mu, sigma, y, theta, out):
+def compact_lookups(values, axes, ratio, coordinates, mu, sigma, y, theta, out):
     """Coordinates and spline, without the moments of the tilted density."""
     for n in range(out.size):
-        out[n] = compact_ratio(coordinates, values, axes, mu[n], sigma[n], y[n], theta)
+        out[n] = call_ratio(ratio, coordinates, mu[n], sigma[n], y[n], theta, values, axes)
 
 
 @kernel
@@ -122,14 +122,13 @@ def lookups(path: str | None) -> list[Row]:
     rows: list[Row] = []
     for words, (name, y) in cases.items():
         compact = open_table(f"{name}-compact")
-        _, _, _, values, axes, coordinates = compact.source()
-        held, theta = (coordinates, values, axes), compact.likelihood.theta
+        held, theta = compact.source()[3:], compact.likelihood.theta
         seconds = quietest(
             lambda m, s, y, held=held, theta=theta: compact_lookups(*held, m, s, y, theta, out),
             *(mu, sigma, y),
         )
         errors = (worst(None, name, *some, y[:few]) for some in (near, far))
-        rows += judged(words, seconds, values, *errors)
+        rows += judged(words, seconds, held[0], *errors)
     if path is not None and Path(path).exists():
         grid = open_table(path)
         values, axes = grid.values, grid.axes()

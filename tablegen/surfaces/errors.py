@@ -53,10 +53,10 @@ def _lookups(
 def lookups(table: Table | tuple[Array, Array, Any], mu: Array, sigma: Array, y: Array) -> Array:
     """Return rows (log Z, mean, sigma_EP, sigma*) as the table has them, NaN outside.
 
-    Instead of a `Table` the last three of `Table.source` do.
+    Instead of a `Table`, the values, axes and lookup of `Table.source` do.
     """
     out = np.empty((mu.size, interpolation.BANDS))
-    values, axes, handle = table.source()[3:] if isinstance(table, Table) else table
+    values, axes, handle = table.source()[3:6] if isinstance(table, Table) else table
     _lookups(handle, mu, sigma, y, values, axes, out)
     return out
 

@@ -89,7 +89,7 @@ def grid(star, outside_exact=False):
     values, axes = np.full((1, 3, 4), star), np.array([-2.0, 2.0, 0.5, -1.0, 0.5, 2.0, 1.0])
     for array in (values, axes):
         array.flags.writeable = False
-    return GRID, True, outside_exact, values, axes, Projector("probit").source[5]
+    return GRID, True, outside_exact, values, axes, 0, 0
 
 
 @pytest.mark.interpreted
@@ -116,7 +116,7 @@ def surfaces(kind, stored, outside_exact=False, power=None):
     axes = axes if power is None else np.append(axes, power)
     for array in (values, axes):
         array.flags.writeable = False
-    return kind, False, outside_exact, values, axes, interpolation.lookup.handle
+    return kind, False, outside_exact, values, axes, interpolation.lookup.handle, 0
 
 
 @pytest.mark.interpreted

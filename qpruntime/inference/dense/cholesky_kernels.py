@@ -96,6 +96,21 @@ def divided(diagonal: Array, tau: Array, linear: Array) -> tuple[Array, Array]:
     return right, direct
 
 
+@summed
+def symmetric_product(matrix: Array, vector: Array) -> Array:
+    """Return the product with a symmetric matrix, of which only the upper triangle is read."""
+    n = vector.size
+    out = np.zeros(n)
+    for i in range(n):
+        scale, total, row = vector[i], 0.0, matrix[i, i + 1 :]
+        right, below = vector[i + 1 :], out[i + 1 :]
+        for j in range(n - i - 1):
+            total += row[j] * right[j]
+            below[j] += scale * row[j]
+        out[i] += total + matrix[i, i] * scale
+    return out
+
+
 @kernel
 def half_difference(weights: Array, root: Array, upper: Array) -> Array:
     """Return (w w^T - R inverse R)/2 for weights w and the upper triangle of the inverse."""
@@ -268,13 +283,13 @@ def solve(system: Arrays, sites: tuple[Array, Array], mean: Array) -> None:
     for i in range(n):
         largest = max(largest, abs(direct[i]))
     if largest > 0.0:
-        moved = np.dot(K, direct)
+        moved = symmetric_product(K, direct)
         for i in range(n):
             right[i] -= moved[i]
     main = twice(upper, root, right)
     for i in range(n):
         weights[i] = direct[i] + main[i]
-    moved = np.dot(K, weights)
+    moved = symmetric_product(K, weights)
     for i in range(n):
         mean[i] = prior[i] + moved[i]
 
@@ -282,7 +297,7 @@ def solve(system: Arrays, sites: tuple[Array, Array], mean: Array) -> None:
 @kernel
 def take_turn(
     rules: PlainRules,
-    matching: tuple[int, PlainRules],
+    matching: tuple[int, PlainRules, IntArray],
     observed: tuple[Array, Array],
     system: Arrays,
     marginals: Arrays,
@@ -292,17 +307,19 @@ def take_turn(
 ) -> tuple[int, int]:
     """Match the means, then fill the changes of all sites; return (status, site).
 
-    `matching` has the number of steps, and the rules with the cheapest source of means. Site means,
-    posterior means and the weights of `system` change in place.
+    `matching` has the number of steps, the rules with the cheapest source of means, and room for
+    the counts of its proposals. Site means, posterior means and the weights of `system` change in
+    place.
     """
     mean, _, _, _ = marginals
     _, failure = record
     solve(system, sites, mean)
-    ignored = np.zeros(3, dtype=np.int64), failure
-    steps, cheapest = matching
+    steps, cheapest, ignored = matching
     _, _, power, _ = rules
     for _ in range(steps):
-        status, site = propose_each(cheapest, observed, marginals, sites, changes, ignored)
+        status, site = propose_each(
+            cheapest, observed, marginals, sites, changes, (ignored, failure)
+        )
         if status != OK:
             return status, site
         match(power, marginals, sites, changes)

@@ -68,7 +68,7 @@ class DenseSolved(CholeskyFactor, Solved):
         weights, mean, d_tau, d_nu = np.empty((4, problem.n))
         status, site = take_turn(
             problem.rules(),
-            (steps, problem.matching()),
+            (steps, problem.matching(), np.zeros_like(counts)),
             problem.observations,
             (self.K, self.prior, self.upper_inverse(), self.root, weights),
             (mean, *marginals, weights),
