@@ -83,7 +83,7 @@ LANDMARK = _float(_float, _VECTOR, types.int64)
 #: rule(split, landmark, power, mu, sigma, y, theta) -> (status, log Z, mean, variance, sigma*)
 RULE = types.UniTuple(_float, 5)(types.int64, types.int64, _float, _float, _float, _float, _VECTOR)
 _TENSOR = types.Array(types.float64, 3, "C", readonly=True)
-#: ratio(coordinates, mu, sigma, y, theta, values, axes) -> sigma*/sigma_EP by a compact table, or NaN
+#: ratio(coordinates, mu, sigma, y, theta, values, axes) -> sigma*/sigma_EP by a table, or NaN
 RATIO = _float(types.int64, *COORDINATES.args, _TENSOR, _VECTOR)
 #: lookup(mu, sigma, y, values, axes) -> (log Z, mean, sigma_EP, sigma*) in a table of surfaces
 SURFACES = types.UniTuple(_float, 4)(_float, _float, _float, _TENSOR, _VECTOR)

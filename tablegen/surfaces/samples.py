@@ -101,7 +101,7 @@ def compute_wp(p: float, likelihood: Likelihood, points: SampledCavities) -> Arr
     NumericalError
         If a tilted density cannot be integrated.
     """
-    source = (WP, False, True, NO_VALUES, parameters(p), wp_rule.handle)
+    source = (WP, False, True, NO_VALUES, parameters(p), wp_rule.handle, 0)
     projected = project_many(likelihood, source, *points)
     shift, std = projected.mean - points.mu, projected.std
     return interpolation.encode(projected.log_z, shift, std * std, std, points.sigma)
