@@ -136,7 +136,7 @@ def with_mean(
     seed = int(rng_copy.integers(2**31))
     X = processes[0].inputs.in_memory().X
     mean, scores = cross_fitted(
-        target.default(seed) if automatic else estimator,
+        target.boosting(seed) if automatic else estimator,
         X,
         replace(target, groups=groups),
         [(_graded(data.projector.likelihood), data.y) for data in processes],
