@@ -100,7 +100,7 @@ def with_mean(
     ----------
     option : estimator, "auto" or None
         "auto" compares boosting and no boosting by kernels that are learnt from 500 rows. It takes
-        boosting if the log densities of at most 8000 rows, each left out with its group, gain by
+        boosting if the log densities of at most 5000 rows, each left out with its group, gain by
         more than their standard error, and then trains once. None trains without an estimator, and
         says if boosting predicts rows that are left out better.
     processes : sequence of Data
