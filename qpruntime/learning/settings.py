@@ -51,8 +51,8 @@ class Settings:
 
     `search` has how hyper-parameters are searched for, if `optimize` is true. `inducing` is None
     for the dense engine; `approximate` is that of `Series`. `seeded` says whether the user gives a
-    seed: without one, draws of hyper-parameters are the same in every fit. Without
-    `compare_kernels` model selection learns its default kernel alone.
+    seed: without one, draws of hyper-parameters are the same in every fit. Model
+    selection learns its default kernel alone if `compare_kernels` is false.
     """
 
     kernel: Kernel | str | None

@@ -79,7 +79,7 @@ class PlaceSearch:
         self._last: tuple[Numbers, int, Numbers] | None = None
 
     def serves(self, X: Array, centres: Array, scale: Array) -> bool:
-        """Decide whether the index is that of these rows, which are the same object, and scales."""
+        """Decide whether the index has the same object as rows, equal centres and equal scales."""
         rows, *others = self._key
         return rows is X and all(map(np.array_equal, others, (centres, scale)))
 
@@ -169,18 +169,19 @@ class NeighbourBlocks:
             return self._corrected(points, nearest, slots)
 
         def nearest(block: slice) -> Numbers:
+            """Return the place of each row of a block and its neighbours, shape (b, k + 1)."""
             if known is not None:
                 return known[block]
             places_of_block = at[block]
             candidates = self.search.index.query(self.places.at(places_of_block), k + 1)
             others = candidates != places_of_block[:, None]
             others[others.all(axis=1), -1] = False
-            found = np.column_stack(
+            neighbours = np.column_stack(
                 [places_of_block, candidates[others].reshape(len(places_of_block), k)]
             )
             if is_kept:
-                kept[block] = found
-            return found
+                kept[block] = neighbours
+            return neighbours
 
         mean, variance = self._in_blocks(len(rows), nearest, job)
         if is_kept:
