@@ -172,11 +172,16 @@ def _predicted(model: BaseEstimator, X: Array) -> Array:
 
 #: Fewer rows are not divided.
 FEWEST = 20
-_FOLDS = 5
+# Numbers of folds, up to `_MANY` rows and beyond: two thirds of many rows are nearly all of them,
+# and an estimator that is fitted twice to all rows takes half the time of one fitted four times.
+_FOLDS, _FOLDS_OF_MANY = 5, 3
 # One part of so many judges where boosting ends, as in scikit-learn.
 _JUDGED = 10
-# Number of rows from which an estimator may have all threads.
+# Number of rows from which an estimator may have all threads, and trees more leaves.
 _MANY = 50_000
+# Leaves of a tree up to so many rows, and at the most. With 31 leaves the trees of 322 000 flights
+# had not ended after 100 steps, at a log loss of 0.475; with 255 it was 0.441 in twice the time.
+_LEAVES, _MOST_LEAVES = 31, 255
 # The process that has loaded this; a forked one has another number.
 _PROCESS = os.getpid()
 # Rows that slopes are learnt from, between these; f is known there as well as this deviation says.
@@ -200,7 +205,7 @@ class Target:
     groups : RowGroups or None
         Rows that are in one fold; None stands for those with equal features.
     default : function
-        ``default(seed)`` is the estimator for "auto".
+        ``default(seed)`` is the estimator for "auto", up to `_MANY` rows.
     """
 
     y: NDArray[Any]
@@ -209,6 +214,11 @@ class Target:
     classes: bool
     default: Callable[[int], Any]
     groups: RowGroups | None = None
+
+    def boosting(self, seed: int) -> BaseEstimator:
+        """Return the estimator for "auto", whose trees have leaves in proportion to many rows."""
+        leaves = min(max(_LEAVES, _LEAVES * len(self.y) // _MANY), _MOST_LEAVES)
+        return self.default(seed).set_params(max_leaf_nodes=leaves)
 
 
 @dataclass(frozen=True)
@@ -346,7 +356,8 @@ def cross_fitted(
         )
     scores = np.empty((n, len(observed)))
     models = []
-    for train, held_out in _folds(target, groups, seed):
+    folds = _FOLDS if n <= _MANY else _FOLDS_OF_MANY
+    for train, held_out in _folds(target, groups, seed, folds):
         fold_estimator = clone(estimator)
         with _quiet_cores(n):
             _fit(fold_estimator, X, target, groups, train, seed)
@@ -378,7 +389,7 @@ def held_out_scores(
     """
     assert target.groups is not None
     train, held_out = _folds(target, target.groups, seed, folds)[0]
-    estimator = target.default(seed)
+    estimator = target.boosting(seed)
     with _quiet_cores(len(X)):
         _fit(estimator, X, target, target.groups, train, seed)
         return held_out, target.latent(estimator, X[held_out])

@@ -51,7 +51,8 @@ class Settings:
 
     `search` has how hyper-parameters are searched for, if `optimize` is true. `inducing` is None
     for the dense engine; `approximate` is that of `Series`. `seeded` says whether the user gives a
-    seed: without one, draws of hyper-parameters are the same in every fit.
+    seed: without one, draws of hyper-parameters are the same in every fit. Model
+    selection learns its default kernel alone if `compare_kernels` is false.
     """
 
     kernel: Kernel | str | None
@@ -66,6 +67,7 @@ class Settings:
     inducing: Inducing | None = None
     integrate: Integrate | None = None
     seeded: bool = True
+    compare_kernels: bool = True
 
     @property
     def given(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -361,3 +363,27 @@ def test_scores_are_latent_values():
     found = OfNumbers(2.0, 4.0)(line, X)[:, 0]
     np.testing.assert_allclose(found, (line.predict(X) - 2.0) / 4.0, rtol=1e-12)
     assert boosted_numbers(3).random_state == 3
+
+
+@every_case("rows, leaves", [(200, 31), (50_000, 31), (100_000, 62), (322_346, 199), (10**6, 255)])
+def test_trees_have_leaves_in_proportion_to_many_rows(rows, leaves):
+    target = Target(np.zeros(rows), None, OfClasses(2, False), True, boosted_classes)
+    trees = target.boosting(7)
+    assert (trees.max_leaf_nodes, trees.random_state, trees.early_stopping) == (leaves, 7, True)
+    numbers = replace(target, default=boosted_numbers).boosting(0)
+    assert (numbers.max_leaf_nodes, numbers.loss) == (leaves, "absolute_error")
+
+
+@every_case("rows, folds", [(50_000, 5), (50_001, 3)])
+def test_many_rows_are_cross_fitted_in_three_folds(rows, folds):
+    """Every row is predicted by the mean of the numbers of the other folds."""
+    X, y = np.arange(float(rows))[:, None], np.repeat([-1.0, 1.0], [rows // 5, rows - rows // 5])
+    target = Target(y, None, OfNumbers(0.0, 1.0), False, boosted_numbers)
+    likelihood = get("gaussian")
+    mean, scores = cross_fitted(DummyRegressor(), X, target, [(likelihood, y)], None, None, 0.0, 1)
+    assert len(mean.estimators) == folds
+    for fold, (train, left_out) in zip(
+        mean.estimators, KFold(folds, shuffle=True, random_state=1).split(X), strict=True
+    ):
+        np.testing.assert_allclose(fold.constant_, y[train].mean(), rtol=1e-12)
+        np.testing.assert_allclose(scores[left_out, 0], y[train].mean(), rtol=1e-12)

@@ -235,3 +235,17 @@ def test_the_first_stage_sees_every_class(monkeypatch):
     assert len(seen) >= 4
     assert {count for counts in seen for count in counts} == {2}
     assert model.predict_proba(X[:3]).shape == (3, 3)
+
+
+@every_case("smooth, compared", [(0.0, False), (3.0, True)])
+def test_kernels_are_compared_if_the_process_adds_to_the_trees(smooth, compared):
+    """Trees see bands at once, and a sine along a diagonal badly."""
+    X, f, rng = thresholds(900, 6)
+    wave = smooth * np.sin(7.0 * (X[:, 3] - X[:, 4]))
+    y = f + wave + rng.standard_normal(900) > 0.0
+    options = {"inducing": "judged", "random_state": 0}
+    model = GPClassifier(prior_mean="auto", **options).fit(X, y)
+    assert model.prior_mean_ is not None
+    tried = {re.sub(r",? ?\d+ inducing.*", "", stage.candidate) for stage in model.stages_}
+    assert (len(tried - {"", "all rows, dense"}) > 1) == compared
+    assert len({stage.candidate for stage in GPClassifier(**options).fit(X, y).stages_}) > 3

@@ -34,6 +34,7 @@ __all__ = [
     "Described",
     "NeighbourBlocks",
     "NeighbourFeatures",
+    "PlaceSearch",
     "Places",
     "PredictiveWeights",
     "check_rows",
@@ -60,6 +61,39 @@ class Points(NamedTuple):
     places: bool = False
 
 
+# Largest number of neighbours of left-out rows that are remembered, 8 MB.
+_REMEMBERED_NUMBERS = 2**20
+
+
+class PlaceSearch:
+    """Index of the places of rows, and the neighbours of the rows that were left out last.
+
+    Kernels that differ in their variances alone share it: the search takes a third of the time of
+    leave-one-out densities.
+    """
+
+    def __init__(self, X: Array, places: Array, centres: Array, scale: Array) -> None:
+        self._key = X, centres, scale
+        self.index = neighbours_of(places, centres, scale)
+        self.order = self.index.taken()
+        self._last: tuple[Numbers, int, Numbers] | None = None
+
+    def serves(self, X: Array, centres: Array, scale: Array) -> bool:
+        """Decide whether the index has the same object as rows, equal centres and equal scales."""
+        rows, *others = self._key
+        return rows is X and all(map(np.array_equal, others, (centres, scale)))
+
+    def remembered(self, places: Numbers, k: int) -> Numbers | None:
+        """Return the neighbours that `remember` has for these places, or None."""
+        if self._last is None or self._last[1] != k or not np.array_equal(self._last[0], places):
+            return None
+        return self._last[2]
+
+    def remember(self, places: Numbers, k: int, nearest: Numbers) -> None:
+        """Keep the neighbours of places, shape (n, k + 1), in memory."""
+        self._last = places, k, nearest
+
+
 class NeighbourBlocks:
     """Neighbour blocks of rows: their sites about the prior mean, places and features.
 
@@ -70,17 +104,25 @@ class NeighbourBlocks:
     columns : Held
         Columns with inputs (N, d) that are held.
     sites : Sites
+    search : PlaceSearch or None
+        Search of an earlier kernel, used if it serves.
     """
 
     def __init__(
-        self, kernel: Kernel, known: PredictiveWeights, columns: Held, sites: Sites
+        self,
+        kernel: Kernel,
+        known: PredictiveWeights,
+        columns: Held,
+        sites: Sites,
+        search: PlaceSearch | None = None,
     ) -> None:
         X = columns.X
         self.kernel, self.known, self.columns, self.sites = kernel, known, columns, sites
         places = Places.of(X, sites, in_parts(self._noise, X))
-        scale = metric(kernel, X.shape[1])
-        self._index = neighbours_of(places.X, known.inducing.Z, scale)
-        order = self._index.taken()
+        key = known.inducing.Z, metric(kernel, X.shape[1])
+        if search is None or not search.serves(X, *key):
+            search = PlaceSearch(X, places.X, *key)
+        self.search, order = search, search.order
         # Places of a cell are stored together, because neighbours are read together.
         self.places = places if order is None else places.ordered(order)
         self._features = NeighbourFeatures(self.places, known)
@@ -102,7 +144,7 @@ class NeighbourBlocks:
             return self._corrected(Points(X[some], phi, psi, mean), nearest, slots)
 
         def nearest(some: slice) -> Numbers:
-            return self._index.query(X[some], k)
+            return self.search.index.query(X[some], k)
 
         mean, variance = self._in_blocks(len(X), nearest, job)
         return mean, variance + self._noise(X)
@@ -115,6 +157,9 @@ class NeighbourBlocks:
         """
         k = min(k, self.places.count - 1)
         at = self.places.of_row[rows]
+        known = self.search.remembered(at, k)
+        is_kept = known is None and at.size * (k + 1) <= _REMEMBERED_NUMBERS
+        kept = np.empty((at.size if is_kept else 0, k + 1), np.intp)
 
         def job(block: slice, nearest: Numbers, slots: Numbers) -> tuple[Array, Array]:
             first_slots, features = slots[:, 0], self._features
@@ -124,15 +169,23 @@ class NeighbourBlocks:
             return self._corrected(points, nearest, slots)
 
         def nearest(block: slice) -> Numbers:
+            """Return the place of each row of a block and its neighbours, shape (b, k + 1)."""
+            if known is not None:
+                return known[block]
             places_of_block = at[block]
-            candidates = self._index.query(self.places.at(places_of_block), k + 1)
+            candidates = self.search.index.query(self.places.at(places_of_block), k + 1)
             others = candidates != places_of_block[:, None]
             others[others.all(axis=1), -1] = False
-            return np.column_stack(
+            neighbours = np.column_stack(
                 [places_of_block, candidates[others].reshape(len(places_of_block), k)]
             )
+            if is_kept:
+                kept[block] = neighbours
+            return neighbours
 
         mean, variance = self._in_blocks(len(rows), nearest, job)
+        if is_kept:
+            self.search.remember(at, k, kept)
         return mean, variance + self.places.noise[at]
 
     def _in_blocks(

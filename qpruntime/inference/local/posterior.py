@@ -15,7 +15,12 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, whole
 from qpruntime.errors import InputError
-from qpruntime.inference.local.blocks import NeighbourBlocks, PredictiveWeights, check_rows
+from qpruntime.inference.local.blocks import (
+    NeighbourBlocks,
+    PlaceSearch,
+    PredictiveWeights,
+    check_rows,
+)
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import Columns, Held
@@ -101,7 +106,9 @@ class LocalPosterior(SparsePosterior):
         return LocalPosterior._of(later, solution)
 
 
-def local_of(posterior: SparsePosterior, X: Array, k: int) -> LocalPosterior:
+def local_of(
+    posterior: SparsePosterior, X: Array, k: int, search: PlaceSearch | None = None
+) -> LocalPosterior:
     """Return a posterior whose predictions the k nearest rows correct.
 
     Parameters
@@ -111,10 +118,13 @@ def local_of(posterior: SparsePosterior, X: Array, k: int) -> LocalPosterior:
     X : ndarray, shape (N, d)
         Inputs of these rows in the units of its kernel, which the result holds.
     k : int
+    search : PlaceSearch, optional
+        Search of another posterior of these rows, used if the length-scales are the same.
     """
     k = whole(k, "k", 1)
     rows, inner = held_by(posterior, X), posterior._solution
-    solution = LocalSolution(inner=inner, nearest=k, rows=rows, held=inner.with_rows.sites)
+    sites = inner.with_rows.sites
+    solution = LocalSolution(inner=inner, nearest=k, rows=rows, held=sites, earlier_search=search)
     return LocalPosterior._of(posterior, solution)
 
 
@@ -163,17 +173,20 @@ class LocalSolution(InducingSolution):
     rows : Held
     held : Sites
         Sites of f at these rows about the prior mean.
+    earlier_search : PlaceSearch or None
     """
 
     inner: SparseSolution
     nearest: int
     rows: Held
     held: Sites
+    earlier_search: PlaceSearch | None = None
 
     name = "inducing+nearest"
 
     def __getstate__(self) -> dict[str, object]:
-        state = {name: value for name, value in vars(self).items() if name != "_ground"}
+        left_out = "_ground", "earlier_search"
+        state = {name: value for name, value in vars(self).items() if name not in left_out}
         if on_disk(self.rows.X):
             require(
                 float(self.rows.X.nbytes), "pickling the rows of this posterior", _SPARSE_INSTEAD
@@ -226,7 +239,12 @@ class LocalSolution(InducingSolution):
         inner = self.inner
         inducing = inner.inducing.in_dtype(np.float64)
         known = PredictiveWeights(inducing, inner.root, inner.weights, inner.power)
-        return NeighbourBlocks(inner.kernel, known, self.rows, self.held)
+        return NeighbourBlocks(inner.kernel, known, self.rows, self.held, self.earlier_search)
+
+    @property
+    def search(self) -> PlaceSearch:
+        """Search for the nearest places, which another kernel may share."""
+        return self._ground.search
 
     def sites(self) -> Sites:
         """Return the sites at the rows of the last part."""
@@ -308,4 +326,5 @@ class LocalSolution(InducingSolution):
     def on(self, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> LocalSolution:
         """Return the solution in other units of the inputs."""
         rows = replace(self.rows, X=mapped(self.rows.X, unscaled))
-        return replace(self, inner=self.inner.on(kernel, X, unscaled), rows=rows)
+        inner = self.inner.on(kernel, X, unscaled)
+        return replace(self, inner=inner, rows=rows, earlier_search=None)

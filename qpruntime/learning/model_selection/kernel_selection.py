@@ -90,10 +90,11 @@ def select_kernel(
         must gain two standard errors instead of one.
     """
     shapes, count = list(starts), len(trials[next(iter(starts))])
-    budget = trials[shapes[0]][0].budget
+    budget, settings = trials[shapes[0]][0].budget, trials[shapes[0]][0].settings
+    is_compared = settings.compare_kernels and subsets.has_holdout
     first, rungs = subsets.rungs[0], [r for r in subsets.rungs if r <= subsets.holdout.start]
     first_cost = _FIRST_EVALUATIONS * count * dense_evaluation_cost(first)
-    if not (subsets.has_holdout and budget.allows(len(shapes) * first_cost, LAST_RUNG_START_SHARE)):
+    if not (is_compared and budget.allows(len(shapes) * first_cost, LAST_RUNG_START_SHARE)):
         shapes = shapes[:1]
     results: dict[KernelShape, tuple[list[FittedKernel], Array]] = {}
 
@@ -120,7 +121,7 @@ def select_kernel(
     if len(kept) > 1 and gains_significantly(results[kept[1]][1] - results[shape][1], errors):
         shape = kept[1]
     cost = count * _FIRST_EVALUATIONS * dense_evaluation_cost(rows)
-    has_holdout = budget.allows(cost, LAST_RUNG_END_SHARE) and subsets.has_holdout
+    has_holdout = budget.allows(cost, LAST_RUNG_END_SHARE) and is_compared
     lists = [
         select_length_scales(trial, c, shape, subsets, rows, stages)
         if has_holdout

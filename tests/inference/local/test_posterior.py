@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from qpruntime import InputError, infer, infer_sparse
 from qpruntime.inference.local import blocks
-from qpruntime.inference.local.neighbours import Cells, distinct, metric
+from qpruntime.inference.local.neighbours import Cells, Tree, distinct, metric
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.posterior import moved_to
 from tests.tools.cases import every_case
@@ -105,6 +105,40 @@ def test_a_row_left_out_is_the_prediction_without_its_site():
         np.testing.assert_allclose(local.loo([n]), expected, **CLOSE)
     np.testing.assert_array_equal(local.loo([5, 1, 5]), local.loo()[[5, 1, 5]])
     np.testing.assert_allclose(sparse.loo([5, 1, 5]), sparse.loo()[[5, 1, 5]], **CLOSE)
+
+
+@every_case("width", [2, 12])
+def test_kernels_of_other_variances_share_the_search(width, monkeypatch):
+    """A shared search finds what a new one does, and other length-scales or rows do not use it."""
+    rng, searched = np.random.default_rng(5), []
+    inputs = rng.standard_normal((80, width))
+    y = np.sign(inputs[:, 0] + 0.3 * rng.standard_normal(80))
+    rows = np.array([4, 0, 33, 79])
+    for index in (Cells, Tree):
+
+        def query(self, points, k, search=index.query):
+            searched.append(len(points))
+            return search(self, points, k)
+
+        monkeypatch.setattr(index, "query", query)
+
+    def loo(variance, length, at, search=None):
+        kernel = ConstantKernel(variance) * RBF(length)
+        sparse = infer_sparse(at, y, kernel, inputs[:6], method="ep")
+        local = local_of(sparse, at, 5, search)
+        return local.loo(rows), local._solution.search
+
+    first, search = loo(2.0, 1.0, inputs)
+    assert searched == [4]
+    (again, same), fresh = loo(8.0, 1.0, inputs, search), loo(8.0, 1.0, inputs)[0]
+    assert same is search
+    assert searched == [4, 4]
+    np.testing.assert_array_equal(again, fresh)
+    assert np.abs(again - first).max() > 1e-3
+    for case in ((2.0, np.linspace(0.2, 3.0, width), inputs), (2.0, 1.0, inputs[::-1].copy())):
+        found, other = loo(*case, search)
+        assert other is not search
+        np.testing.assert_array_equal(found, loo(*case)[0])
 
 
 def test_weights_and_order_of_rows():

@@ -62,7 +62,7 @@ def test_the_same_bits_as_of_rows_in_memory(d, tmp_path):
     # Their places are on the disk as well, and what cells look at.
     ground = stored._solution._ground
     assert storage.on_disk(ground.places.X)
-    assert d == 2 or storage.on_disk(ground._index._front)
+    assert d == 2 or storage.on_disk(ground.search.index._front)
 
 
 def test_copies_hold_rows_in_memory(tmp_path, monkeypatch):
