@@ -154,7 +154,7 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
 def normal_sites(problem: Problem) -> Sites | None:
     """Return the sites of normal noise, which follow from y alone, or None for other noise."""
     likelihood = problem.projector.likelihood
-    if likelihood.name != "gaussian" or likelihood.recipe is not None:
+    if not likelihood.is_normal:
         return None
     tau = problem.exponents / likelihood.parameters["scale"] ** 2
     return Sites(tau, tau * problem.y)
