@@ -14,7 +14,7 @@ from qpruntime._validation import choice, flag, number
 from qpruntime.effects.integration import Integration
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.forecasting.families import Scale, is_whole, likelihood_of, scale_of
-from qpruntime.forecasting.family_search import heavy, rounded, varied
+from qpruntime.forecasting.family_search import heavy, of_thousands, rounded, thousands, varied
 from qpruntime.forecasting.seasonality import find_seasons
 from qpruntime.forecasting.structure import Structure
 from qpruntime.forecasting.trial import (
@@ -151,16 +151,17 @@ def _searched(
     if options.trend in ("auto", "average"):
         # Levels of a long series say where a line would go.
         trends = ("level", "slope") if y.size >= MANY else ("level", "line", "slope")
+    large = family == "auto" and counts and thousands(known)
     best = best_of(
         [
             replace(first, family=name, scale=scale_of(name, y), trend=trend)
             for name in tried
-            for trend in trends
+            for trend in (trends[:1] if large else trends)
         ],
         known,
     )
     if family == "auto" and counts:
-        best = rounded(best, known, trends)
+        best = (of_thousands if large else rounded)(best, known, trends)
         counts = best.structure.scale.whole
     best = noisy(options.noise, best, known, trends)
     best = cycling(options, best, known, trends)

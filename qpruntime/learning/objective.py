@@ -627,6 +627,9 @@ def parameter_slopes(
     sites : ndarray, shape (P, 2, N)
         Derivatives of precision, and precision times mean, of the projected sites.
     """
+    likelihood, weights = problem.projector.likelihood, problem.weights
+    if likelihood.is_normal and tuple(names) == ("scale",) and weights is None:
+        return _normal_slopes(likelihood.parameters["scale"], problem.y, mu, sigma)
     log_z, sites = [], []
     for name in names:
         by_step = {
@@ -637,3 +640,12 @@ def parameter_slopes(
         log_z.append(slope[0])
         sites.append(slope[1:])
     return np.array(log_z), np.array(sites)
+
+
+def _normal_slopes(scale: float, y: Array, mu: Array, sigma: Array) -> tuple[Array, Array]:
+    """Return `parameter_slopes` by the log scale of normal noise, where y ~ N(mu, total)."""
+    noise = scale * scale
+    total = sigma * sigma + noise
+    log_z = noise * ((y - mu) ** 2 / total - 1.0) / total
+    tau = np.full(y.shape, -2.0 / noise)
+    return log_z[None], np.array([[tau, tau * y]])

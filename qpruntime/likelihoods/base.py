@@ -343,6 +343,11 @@ class Likelihood:
         return f"<Likelihood {self.name}({numbers})>" if numbers else f"<Likelihood {self.name}>"
 
     @property
+    def is_normal(self) -> bool:
+        """True for normal noise, whose sites and slopes are known in closed form."""
+        return self.name == "gaussian" and self.recipe is None
+
+    @property
     def spelt(self) -> str:
         """Name and parameters in one string, which `qpruntime.likelihoods.get` reads."""
         return spell(self.name, self.parameters)

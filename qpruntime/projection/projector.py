@@ -166,8 +166,7 @@ class Projector:
             return
         self.need_density('only tables of surfaces do without it, and not for method "vb"')
         # Under normal noise the tilted density is normal: sigma* is its standard deviation.
-        normal = self.likelihood.name == "gaussian" and self.likelihood.recipe is None
-        if method in ("ep", "vb") or (normal and not self.table):
+        if method in ("ep", "vb") or (self.likelihood.is_normal and not self.table):
             self.source = self.without_table
         elif self.table:
             self.source = self.table.source()

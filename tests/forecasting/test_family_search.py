@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from qpruntime.errors import InputError
-from qpruntime.forecasting import GPForecaster, GPPanelForecaster
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster, family_search, trial
 from qpruntime.forecasting.family_search import zeros_gain
 from qpruntime.forecasting.trial import evidence
 from tests.tools.cases import every_case
@@ -86,6 +86,23 @@ def test_whole_numbers_of_thousands_are_forecast_as_in_any_other_unit():
     assert GPForecaster(**bare, noise=False, integrate="mode").fit(events).family_ == (
         "negative-binomial"
     )
+
+
+def test_poisson_trends_are_fitted_to_large_counts_only_if_the_level_is_near(monkeypatch):
+    rng, tried = np.random.default_rng(8), []
+
+    def listed(structure, *rest):
+        tried.append((structure.family, structure.trend))
+        return trial.fitted(structure, *rest)
+
+    monkeypatch.setattr(family_search, "fitted", listed)
+    bare = {"seasons": (), "noise": False, "cycle": False, "drift": False, "outliers": False}
+    wide = np.round(9000.0 + 700.0 * rng.normal(size=60))
+    assert GPForecaster(**bare, integrate="mode").fit(wide).family_ != "poisson"
+    assert not tried
+    events = rng.poisson(2000.0 * np.exp(0.02 * np.arange(60)))
+    assert GPForecaster(**bare, integrate="mode").fit(events).trend_ == "line"
+    assert tried[:2] == [("poisson", "line"), ("poisson", "slope")]
 
 
 def test_evidence_of_rounded_numbers_is_just_below_that_of_their_cells():

@@ -168,3 +168,20 @@ def test_slopes_at_a_limit(end):
     slope = parameter_slopes(problem, [name], mu, sigma)[0][0]
     # It changes by a percent over the two steps inside.
     np.testing.assert_allclose(slope, expected, rtol=0.02)
+
+
+def test_slopes_of_normal_noise_are_those_of_differences():
+    rng = np.random.default_rng(4)
+    mu, sigma, y = rng.standard_normal(6), rng.uniform(0.1, 3.0, 6), 2.0 * rng.standard_normal(6)
+    slopes = []
+    for weights in (None, np.ones(6)):
+        # Weights, even of 1, take the general way, by differences of projections.
+        problem = Problem(
+            DensePrior(np.eye(6), np.zeros(6)),
+            y,
+            Projector(get("gaussian", scale=0.7), "ep"),
+            weights=weights,
+        )
+        slopes.append(parameter_slopes(problem, ["scale"], mu, sigma))
+    np.testing.assert_allclose(slopes[0][0], slopes[1][0], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(slopes[0][1], slopes[1][1], rtol=1e-8, atol=1e-8)

@@ -66,7 +66,7 @@ def pair_sums(
         raise InputError(
             'corrections by pairs start from EP\'s fixed point: infer with method="ep"'
         )
-    if problem.projector.likelihood.name == "gaussian":
+    if problem.projector.likelihood.is_normal:
         return PairSums(0.0, 0.0)
     hermite = third_and_fourth(problem, here, sites)
     std = np.sqrt(here.variance)

@@ -89,6 +89,10 @@ def settle(problem: Problem, limits: Limits, sites: Sites | None) -> Settled:
 
 def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace) -> Settled:
     n = problem.n
+    exact = normal_sites(problem)
+    # Means of exact sites need no matching.
+    matchings = _MEANS if exact is None else 0
+    start = start if exact is None else exact
     approach = Approach.of(problem, start is not None)
     sites = newton_sites(problem, approach) if start is None else start
     if problem.bounded:
@@ -116,7 +120,7 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
                 approach.learn(sites, variance)
         known = True
         counts = no_counts()
-        means = _MEANS if approach is None else 0
+        means = matchings if approach is None else 0
         sites, *changes = factor.propose(problem, (variance, kept), sites, means, counts)
         updates = Sites(*changes)
         change, step = measure_change(*updates, sites.nu, variance)
@@ -145,6 +149,15 @@ def _iterate(problem: Problem, limits: Limits, start: Sites | None, trace: Trace
         sites=sites, factor=factor, variance=variance, kept=kept,
         settled=settled, worst=last.worst, trace=trace,
     )  # fmt: skip
+
+
+def normal_sites(problem: Problem) -> Sites | None:
+    """Return the sites of normal noise, which follow from y alone, or None for other noise."""
+    likelihood = problem.projector.likelihood
+    if not likelihood.is_normal:
+        return None
+    tau = problem.exponents / likelihood.parameters["scale"] ** 2
+    return Sites(tau, tau * problem.y)
 
 
 # --- Start near the mode

@@ -182,3 +182,18 @@ def test_two_large_groups(counted):
     np.testing.assert_allclose(loose.variance, plain.variance, rtol=2e-3)
     assert loose.log_evidence == pytest.approx(plain.log_evidence, abs=0.05)
     assert numbers[2] <= 3
+
+
+def test_normal_noise_takes_one_factor(counted):
+    """Least squares are the oracle, also for weighted rows and a start far from the sites."""
+    made, Q, scale = counted(np.inf), precision(np.array([0.0, -0.4])), 0.6
+    y, weights = ETA + scale * RNG.standard_normal(N), RNG.uniform(0.5, 2.0, N)
+    far = np.full(N, 50.0), np.full(N, -70.0)
+    post = infer_precision(
+        A, Q, y, f"gaussian(scale={scale})", weights=weights, sites=far, log_det=0.0
+    )
+    assert len(made) == 1
+    tau = weights / scale**2
+    covariance = np.linalg.inv(Q.toarray() + (A.T * tau) @ A.toarray())
+    np.testing.assert_allclose(post.mean, A @ covariance @ (A.T @ (tau * y)), rtol=1e-10)
+    np.testing.assert_allclose(post.variance, (A @ covariance * A.toarray()).sum(1), rtol=1e-10)
