@@ -221,8 +221,8 @@ def pit(
     """Probability integral transform of the rows of a fit, each predicted from the others.
 
     ``P(Y_i <= y_i | y_-i)`` by the cavity of the row, shape (n,). They are uniform if the model is
-    right: a hump means that its intervals are too wide, a valley too narrow, a slope a bias. For a
-    count the value is drawn between ``P(Y_i < y_i | y_-i)`` and ``P(Y_i <= y_i | y_-i)``, which
+    right: a hump means that its intervals are too wide, a valley too narrow, a slope a bias. The
+    value of a count is drawn between ``P(Y_i < y_i | y_-i)`` and ``P(Y_i <= y_i | y_-i)``, which
     makes it uniform as well (Czado, Gneiting & Held 2009).
 
     Parameters
@@ -379,7 +379,7 @@ def leave_one_out(
     These are the densities of `Posterior.loo`, from the cavities of the sites, at the
     hyper-parameters of the fit. No fit is repeated, so the hyper-parameters still depend on the
     row; integrated ones are re-weighted without it. Densities are in the data's units, so models
-    that scale y differently compare. For several classes they are log probabilities of the class,
+    that scale y differently compare. They are log probabilities of the class if there are several,
     coupled as the model's predictions are.
 
     Parameters

@@ -182,7 +182,7 @@ class EffectsObjective:
     ) -> ObjectiveValue:
         """Evaluate at theta, from the sites of near ones, by theta or another key.
 
-        Without a slope that is NaN.
+        The slope is NaN if it is not wanted.
         """
         self.evaluations += 1
         block_theta, logs = np.split(theta, [len(self.assembly.start)])

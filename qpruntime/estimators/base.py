@@ -189,7 +189,7 @@ class GPEstimator(Parameters):
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Return the mean and variance of the latent function at `X`, each of shape (T,).
 
-        Where y is f and noise, f is without it and in units of y; otherwise f is on its own scale.
+        If y is f and noise, f is without it and in units of y; otherwise f is on its own scale.
         If `full_covariance` is True, the second is the covariance, shape (T, T).
         """
         whole = flag(full_covariance, "full_covariance")

@@ -133,9 +133,9 @@ def fitted(
 def evidence(fit: ChosenStructure, known: ObservedSeries) -> float:
     """Return the log evidence of the observations in their own units.
 
-    A density of rounded numbers has no upper limit, a probability of the whole numbers has. For the
-    logarithm of that probability, the mean of the log density over the cells of one unit around the
-    observations is a lower limit (Jensen): the log density less half the trace of the precision
+    A density of rounded numbers has no upper limit, a probability of the whole numbers has. The
+    mean of the log density over the cells of one unit around the observations is a lower limit of
+    the logarithm of that probability (Jensen): the log density less half the trace of the precision
     matrix of y times 1/12, the variance within a cell.
     """
     scale = fit.structure.scale

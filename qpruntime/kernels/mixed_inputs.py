@@ -186,7 +186,7 @@ class Categories(_OfUnitVariance):
 
     k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns. Their numbers are names of levels, so
     distances between them have no meaning. A level that no row of the fit has differs from all
-    others by the same similarity. For one column this is compound symmetry.
+    others by the same similarity. One column gives compound symmetry.
 
     Parameters
     ----------

@@ -235,7 +235,7 @@ class Span(NamedTuple):
 def hazards(a: float, b: float) -> tuple[float, float]:
     """Return A = e^a and D = e^b - A, without overflow; D is right where both are tiny."""
     start = math.exp(min(a, 700.0)) if a > -math.inf else 0.0
-    # For larger gaps e^a adds nothing to e^b.
+    # Adding e^a to e^b changes nothing if the gap is larger.
     gap = start * math.expm1(b - a) if b - a < 40.0 else math.exp(min(b, 700.0))
     return start, gap
 

@@ -106,7 +106,7 @@ def publish(table: Table, target: Path, work: Path) -> None:
     """Write a table as a group in the directory `work`, and give that its name.
 
     The previous table of that name waits in the working directory until the new one has the name.
-    For a moment neither has it; if the process is killed then, the same command resumes.
+    Neither has it for a moment; if the process is killed then, the same command resumes.
     """
     fresh, old = work / "table.zarr", work / "old"
     for leftover in (fresh, old):

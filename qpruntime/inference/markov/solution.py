@@ -437,8 +437,8 @@ def draw_states(
     """Fill `out` (wanted rows, draws) with f, from standard normal numbers (N, d, draws).
 
     Given x_{i-1}, x_i is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q). The factor exp(eta' x
-    - x' J x/2) is the information of row i and all later ones about x_i. For the first row Q is its
-    covariance.
+    - x' J x/2) is the information of row i and all later ones about x_i. Q of the first row is
+    its covariance.
     """
     heads, start = chain[5], chain[6]
     noise, scale = observed

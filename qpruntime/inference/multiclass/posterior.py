@@ -226,8 +226,9 @@ class ClassPosterior(EnginePosterior):
     ) -> Array:
         """Return log probabilities of all classes at T new points, shape (T, C).
 
-        They use the whole covariance of a point. They are exact for two and three classes. For more
-        classes EP is corrected by pairs of cumulants, with errors of about 1e-4 of the probability.
+        They use the whole covariance of a point. They are exact for two and three classes. If there
+        are more, EP is corrected by pairs of cumulants, with errors of about 1e-4 of the
+        probability.
 
         Parameters
         ----------

@@ -65,7 +65,7 @@ class PointSolved(ClassSolved):
 #
 # FITC's prior is f_ic = phi_ic' w_c + e_ic, with w_c ~ N(0, I) and e_ic ~ N(0, r_ic). Sites are
 # diagonal along z_ic = f_ic + s_i with a flat s_i, as in `qpruntime.inference.multiclass.linalg`.
-# With precisions D, let k = 1/(1 + r D), p = k D, S_i = sum_c p_ic and t = phi' w + s:
+# Let D be precisions, k = 1/(1 + r D), p = k D, S_i = sum_c p_ic and t = phi' w + s:
 #
 # - a row tells of its C numbers phi' w with the precision diag p - p p'/S, of rank C - 1, so that
 # the
@@ -315,6 +315,6 @@ class SharedFeatures(ClassFeatures):
 
 def features_of(inducing: Sequence[InducingInputs], X: Array, classes: int) -> ClassFeatures:
     """Return the features of rows by the inducing points of all classes, or of each class."""
-    phi, rest = zip(*(points.features(X) for points in inducing), strict=True)
+    phi, variances = zip(*(points.features(X) for points in inducing), strict=True)
     kind = SharedFeatures if len(inducing) == 1 else ClassFeatures
-    return kind(phi, np.array(rest), classes)
+    return kind(phi, np.array(variances), classes)

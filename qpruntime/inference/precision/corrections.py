@@ -410,7 +410,7 @@ def _design(solved: PrecisionSolved) -> sparse.csr_array:
 
 # --- Marginals of x beyond the normal
 #
-# With z = (x - mean)/std, the expectation of the rows' He_3 and He_4, and of their products for
+# Let z = (x - mean)/std. The expectation of the rows' He_3 and He_4, and of their products for
 # pairs of rows, given z, turns the normal density of z into itself times
 # 1 + a He_1(z) + b He_2(z) + c He_3(z) + d He_4(z). The quantile at z then moves by
 # a + b He_1(z) + c He_2(z) + d He_3(z) - c^2 (2 z^3 - 5 z), after Cornish and Fisher.
