@@ -311,7 +311,7 @@ def outcomes_of(model: FittedModel, post: Posterior, y: ArrayLike | None) -> Arr
     if y is None:
         if solution.name != "dense":
             raise InputError("the outcomes of this fit are not kept: pass y, in its order")
-        return solution.observed().y
+        return np.asarray(solution.observed().y)
     centre, unit = model.latent_units()
     if isinstance(model, GPClassifier):
         labels = np.asarray(y)
@@ -509,7 +509,7 @@ def _codes(
                 "the labels of this fit are not kept: pass y, those it was fitted to, in its order"
             )
         signs = np.array([solution_of(post).observed().y for post in posts])
-        return np.argmax(signs, axis=0).astype(np.intp)
+        return np.asarray(np.argmax(signs, axis=0).astype(np.intp))
     labels = np.asarray(y)
     n_held = solution_of(posts[0]).held_rows
     if labels.shape != (n_held,):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -181,4 +181,5 @@ def _in_blocks(function: Callable[..., T], *columns: Array) -> T:
         for start in range(0, rows, _BLOCK):
             at = np.minimum(np.arange(start, start + _BLOCK), rows - 1)
             parts.append(jax.device_get(function(*(column[at] for column in columns))))
-    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)
+    # JAX types trees as Any; this one has the structure of its parts.
+    return cast("T", jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts))

@@ -414,7 +414,9 @@ def observation_quantiles(
         assert family.classes is not None
         nodes = zip(likelihoods, mixture.mean, mixture.variance, strict=True)
         lower = [below(family, node, m, v, np.full(m.size, -1.0)) for node, m, v in nodes]
-        return family.classes[((mixture.weights @ np.array(lower))[:, None] < q).astype(int)]
+        return np.asarray(
+            family.classes[((mixture.weights @ np.array(lower))[:, None] < q).astype(int)]
+        )
     # Rows of the same levels have the same linear predictor, and are searched once.
     columns = [*mixture.mean, *mixture.variance, *([] if trials is None else [trials])]
     rows = np.stack(columns, axis=1, dtype=float)

@@ -126,7 +126,7 @@ def laplacian_variances(R: sparse.csc_array) -> Array:
         columns = factor.solve(right)
         diagonal[batch] = columns[batch, np.arange(len(batch))]
         sums[batch] = columns.sum(axis=0)
-    return diagonal - 2.0 * sums / size + sums.sum() / size**2
+    return np.asarray(diagonal - 2.0 * sums / size + sums.sum() / size**2)
 
 
 def laplacian_log_det(R: sparse.csc_array) -> float:

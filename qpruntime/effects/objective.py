@@ -240,7 +240,7 @@ class EffectsObjective:
         variance = marginals.variance / marginals.kept
         centre, names = marginals.mean - marginals.pull * variance, tuple(self.family.learn)
         log_z, _ = parameter_slopes(solution.problem, names, centre, np.sqrt(variance))
-        return log_z.sum(axis=1)
+        return np.asarray(log_z.sum(axis=1))
 
 
 # --- Assembly of blocks --------------------------------------------------------------------------

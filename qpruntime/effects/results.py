@@ -268,7 +268,7 @@ class Predictions:
             expected[:, rows] = np.where(counts, rates, 0.0)
             weights = weights.copy()
             weights[:, rows] *= counts
-        mean = (weights * expected).sum(axis=0) / weights.sum(axis=0)
+        mean: Array = (weights * expected).sum(axis=0) / weights.sum(axis=0)
         for part in parts:
             _warn_of_tails(part, offset, mean)
         return mean
@@ -524,7 +524,7 @@ class MarginalMixture(NamedTuple):
 
     def below(self, limit: Array) -> Array:
         """P(x < limit) for limits (R,)."""
-        return self.weights @ np.array([part.cdf(limit) for part in self.parts])
+        return np.asarray(self.weights @ np.array([part.cdf(limit) for part in self.parts]))
 
     def quantiles(self, q: Array) -> Array:
         """Quantiles of levels (Q,), shape (R, Q), by bisection between those of the parts."""
@@ -534,7 +534,7 @@ class MarginalMixture(NamedTuple):
             middle = 0.5 * (low + high)
             short = np.column_stack([self.below(column) for column in middle.T]) < q
             low, high = np.where(short, middle, low), np.where(short, high, middle)
-        return 0.5 * (low + high)
+        return np.asarray(0.5 * (low + high))
 
 
 def corrected_effects(

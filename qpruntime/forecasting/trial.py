@@ -12,6 +12,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
 from qpruntime.effects.integration import Integration
+from qpruntime.effects.model import fit_from
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
 from qpruntime.likelihoods import Likelihood
@@ -125,7 +126,7 @@ def fitted(
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate or "mode", known.y)
     search: dict[str, Any] = {"begin": known.modes, "gain": _TRIAL_GAIN} if rough else {}
-    model._fit(data, structure.scale.into(known.y), **search)
+    fit_from(model, data, structure.scale.into(known.y), **search)
     known.modes.update(zip(model.names_, model.theta_.tolist(), strict=True))
     return ChosenStructure(structure, model, rough)
 

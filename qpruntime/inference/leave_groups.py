@@ -77,7 +77,7 @@ def leave_groups_out(posterior: Posterior, codes: Numbers, rows: Numbers, coinci
     """
     if isinstance(posterior, LocalPosterior):
         if coincide:
-            return solution_of(posterior).loo_places(rows)
+            return posterior._solution.loo_places(rows)
         posterior = posterior.sparse
     solution = solution_of(posterior)
     if solution.name == "inducing":
@@ -189,7 +189,7 @@ def _sparse_rows(engine: Engine) -> _RowAccess:
         share = 1.0 + rule.power * r * tau
 
         def covariance(rows: slice) -> Array:
-            return whitened[rows] @ whitened[rows].T
+            return np.asarray(whitened[rows] @ whitened[rows].T)
 
         return _Rows(mean, tau / share, nu / share, r, covariance)
 

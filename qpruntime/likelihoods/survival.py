@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -89,7 +89,8 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
         from scipy import stats  # takes longer to import than all likelihoods
 
         scale = np.exp(np.clip(f, -700.0, 700.0))
-        return getattr(stats, distribution)(1.0 / theta[0], scale=scale)
+        family_of_scale = getattr(stats, distribution)
+        return cast("ResponseDistribution", family_of_scale(1.0 / theta[0], scale=scale))
 
     return Likelihood(
         name=name,

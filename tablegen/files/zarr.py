@@ -65,7 +65,7 @@ def _chunk(array: Stored, part: NDArray[Any]) -> bytes:
     whole = np.zeros(array.chunk_nbytes // array.itemsize, dtype=part.dtype.newbyteorder("<"))
     whole[: part.size] = part
     packed = compress(whole, CNAME.encode(), LEVEL, SHUFFLE, 0)
-    return bytes(packed) + crc32c(packed).to_bytes(4, "little")
+    return bytes(packed) + int(crc32c(packed)).to_bytes(4, "little")
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -64,7 +64,7 @@ class Expansion:
 def chebyshev_nodes(axis: Axis, n: int) -> Array:
     """Return the n Chebyshev nodes of the axis, ascending, shape (n,)."""
     unit = -np.cos((2 * np.arange(n) + 1) * (math.pi / (2 * n)))
-    return 0.5 * (axis.start + axis.stop) + 0.5 * (axis.stop - axis.start) * unit
+    return np.asarray(0.5 * (axis.start + axis.stop) + 0.5 * (axis.stop - axis.start) * unit)
 
 
 def _transform(n: int) -> Array:
@@ -80,7 +80,7 @@ def _basis(axis: Axis, points: Array, n: int) -> Array:
     """Return T_0 ... T_{n-1} at points of the axis, shape (points, n)."""
     half = 0.5 * (axis.stop - axis.start)
     unit = ((points - axis.start) - (axis.stop - points)) / (2.0 * half)
-    return np.cos(np.outer(np.arccos(np.clip(unit, -1.0, 1.0)), np.arange(n)))
+    return np.asarray(np.cos(np.outer(np.arccos(np.clip(unit, -1.0, 1.0)), np.arange(n))))
 
 
 @lru_cache(maxsize=4)

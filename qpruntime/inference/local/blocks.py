@@ -386,7 +386,7 @@ def _suffices(known: PredictiveWeights, X: Array) -> bool:
     single, double = known.single().described(X), known.described(X)
 
     def variance(described: Described) -> Array:
-        return described.r + np.einsum("nm,nm->n", described.psi, described.psi)
+        return np.asarray(described.r + np.einsum("nm,nm->n", described.psi, described.psi))
 
     typical_variance = float(variance(double).mean())
     errors = [np.abs(variance(single) - variance(double)), np.abs(single.mean - double.mean)]

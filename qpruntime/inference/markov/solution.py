@@ -235,7 +235,7 @@ class SeriesSolution(Solution):
             raise InputError("draws of a series take times: sample(t)")
         rows, place, offset = self._with(at, mean)
         draws = draw(rows, place, count, rng)
-        return draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape)
+        return np.asarray(draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape))
 
     def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
@@ -324,7 +324,7 @@ class SeriesSolution(Solution):
         K_star = self.kernel(new[:, None], known[:, None])
         return MarginalPoints(K_star, self.kernel.diag(new[:, None]), np.array(offset))
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return what this engine adds to a summary."""
         return {
             "n_negative": sum(int((piece.tau < 0.0).sum()) for piece in self.pieces),

@@ -157,6 +157,8 @@ class ClassPosterior(EnginePosterior):
     [0, 2]
     """
 
+    _solution: ClassSolution = field(kw_only=True)
+
     @property
     def classes(self) -> int:
         """Number of classes."""
@@ -508,7 +510,7 @@ class SettledClasses:
         row = int(np.argmin(self.loo()))
         return float(self.loo()[row]), row
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return the engine's entries of a summary."""
         return {"classes": self.layout.classes}
 

@@ -313,13 +313,13 @@ def slopes_of_rows(collapsed: Collapsed, marginals: Marginals) -> Array:
     name = merged.likelihood.name
     if name == "poisson-exp":
         rate = (merged.y - slope) / count
-        return collapsed.y - rate[site]
+        return np.asarray(collapsed.y - rate[site])
     k, n = merged.y.T
     if name == "binomial":
         chance = ((k - slope) / n)[site]
         if collapsed.y.ndim == 2:
-            return collapsed.y[:, 0] - collapsed.y[:, 1] * chance
-        return (collapsed.y > 0.0) - chance
+            return np.asarray(collapsed.y[:, 0] - collapsed.y[:, 1] * chance)
+        return np.asarray((collapsed.y > 0.0) - chance)
     up, down = _probit_slopes(marginals, k, n)
     return np.where(collapsed.y > 0.0, up[site], down[site])
 

@@ -451,4 +451,4 @@ def quantile_shifts(
         d += (h3_rr[batch] * (pairs @ h3_rr)).sum(axis=0) / 8.0
     z = np.array([-1.96, 0.0, 1.96])
     polynomials = np.array([z**0, z, z**2 - 1.0, z**3 - 3.0 * z, 5.0 * z - 2.0 * z**3])
-    return np.column_stack([a, b, c, d, c * c]) @ polynomials
+    return np.asarray(np.column_stack([a, b, c, d, c * c]) @ polynomials)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -73,6 +73,8 @@ class PrecisionPosterior(Posterior):
     >>> post.predict(A[:1])[0].round(2).tolist()
     [-0.38]
     """
+
+    _solution: PrecisionSolution = field(kw_only=True)
 
     def _predict_once(self) -> tuple[Array, ...]:
         check_indices(self._solution)

@@ -164,7 +164,7 @@ class PrecisionSolution(Solution):
     @property
     def latent_size(self) -> int:
         """Number of latent values, K."""
-        return self.solved.prior.pattern.k
+        return int(self.solved.prior.pattern.k)
 
     @property
     def held_rows(self) -> int:
@@ -334,7 +334,7 @@ class PrecisionSolution(Solution):
         """True if covariances of the rows are available."""
         return self.here.mean.size <= MOST_CORRECTED_ROWS
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return what this engine adds to a summary."""
         size = self.solved.prior.pattern.symbolic.size
         negative = int((self.sites_held.tau < 0.0).sum())
