@@ -14,7 +14,7 @@ from jax.scipy.special import log_ndtr
 from numpy.typing import NDArray
 
 from qpruntime._typing import Array
-from qpruntime.deep.layers import Layers, LogNormaliser, at_points, moments, shared
+from qpruntime.deep.layers import Layers, LogNormaliser, at_points, forward, shared
 from qpruntime.errors import InputError, QPError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.likelihoods import Likelihood
@@ -139,7 +139,8 @@ T = TypeVar("T")
 #: Rows of one pass; the last ones are filled up.
 _BLOCK = 128
 
-_moments = jax.jit(moments)
+# Through the approximate posterior itself.
+_moments = jax.jit(lambda layers, X: forward(layers, shared(layers, 0.0)[0], X))
 
 
 @jax.jit

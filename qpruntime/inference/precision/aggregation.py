@@ -145,10 +145,6 @@ class SeenRows:
         others = None if self.alone is None else self.alone[0]
         return self.to_rows((mean - self.collapsed.merged.shift)[self.collapsed.rows.site], others)
 
-    def left_out(self, log_z: Array) -> Array:
-        """Return log densities (M,) of the kept rows as those of all rows."""
-        return self.to_rows(log_z, None if self.alone is None else self.alone[1])
-
     def sites(self, sites: Sites) -> Sites:
         """Return the share that every row has in its site, as a site of the row's own eta."""
         if self.collapsed.trivial and self.kept is None:

@@ -193,9 +193,9 @@ class PrecisionSolution(Solution):
 
     @cached_property
     def _left_out(self) -> Array:
-        of_rows = self.of_rows
-        log_densities = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
-        return self.seen.left_out(log_densities)
+        seen = self.seen
+        log_densities = left_out_rows(seen.collapsed, self.here, self.log_z, self.of_rows)
+        return seen.to_rows(log_densities, None if seen.alone is None else seen.alone[1])
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
