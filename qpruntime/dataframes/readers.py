@@ -52,7 +52,7 @@ ColumnLike = Any
 
 
 class PandasColumn(Protocol):
-    """What is read of a series of pandas."""
+    """Members of a series of pandas that are read."""
 
     dtype: Any
     cat: Any
@@ -65,7 +65,7 @@ class PandasColumn(Protocol):
 
 
 class PolarsColumn(Protocol):
-    """What is read of a series of polars."""
+    """Members of a series of polars that are read."""
 
     dtype: Any
 
@@ -77,7 +77,7 @@ class PolarsColumn(Protocol):
 
 
 class ArrowColumn(Protocol):
-    """What is read of a column of pyarrow."""
+    """The one member of a column of pyarrow that is read."""
 
     def to_pylist(self) -> list[Any]: ...
 
