@@ -52,6 +52,7 @@ __all__ = [
     "known_chunks",
     "mapped",
     "read",
+    "rows_of",
     "sample",
     "taken",
 ]
@@ -438,6 +439,13 @@ def inputs_of(X: ArrayLike | LazyInputs, name: str) -> InputRows:
     if len(inputs.shape) != 2 or 0 in inputs.shape:
         raise InputError(f"{name} must have shape (rows, columns), got {tuple(inputs.shape)}")
     return inputs if is_lazy(inputs) else np.ascontiguousarray(inputs)
+
+
+def rows_of(
+    X: InputRows, y: Array, weights: Array | None, prior: Array | None, scale: Array | None = None
+) -> ChunkedRows:
+    """Return rows of inputs that `inputs_of` has checked."""
+    return (Lazy if is_lazy(X) else Held)(X, y, weights, prior, scale)
 
 
 def _read_block(X: InputRows, block: slice, first: int, home: Client | None = None) -> Array:

@@ -24,7 +24,7 @@ from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Observed, check_mean, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
-from qpruntime.inference.sparse.data import ChunkedRows, Held, Lazy, as_array, inputs_of, is_lazy
+from qpruntime.inference.sparse.data import ChunkedRows, as_array, inputs_of, rows_of
 from qpruntime.inference.sparse.engine import Engine, log_densities, of_cavities, seen_by_likelihood
 from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.iterate import settle, settle_tied
@@ -230,8 +230,7 @@ def checked_rows(
     prior = check_mean(as_array(mean, "mean"), (n,))
     power, checked = check_powers(power, weights, projector, n)
     offset = np.array(np.broadcast_to(prior, (n,))) if prior.any() else None
-    kind: type[Lazy | Held] = Lazy if is_lazy(inputs) else Held
-    rows = kind(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
+    rows = rows_of(inputs, np.ascontiguousarray(encoded), checked, offset, _scale(scale, n))
     return CheckedRows(
         rows, PowerProjector(projector, power), float(prior) if prior.ndim == 0 else None
     )
