@@ -161,8 +161,8 @@ def _groups(controller: str) -> Iterator[Path]:
         else:
             continue
         group = top / path.lstrip("/")
-        # In a container the path may be the host's: its folder is then invisible, but the root is
-        # not.
+        # The path may be the host's if this is a container: its folder is then invisible, but the
+        # root is not.
         yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numba
 from llvmlite import binding
@@ -155,7 +155,7 @@ class _Compiler(Compiler):
         return [lean]
 
 
-def _compiled(function: Callable[..., Any], **given: object) -> Any:
+def _compiled(function: Callable[..., R], **given: object) -> Callable[..., R]:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **given}
     if _LINKED:
         options |= {"pipeline_class": _Compiler, "no_cfunc_wrapper": True}
@@ -171,7 +171,7 @@ def _compiled(function: Callable[..., Any], **given: object) -> Any:
         dispatcher.inner = inner = _Inner(dispatcher)
         dispatcher.get_call_template = inner.get_call_template
         dispatcher.get_overload = inner.get_overload
-    return dispatcher
+    return cast("Callable[..., R]", dispatcher)  # numba has no types
 
 
 def shared(dispatcher: Any) -> Any:

@@ -97,7 +97,9 @@ def class_of(name: str) -> type | None:
     """Return the class of a stable name, None if there is none."""
     if name in _SKLEARN:
         kernels = importlib.import_module("sklearn.gaussian_process.kernels")
-        return getattr(kernels, _SKLEARN[name])
+        kernel_class = getattr(kernels, _SKLEARN[name])
+        assert isinstance(kernel_class, type)
+        return kernel_class
     _import_home(_CLASSES, name)
     return _CLASSES.get(name)
 

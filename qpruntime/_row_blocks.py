@@ -53,15 +53,14 @@ def in_blocks(function: Callable[[slice], T], rows: int, width: int) -> T:
     for start in range(0, max(rows, 1), step):
         block = slice(start, min(start + step, rows))
         try:
-            results: Any = function(block)
+            results = function(block)
         except PointError as error:
             raise PointError(start + error.args[0], error.args[1]) from error.__cause__
         if block == slice(0, rows):
             return results
+        parts: tuple[Any, ...] = results if isinstance(results, tuple) else (results,)
         if not whole:
             single = not isinstance(results, tuple)
-        parts = (results,) if single else results
-        if not whole:
             whole = tuple(np.empty((rows, *part.shape[1:]), part.dtype) for part in parts)
         for array, part in zip(whole, parts, strict=True):
             array[block] = part

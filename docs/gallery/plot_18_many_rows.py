@@ -2,8 +2,8 @@
 Sixty inducing points stand for ten thousand rows
 =================================================
 
-A dense Gaussian process costs the cube of the number of rows. M inducing points cost N M². By
-default ``GPClassifier`` takes them above 1500 rows and chooses how many. Their number is given
+A dense Gaussian process costs the cube of the number of rows. M inducing points cost N M².
+``GPClassifier`` takes them above 1500 rows by default, and chooses how many. Their number is given
 here, to show what it does.
 """
 

@@ -105,7 +105,7 @@ def gains(surrogates: Sequence[Surrogate], posts: Sequence[Conditioned], X: Arra
     before = 0.5 * np.log(np.array(variance) + noise)
     bases = {id(post.frame): post.frame.base(X_checked) for post in posts}
     after = [np.log(post.at(bases[id(post.frame)])[1] + noise) for post in posts]
-    return before - 0.5 * np.mean(after, axis=0)
+    return np.asarray(before - 0.5 * np.mean(after, axis=0))
 
 
 def gains_of(posts: Sequence[Conditioned], X: Array) -> Array:

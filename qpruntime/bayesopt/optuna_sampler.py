@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from qpruntime._formatting import install_hint
 from qpruntime._validation import whole
@@ -193,7 +193,7 @@ def _kept(distribution: Suggested, value: Any) -> float | int:
     step, variable = _step(distribution), _variable(distribution)
     if step is not None:
         value = round((value - distribution.low) / step)
-    return min(max(value, variable.low), variable.high)
+    return cast("float | int", min(max(value, variable.low), variable.high))
 
 
 def _back(distribution: Suggested, value: float) -> object:

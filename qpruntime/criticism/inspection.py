@@ -114,8 +114,8 @@ def partial_dependence(
     The curve of `sklearn.inspection.partial_dependence`, which takes these models as well, with a
     band of the posterior. The average of the latent function is normal: its variance is the mean of
     the covariances of all pairs of rows, so that what rows have in common does not average out. The
-    average of E[y|f] has quantiles of draws of f at all rows jointly. For a model with a correction
-    both bands use the normal posterior.
+    average of E[y|f] has quantiles of draws of f at all rows jointly. Both bands use the
+    normal posterior, also if the model has a correction.
 
     Parameters
     ----------

@@ -221,8 +221,8 @@ def pit(
     """Probability integral transform of the rows of a fit, each predicted from the others.
 
     ``P(Y_i <= y_i | y_-i)`` by the cavity of the row, shape (n,). They are uniform if the model is
-    right: a hump means that its intervals are too wide, a valley too narrow, a slope a bias. For a
-    count the value is drawn between ``P(Y_i < y_i | y_-i)`` and ``P(Y_i <= y_i | y_-i)``, which
+    right: a hump means that its intervals are too wide, a valley too narrow, a slope a bias. The
+    value of a count is drawn between ``P(Y_i < y_i | y_-i)`` and ``P(Y_i <= y_i | y_-i)``, which
     makes it uniform as well (Czado, Gneiting & Held 2009).
 
     Parameters
@@ -311,7 +311,7 @@ def outcomes_of(model: FittedModel, post: Posterior, y: ArrayLike | None) -> Arr
     if y is None:
         if solution.name != "dense":
             raise InputError("the outcomes of this fit are not kept: pass y, in its order")
-        return solution.observed().y
+        return np.asarray(solution.observed().y)
     centre, unit = model.latent_units()
     if isinstance(model, GPClassifier):
         labels = np.asarray(y)
@@ -379,7 +379,7 @@ def leave_one_out(
     These are the densities of `Posterior.loo`, from the cavities of the sites, at the
     hyper-parameters of the fit. No fit is repeated, so the hyper-parameters still depend on the
     row; integrated ones are re-weighted without it. Densities are in the data's units, so models
-    that scale y differently compare. For several classes they are log probabilities of the class,
+    that scale y differently compare. They are log probabilities of the class if there are several,
     coupled as the model's predictions are.
 
     Parameters
@@ -509,7 +509,7 @@ def _codes(
                 "the labels of this fit are not kept: pass y, those it was fitted to, in its order"
             )
         signs = np.array([solution_of(post).observed().y for post in posts])
-        return np.argmax(signs, axis=0).astype(np.intp)
+        return np.asarray(np.argmax(signs, axis=0).astype(np.intp))
     labels = np.asarray(y)
     n_held = solution_of(posts[0]).held_rows
     if labels.shape != (n_held,):

@@ -282,7 +282,7 @@ class Drawn:
     def outcomes(self, y: Array) -> NDArray[Any]:
         """Observations as the estimator is given them."""
         if isinstance(self.model, GPClassifier):
-            return self.model.classes_[(y > 0.0).astype(int)]
+            return np.asarray(self.model.classes_[(y > 0.0).astype(int)])
         return self.raw(y)
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,16 +126,14 @@ def level_key(value: Any) -> Hashable:
         hash(value)
     except TypeError as error:
         raise InputError(f"{shown(value)} cannot be a level: give text or numbers") from error
-    return value
+    return cast("Hashable", value)
 
 
 def level_keys(values: Iterable[Any]) -> list[Any]:
     """Return the keys of many values."""
     array = values if isinstance(values, np.ndarray) else object_array(values)
-    if array.dtype.kind in "biuU":
-        return array.tolist()
-    if array.dtype.kind == "f" and array.dtype == np.float64:
-        return array.tolist()
+    if array.dtype.kind in "biuU" or (array.dtype.kind == "f" and array.dtype == np.float64):
+        return list(array.tolist())
     return [level_key(value) for value in array]
 
 
@@ -222,7 +220,7 @@ def numbers_of(values: NDArray[Any], levels: NDArray[Any], name: str = "") -> Co
         check_kinds(keys, known, name)
     codes = {key: k for k, key in enumerate(known)}
     key_codes = np.array([codes.get(key, -1) for key in keys], dtype=np.int64)
-    return key_codes[repeated]
+    return np.asarray(key_codes[repeated])
 
 
 def check_kinds(keys: Iterable[Any], known: Iterable[Any], name: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,10 +44,43 @@ __all__ = [
     "of_array",
 ]
 
-#: Data frames of pandas and polars, tables of pyarrow, mappings of columns and arrays.
+#: Data frames of pandas and polars, tables of pyarrow, mappings of columns and arrays. They share
+#: no method: `_library` and `hasattr` tell which one it is, the protocols below what it then has.
 Frame = Any
 #: A column of any of them.
 ColumnLike = Any
+
+
+class PandasColumn(Protocol):
+    """Members of a series of pandas that are read."""
+
+    dtype: Any
+    cat: Any
+
+    def to_numpy(self, dtype: type, na_value: float) -> Array: ...
+
+    def isna(self) -> ArrayLike: ...
+
+    def tolist(self) -> list[Any]: ...
+
+
+class PolarsColumn(Protocol):
+    """Members of a series of polars that are read."""
+
+    dtype: Any
+
+    def cast(self, dtype: type) -> PolarsColumn: ...
+
+    def to_numpy(self) -> ArrayLike: ...
+
+    def to_list(self) -> list[Any]: ...
+
+
+class ArrowColumn(Protocol):
+    """The one member of a column of pyarrow that is read."""
+
+    def to_pylist(self) -> list[Any]: ...
+
 
 # --- Rows of data, by column: data frames of any library, mappings of columns, arrays.
 
@@ -388,7 +421,7 @@ def _library(X: object) -> str | None:
     return None
 
 
-def _of_pandas(name: str, column: ColumnLike) -> Column:
+def _of_pandas(name: str, column: PandasColumn) -> Column:
     kind, words = getattr(column.dtype, "kind", "O"), str(column.dtype)
     if words == "category":
         # Codes are compared: as objects, categories in single precision become other doubles.
@@ -406,7 +439,7 @@ def _of_pandas(name: str, column: ColumnLike) -> Column:
     return _of_objects(name, values)
 
 
-def _of_polars(name: str, column: ColumnLike) -> Column:
+def _of_polars(name: str, column: PolarsColumn) -> Column:
     words = str(column.dtype)
     base = words.partition("(")[0]
     if column.dtype.is_temporal():
@@ -449,7 +482,7 @@ def _of_objects(name: str, values: list[Any]) -> Column:
     return Column(name, levels=[None if level is None else str(level) for level in levels])
 
 
-def _of_arrow(name: str, column: ColumnLike) -> Column:
+def _of_arrow(name: str, column: ArrowColumn) -> Column:
     values = column.to_pylist()
     if categories_of(column).is_categorical:
         return _of_categories(name, column, values)

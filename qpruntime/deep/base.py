@@ -152,7 +152,7 @@ class DeepGP(BaseEstimator):
         """Validate points to predict at."""
         check_is_fitted(self)
         no_text(X, "X")
-        return checked(validate_data, self, X, dtype=np.float64, reset=False)
+        return np.asarray(checked(validate_data, self, X, dtype=np.float64, reset=False))
 
     def _new_data(self, X: ArrayLike) -> Array:
         """Validate points to predict at, and standardise them."""

@@ -115,7 +115,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGP):
     def predict_log_proba(self, X: ArrayLike, n_samples: int | None = None) -> Array:
         """Log class probabilities, shape (T, K), exact where the probabilities underflow.
 
-        `n_samples` draws through the hidden layers replace the one pass of normals. For K > 2 each
+        `n_samples` draws through the hidden layers replace the one pass of normals. If K > 2, each
         class is predicted against all others, and the probabilities are scaled to sum to 1.
         """
         moments = self._last(self._new_data(X), n_samples)

@@ -30,7 +30,6 @@ __all__ = [
     "at_points",
     "energy",
     "forward",
-    "moments",
     "shared",
 ]
 
@@ -319,11 +318,6 @@ def forward(
         variance = variance + jnp.exp(below.log_noise)
         by_layer.append(at_normals(layer, shared_terms, mean, variance, dtype))
     return by_layer
-
-
-def moments(layers: Layers, X: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
-    """`forward` through the approximate posterior itself."""
-    return forward(layers, shared(layers, 0.0)[0], X)
 
 
 def energy(

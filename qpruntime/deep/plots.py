@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def draw_layers(moments: Moments, low: Array, high: Array) -> Figure:
                     *grid, mean[:, k].reshape(_SIDE, _SIDE).T, shading="nearest"
                 )
                 figure.colorbar(image, ax=axes)
-    return figure
+    return cast("Figure", figure)  # matplotlib is not followed
 
 
 def _pyplot() -> ModuleType:
@@ -91,4 +91,4 @@ def _pyplot() -> ModuleType:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise InputError(f"plotting needs matplotlib: {install_hint('plot')}") from error
-    return plt
+    return cast("ModuleType", plt)

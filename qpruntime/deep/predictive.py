@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax.scipy.special import log_ndtr
 from numpy.typing import NDArray
 
 from qpruntime._typing import Array
-from qpruntime.deep.layers import Layers, LogNormaliser, at_points, moments, shared
+from qpruntime.deep.layers import Layers, LogNormaliser, at_points, forward, shared
 from qpruntime.errors import InputError, QPError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.likelihoods import Likelihood
@@ -139,7 +139,8 @@ T = TypeVar("T")
 #: Rows of one pass; the last ones are filled up.
 _BLOCK = 128
 
-_moments = jax.jit(moments)
+# Through the approximate posterior itself.
+_moments = jax.jit(lambda layers, X: forward(layers, shared(layers, 0.0)[0], X))
 
 
 @jax.jit
@@ -181,4 +182,5 @@ def _in_blocks(function: Callable[..., T], *columns: Array) -> T:
         for start in range(0, rows, _BLOCK):
             at = np.minimum(np.arange(start, start + _BLOCK), rows - 1)
             parts.append(jax.device_get(function(*(column[at] for column in columns))))
-    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts)
+    # JAX types trees as Any; this one has the structure of its parts.
+    return cast("T", jax.tree.map(lambda *blocks: np.concatenate(blocks)[:rows], *parts))

@@ -174,7 +174,7 @@ class DeepGPRegressor(RegressorMixin, DeepGP):
         points = self._new_data(X)
         means, variances = self._draws(points, n_samples, rng)[0]
         draws = means + np.sqrt(variances) * rng.standard_normal(means.shape)
-        return self._centre_ + self._unit_ * draws
+        return np.asarray(self._centre_ + self._unit_ * draws)
 
     def predict_log_density(
         self, X: ArrayLike, y: ArrayLike, n_samples: int | None = None

@@ -115,9 +115,10 @@ def _advance(
     ) -> tuple[State, jax.Array]:
         """Take a step for each batch, with layers that are linear as `like` is."""
         restored = restoring(like)
-        return jax.lax.scan(
+        last, energies = jax.lax.scan(
             lambda now, given: step(now, given, restored, rows, scale), state, (batches, rates)
         )
+        return last, energies
 
     return jax.jit(steps), adam.init, log_z
 

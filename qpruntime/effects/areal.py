@@ -308,7 +308,7 @@ class Graph:
     @property
     def islands(self) -> NDArray[Any]:
         """Areas without neighbours."""
-        return self.levels[self.part < 0]
+        return np.asarray(self.levels[self.part < 0])
 
     def laplacian(self, part: int) -> tuple[sparse.csc_array, NDArray[np.intp]]:
         """Degrees less weights of one connected part, and the numbers of its areas."""

@@ -128,7 +128,7 @@ class ObservationFamily:
     def mean(self, likelihood: Likelihood, centre: Array, variance: Array) -> Array:
         """Return the expected observation for latent values N(centre, variance).
 
-        For labels this is the probability of the second class, for pairs that of a success.
+        This is the probability of the second class for labels, and that of a success for pairs.
         """
         if self.kind == "counts":
             with np.errstate(over="ignore"):
@@ -394,7 +394,7 @@ def observation_quantiles(
 ) -> NDArray[Any]:
     """Quantiles of an observation, shape (R, Q): the smallest y with P(Y <= y) >= q.
 
-    For labels these are classes; for pairs they are numbers of successes in the given trials.
+    These are classes for labels, and numbers of successes in the given trials for pairs.
 
     Parameters
     ----------
@@ -414,7 +414,9 @@ def observation_quantiles(
         assert family.classes is not None
         nodes = zip(likelihoods, mixture.mean, mixture.variance, strict=True)
         lower = [below(family, node, m, v, np.full(m.size, -1.0)) for node, m, v in nodes]
-        return family.classes[((mixture.weights @ np.array(lower))[:, None] < q).astype(int)]
+        return np.asarray(
+            family.classes[((mixture.weights @ np.array(lower))[:, None] < q).astype(int)]
+        )
     # Rows of the same levels have the same linear predictor, and are searched once.
     columns = [*mixture.mean, *mixture.variance, *([] if trials is None else [trials])]
     rows = np.stack(columns, axis=1, dtype=float)

@@ -42,10 +42,10 @@ _BATCH = 256
 def stiffened(R: sparse.csc_array, free: Array) -> sparse.csc_array:
     """R plus its mean diagonal along rows `free` (m, K), orthonormal, that constraints hold at 0.
 
-    Under C x = 0 the distribution is the same, because adding a multiple of C'C to a precision
-    changes nothing where C x is known. Without this term only epsilon determines the free direction
-    of a part: beside an intercept, or the free direction of another part, 10^4 rows leave no digit
-    of it. The matrix becomes full, so parts of more than 1000 rows are left unchanged.
+    Adding a multiple of C'C to a precision changes nothing where C x is known, so the distribution
+    under C x = 0 is the same. Only epsilon determines the free direction of a part without this
+    term: beside an intercept, or the free direction of another part, 10^4 rows leave no digit of
+    it. The matrix becomes full, so parts of more than 1000 rows are left unchanged.
     """
     if R.shape[0] > MOST_FULL:
         return R
@@ -87,7 +87,7 @@ class ScaledStructure:
     def log_det(self, log_sd: float) -> tuple[float, float]:
         """Return log |R/sd^2 + epsilon I| off the null space, and its slope by log sd.
 
-        For a proper structure the null space counts too.
+        The null space counts too if the structure is proper.
         """
         rank = self.size - self.deficiency
         if self.eigenvalues is None:
@@ -126,7 +126,7 @@ def laplacian_variances(R: sparse.csc_array) -> Array:
         columns = factor.solve(right)
         diagonal[batch] = columns[batch, np.arange(len(batch))]
         sums[batch] = columns.sum(axis=0)
-    return diagonal - 2.0 * sums / size + sums.sum() / size**2
+    return np.asarray(diagonal - 2.0 * sums / size + sums.sum() / size**2)
 
 
 def laplacian_log_det(R: sparse.csc_array) -> float:

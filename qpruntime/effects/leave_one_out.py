@@ -187,8 +187,8 @@ class LeftOut:
         """Return the place of each observation in its leave-one-out distribution, shape (N,).
 
         ``P(Y_n <= y_n | others)``, with hyper-parameters integrated: uniform if the model is right.
-        A hump says that its intervals are too wide, a valley too narrow, a slope a bias. For
-        labels, successes and counts the value is drawn between ``P(Y_n < y_n)`` and ``P(Y_n <=
+        A hump says that its intervals are too wide, a valley too narrow, a slope a bias. The
+        value of labels, successes and counts is drawn between ``P(Y_n < y_n)`` and ``P(Y_n <=
         y_n)``, which makes it uniform as well (Czado, Gneiting & Held 2009).
 
         Parameters

@@ -102,7 +102,7 @@ class Mesh:
             v = corners[:, (k + 2) % 3] - corners[:, k]
             cosine = (u * v).sum(axis=1) / (np.hypot(*u.T) * np.hypot(*v.T))
             angles.append(np.arccos(np.clip(cosine, -1.0, 1.0)))
-        return np.degrees(np.min(angles, axis=0))
+        return np.asarray(np.degrees(np.min(angles, axis=0)))
 
     def mass(self) -> Array:
         """Lumped mass: a third of the area of a node's triangles, shape (K,)."""
@@ -354,7 +354,7 @@ def _triangulated(
 def _joined(nodes: Array) -> NDArray[np.int64]:
     """Return Delaunay's triangles."""
     try:
-        return Delaunay(nodes).simplices
+        return np.asarray(Delaunay(nodes).simplices)
     except QhullError as error:
         raise InputError("points of a mesh must span an area; these lie on a line") from error
 
@@ -412,7 +412,7 @@ def _poor(
         if not covered[k] and tree is not None:
             kept_rows.append(k)
             covered[tree.query_ball_point(centre[k], r[k])] = True
-    return centre[kept_rows]
+    return np.asarray(centre[kept_rows])
 
 
 # --- Polygons of coasts --------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +40,7 @@ from qpruntime.inference.precision.corrections import MOST
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 
-__all__ = ["EffectsModel"]
+__all__ = ["EffectsModel", "fit_from"]
 
 #: Evidences are corrected by default up to so many rows, or so many pairs of rows within groups.
 _FEW, _FEW_PAIRS = 2000, 20_000
@@ -177,71 +177,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         UserWarning
             If no level of a group has two rows of labels: its deviation is not identified.
         """
-        return self._fit(X, y, sample_weight)
-
-    def _fit(
-        self,
-        X: DataLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        begin: Mapping[str, float] | None = None,
-        gain: float | None = None,
-    ) -> Self:
-        """Fit, beginning at the hyper-parameters named, until a step gains less than `gain`."""
-        draft = draft_of(self)
-        whole(self.max_sweeps, "max_sweeps", 1)
-        data, observed, offset, weights = self._rows(X, y, sample_weight)
-        known = self.offset is None or np.isfinite(offset)
-        family, outcomes = family_of(
-            self.family, observed, self.family_bounds, offset=np.where(known, offset, 0.0),
-            centred=self.intercept is not False, standardise=flag(self.standardise, "standardise"),
-            weights=weights,
-        )  # fmt: skip
-        offset = offset / family.unit + family.shift(data, self.exposure)
-        kept = np.flatnonzero(_possible(offset, outcomes, family))
-        if len(kept) < data.rows:
-            if not kept.size:
-                raise InputError("no row is left: all have weight 0 or exposure 0")
-            data, observed, outcomes, offset = (
-                data.take(kept),
-                observed[kept],
-                outcomes[kept],
-                offset[kept],
-            )
-            weights = None if weights is None else weights[kept]
-        # Scales, knots, meshes and levels come from rows that count.
-        assembly = Assembly(self._blocks(data, weights))
-        A = assembly.columns(data)
-        most = number(self.operations, "operations", above=0.0)
-        limits = number(self.tol, "tol", above=0.0), self.max_sweeps, most
-        objective = EffectsObjective(assembly, A, outcomes, offset, weights, family, *limits)
-        self._start(objective, data, observed, weights)
-        if gain is not None:
-            objective.gain = gain
-        if begin:
-            names = *assembly.names, *(f"log {name}" for name in family.learn)
-            start = [begin.get(*pair) for pair in zip(names, objective.start, strict=True)]
-            objective.start = np.clip(start, *objective.bounds.T)
-        steps = whole(self.max_iterations, "max_iterations", 1)
-        find, how = self._search()
-        mode = find(objective, max_iterations=steps)
-        value = _corrected if self._corrects(assembly, A) else _plain
-        nodes, evaluations = integrate(objective, mode, how, value)
-        draft.blocks_, draft.family_ = tuple(assembly.blocks), family
-        draft.theta_ = mode.evaluation.theta
-        draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
-        draft.state_ = EffectsState(objective, nodes, evaluations)
-        count = len(outcomes) if weights is None else float(weights.sum())
-        draft.log_evidence_ = float(mode.evaluation.evidence) - count * family.log_unit
-        draft.converged_ = mode.converged and mode.evaluation.posterior.converged
-        draft.n_iter_ = max(1, mode.iterations)
-        draft.n_features_in_ = len(data.names)
-        draft.first_row_ = data.first_row()
-        if all(isinstance(name, str) for name in data.names):
-            draft.feature_names_in_ = np.array(data.names, dtype=object)
-        _complain(draft, assembly, A, mode, objective)
-        return commit(self, draft)
+        return fit_from(self, X, y, sample_weight)
 
     def _rows(
         self, X: DataLike, y: ArrayLike, sample_weight: ArrayLike | None
@@ -377,6 +313,74 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
                 "deviation of 0; its prior decides how large it is"
             )
         return tuple(said)
+
+
+Model = TypeVar("Model", bound=EffectsModel)
+
+
+def fit_from(
+    model: Model,
+    X: DataLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    begin: Mapping[str, float] | None = None,
+    gain: float | None = None,
+) -> Model:
+    """Fit a model, beginning at the hyper-parameters named, until a step gains less than `gain`."""
+    draft = draft_of(model)
+    whole(model.max_sweeps, "max_sweeps", 1)
+    data, observed, offset, weights = model._rows(X, y, sample_weight)
+    known = model.offset is None or np.isfinite(offset)
+    family, outcomes = family_of(
+        model.family, observed, model.family_bounds, offset=np.where(known, offset, 0.0),
+        centred=model.intercept is not False, standardise=flag(model.standardise, "standardise"),
+        weights=weights,
+    )  # fmt: skip
+    offset = offset / family.unit + family.shift(data, model.exposure)
+    kept = np.flatnonzero(_possible(offset, outcomes, family))
+    if len(kept) < data.rows:
+        if not kept.size:
+            raise InputError("no row is left: all have weight 0 or exposure 0")
+        data, observed, outcomes, offset = (
+            data.take(kept),
+            observed[kept],
+            outcomes[kept],
+            offset[kept],
+        )
+        weights = None if weights is None else weights[kept]
+    # Scales, knots, meshes and levels come from rows that count.
+    assembly = Assembly(model._blocks(data, weights))
+    A = assembly.columns(data)
+    most = number(model.operations, "operations", above=0.0)
+    limits = number(model.tol, "tol", above=0.0), model.max_sweeps, most
+    objective = EffectsObjective(assembly, A, outcomes, offset, weights, family, *limits)
+    model._start(objective, data, observed, weights)
+    if gain is not None:
+        objective.gain = gain
+    if begin:
+        names = *assembly.names, *(f"log {name}" for name in family.learn)
+        start = [begin.get(*pair) for pair in zip(names, objective.start, strict=True)]
+        objective.start = np.clip(start, *objective.bounds.T)
+    steps = whole(model.max_iterations, "max_iterations", 1)
+    find, how = model._search()
+    mode = find(objective, max_iterations=steps)
+    value = _corrected if model._corrects(assembly, A) else _plain
+    nodes, evaluations = integrate(objective, mode, how, value)
+    draft.blocks_, draft.family_ = tuple(assembly.blocks), family
+    draft.theta_ = mode.evaluation.theta
+    draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
+    draft.state_ = EffectsState(objective, nodes, evaluations)
+    count = len(outcomes) if weights is None else float(weights.sum())
+    draft.log_evidence_ = float(mode.evaluation.evidence) - count * family.log_unit
+    draft.converged_ = mode.converged and mode.evaluation.posterior.converged
+    draft.n_iter_ = max(1, mode.iterations)
+    draft.n_features_in_ = len(data.names)
+    draft.first_row_ = data.first_row()
+    if all(isinstance(name, str) for name in data.names):
+        draft.feature_names_in_ = np.array(data.names, dtype=object)
+    _complain(draft, assembly, A, mode, objective)
+    return commit(model, draft)
 
 
 def _plain(one: ObjectiveValue) -> float:

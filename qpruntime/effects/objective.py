@@ -182,7 +182,7 @@ class EffectsObjective:
     ) -> ObjectiveValue:
         """Evaluate at theta, from the sites of near ones, by theta or another key.
 
-        Without a slope that is NaN.
+        The slope is NaN if it is not wanted.
         """
         self.evaluations += 1
         block_theta, logs = np.split(theta, [len(self.assembly.start)])
@@ -240,7 +240,7 @@ class EffectsObjective:
         variance = marginals.variance / marginals.kept
         centre, names = marginals.mean - marginals.pull * variance, tuple(self.family.learn)
         log_z, _ = parameter_slopes(solution.problem, names, centre, np.sqrt(variance))
-        return log_z.sum(axis=1)
+        return np.asarray(log_z.sum(axis=1))
 
 
 # --- Assembly of blocks --------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Predictions:
     def _profile(self, values: Array, q: Array, every: bool) -> None:
         """Put profiled numbers in the place of EP's where a coefficient is one effect.
 
-        Without `every`, those stay whose density is close to a normal.
+        Effects whose density is close to a normal keep EP's numbers unless `every` is True.
         """
         state = self.state_
         _, rows = state.assembly.blocks[0].readings()
@@ -229,8 +229,8 @@ class Predictions:
     def predict(self, X: DataLike) -> Array:
         """Predict expected observations, shape (T,).
 
-        For labels this is the probability of the second of ``family_.classes``, for pairs that of a
-        success, for counts their mean at the exposure of each row.
+        This is the probability of the second of ``family_.classes`` for labels, that of a success
+        for pairs, and the mean at the exposure of each row for counts.
 
         Warns
         -----
@@ -268,7 +268,7 @@ class Predictions:
             expected[:, rows] = np.where(counts, rates, 0.0)
             weights = weights.copy()
             weights[:, rows] *= counts
-        mean = (weights * expected).sum(axis=0) / weights.sum(axis=0)
+        mean: Array = (weights * expected).sum(axis=0) / weights.sum(axis=0)
         for part in parts:
             _warn_of_tails(part, offset, mean)
         return mean
@@ -289,11 +289,11 @@ class Predictions:
         X : data frame, mapping of columns or array-like
         q : array-like, shape (Q,)
         kind : {"mean", "latent", "observation"}
-            Of what: the expected observation given eta, eta itself, or an observation yet to come,
-            the smallest value that is not exceeded with probability q. Of labels that is a class,
-            of "binomial" the number of successes.
+            The quantity: the expected observation given eta, eta itself, or an observation yet to
+            come, the smallest value that is not exceeded with probability q. That is a class for
+            labels, and the number of successes for "binomial".
         trials : array-like of int, shape (T,) or a number, optional
-            Of the observations of "binomial", by default 1.
+            Trials of the observations of "binomial", by default 1.
 
         Raises
         ------
@@ -307,7 +307,7 @@ class Predictions:
         if kind == "observation":
             counts = trials_of(trials, state.family, offset.size)
 
-            def observation_quantiles_of(part: PredictorPart) -> NDArray[Any]:
+            def _observation_quantiles_of(part: PredictorPart) -> NDArray[Any]:
                 mean = part.mixture.mean + offset[part.rows]
                 return observation_quantiles(
                     part.mixture._replace(mean=mean),
@@ -318,7 +318,7 @@ class Predictions:
                     None if counts is None else counts[part.rows],
                 )
 
-            return _by_rows(parts, observation_quantiles_of)
+            return _by_rows(parts, _observation_quantiles_of)
         if trials is not None:
             raise InputError('trials are for kind="observation"')
         quantiles = _by_rows(parts, lambda part: part.mixture.quantiles(at)) + offset[:, None]
@@ -524,7 +524,7 @@ class MarginalMixture(NamedTuple):
 
     def below(self, limit: Array) -> Array:
         """P(x < limit) for limits (R,)."""
-        return self.weights @ np.array([part.cdf(limit) for part in self.parts])
+        return np.asarray(self.weights @ np.array([part.cdf(limit) for part in self.parts]))
 
     def quantiles(self, q: Array) -> Array:
         """Quantiles of levels (Q,), shape (R, Q), by bisection between those of the parts."""
@@ -534,7 +534,7 @@ class MarginalMixture(NamedTuple):
             middle = 0.5 * (low + high)
             short = np.column_stack([self.below(column) for column in middle.T]) < q
             low, high = np.where(short, middle, low), np.where(short, high, middle)
-        return 0.5 * (low + high)
+        return np.asarray(0.5 * (low + high))
 
 
 def corrected_effects(

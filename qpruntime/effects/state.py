@@ -205,7 +205,7 @@ class EffectsState:
         fixed = self.assembly.blocks[block]
         if not (isinstance(fixed, FixedBlock) and fixed.intercept):
             return np.zeros(rows.shape[0])
-        return self.family.centre * sparse.csr_array(rows)[:, [0]].toarray()[:, 0]
+        return np.asarray(self.family.centre * sparse.csr_array(rows)[:, [0]].toarray()[:, 0])
 
     def design_of(self, block: int, rows: sparse.csr_array) -> sparse.csr_array:
         """Return sums (R, K of the block) of one block's effects as rows of the design (R, K)."""

@@ -191,7 +191,7 @@ class BlockPattern:
     @property
     def keys(self) -> NDArray[np.int64]:
         """Numbers of the places, rising."""
-        return self.columns.astype(np.int64) * self.size + self.indices
+        return np.asarray(self.columns.astype(np.int64) * self.size + self.indices)
 
     @property
     def columns(self) -> NDArray[np.intp]:
@@ -247,7 +247,7 @@ def _factor(theta: Array, d: int) -> Array:
 def covariance_of(theta: Array, d: int) -> Array:
     """S, shape (d, d), or (d, d, D) for theta (p, D)."""
     L = _factor(theta, d)
-    return np.einsum("ik...,jk...->ij...", L, L)
+    return np.asarray(np.einsum("ik...,jk...->ij...", L, L))
 
 
 def precision_of(theta: Array, d: int) -> tuple[Array, Array]:

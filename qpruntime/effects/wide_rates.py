@@ -45,7 +45,7 @@ _EVENT_TOL = 1e-4
 _DAMPING = 0.3
 #: Largest logarithm of a number of double precision.
 _LARGEST = 709.0
-#: How far logarithms of two corrected variances may be apart.
+#: Largest distance allowed between logarithms of two corrected variances.
 _MOST_SPREAD = 0.2
 #: Levels between which a wide density is replaced by a normal one of the same mean and variance.
 #: They are closest where counts come from.

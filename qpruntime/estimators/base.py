@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -69,6 +69,7 @@ from qpruntime.projection.table import Table
 __all__ = [
     "GPEstimator",
     "NoParts",
+    "Predicted",
     "begun",
     "extended",
     "fitted_table",
@@ -77,6 +78,9 @@ __all__ = [
     "table_to_fit",
     "with_inducing",
 ]
+
+#: Predictions of points: an array, or a tuple of arrays, with a row for each.
+Predicted = TypeVar("Predicted")
 
 
 def _rows(model: GPEstimator, *_: object, **__: object) -> int:
@@ -116,9 +120,9 @@ class GPEstimator(Parameters):
         X = in_memory(X)
         table = matrix_of(self, X, False)
         if table is not None:
-            return checked(check_array, table, dtype=np.float64)
+            return np.asarray(checked(check_array, table, dtype=np.float64))
         no_text(X, "X")
-        return checked(validate_data, self, X, dtype=np.float64, reset=False)
+        return np.asarray(checked(validate_data, self, X, dtype=np.float64, reset=False))
 
     def _predict_once(self) -> tuple[Array, ...]:
         table, model = self.columns_, copy.copy(self)
@@ -189,7 +193,7 @@ class GPEstimator(Parameters):
     def latent(self, X: ArrayLike, full_covariance: bool = False) -> tuple[Array, Array]:
         """Return the mean and variance of the latent function at `X`, each of shape (T,).
 
-        Where y is f and noise, f is without it and in units of y; otherwise f is on its own scale.
+        If y is f and noise, f is without it and in units of y; otherwise f is on its own scale.
         If `full_covariance` is True, the second is the covariance, shape (T, T).
         """
         whole = flag(full_covariance, "full_covariance")
@@ -329,10 +333,12 @@ class GPEstimator(Parameters):
         return [process.corrected(inputs, prior, correction) for process, prior in pairs]
 
     @sized(_rows)
-    def _corrected(self, points: Array, finish: Callable[..., Any], *columns: Array) -> Any:
+    def _corrected(
+        self, points: Array, finish: Callable[..., Predicted], *columns: Array
+    ) -> Predicted:
         """Join ``finish(marginals, *rows)`` over blocks of points; `marginals` is a list."""
 
-        def finish_block(rows: slice) -> Any:
+        def finish_block(rows: slice) -> Predicted:
             assert self.correction is not None
             marginals = self._marginals(points[rows], self.correction)
             return finish(marginals, *(column[rows] for column in columns))
@@ -404,8 +410,8 @@ class GPEstimator(Parameters):
 
     @sized(_rows)
     def _predicted(
-        self, points: Array, finish: Callable[..., Any], *columns: Array, width: int = 0
-    ) -> Any:
+        self, points: Array, finish: Callable[..., Predicted], *columns: Array, width: int = 0
+    ) -> Predicted:
         """Join ``finish(mean, variance, *rows)`` over blocks of points and of `columns`.
 
         `width` is the number of values that `finish` makes for a row, if that exceeds the number of
@@ -415,7 +421,7 @@ class GPEstimator(Parameters):
         # An engine without a width is fastest with all points at once; only `finish` needs blocks.
         known = None if posterior_width or self.correction is not None else self._latent(points)
 
-        def finish_block(rows: slice) -> Any:
+        def finish_block(rows: slice) -> Predicted:
             moments = self._latent(points[rows]) if known is None else [v[rows] for v in known]
             return finish(*moments, *(column[rows] for column in columns))
 
@@ -473,7 +479,7 @@ class GPEstimator(Parameters):
 
 def engine_of(posterior: Posterior) -> str:
     """Return which engine a posterior is of: "dense", "markov" or "inducing"."""
-    return solution_of(posterior).name
+    return str(solution_of(posterior).name)
 
 
 def settings_to_fit(model: GPEstimator) -> Settings:

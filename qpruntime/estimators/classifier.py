@@ -415,7 +415,7 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         """
         score = self.decision_function(X)
         best = np.argmax(score, axis=1) if score.ndim == 2 else (score > 0.0).astype(int)
-        return self.classes_[best]
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the class probabilities in the order of ``classes_``, shape (T, K)."""

@@ -23,7 +23,7 @@ from qpruntime.estimators.averaging import (
     nodes_of,
     only_mode,
 )
-from qpruntime.estimators.base import GPEstimator
+from qpruntime.estimators.base import GPEstimator, Predicted
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.optimise import Optimum
@@ -103,11 +103,14 @@ class CountPredictions(GPEstimator):
         self._link()
         expected = self._expected(X, wanted, exposure)
         # Once, and of the average over hyper-parameters.
-        warn_of_tails(expected[0] if wanted else expected, exposure, self._largest_rate_)
+        rate = expected[0] if isinstance(expected, tuple) else expected
+        warn_of_tails(rate, exposure, self._largest_rate_)
         return expected
 
     @averaged(deviations)
-    def _expected(self, X: ArrayLike, wanted: bool, exposure: ArrayLike | None) -> Any:
+    def _expected(
+        self, X: ArrayLike, wanted: bool, exposure: ArrayLike | None
+    ) -> Array | tuple[Array, Array]:
         """Return mean counts, and if they are wanted the standard deviations of the rates."""
         link = self._link()
         if not wanted and self.correction is None:
@@ -284,11 +287,11 @@ class CountPredictions(GPEstimator):
         self,
         points: Array,
         exposure: ArrayLike | None,
-        finish: Callable[..., Any],
+        finish: Callable[..., Predicted],
         *columns: Array,
-        by_grid: Callable[..., Any] | None = None,
+        by_grid: Callable[..., Predicted] | None = None,
         width: int = 0,
-    ) -> Any:
+    ) -> Predicted:
         """Join ``finish(mean, variance, *rows)`` of latent values that include the exposure.
 
         If the model has a correction, ``by_grid(marginals, *rows)`` is used if it is given.
@@ -297,12 +300,12 @@ class CountPredictions(GPEstimator):
 
         def of_moments(
             mean: Array, variance: Array, slope: Array, shift: Array, *rows: Array
-        ) -> Any:
+        ) -> Predicted:
             return finish(slope * mean + shift, slope**2 * variance, *rows)
 
         def of_marginals(
             marginals: list[CorrectedMarginals], slope: Array, shift: Array, *rows: Array
-        ) -> Any:
+        ) -> Predicted:
             assert by_grid is not None
             return by_grid(marginals[0].scaled(slope, shift), *rows)
 

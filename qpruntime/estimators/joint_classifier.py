@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -369,7 +369,7 @@ def inducing_points_of(
     if settings.sparse is None:
         few = n <= DENSE_ROW_LIMIT or settings.auto is None or model.correction is not None
         return None if few else int(np.clip(_TOGETHER // classes, _FEWEST, _MOST))
-    wanted: Any = settings.sparse.points
+    wanted = settings.sparse.points
     if isinstance(wanted, str):
         raise InputError(
             f'inducing={shown(inducing)} cannot be used with multi_class="joint": give a number, '
@@ -379,7 +379,7 @@ def inducing_points_of(
         raise InputError(
             f"correction={model.correction!r} needs a covariance matrix: use inducing=None"
         )
-    return wanted
+    return cast("int | Array", wanted)  # `settings_of` has converted points
 
 
 def no_parts(multi_class: str, y: ArrayLike) -> None:

@@ -203,7 +203,7 @@ class LikelihoodRegressor(GPEstimator):
             inside = self._predicted(points, finish, *columns, width=NODES)
         else:
             inside = self._corrected(points, by_grid, *columns)
-        return (self._centre_ + self._unit_ * inside).reshape(len(points), *at.shape)
+        return np.reshape(self._centre_ + self._unit_ * inside, (len(points), *at.shape))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Return central intervals of an observation at `X`, shape (T, 2), of this probability."""
@@ -235,14 +235,14 @@ class LikelihoodRegressor(GPEstimator):
                     "exposure 1"
                 )
             free = self._corrected(points, lambda m, y: m[0].log_probability(y), inside)
-            return np.asarray(free) - np.log(self._unit_)
+            return np.asarray(np.asarray(free) - np.log(self._unit_))
 
         def finish(mean: Array, variance: Array, y: Array, more: Array) -> Array:
             return log_density(observing, mean + more, variance, y)
 
         offsets = np.broadcast_to(shift, (len(points),))
-        log_densities: Array = self._predicted(points, finish, numbers, offsets)
-        return log_densities - np.log(self._unit_)
+        log_densities = self._predicted(points, finish, numbers, offsets)
+        return np.asarray(log_densities - np.log(self._unit_))
 
     @averaged(left_out)
     def loo(self) -> Array:
@@ -251,7 +251,7 @@ class LikelihoodRegressor(GPEstimator):
         Rows of weight 0 have none.
         """
         self.validate_points(np.zeros((1, self.n_features_in_)))
-        return self.posterior_.loo() - np.log(self._unit_)
+        return np.asarray(self.posterior_.loo() - np.log(self._unit_))
 
     def sample(
         self, X: ArrayLike, n: int = 1, random_state: int | np.random.Generator | None = None

@@ -198,7 +198,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable level, shape (T,)."""
         shares = self.predict_proba(X)
-        return self.classes_[shares.argmax(axis=1)]
+        return np.asarray(self.classes_[shares.argmax(axis=1)])
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike = (0.05, 0.5, 0.95)) -> NDArray[Any]:
         """Return the lowest level such that y is not above it with probability q.
@@ -222,7 +222,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     ) -> NDArray[Any]:
         """Draw levels at `X` jointly, shape (n, T), as `GPRegressor.sample`."""
         codes = super().sample(X, n, random_state).astype(int)
-        return self.levels_[codes]
+        return np.asarray(self.levels_[codes])
 
     def _observations(self, y: ArrayLike) -> Array:
         return _codes(self.levels_, checked(column_or_1d, y))

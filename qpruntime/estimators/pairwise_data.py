@@ -237,7 +237,7 @@ def choice_operator(places: Sequence[NDArray[np.intp]], n: int) -> sparse.csr_ar
 
 def probabilities_of(mean: Array, covariance: Array) -> Array:
     """Return the probability of each of k items to be chosen, for utilities N(mean, covariance)."""
-    return np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0])
+    return np.asarray(np.exp(log_probabilities(_SCALE * mean[None], 2.0 * covariance[None])[0]))
 
 
 # --- Comparisons of two items --------------------------------------------------------------------

@@ -269,7 +269,7 @@ class GPPreference(Savable, BaseEstimator):
         items = np.asarray(pairs)
         if is_integrated(self) or (items.ndim == 2 and items.shape[1] > 2):
             best = np.argmax(self.predict_proba(pairs, X, times=times), axis=1)
-            return items[np.arange(len(items)), best]
+            return np.asarray(items[np.arange(len(items)), best])
         mean = self._compared(pairs, X, times)[0]
         items = pairs_of(pairs)
         return np.where(mean >= 0.0, items[:, 0], items[:, 1])

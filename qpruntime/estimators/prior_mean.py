@@ -128,7 +128,7 @@ class OfClasses:
         scores = every[:, list(columns)]
         if not hasattr(model, "predict_proba"):
             return scores
-        shares = np.clip(scores, _SURE, 1.0 - _SURE)
+        shares: Array = np.clip(scores, _SURE, 1.0 - _SURE)
         return logit(shares) if self.logistic else ndtri(shares)
 
 
@@ -272,7 +272,7 @@ class CrossFitted:
         if not len(X):
             return np.empty((0, self.slope.size))
         scores = self._scores(X)
-        return self.slope**2 * (len(scores) - 1) * scores.var(axis=0)
+        return np.asarray(self.slope**2 * (len(scores) - 1) * scores.var(axis=0))
 
     def of(self, scores: Array) -> Array:
         """Return the prior means of these scores, both (T, K)."""

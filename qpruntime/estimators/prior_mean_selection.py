@@ -416,7 +416,7 @@ def beside_a_process(
         for _ in range(rounds):
 
             def prior(b: float, level: float = level, at: Array = score - centre) -> Array:
-                return level + b * at + known
+                return np.asarray(level + b * at + known)
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -14,7 +14,8 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.solution_protocol import Solution
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.monotone_solver import joint_covariance
 from qpruntime.learning.settings import Slopes
@@ -30,7 +31,7 @@ class Process:
     means belong to these values.
     """
 
-    posterior: Any
+    posterior: Posterior
     kernel: Kernel
     X_train: Array
     slope: Array | None = None
@@ -60,17 +61,19 @@ class Process:
             *self._several(points), n_samples=count, random_state=rng, mean=prior
         )
 
-    def _several(self, points: Array) -> tuple[Any, ...]:
+    def _several(self, points: Array) -> tuple[Array, ...]:
         """Return the posterior's arguments for joint predictions at points (T, d)."""
 
         def crossed() -> tuple[Array, Array]:
             return self.crossed(points)[0], self.kernel(points)
 
-        return solution_of(self.posterior).inputs(points, crossed)
+        solution: Solution = solution_of(self.posterior)
+        return solution.inputs(points, crossed)
 
-    def _prediction_arguments(self, points: Array) -> tuple[Any, ...]:
+    def _prediction_arguments(self, points: Array) -> tuple[Array, ...]:
         """Return the posterior's arguments for predictions at points (T, d)."""
-        return solution_of(self.posterior).inputs(points, partial(self.crossed, points))
+        solution: Solution = solution_of(self.posterior)
+        return solution.inputs(points, partial(self.crossed, points))
 
     def crossed(self, points: Array) -> tuple[Array, Array]:
         """Return prior covariances with observed values (T, N), and prior variances (T,)."""

@@ -184,7 +184,7 @@ class GPSurvival(LikelihoodRegressor):
             return np.column_stack([marginals[0].expect(partial(self._later, t)) for t in at])
 
         if self.correction is not None:
-            return np.asarray(self._corrected(points, by_grid))
+            return self._corrected(points, by_grid)
         return self._predicted(points, finish, width=64 * at.size)
 
     def _later(self, time: float, f: Array) -> Array:

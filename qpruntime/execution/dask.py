@@ -404,7 +404,7 @@ class Flight:
             shared = self._pack(function)
             self._shared = self._client.submit(bytes, shared, key=f"{key}-function", pure=False)
             self._function = function
-        items = (item.rest, self._held.part(item)) if isinstance(item, Divided) else (item,)
+        items = (item.remainder, self._held.part(item)) if isinstance(item, Divided) else (item,)
         future = self._client.submit(call, self._shared, *items, key=key, pure=False)
         self._tasks[key] = task, future
         future.add_done_callback(lambda future: self._arrived.put(future.key))

@@ -43,7 +43,7 @@ Call = tuple[Callable[[Any], Any], Any]
 
 
 class Divided(NamedTuple):
-    """An argument in two parts, handed over as (lasting, rest).
+    """An argument in two parts, handed over as (lasting, remainder).
 
     The lasting part is what calls to come with the same `owner` and `number` have as well: a
     cluster gets it once, and keeps it until another owner comes.
@@ -52,7 +52,7 @@ class Divided(NamedTuple):
     owner: object
     number: int
     make: Callable[[int], Any]
-    rest: Any
+    remainder: Any
 
 
 #: More threads than this are a slip of the keyboard.

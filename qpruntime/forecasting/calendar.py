@@ -260,7 +260,7 @@ def _dates(values: Array) -> NDArray[Any]:
 def _lengths(month: NDArray[Any]) -> NDArray[np.int64]:
     """Return the days of months."""
     ends = (month + 1).astype("datetime64[D]") - month.astype("datetime64[D]")
-    return ends.astype(np.int64)
+    return np.asarray(ends.astype(np.int64))
 
 
 def whole_months(values: Array) -> tuple[Array, int] | None:

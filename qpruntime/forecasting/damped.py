@@ -83,8 +83,9 @@ class DampedBlock(PairBlock):
     def first_variance(self, theta: Numbers) -> complex:
         """Return the slope's variance per knot that makes the mean variance of the value 1."""
         span = len(self.times) - 1.0
-        u = span * self.spacing * np.exp(-theta[1])
-        return 0.5 * u**4 / span**2 / (u**3 / 6.0 - u**2 / 2.0 + u - 1.0 + np.exp(-u))
+        u: complex = span * self.spacing * np.exp(-theta[1])
+        e: complex = np.exp(-u)
+        return 0.5 * u**4 / span**2 / (u**3 / 6.0 - u**2 / 2.0 + u - 1.0 + e)
 
     def transition(self, gaps: Array | float, theta: Numbers) -> tuple[Numbers, Numbers]:
         """Return the transition over gaps between knots."""

@@ -143,7 +143,7 @@ class Scale:
         if self.whole:
             return np.zeros(y.shape)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return -np.log(self.unit) - (np.log(y) if self.log else np.zeros(y.shape))
+            return np.asarray(-np.log(self.unit) - (np.log(y) if self.log else np.zeros(y.shape)))
 
 
 def reals_scale(y: Array, log: bool) -> Scale:

@@ -190,7 +190,7 @@ def zeros_gain(y: Array) -> float:
     def log_mass(log_r: float, log_mean: float, at: Array) -> Array:
         r, log_top = np.exp(log_r), np.logaddexp(log_r, log_mean)
         ways = gammaln(at + r) - gammaln(r) - gammaln(at + 1.0)
-        return ways + r * (log_r - log_top) + at * (log_mean - log_top)
+        return np.asarray(ways + r * (log_r - log_top) + at * (log_mean - log_top))
 
     def lost(log_r: float) -> float:
         return -float(times @ log_mass(log_r, float(np.log(times @ values / n)), values))
@@ -198,7 +198,7 @@ def zeros_gain(y: Array) -> float:
     def lost_beyond(at: Array) -> float:
         none = log_mass(at[0], at[1], np.zeros(1))[0]
         log_positive = np.log(max(-np.expm1(none), 1e-300))
-        return -float(counts @ log_mass(at[0], at[1], positive)) + m * log_positive
+        return float(m * log_positive - counts @ log_mass(at[0], at[1], positive))
 
     loss_without_hurdle = minimize_scalar(lost, bounds=_DISPERSION, method="bounded").fun
     top = np.log(counts @ positive / m)
@@ -207,8 +207,5 @@ def zeros_gain(y: Array) -> float:
         minimize(lost_beyond, [start, top - 0.1], method="L-BFGS-B", bounds=ends).fun
         for start in (0.0, 4.0)
     )
-    return (
-        loss_without_hurdle
-        - loss_with_hurdle
-        + float(m * np.log(m / n) + (n - m) * np.log1p(-m / n))
-    )
+    gain = m * np.log(m / n) + (n - m) * np.log1p(-m / n)
+    return float(loss_without_hurdle - loss_with_hurdle + gain)

@@ -121,4 +121,4 @@ def _column(frame: DataColumns, name: Hashable) -> ColumnLike:
 def _labels(levels: NDArray[Any]) -> list[Any]:
     """Return levels as Python writes them; times as dates or datetimes."""
     fine = levels.dtype.kind == "M" and np.datetime_data(levels.dtype)[0] in ("ns", "ps", "fs")
-    return (levels.astype("datetime64[us]") if fine else levels).tolist()
+    return list((levels.astype("datetime64[us]") if fine else levels).tolist())

@@ -163,7 +163,7 @@ class Ahead:
 def _rounded_log_mass(unrounded: Mixture, y: Array) -> Array:
     """Return log P(y - 1/2 < x < y + 1/2), of 0 without the lower limit."""
     std = np.sqrt(unrounded.variance)
-    # By symmetry the cell lies below the mean, where log_ndtr has all digits.
+    # The cell is reflected to below the mean, where log_ndtr has all digits.
     z = -np.abs(y - unrounded.mean) / std
     upper, lower = log_ndtr(z + 0.5 / std), log_ndtr(z - 0.5 / std)
     cell = upper + np.log1p(-np.exp(lower - upper))
@@ -175,7 +175,7 @@ def _rounded_mean(unrounded: Mixture) -> Array:
     """Return the sum of P(x > y + 1/2) over whole numbers y."""
     mean, variance, weights = unrounded
     std = np.sqrt(variance)
-    # Without rounding. For wide normals, and for those far above 0, the difference is negligible.
+    # This is the mean without rounding, which hardly differs if the normal is wide or far above 0.
     z = mean / std
     node_means = mean * ndtr(z) + std * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
     near = mean + _TAIL * std < _MOST_CELLS

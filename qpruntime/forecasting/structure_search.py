@@ -342,7 +342,7 @@ def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LAS
         return False
     products = residual[follows] * residual[before[follows]]
     share = float(np.mean(products)) / float(np.mean(residual**2))
-    return share > errors / np.sqrt(follows.size)
+    return bool(share > errors / np.sqrt(follows.size))
 
 
 def cycling(

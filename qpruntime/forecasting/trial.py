@@ -12,6 +12,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.effects import EffectsModel
 from qpruntime.effects.integration import Integration
+from qpruntime.effects.model import fit_from
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
 from qpruntime.likelihoods import Likelihood
@@ -125,7 +126,7 @@ def fitted(
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate or "mode", known.y)
     search: dict[str, Any] = {"begin": known.modes, "gain": _TRIAL_GAIN} if rough else {}
-    model._fit(data, structure.scale.into(known.y), **search)
+    fit_from(model, data, structure.scale.into(known.y), **search)
     known.modes.update(zip(model.names_, model.theta_.tolist(), strict=True))
     return ChosenStructure(structure, model, rough)
 
@@ -133,9 +134,9 @@ def fitted(
 def evidence(fit: ChosenStructure, known: ObservedSeries) -> float:
     """Return the log evidence of the observations in their own units.
 
-    A density of rounded numbers has no upper limit, a probability of the whole numbers has. For the
-    logarithm of that probability, the mean of the log density over the cells of one unit around the
-    observations is a lower limit (Jensen): the log density less half the trace of the precision
+    A density of rounded numbers has no upper limit, a probability of the whole numbers has. The
+    mean of the log density over the cells of one unit around the observations is a lower limit of
+    the logarithm of that probability (Jensen): the log density less half the trace of the precision
     matrix of y times 1/12, the variance within a cell.
     """
     scale = fit.structure.scale

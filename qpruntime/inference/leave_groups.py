@@ -77,7 +77,7 @@ def leave_groups_out(posterior: Posterior, codes: Numbers, rows: Numbers, coinci
     """
     if isinstance(posterior, LocalPosterior):
         if coincide:
-            return solution_of(posterior).loo_places(rows)
+            return posterior._solution.loo_places(rows)
         posterior = posterior.sparse
     solution = solution_of(posterior)
     if solution.name == "inducing":

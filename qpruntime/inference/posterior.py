@@ -37,7 +37,7 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Ended, Status
 from qpruntime.inference.problem import Observed
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.solution_protocol import row_numbers
+from qpruntime.inference.solution_protocol import SettledSites, Solution, row_numbers
 from qpruntime.persistence.file import Savable
 from qpruntime.projection.projector import Projector
 
@@ -194,10 +194,10 @@ def report_of(
 class EnginePosterior(InferenceReport, Savable):
     """Report of an inference, with the solution of its engine."""
 
-    _solution: Any = field(kw_only=True)
+    _solution: SettledSites = field(kw_only=True)
 
     @classmethod
-    def _of(cls, outcome: InferenceReport, solution: object, **more: Any) -> Self:
+    def _of(cls, outcome: InferenceReport, solution: SettledSites, **more: Any) -> Self:
         """Return the posterior of a report and the engine's solution."""
         return cls(**vars(outcome.but()), _solution=solution, **more)
 
@@ -252,7 +252,7 @@ _NO_FIXED_POINT = "corrections have no fixed point of EP to start from"
 
 
 def _algebra(post: Posterior, *_: object, **__: object) -> int:
-    return int(post._solution.algebra)
+    return post._solution.algebra
 
 
 def _rows(post: Posterior, *_: object, **__: object) -> int:
@@ -327,6 +327,8 @@ class Posterior(EnginePosterior):
     >>> mean.round(2).tolist(), post.mean[:1].round(2).tolist()
     ([-1.84], [-1.84])
     """
+
+    _solution: Solution = field(kw_only=True)
 
     @property
     def mean(self) -> Array:
@@ -650,9 +652,7 @@ class Posterior(EnginePosterior):
 Moved = TypeVar("Moved", bound=Posterior)
 
 
-def moved_to(
-    post: Moved, kernel: Kernel, X: Array | None, unscaled: Callable[[Array], Array]
-) -> Moved:
+def moved_to(post: Moved, kernel: Kernel, X: Array, unscaled: Callable[[Array], Array]) -> Moved:
     """Return a posterior in other units, given kernel and rows in them, and the way back."""
     return replace(post, _solution=post._solution.on(kernel, X, unscaled))
 

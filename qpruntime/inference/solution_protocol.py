@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Crossed",
+    "SettledSites",
     "Solution",
     "common_value",
     "draws",
@@ -37,7 +38,20 @@ __all__ = [
 Crossed = Callable[[], tuple[Array, Array]]
 
 
-class Solution(Protocol):
+class SettledSites(Protocol):
+    """Converged sites of any engine."""
+
+    def sites(self) -> Sites:
+        """Return the sites of f at the rows."""
+
+    def least(self) -> tuple[float, int]:
+        """Return the least leave-one-out log density, and its row."""
+
+    def facts(self) -> dict[str, str | int | float]:
+        """Return the engine's entries of a summary."""
+
+
+class Solution(SettledSites, Protocol):
     """Converged approximation in the form of its engine; it pickles."""
 
     @property
@@ -73,9 +87,6 @@ class Solution(Protocol):
     @property
     def algebra(self) -> int:
         """Rows of the matrices that BLAS threads multiply in a call; 0 for none."""
-
-    def sites(self) -> Sites:
-        """Return the sites of f at the rows."""
 
     def moments(self) -> tuple[Array, Array]:
         """Return posterior means and variances of f at the rows."""
@@ -113,9 +124,6 @@ class Solution(Protocol):
 
     def observed(self) -> Observed:
         """Return data and prior covariance of the rows, or raise `InputError`."""
-
-    def facts(self) -> dict[str, object]:
-        """Return the engine's entries of a summary."""
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return the arguments of `predict` for points (T, d): the points, or their covariances."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from qpruntime._typing import ArrayLike
 from qpruntime._validation import flag
@@ -120,7 +120,8 @@ class PortableFunctions:
     def _star(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
         assert self._spline is not None
         std = self._ops.sqrt(self._form.sums(mu, sigma, y).variance)
-        return std * self._ops.minimum(self._form.ratio(self._spline, mu, sigma, y), 1.0)
+        ratio = self._form.ratio(self._spline, mu, sigma, y)
+        return cast("Tensor", std * self._ops.minimum(ratio, 1.0))
 
     def _given(
         self,

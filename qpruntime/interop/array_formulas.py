@@ -622,7 +622,7 @@ def _fall_from(ops: Operations, shape: Bend, u: Tensor, d: Tensor) -> Tensor:
     bends = shape.inverse > 0.0
     safe_inverse = ops.where(bends, shape.inverse, 1.0 + 0.0 * shape.inverse)
     log_odds = u + shape.offset + ops.log(safe_inverse)
-    # Beyond 1 the difference of two logarithms does not cancel, and q may leave double precision.
+    # The difference of two logarithms does not cancel above 1, where q may leave double precision.
     left, right = (
         _softplus(ops, odds + step) - _softplus(ops, odds)
         for odds, step in ((log_odds, d), (-log_odds, -d))
@@ -740,8 +740,8 @@ def normal_expected(
 ) -> Tensor:
     """E function(x), x ~ N(mean, sigma^2), for what is smooth but for a bend of width one.
 
-    For a wide normal the nodes lie densely at the bend and are fixed; otherwise they move with mean
-    and sigma.
+    The nodes lie densely at the bend and are fixed if the normal is wide; otherwise they move with
+    mean and sigma.
     """
     wide = sigma > _WIDE
     unit = ops.constant(np.linspace(-1.0, 1.0, _NODES), mean)

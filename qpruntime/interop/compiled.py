@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -67,8 +67,8 @@ def compiled(name: str, projector: Projector) -> Callable[..., Any]:
 def _jitted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile at the first call, in memory alone: what is frozen into it has no name on disk."""
     function.__module__ = "user"
-    compiler = numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})
-    return compiler(function)
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    return cast("Callable[..., Any]", numba.njit(**options)(function))  # numba has no types
 
 
 def _from_moments(projector: Projector, moments: Pointer, both: bool) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ def _from_moments(projector: Projector, moments: Pointer, both: bool) -> Callabl
     inner = _inner(moments)
 
     def log_partition(mu: float, sigma: float, y: float) -> float:
-        return inner(float(mu), float(sigma), float(y), theta)[0]
+        return float(inner(float(mu), float(sigma), float(y), theta)[0])
 
     def mean_and_std(mu: float, sigma: float, y: float) -> tuple[float, float]:
         _, mean, variance = inner(float(mu), float(sigma), float(y), theta)
@@ -117,7 +117,7 @@ def _looked_up(projector: Projector, moments: Pointer) -> Callable[..., Any]:
         elif row == CLOSED:
             ratio = u
         else:
-            return exact(mu, sigma, y)
+            return float(exact(mu, sigma, y))
         return math.sqrt(variance(mu, sigma, y, theta)) * min(ratio, 1.0)
 
     return _jitted(sigma_star)
@@ -161,7 +161,7 @@ def _expected(projector: Projector) -> Callable[..., Any]:
         inner = _inner(expected)
 
         def closed(mu: float, sigma: float, y: float) -> float:
-            return inner(float(mu), float(sigma), float(y), theta)[0]
+            return float(inner(float(mu), float(sigma), float(y), theta)[0])
 
         return _jitted(closed)
     split = likelihood.split.handle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ class JAX(ArrayLibrary[jax.Array]):
             (z,), (dz,) = primals, tangents
             return function(z), slope(z) * dz
 
-        return function
+        return cast("Function", function)  # JAX has no type for it
 
     def along(self, function: Function, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return an element-wise function at x, and its derivative."""

@@ -176,7 +176,7 @@ def _squares(x: Array, z: Array, dtype: DTypeLike) -> Array:
         right = np.column_stack([-2.0 * z, np.ones(len(z)), np.einsum("nd,nd->n", z, z)])
         squares = left_factor @ right.T
         # Infinity less infinity: far, whichever way.
-        return np.fmax(squares, 0.0, out=squares).astype(dtype)
+        return np.asarray(np.fmax(squares, 0.0, out=squares).astype(dtype))
 
 
 def _contract(node: Node, X: Array, Z: Array, H: Array) -> _Part:

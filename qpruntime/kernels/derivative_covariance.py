@@ -164,7 +164,7 @@ class _Pairs:
         self._valued = self._rows < 0, self._columns < 0
 
     def _step(self, k: int) -> Array:
-        return self._left[:, k, None] - self._right[:, k]
+        return np.asarray(self._left[:, k, None] - self._right[:, k])
 
     def covariance(self) -> Array:
         """Return the covariances, shape (N, M)."""

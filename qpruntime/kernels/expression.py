@@ -61,6 +61,7 @@ class Leaf:
 class Seen(Leaf):
     """A kernel of some columns: for those who ask what is in it; for others nothing is known."""
 
+    kernel: On
     inner: Node
 
     @cached_property

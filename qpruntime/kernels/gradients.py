@@ -92,7 +92,7 @@ class Isotropic(Covariance):
     def contract(self, M: Array) -> Array:
         """Return sum_ij M_ij dK_ij/dtheta, as `Covariance` does."""
         total, spread = contract_squares(M, self._K, self._squares, 2.0 * self._rate)
-        return np.array([total, spread])[self._free]
+        return np.asarray(np.array([total, spread])[self._free])
 
 
 class Radial(Covariance):
@@ -131,7 +131,7 @@ class Radial(Covariance):
         flat = np.ascontiguousarray(M).ravel()
         offset = self._offset * float(flat.sum())
         level = float(flat @ self._full.ravel()) - offset
-        return np.array([offset, level, *self._spread(M)])[self._free]
+        return np.asarray(np.array([offset, level, *self._spread(M)])[self._free])
 
     def _measure(self, lengths: Array) -> Array:
         return cdist(self._X, self._X)
@@ -323,4 +323,4 @@ def _spread(leaf: Leaf, X: Array, W: Array, rows: Array) -> list[float]:
 
 def by_feature(scaled: Array, W: Array, rows: Array) -> Array:
     """Half of sum_ij W_ij (x_d - x'_d)^2 for every feature d; `rows` are the sums of W's rows."""
-    return rows @ scaled**2 - np.einsum("ij,ij->j", scaled, W @ scaled)
+    return np.asarray(rows @ scaled**2 - np.einsum("ij,ij->j", scaled, W @ scaled))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,7 +78,7 @@ class On(Kernel):
     @property
     def theta(self) -> Array:
         """Log parameters of the kernel, shape (p,)."""
-        return self.kernel.theta
+        return np.asarray(self.kernel.theta)
 
     @theta.setter
     def theta(self, theta: Array) -> None:
@@ -87,7 +87,7 @@ class On(Kernel):
     @property
     def bounds(self) -> Array:
         """Their bounds, shape (p, 2)."""
-        return self.kernel.bounds
+        return np.asarray(self.kernel.bounds)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, On):
@@ -98,11 +98,12 @@ class On(Kernel):
         self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False
     ) -> Array | tuple[Array, Array]:
         """Return k(X, Y), and its gradient too if that is wanted."""
-        return self.kernel(self.of(X), None if Y is None else self.of(Y), eval_gradient)
+        values = self.kernel(self.of(X), None if Y is None else self.of(Y), eval_gradient)
+        return cast("Array | tuple[Array, Array]", values)  # scikit-learn has no types
 
     def diag(self, X: ArrayLike) -> Array:
         """Return k(x, x), shape (N,)."""
-        return self.kernel.diag(self.of(X))
+        return np.asarray(self.kernel.diag(self.of(X)))
 
     def of(self, X: ArrayLike) -> Array:
         """Return these columns of rows, shape (N, columns)."""
@@ -186,7 +187,7 @@ class Categories(_OfUnitVariance):
 
     k(x, z) = exp(-sum_j w_j [x_j != z_j]) over some columns. Their numbers are names of levels, so
     distances between them have no meaning. A level that no row of the fit has differs from all
-    others by the same similarity. For one column this is compound symmetry.
+    others by the same similarity. One column gives compound symmetry.
 
     Parameters
     ----------
@@ -307,7 +308,7 @@ def contracted(kernel: Categories, X: Array, Z: Array, W: Array) -> Array:
 
 def _differ(X: Array, Z: Array, j: int | str) -> NDArray[np.bool_]:
     column = int(j)
-    return X[:, column, None] != Z[:, column]
+    return np.asarray(X[:, column, None] != Z[:, column])
 
 
 CATEGORICAL_PARTS = KernelParts(levels="dissimilarity")

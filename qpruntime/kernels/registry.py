@@ -42,9 +42,9 @@ _PARAMETER = "hyperparameter_"
 
 def parts_of(kernel: Kernel) -> KernelParts:
     """Return what is known of a kernel by its class, which a subclass does not inherit."""
-    parts = _KNOWN.get(type(kernel))
-    if parts is None:
-        return vars(type(kernel)).get(_ATTRIBUTE, FOREIGN)
+    parts: KernelParts | Callable[[Kernel], KernelParts] = _KNOWN.get(type(kernel)) or vars(
+        type(kernel)
+    ).get(_ATTRIBUTE, FOREIGN)
     return parts if isinstance(parts, KernelParts) else parts(kernel)
 
 

@@ -34,7 +34,7 @@ __all__ = [
 
 # --- Periodic: exp(-2 sin^2(pi r/T)/l^2)
 #
-# As a function of time it is a constant and harmonics, whose variances are Bessel functions.
+# It is a constant and harmonics in time, whose variances are Bessel functions.
 
 #: The series is cut where what is left out is below this share of the variance.
 LEFT_OUT = 1e-10

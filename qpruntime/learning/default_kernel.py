@@ -17,7 +17,7 @@ from qpruntime.errors import InputError
 from qpruntime.kernels.default import Belief, LogNormal, default_kernel, each_column, table_kernel
 from qpruntime.kernels.mixed_inputs import On, Same
 from qpruntime.kernels.scaling import Units
-from qpruntime.learning.hyperpriors import priors_of
+from qpruntime.learning.hyperpriors import Priors, priors_of
 from qpruntime.learning.initialisation import degenerate
 
 __all__ = [
@@ -145,7 +145,7 @@ class Start:
     """
 
     kernel: Kernel
-    log_prior: Any = None
+    log_prior: Priors | LogNormal | None = None
     thetas: tuple[Array, ...] = ()
     by_feature: int = 0
     others: tuple[Start, ...] = ()
@@ -160,12 +160,13 @@ class Start:
         by_column = each_column(kernel.k2.k2, _IRRELEVANT)
         if by_column is not None:
             start = np.concatenate([theta[:2], by_column.theta, optimum[theta.size :]])
-            prior = LogNormal(prior.mean[:2], prior.deviation[:2])
+            if isinstance(prior, LogNormal):
+                prior = LogNormal(prior.mean[:2], prior.deviation[:2])
             return Start(kernel.k1 + kernel.k2.k1 * by_column, prior, (start,))
         bounds = math.exp(low), _IRRELEVANT * math.exp(high)
         shape = clone(kernel.k2.k2).set_params(length_scale=lengths, length_scale_bounds=bounds)
         start = np.concatenate([theta[:-1], np.repeat(theta[-1], count), optimum[theta.size :]])
-        if prior is not None:
+        if isinstance(prior, LogNormal):
             prior = LogNormal(prior.mean[:-1], prior.deviation[:-1])
         return Start(kernel.k1 + kernel.k2.k1 * shape, prior, (start,))
 

@@ -21,6 +21,7 @@ from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
+from qpruntime.learning.hyperpriors import Priors
 from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import rank_screening_applies, selection_applies
 from qpruntime.learning.model_selection.select import Choice, fit_with_selection, screened_choice
@@ -184,10 +185,10 @@ def _wrong(fit: Fit, data: Data, places: Array) -> dict[tuple[int, float, float]
     return places_by_key
 
 
-def _prior(begin: Start, fit: Fit) -> LogNormal | None:
+def _prior(begin: Start, fit: Fit) -> Priors | LogNormal | None:
     """Return the prior of a fitted kernel's parameters, which may have become ARD."""
     prior = begin.log_prior
-    if prior is None or begin.kernel.n_dims == fit.kernel.n_dims:
+    if not isinstance(prior, LogNormal) or begin.kernel.n_dims == fit.kernel.n_dims:
         return prior
     return replace(prior, mean=prior.mean[:-1], deviation=prior.deviation[:-1])
 

@@ -56,7 +56,7 @@ def log_share(f: float, y: float, theta: Array) -> float:
     """Log density of a share."""
     a, b = parts(f, theta[0])
     if theta[0] < _FEW:
-        log_p = theta[1] - math.lgamma(a) - math.lgamma(b)
+        log_p: float = theta[1] - math.lgamma(a) - math.lgamma(b)
         return log_p + (a - 1.0) * math.log(y) + (b - 1.0) * math.log1p(-y)
     # a log(y/m) + b log((1 - y)/(1 - m)), of which the terms of first order cancel.
     m, complement = a / theta[0], b / theta[0]

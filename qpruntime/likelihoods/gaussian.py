@@ -73,7 +73,7 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
 def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     from scipy.special import ndtri  # takes longer to import than all likelihoods
 
-    return -np.sqrt(variance + theta[0] ** 2)[:, None] * ndtri(tail)
+    return np.asarray(-np.sqrt(variance + theta[0] ** 2)[:, None] * ndtri(tail))
 
 
 def _given(f: Array, theta: Array) -> ResponseDistribution:

@@ -255,15 +255,15 @@ class _LevelDistribution:
         return np.take_along_axis(table, index, -1)[..., 0]
 
     def mean(self) -> Array:
-        return self._tails()[1][..., 1:-1].sum(axis=-1)
+        return np.asarray(self._tails()[1][..., 1:-1].sum(axis=-1))
 
     def var(self) -> Array:
         upper = self._tails()[1][..., 1:-1]
         k = np.arange(upper.shape[-1])
-        return ((2.0 * k + 1.0) * upper).sum(axis=-1) - upper.sum(axis=-1) ** 2
+        return np.asarray(((2.0 * k + 1.0) * upper).sum(axis=-1) - upper.sum(axis=-1) ** 2)
 
     def ppf(self, q: float) -> Array:
-        return (self._tails()[0][..., 1:-1] < q).sum(axis=-1).astype(float)
+        return np.asarray((self._tails()[0][..., 1:-1] < q).sum(axis=-1, dtype=float))
 
     def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
         noisy = self.f + random_state.standard_normal(size)

@@ -108,7 +108,7 @@ def height(q: float, rest: float, log_ratio: float) -> float:
 def one_side(t: float, q: float, rest: float) -> float:
     """int_0^inf phi(Phi^-1(q Phi(t - x)/Phi(t))) dx, 1 - q = rest: sigma*/sigma of one side.
 
-    Beyond the edge at x = 0 the variable is x = c log(1 + e^(u - e^-u)), dense at the edge. A far
+    The variable beyond the edge at x = 0 is x = c log(1 + e^(u - e^-u)), dense at the edge. A far
     edge does not matter, because the integrand is constant up to x = t - 9.5.
     """
     if q < _NO_MASS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -89,7 +89,8 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
         from scipy import stats  # takes longer to import than all likelihoods
 
         scale = np.exp(np.clip(f, -700.0, 700.0))
-        return getattr(stats, distribution)(1.0 / theta[0], scale=scale)
+        family_of_scale = getattr(stats, distribution)
+        return cast("ResponseDistribution", family_of_scale(1.0 / theta[0], scale=scale))
 
     return Likelihood(
         name=name,
@@ -235,7 +236,7 @@ class Span(NamedTuple):
 def hazards(a: float, b: float) -> tuple[float, float]:
     """Return A = e^a and D = e^b - A, without overflow; D is right where both are tiny."""
     start = math.exp(min(a, 700.0)) if a > -math.inf else 0.0
-    # For larger gaps e^a adds nothing to e^b.
+    # Adding e^a to e^b changes nothing if the gap is larger.
     gap = start * math.expm1(b - a) if b - a < 40.0 else math.exp(min(b, 700.0))
     return start, gap
 

@@ -625,4 +625,4 @@ def _calling_landmark(callback: Callable[[float, int], float]) -> Dispatcher:
 def _unannounced(function: Callable[..., Any]) -> Dispatcher:
     """Compile a function of the user's, about which `qpruntime._numba` gives no notice."""
     function.__module__ = "user"
-    return numba.njit(**_OPTIONS)(function)
+    return cast("Dispatcher", numba.njit(**_OPTIONS)(function))  # numba has no types

@@ -95,19 +95,19 @@ class _Inflated:
         self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
 
     def cdf(self, y: ArrayLike) -> Array:
-        below: Array = (1.0 - self.zeros) * self.own.cdf(y)
-        return below + self.zeros * (np.asarray(y) >= 0.0)
+        below = (1.0 - self.zeros) * self.own.cdf(y)
+        return np.asarray(below + self.zeros * (np.asarray(y) >= 0.0))
 
     def sf(self, y: ArrayLike) -> Array:
-        above: Array = (1.0 - self.zeros) * self.own.sf(y)
-        return above + self.zeros * (np.asarray(y) < 0.0)
+        above = (1.0 - self.zeros) * self.own.sf(y)
+        return np.asarray(above + self.zeros * (np.asarray(y) < 0.0))
 
     def mean(self) -> Array:
-        return (1.0 - self.zeros) * self.own.mean()
+        return np.asarray((1.0 - self.zeros) * self.own.mean())
 
     def var(self) -> Array:
-        within: Array = self.own.var() + self.zeros * self.own.mean() ** 2
-        return (1.0 - self.zeros) * within
+        within = self.own.var() + self.zeros * self.own.mean() ** 2
+        return np.asarray((1.0 - self.zeros) * within)
 
     def ppf(self, q: float) -> Array:
         quantile: Array = self.own.ppf(max(0.0, q - self.zeros) / (1.0 - self.zeros))
@@ -246,11 +246,11 @@ class _Hurdle:
         return 1.0 - self.sf(y)
 
     def mean(self) -> Array:
-        return (1.0 - self.zeros) * (self.rate / self.seen)
+        return np.asarray((1.0 - self.zeros) * (self.rate / self.seen))
 
     def var(self) -> Array:
         square = self.rate / self.seen * (1.0 + self.rate * (1.0 + 1.0 / self.dispersion))
-        return (1.0 - self.zeros) * square - self.mean() ** 2
+        return np.asarray((1.0 - self.zeros) * square - self.mean() ** 2)
 
     def ppf(self, q: ArrayLike) -> Array:
         beyond = (1.0 - np.asarray(q)) / (1.0 - self.zeros)

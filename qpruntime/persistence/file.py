@@ -12,7 +12,7 @@ import json
 import math
 import os
 import warnings
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,7 +263,7 @@ class _Writer:
     def value(self, x: Any, place: str) -> Tree:
         """One value of the tree."""
         if x is None or type(x) in (bool, int, str):
-            return x
+            return cast("Tree", x)  # of exactly these types, unlike what isinstance tells
         if type(x) is float:
             return x if math.isfinite(x) else {"float": repr(x)}
         if isinstance(x, np.ndarray) and x.dtype.kind == "O":

@@ -71,7 +71,9 @@ def axes_of(ax: object, size: tuple[float, float] = (6.4, 4.2)) -> Axes:
     # The import chooses a backend, which axes of the caller's own figure do not need.
     import matplotlib.pyplot as plt
 
-    return plt.subplots(figsize=size, layout="constrained")[1]
+    created = plt.subplots(figsize=size, layout="constrained")[1]
+    assert isinstance(created, Axes)
+    return created
 
 
 def legend_below(ax: Axes, columns: int = 3, extra: float = 0.0, **options: Any) -> Legend:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -303,7 +303,8 @@ class PlottedRows:
         for j, grid in zip(features, grids, strict=True):
             points[:, j] = grid.ravel()
         if hasattr(self._given, "columns") and hasattr(self._given, "iloc"):
-            return type(self._given)(points, columns=self._given.columns)
+            frame = type(self._given)(points, columns=self._given.columns)
+            return cast("ArrayLike", frame)
         return points
 
 
@@ -417,7 +418,7 @@ def drawn(model: BaseEstimator, y: ArrayLike, exposure: ArrayLike | None) -> Arr
     if exposure is not None and not hasattr(model, "predict_count"):
         raise InputError(f"exposure is for counts, and {shown(model)} is no model of counts")
     if (labels := getattr(model, "classes_", None)) is not None:
-        return (np.asarray(y) == labels[-1]).astype(float)
+        return np.asarray((np.asarray(y) == labels[-1]).astype(float))
     outcomes = finite(y, "y")
     return outcomes if exposure is None else outcomes / exposures(exposure, len(outcomes))
 

@@ -128,8 +128,8 @@ def mode(
 ) -> Counts:
     """Most probable counts, shape (T,).
 
-    For the square link this is the mode of the negative binomial, floor(c (k - 1)) if k > 1 else 0
-    for shape k and scale c of the rate, the paper's point prediction (Appendix H). No gamma
+    The square link has the mode of the negative binomial, floor(c (k - 1)) if k > 1 else 0 for
+    shape k and scale c of the rate, the paper's point prediction (Appendix H). No gamma
     variable has the tails of e^f, so links like the exponential one take the mode of the exact
     predictive.
 

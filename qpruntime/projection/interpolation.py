@@ -110,7 +110,7 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
         o = np.uint64(0)
         low = (w0 * values[k, o, j0] + w1 * values[k, o, j1]) + w2 * values[k, o, j2]
         high = (w3 * values[k, o, j3] + w4 * values[k, o, j4]) + w5 * values[k, o, j5]
-        return low + high
+        return float(low + high)
     a = min(max(u, axes[0]), axes[1])
     a = (a - axes[0]) * axes[2]
     n = values.shape[1] - 5
@@ -134,7 +134,7 @@ def quintic(values: Array, axes: Array, row: int, u: float, v: float) -> float:
     s4 += x3 * values[k, i3, j4] + x4 * values[k, i4, j4] + x5 * values[k, i5, j4]
     s5 = x0 * values[k, i0, j5] + x1 * values[k, i1, j5] + x2 * values[k, i2, j5]
     s5 += x3 * values[k, i3, j5] + x4 * values[k, i4, j5] + x5 * values[k, i5, j5]
-    return ((w0 * s0 + w1 * s1) + (w2 * s2 + w3 * s3)) + (w4 * s4 + w5 * s5)
+    return float(((w0 * s0 + w1 * s1) + (w2 * s2 + w3 * s3)) + (w4 * s4 + w5 * s5))
 
 
 # --- Surfaces: log Z, mean, sigma_EP and sigma*

@@ -355,7 +355,7 @@ def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
     spread = above**2 * square_below + below**2 * square_above
     shift = below * square_above - above * square_below
     bias = -gap @ (z * shift + np.minimum(0.5 * spread / density, density))
-    star = gap @ density - bias
+    star = float(gap @ density - bias)
 
     H = np.concatenate([[0.0], np.cumsum(z * gap)])
     influences = np.array([d, (d * d - variance) / (2.0 * std_ep), H - w @ H])
@@ -382,4 +382,6 @@ def _batch_errors(scaled: Array) -> Array:
     """Return standard errors of row sums from sums over consecutive batches."""
     count = max(2, math.isqrt(scaled.shape[1]))
     sums = np.array([b.sum(axis=1) for b in np.array_split(scaled, count, axis=1)])
-    return np.sqrt(np.sum((sums - sums.mean(axis=0)) ** 2, axis=0) * count / (count - 1.0))
+    return np.asarray(
+        np.sqrt(np.sum((sums - sums.mean(axis=0)) ** 2, axis=0) * count / (count - 1.0))
+    )

@@ -74,7 +74,7 @@ def last_coefficients(values: Array) -> float:
 @kernel
 def highest(values: Array) -> float:
     """Return the largest of the values at the nodes."""
-    largest = values[0]
+    largest: float = values[0]
     for j in range(1, N):
         largest = max(largest, values[j])
     return largest
@@ -181,7 +181,7 @@ def rough_moments(edges: Array, mass: Array, order: float) -> Rough:
 def cost_of(rough: Rough, a: float, b: float) -> float:
     """Return the relative effect on the moments of an error of mass in [a, b]."""
     r = max(abs(a - rough.mean), abs(b - rough.mean))
-    return 1.0 / rough.total + r / rough.near + r**rough.order / rough.far
+    return 1.0 / rough.total + r / rough.near + float(r**rough.order) / rough.far
 
 
 @kernel

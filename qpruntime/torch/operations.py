@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch.autograd.function import FunctionCtx
@@ -106,7 +107,7 @@ class Torch(ArrayLibrary[torch.Tensor]):
                 (z,) = ctx.saved_tensors
                 return tangent * slope(z)
 
-        return Derived.apply
+        return cast("Function", Derived.apply)  # PyTorch has no type for it
 
     def along(self, function: Function, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return an element-wise function at x, and its derivative."""

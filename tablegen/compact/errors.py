@@ -1,7 +1,7 @@
 """Measure the error of a compact table wherever it may be: on nodes, in cells, at seams, far out.
 
-Whole lookups, with coordinates and sigma_EP, are compared with the second quadrature rule. At nodes
-the splines themselves are compared, so that a wrong coefficient cannot remain unnoticed.
+Whole lookups, with coordinates and sigma_EP, are compared with the second quadrature rule. The
+splines themselves are compared at nodes, so that a wrong coefficient cannot remain unnoticed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REGIONS = ("nodes", "cells", "seams", "far")
 #: log10 sigma goes from here to there; mu up to `_REACH` times the larger of sigma and 1.
 DOMAIN = (-6.0, 8.0)
 _REACH = 1e6
-#: Beyond this many sigma a double cannot hold mu to 1e-10 sigma, so comparisons are meaningless.
+#: A double cannot hold mu to 1e-10 sigma beyond this many sigma, so comparisons are meaningless.
 _RESOLVED = 1e9
 #: Distances from a seam, in lengths of its axis.
 _NEAR = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)

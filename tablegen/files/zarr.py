@@ -65,7 +65,7 @@ def _chunk(array: Stored, part: NDArray[Any]) -> bytes:
     whole = np.zeros(array.chunk_nbytes // array.itemsize, dtype=part.dtype.newbyteorder("<"))
     whole[: part.size] = part
     packed = compress(whole, CNAME.encode(), LEVEL, SHUFFLE, 0)
-    return bytes(packed) + crc32c(packed).to_bytes(4, "little")
+    return bytes(packed) + int(crc32c(packed)).to_bytes(4, "little")
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -106,7 +106,7 @@ def publish(table: Table, target: Path, work: Path) -> None:
     """Write a table as a group in the directory `work`, and give that its name.
 
     The previous table of that name waits in the working directory until the new one has the name.
-    For a moment neither has it; if the process is killed then, the same command resumes.
+    Neither has it for a moment; if the process is killed then, the same command resumes.
     """
     fresh, old = work / "table.zarr", work / "old"
     for leftover in (fresh, old):

@@ -79,7 +79,7 @@ class GridRecipe(Recipe[Plan]):
             "chunks": plan.chunk_count,
             "chebyshev_nodes": list(plan.nodes) if plan.nodes else None,
             **({"estimated_from_outcomes": compute.FEW} if few else {}),
-            # For a cluster this is the time of one worker and of this process.
+            # This is the time of one worker and of this process if there is a cluster.
             "estimated_seconds": round(plan.estimate_seconds(threads), 1),
         }
 

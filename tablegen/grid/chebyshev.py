@@ -1,9 +1,8 @@
 """Fill chunks of a grid: by quadrature at every node, or by expanding a series.
 
-One-dimensional splines, where the likelihood allows them, are in `one_axis`, quadrature is in
-`direct`. The series is that of the ratio
-psi = sigma*/sigma, which stays of order one, so that its error is relative everywhere. Nothing here
-knows of files or of dask.
+One-dimensional splines, where the likelihood allows them, are in `one_axis`. The series is that of
+the ratio psi = sigma*/sigma, which stays of order one, so that its error is relative everywhere.
+Nothing here knows of files or of dask.
 """
 
 from __future__ import annotations
@@ -17,14 +16,95 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime._numba import kernel
 from qpruntime._typing import Array
+from qpruntime.errors import NumericalError
+from qpruntime.likelihoods import Likelihood
+from qpruntime.quadrature.sigma_star_kernels import OK, exact_run
 from qpruntime.table_format.metadata import Axis
 from tablegen.grid import one_axis
-from tablegen.grid.direct import integrate
 from tablegen.grid.one_axis import Curves
 from tablegen.grid.plan import GridChunk, Plan
 
-__all__ = ["Expansion", "blocks", "estimate", "expand", "fill", "resolve"]
+__all__ = [
+    "Expansion",
+    "blocks",
+    "estimate",
+    "expand",
+    "fill",
+    "integrate",
+    "resolve",
+]
+
+# --- Integrate sigma* at every node of a grid, in runs of neighbouring cavities that share nodes.
+
+#: Cavities this many standard deviations apart still share their quadrature nodes.
+_SPAN = 0.3
+
+
+@kernel
+def _fill_direct(
+    theta: Array,
+    has_frame: bool,
+    split: int,
+    frame: object,
+    mu: Array,
+    sigma: Array,
+    y: float,
+    out: Array,
+) -> tuple[int, int, int]:
+    """out[i, j] = sigma*(mu[i], sigma[j]); mu ascends. Return (status, i, j) of a failure."""
+    row = np.empty((mu.size, 4))
+    for j in range(sigma.size):
+        i = 0
+        while i < mu.size:
+            stop = i + 1
+            while stop < mu.size and mu[stop] - mu[i] <= _SPAN * sigma[j]:
+                stop += 1
+            status = exact_run(split, frame, has_frame, mu[i:stop], sigma[j], y, theta, row[i:stop])
+            if status != OK:
+                return status, i, j
+            for k in range(i, stop):
+                out[k, j] = row[k, 3]
+            i = stop
+    return OK, 0, 0
+
+
+def integrate(likelihood: Likelihood, mu: Array, sigma: Array, y: float) -> Array:
+    """Integrate sigma* (a standard deviation) at every pair of `mu` and `sigma`.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    mu : ndarray, shape (M,)
+        Ascending cavity means.
+    sigma : ndarray, shape (S,)
+        Cavity standard deviations.
+    y : float
+        The observation.
+
+    Returns
+    -------
+    ndarray, shape (M, S)
+
+    Raises
+    ------
+    NumericalError
+        If the quadrature does not converge somewhere; the message says where.
+    """
+    theta, _, has_frame, split, _, frame = likelihood.functions()[:6]
+    out = np.empty((mu.size, sigma.size))
+    status, i, j = _fill_direct(theta, has_frame, split, frame, mu, sigma, y, out)
+    if status != OK:
+        likelihood.raise_failure()
+        raise NumericalError(
+            f"{likelihood.spelt}: no quadrature at mu = {mu[i]:g}, sigma = {sigma[j]:g} "
+            f"(status {status}); narrow the ranges"
+        )
+    return out
+
+
+# --- Fill chunks of a grid: by quadrature at every node, or by expanding a series.
 
 #: Coefficients below this fraction of the largest |psi| are quadrature noise (measured: 4e-16).
 _CUT = 1e-15
@@ -64,7 +144,7 @@ class Expansion:
 def chebyshev_nodes(axis: Axis, n: int) -> Array:
     """Return the n Chebyshev nodes of the axis, ascending, shape (n,)."""
     unit = -np.cos((2 * np.arange(n) + 1) * (math.pi / (2 * n)))
-    return 0.5 * (axis.start + axis.stop) + 0.5 * (axis.stop - axis.start) * unit
+    return np.asarray(0.5 * (axis.start + axis.stop) + 0.5 * (axis.stop - axis.start) * unit)
 
 
 def _transform(n: int) -> Array:
@@ -80,7 +160,7 @@ def _basis(axis: Axis, points: Array, n: int) -> Array:
     """Return T_0 ... T_{n-1} at points of the axis, shape (points, n)."""
     half = 0.5 * (axis.stop - axis.start)
     unit = ((points - axis.start) - (axis.stop - points)) / (2.0 * half)
-    return np.cos(np.outer(np.arccos(np.clip(unit, -1.0, 1.0)), np.arange(n)))
+    return np.asarray(np.cos(np.outer(np.arccos(np.clip(unit, -1.0, 1.0)), np.arange(n))))
 
 
 @lru_cache(maxsize=4)

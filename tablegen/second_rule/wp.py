@@ -95,7 +95,7 @@ def _quantile(panels: Array, series: Array, below: Array, above: Array, z: float
         if value > 0.0 and abs(inner - wanted) <= 1e-15 * value:
             break
         x = x - (inner - wanted) / value if value > 0.0 else 0.5 * (a + b)
-    return 0.5 * (panels[low, 0] + panels[low, 1] + x * (panels[low, 1] - panels[low, 0]))
+    return 0.5 * float(panels[low, 0] + panels[low, 1] + x * (panels[low, 1] - panels[low, 0]))
 
 
 @kernel

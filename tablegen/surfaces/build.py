@@ -102,7 +102,7 @@ def fit(what: Domain, cells: Sequence[int], sample: Sampler, report: Progress) -
             )
     report("integrate", 0, len(blocks))
     parts = sample(blocks, partial(report, "integrate"))
-    values: Any = np.concatenate(parts)
+    values = np.concatenate(parts)
     values = values.reshape(ys.size, log10_sigma.size, mu.size, interpolation.BANDS)
     values = splines.along(values, 1, axes[1])
     values = splines.along(values, 2, axes[0])
@@ -201,7 +201,7 @@ class SurfacesRecipe(Recipe[Domain]):
 
 def _growth(error: float, tolerance: float) -> float:
     """Factor of the cells that should meet the tolerance, errors falling with the sixth power."""
-    return min(max((error / (0.5 * tolerance)) ** (1.0 / 6.0), 1.05), 1.6)
+    return float(min(max((error / (0.5 * tolerance)) ** (1.0 / 6.0), 1.05), 1.6))
 
 
 def advice(what: Domain, certificate: dict, missed: str, cells: Sequence[int]) -> str:

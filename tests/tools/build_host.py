@@ -29,7 +29,7 @@ from tablegen.grid import build as grid
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
 from tablegen.grid import store
-from tablegen.grid.direct import integrate
+from tablegen.grid.chebyshev import integrate
 
 #: Where a build can be made to die or to wait: (object, name of the function).
 PLACES = {

@@ -211,7 +211,7 @@ class Corrected:
         fixed_point.likelihood.raise_failure()
         mean, variance, skewness = moments(densities)
         spread = np.full(mean.size, np.nan)
-        notes = [] if fixed_point.own else [_BESIDE]
+        notes = [] if fixed_point.is_own else [_BESIDE]
         response_variance = self._responses(points, targets)
         if response_variance is None:
             notes.append(_NO_RESPONSE)

@@ -70,7 +70,7 @@ def one_sided(observed: Observed, sites: Sites, evidence: float, is_own: bool) -
     except NumericalError:
         return fixed_point(observed, sites, evidence, is_own)._replace(folded=True)
     if (np.abs(fixed_point_aside.fixed.mean) < _ASIDE * fixed_point_aside.fixed.std).all():
-        return fixed_point_aside._replace(folded=True, own=is_own)
+        return fixed_point_aside._replace(folded=True, is_own=is_own)
     return fixed_point_aside._replace(
         folded=True, aside=True, log_evidence=fixed_point_aside.log_evidence + math.log(2.0)
     )
@@ -117,8 +117,8 @@ class NormalApproximation(NamedTuple):
 class FixedPoint(NamedTuple):
     """EP's fixed point: a `NormalApproximation` with its tilted densities and its log evidence.
 
-    `own` is True if the sites are those of the posterior itself. `folded` means that the sign of f
-    is unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
+    `is_own` is True if the sites are those of the posterior itself. `folded` means that the sign of
+    f is unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
     """
 
     observed: Observed
@@ -129,7 +129,7 @@ class FixedPoint(NamedTuple):
     fixed: TiltedMoments
     tilted: Tilted
     log_evidence: float
-    own: bool
+    is_own: bool
     folded: bool = False
     aside: bool = False
 

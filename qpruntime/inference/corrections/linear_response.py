@@ -99,7 +99,7 @@ class Response(NamedTuple):
     def at(self, V_star: Array, variance: Array) -> Array:
         """Return the response of EP's variances (T,), given EP's covariances (T, N)."""
         B, _ = dgetrs(*self.factor, (V_star * -self.drive).T, trans=1, overwrite_b=1)
-        return variance + np.einsum("ij,ij->i", V_star @ self.A, B.T)
+        return np.asarray(variance + np.einsum("ij,ij->i", V_star @ self.A, B.T))
 
 
 @summed

@@ -103,7 +103,7 @@ def run_block(
 def root_of(covariance: Array) -> Array:
     """Return a square root of a covariance, which may be singular."""
     values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def run_chains(
@@ -172,7 +172,7 @@ def split_rhat(draws: Array) -> Array:
     parts = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
     within = parts.var(axis=1, ddof=1).mean(axis=0)
     between = parts.mean(axis=1).var(axis=0, ddof=1)
-    return np.sqrt(1.0 + between / np.maximum(within, 1e-300) - 1.0 / half)
+    return np.asarray(np.sqrt(1.0 + between / np.maximum(within, 1e-300) - 1.0 / half))
 
 
 def _mixing(draws: Array) -> tuple[Array, Array]:

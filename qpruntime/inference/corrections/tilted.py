@@ -123,7 +123,7 @@ def log_factor(rule: Rule, fixed: TiltedMoments, j: int, f: float) -> float:
     tilt = fixed.nu[j] - fixed.tau[j] * fixed.mean[j]
     w = fixed.weights[j]
     level = log_rest - 0.5 * curvature * f * f if w != 0.0 else 0.0
-    return w * level + d * (0.5 * fixed.tau[j] * d - tilt)
+    return float(w * level + d * (0.5 * fixed.tau[j] * d - tilt))
 
 
 @inlined_by_numba
@@ -142,7 +142,7 @@ def closed_mean(rule: Rule, fixed: TiltedMoments, j: int, mean: float, variance:
             rule.raised_moments, mean + v * g, math.sqrt(v), fixed.y[j], rule.theta, w
         )[0]
     tilt = fixed.nu[j] - tau * fixed.mean[j]
-    return log_z - 0.5 * math.log(kept) + d * (0.5 * tau * d - tilt) + 0.5 * v * g * g
+    return float(log_z - 0.5 * math.log(kept) + d * (0.5 * tau * d - tilt) + 0.5 * v * g * g)
 
 
 @inlined_by_numba
@@ -152,7 +152,7 @@ def log_mean(
     """Return log E e_j under N(mean, variance), relative to that under q (`Tilted.base`)."""
     v = max(variance, 1e-14 * fixed.std[j] ** 2)
     if rule.closed:
-        value = closed_mean(rule, fixed, j, mean, v) - tilted.base[j]
+        value: float = closed_mean(rule, fixed, j, mean, v) - tilted.base[j]
     else:
         value = integrated_mean(rule, fixed, tilted, j, mean, v)
     return value
@@ -179,7 +179,7 @@ def integrated_mean(
             top = e
         elif e > -math.inf:
             total += math.exp(e - top)
-    return top + math.log(total) - tilted.base[j]
+    return float(top + math.log(total) - tilted.base[j])
 
 
 @kernel

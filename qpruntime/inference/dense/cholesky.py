@@ -118,7 +118,7 @@ class Triangle:
     def reduction(self, K_star: Array) -> Array:
         """Return prior less posterior variance at T points with covariances `K_star` (T, N)."""
         half = self._half_times(K_star.T)
-        gain = np.einsum("ij,ij->j", half, half)
+        gain: Array = np.einsum("ij,ij->j", half, half)
         if self.negative.size:
             part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
             gain -= np.einsum("ij,ij->j", part, part)
@@ -230,7 +230,7 @@ class CholeskyFactor(Triangle):
         right, direct = divided(self.K.diagonal().copy(), self._tau, linear)
         if direct.any():
             right -= self.K @ direct
-        return direct + self._inner_times(right)
+        return np.asarray(direct + self._inner_times(right))
 
     @property
     def weights(self) -> Array:
@@ -245,10 +245,10 @@ class CholeskyFactor(Triangle):
     def _inner_times(self, right: Array) -> Array:
         """Return R B^-1 R right."""
         if self._half is not None and right.ndim == 1:
-            return twice(self._half.T, self.root, right)
+            return np.asarray(twice(self._half.T, self.root, right))
         scale = self.root if right.ndim == 1 else self.root[:, None]
         solved, _ = dpotrs(self.lower, scale * right, lower=1)
-        return scale * solved
+        return np.asarray(scale * solved)
 
     def upper_inverse(self) -> Array:
         """Return U with B^-1 = U U^T, in the upper triangle of a C-ordered array; cached."""
@@ -336,7 +336,9 @@ class CholeskyFactor(Triangle):
             half = self._half_times(self.K)
             if last:
                 self.lower = np.empty((0, 0))
-            covariance = dsyrk(-1.0, half, beta=1.0, c=self.K.T, overwrite_c=0, trans=1, lower=1)
+            covariance: Array = dsyrk(
+                -1.0, half, beta=1.0, c=self.K.T, overwrite_c=0, trans=1, lower=1
+            )
             mirror_upper(covariance.T)
             covariance[strong] = rows
             covariance[:, strong] = rows.T

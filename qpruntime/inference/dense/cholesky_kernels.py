@@ -324,4 +324,5 @@ def take_turn(
             return status, site
         match(power, marginals, sites, changes)
         solve(system, sites, mean)
-    return propose_each(rules, observed, marginals, sites, changes, record)
+    status, site = propose_each(rules, observed, marginals, sites, changes, record)
+    return status, site

@@ -120,7 +120,7 @@ class DenseSolution(Solution):
         reduced = getattr(self.kept, "reduced", None)
         if reduced is None:
             raise InputError("joint draws are of the dense engine's own posteriors")
-        return reduced(K_star)
+        return np.asarray(reduced(K_star))
 
     def _points(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> JointPoints:
         """Return prior covariances of points with the rows and each other, and the prior mean."""
@@ -155,7 +155,7 @@ class DenseSolution(Solution):
         """Return the solution without its prior covariance."""
         return replace(self, data=replace(self.data, K=None))
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return the engine's entries of a summary."""
         return {"n_negative": int((self.own.tau < 0.0).sum())}
 

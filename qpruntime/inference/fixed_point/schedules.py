@@ -300,7 +300,7 @@ def secant_step(steps: Array, changes: Array, residual: Array, unit: Array, scal
     gram = weighted @ weighted.T
     gram.flat[:: norm.size + 1] += _RIDGE
     gamma = solve_positive(gram, weighted @ scaled)
-    return residual - (gamma / norm) @ (steps + changes)
+    return np.asarray(residual - (gamma / norm) @ (steps + changes))
 
 
 class Anderson:

@@ -57,7 +57,7 @@ class Points(NamedTuple):
     phi: Rows
     psi: Rows
     mean: Array
-    own: Numbers | None = None
+    left_out: Numbers | None = None
     places: bool = False
 
 
@@ -228,10 +228,10 @@ class NeighbourBlocks:
         T, N = features.T[slots], features.N[slots]
         tau, nu = self._site.tau[places], self._site.nu[places]
         proper = np.ones(len(places), np.bool_)
-        if points.own is not None:
+        if points.left_out is not None:
             sites = T, N, tau, nu
             r = features.r[slots[:, 0]]
-            proper = self._leave_out(points.own, A, mean, sites, r, points.places)
+            proper = self._leave_out(points.left_out, A, mean, sites, r, points.places)
         cavity = without_sites(A, Q, K, mean, T, N)
         centre, variance = marginals(cavity, tau, nu)
         # Points without a factor in single precision keep the prediction of the inducing inputs.
@@ -439,7 +439,7 @@ def _suffices(known: PredictiveWeights, X: Array) -> bool:
     single, double = known.single().described(X), known.described(X)
 
     def variance(described: Described) -> Array:
-        return described.r + np.einsum("nm,nm->n", described.psi, described.psi)
+        return np.asarray(described.r + np.einsum("nm,nm->n", described.psi, described.psi))
 
     typical_variance = float(variance(double).mean())
     errors = [np.abs(variance(single) - variance(double)), np.abs(single.mean - double.mean)]

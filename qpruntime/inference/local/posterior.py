@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -71,6 +71,8 @@ class LocalPosterior(SparsePosterior):
     >>> np.sign(mean).tolist()
     [1.0, -1.0]
     """
+
+    _solution: LocalSolution = field(kw_only=True)
 
     @property
     def sparse(self) -> SparsePosterior:
@@ -313,7 +315,7 @@ class LocalSolution(InducingSolution):
         """Return the slope of the evidence under the inducing inputs."""
         return self.inner.gradient(change)
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return the engine's entries of a summary."""
         return {
             **self.inner.facts(),

@@ -54,7 +54,7 @@ class Clock:
             if np.isnat(times).any():
                 raise InputError(f"{name} has no time (NaT): leave such rows out")
             passed = times - self.origin
-            passed_time = passed / np.timedelta64(1, "s")
+            passed_time: Array = passed / np.timedelta64(1, "s")
         elif times.dtype.kind in "iu" and self.origin:
             # Python's integers are used if the difference does not fit into 64 bits.
             if times.size and (abs(int(times.max())) | abs(int(times.min()))) < 2**62:

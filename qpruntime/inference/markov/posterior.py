@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -63,6 +63,7 @@ class SeriesPosterior(Posterior):
     (202, True)
     """
 
+    _solution: SeriesSolution = field(kw_only=True)
     swept: int = 0
 
     @property
@@ -88,7 +89,7 @@ class SeriesPosterior(Posterior):
     @property
     def given(self) -> int:
         """Number of given rows, observed or not."""
-        return int(self._solution.given)
+        return self._solution.given
 
     def _predict_once(self) -> tuple[Array, ...]:
         self.loo()
@@ -117,7 +118,7 @@ class SeriesPosterior(Posterior):
         InputError
             If rows are not usable, or this posterior was pickled and its likelihood could not be.
         """
-        earlier: SeriesSolution = self._solution
+        earlier = self._solution
         more = read_more(earlier.clock, earlier.how.projector, t, y, mean, weights)
         settled = self.status == "converged" and earlier.how.weights is None
         last = earlier.pieces[-1].t[-1]

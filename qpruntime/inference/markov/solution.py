@@ -235,7 +235,7 @@ class SeriesSolution(Solution):
             raise InputError("draws of a series take times: sample(t)")
         rows, place, offset = self._with(at, mean)
         draws = draw(rows, place, count, rng)
-        return draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape)
+        return np.asarray(draws + offset + np.sqrt(rows.noise) * rng.standard_normal(draws.shape))
 
     def joint(self, at: tuple[ArrayLike, ...], mean: ArrayLike | None) -> tuple[Array, Array]:
         """Return means and covariances at T times, in O(T (N + T)), with the kernel's white noise.
@@ -324,7 +324,7 @@ class SeriesSolution(Solution):
         K_star = self.kernel(new[:, None], known[:, None])
         return MarginalPoints(K_star, self.kernel.diag(new[:, None]), np.array(offset))
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return what this engine adds to a summary."""
         return {
             "n_negative": sum(int((piece.tau < 0.0).sum()) for piece in self.pieces),
@@ -437,8 +437,8 @@ def draw_states(
     """Fill `out` (wanted rows, draws) with f, from standard normal numbers (N, d, draws).
 
     Given x_{i-1}, x_i is N((I + Q J)^-1 (A x_{i-1} + Q eta), (I + Q J)^-1 Q). The factor exp(eta' x
-    - x' J x/2) is the information of row i and all later ones about x_i. For the first row Q is its
-    covariance.
+    - x' J x/2) is the information of row i and all later ones about x_i. Q of the first row is
+    its covariance.
     """
     heads, start = chain[5], chain[6]
     noise, scale = observed

@@ -83,7 +83,7 @@ class Layout:
     def crossed(self, K_star: Array, target: int) -> Array:
         """Return prior covariances of f_target at T points with g, from those with the rows."""
         sign = 1.0 * (self.own[self.rows] == target) - (self.others == target)
-        return K_star[:, self.rows] * sign
+        return np.asarray(K_star[:, self.rows] * sign)
 
     def words(self, text: str) -> str:
         """Return the message with sites replaced by row and class."""
@@ -178,7 +178,7 @@ class Blocks:
     def spread(self, weights: Array) -> Array:
         """Return K_c times the weights of each class, shape (C, N)."""
         if len(self.K) == 1:
-            return weights @ self.K[0]
+            return np.asarray(weights @ self.K[0])
         return np.array([K @ b for K, b in zip(self.K, weights, strict=True)])
 
     def marginals(self) -> tuple[Array, Array]:
@@ -216,7 +216,7 @@ class Blocks:
     def alone(self, c: int) -> Array:
         """Return (K_c E_c)_ii/D_ic, shape (N,): the variances of f_c under its own sites."""
         lost = np.flatnonzero(1.0 - self._share[c] < _LOST)
-        variance = (1.0 - self._share[c]) / self.D[c]
+        variance: Array = (1.0 - self._share[c]) / self.D[c]
         if lost.size:
             K, E = self.K[c % len(self.K)][lost], self.E[c][lost]
             variance[lost] = np.einsum("ij,ij->i", K, E) / self.D[c][lost]

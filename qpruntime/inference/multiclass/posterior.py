@@ -157,6 +157,8 @@ class ClassPosterior(EnginePosterior):
     [0, 2]
     """
 
+    _solution: ClassSolution = field(kw_only=True)
+
     @property
     def classes(self) -> int:
         """Number of classes."""
@@ -226,8 +228,9 @@ class ClassPosterior(EnginePosterior):
     ) -> Array:
         """Return log probabilities of all classes at T new points, shape (T, C).
 
-        They use the whole covariance of a point. They are exact for two and three classes. For more
-        classes EP is corrected by pairs of cumulants, with errors of about 1e-4 of the probability.
+        They use the whole covariance of a point. They are exact for two and three classes. If there
+        are more, EP is corrected by pairs of cumulants, with errors of about 1e-4 of the
+        probability.
 
         Parameters
         ----------
@@ -507,7 +510,7 @@ class SettledClasses:
         row = int(np.argmin(self.loo()))
         return float(self.loo()[row]), row
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return the engine's entries of a summary."""
         return {"classes": self.layout.classes}
 

@@ -61,7 +61,9 @@ class ClassPrior(Prior):
     def variance(self) -> Array:
         """Prior variances of the sites."""
         rows, others = self.layout.rows, self.layout.others
-        return 1.0 + self.squares[self.layout.own[rows], rows] + self.squares[others, rows]
+        return np.asarray(
+            1.0 + self.squares[self.layout.own[rows], rows] + self.squares[others, rows]
+        )
 
     def rows(self) -> Array:
         """Return the prior counterpart of `ClassSolved.rows`: z_c is f_c minus f_own and u."""

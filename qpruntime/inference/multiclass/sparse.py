@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -223,14 +223,19 @@ class SparseClassPosterior(ClassPosterior):
     """
 
     @property
+    def _by_points(self) -> PointSolution:
+        # `ClassPosterior` declares the solution by matrices, whose members this one shares.
+        return cast("PointSolution", self._solution)
+
+    @property
     def kernels(self) -> tuple[Kernel, ...]:
         """Kernel of all classes, or one for each."""
-        return tuple(points.kernel for points in self._solution.kept.inducing)
+        return tuple(points.kernel for points in self._by_points.kept.inducing)
 
     @property
     def Z(self) -> Array:
         """Inducing points, shape (M, d)."""
-        return self._solution.kept.inducing[0].Z
+        return self._by_points.kept.inducing[0].Z
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:  # type: ignore[override]
         """Return latent means (T, C) and covariances (T, C, C) at points.
@@ -244,7 +249,8 @@ class SparseClassPosterior(ClassPosterior):
         InputError
             If the points are not usable.
         """
-        return self._solution.kept.predict(self._solution.at(X))
+        solution = self._by_points
+        return solution.kept.predict(solution.at(X))
 
     def predict_log_proba(  # type: ignore[override]
         self, X: ArrayLike, *, correction: Literal["ratio"] | None = None
@@ -274,7 +280,7 @@ class SparseClassPosterior(ClassPosterior):
 
     def on(self, kernels: tuple[Kernel, ...], unscaled: Callable[[Array], Array]) -> Self:
         """Return the same posterior in other units: with these kernels and `unscaled` points."""
-        return replace(self, _solution=self._solution.on(kernels, unscaled))
+        return self._of(self, self._by_points.on(kernels, unscaled))
 
 
 # --- What a sparse posterior of classes keeps

@@ -65,7 +65,7 @@ class PointSolved(ClassSolved):
 #
 # FITC's prior is f_ic = phi_ic' w_c + e_ic, with w_c ~ N(0, I) and e_ic ~ N(0, r_ic). Sites are
 # diagonal along z_ic = f_ic + s_i with a flat s_i, as in `qpruntime.inference.multiclass.linalg`.
-# With precisions D, let k = 1/(1 + r D), p = k D, S_i = sum_c p_ic and t = phi' w + s:
+# Let D be precisions, k = 1/(1 + r D), p = k D, S_i = sum_c p_ic and t = phi' w + s:
 #
 # - a row tells of its C numbers phi' w with the precision diag p - p p'/S, of rank C - 1, so that
 # the
@@ -134,13 +134,13 @@ class PointBlocks:
         """Return means of all w, shape (C M,)."""
         pulled = self.kept * nu
         message = pulled - self.p * (pulled.sum(axis=0) / self.total)
-        return dpotrs(self.lower, self.features.collected(message), lower=1)[0]
+        return np.asarray(dpotrs(self.lower, self.features.collected(message), lower=1)[0])
 
     @cached_property
     def covariance(self) -> Array:
         """Covariance of all w, shape (C M, C M), symmetric."""
         lower, _ = dpotri(self.lower, lower=1)
-        whole = np.tril(lower)
+        whole: Array = np.tril(lower)
         return whole + np.tril(whole, -1).T
 
     @cached_property
@@ -153,7 +153,7 @@ class PointBlocks:
         A, share = self._values, (self.p / self.total).T
         mixed = np.einsum("ncd,nd->nc", A, share)
         mean_product = np.einsum("nc,nc->n", mixed, share)
-        return A - mixed[:, :, None] - mixed[:, None, :] + mean_product[:, None, None]
+        return np.asarray(A - mixed[:, :, None] - mixed[:, None, :] + mean_product[:, None, None])
 
     def marginals(self) -> tuple[Array, Array]:
         """Return Cov(z_i)_cc and 1 - D_ic Cov(z_i)_cc, each of shape (N, C)."""
@@ -165,7 +165,7 @@ class PointBlocks:
     def covariances(self) -> Array:
         """Return Cov(z_i), shape (N, C, C)."""
         k = self.kept.T
-        covariance = self._relative() + 1.0 / self.total[:, None, None]
+        covariance: Array = self._relative() + 1.0 / self.total[:, None, None]
         covariance *= k[:, :, None] * k[:, None, :]
         np.einsum("ncc->nc", covariance)[...] += k * self.features.rest.T
         return covariance
@@ -315,6 +315,6 @@ class SharedFeatures(ClassFeatures):
 
 def features_of(inducing: Sequence[InducingInputs], X: Array, classes: int) -> ClassFeatures:
     """Return the features of rows by the inducing points of all classes, or of each class."""
-    phi, rest = zip(*(points.features(X) for points in inducing), strict=True)
+    phi, variances = zip(*(points.features(X) for points in inducing), strict=True)
     kind = SharedFeatures if len(inducing) == 1 else ClassFeatures
-    return kind(phi, np.array(rest), classes)
+    return kind(phi, np.array(variances), classes)

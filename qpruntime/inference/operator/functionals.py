@@ -86,11 +86,11 @@ class Functionals:
 
     def times(self, values: Array) -> Array:
         """Return A values, of shape (n,) or (n, p)."""
-        return self.rows @ values
+        return np.asarray(self.rows @ values)
 
     def back(self, values: Array) -> Array:
         """Return A' values, of shape (N,) or (N, p)."""
-        return self.rows.T @ values
+        return np.asarray(self.rows.T @ values)
 
     def blocks(self, root: Array) -> Iterator[tuple[slice, Array]]:
         """Yield rows of A root in blocks, each of shape (rows, r); `root` has shape (n, r)."""
@@ -113,7 +113,7 @@ class Functionals:
         """Squared lengths |a_i|^2, shape (N,)."""
         if sparse.issparse(self.rows):
             return np.asarray(self.rows.power(2).sum(axis=1)).ravel()
-        return np.einsum("ij,ij->i", self.rows, self.rows)
+        return np.asarray(np.einsum("ij,ij->i", self.rows, self.rows))
 
     def covariance(self, K: Array) -> Array:
         """Return A K A', shape (N, N), exactly symmetric.
@@ -159,7 +159,7 @@ def root_of(K: Array) -> Array:
         return np.tril(factor)
     values, vectors = np.linalg.eigh(K)
     known = values > len(K) * np.finfo(float).eps * values[-1]
-    return vectors[:, known] * np.sqrt(values[known])
+    return np.asarray(vectors[:, known] * np.sqrt(values[known]))
 
 
 # --- Rows in whitened coordinates: phi_i = L' a_i with K = L L'
@@ -228,7 +228,7 @@ class FunctionalFeatures:
         if factor is not None:
             if not self._sparse:
                 half = solve_triangular(factor, self.rows.T, lower=True, check_finite=False)
-                return np.einsum("ij,ij->j", half, half)
+                return np.asarray(np.einsum("ij,ij->j", half, half))
             root = solve_triangular(factor, root.T, lower=True, check_finite=False).T
         if self.many:
             return self._by_entries(root)

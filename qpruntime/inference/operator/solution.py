@@ -151,7 +151,7 @@ class OperatorSolution(DenseSolution):
             )
         return replace(self, K=prior_covariance)
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return what this engine adds to a summary."""
         return {**super().facts(), "latent": self.functionals.latent}
 

@@ -145,10 +145,6 @@ class SeenRows:
         others = None if self.alone is None else self.alone[0]
         return self.to_rows((mean - self.collapsed.merged.shift)[self.collapsed.rows.site], others)
 
-    def left_out(self, log_z: Array) -> Array:
-        """Return log densities (M,) of the kept rows as those of all rows."""
-        return self.to_rows(log_z, None if self.alone is None else self.alone[1])
-
     def sites(self, sites: Sites) -> Sites:
         """Return the share that every row has in its site, as a site of the row's own eta."""
         if self.collapsed.trivial and self.kept is None:
@@ -313,13 +309,13 @@ def slopes_of_rows(collapsed: Collapsed, marginals: Marginals) -> Array:
     name = merged.likelihood.name
     if name == "poisson-exp":
         rate = (merged.y - slope) / count
-        return collapsed.y - rate[site]
+        return np.asarray(collapsed.y - rate[site])
     k, n = merged.y.T
     if name == "binomial":
         chance = ((k - slope) / n)[site]
         if collapsed.y.ndim == 2:
-            return collapsed.y[:, 0] - collapsed.y[:, 1] * chance
-        return (collapsed.y > 0.0) - chance
+            return np.asarray(collapsed.y[:, 0] - collapsed.y[:, 1] * chance)
+        return np.asarray((collapsed.y > 0.0) - chance)
     up, down = _probit_slopes(marginals, k, n)
     return np.where(collapsed.y > 0.0, up[site], down[site])
 

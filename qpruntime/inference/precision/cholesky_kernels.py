@@ -266,12 +266,12 @@ def factorise(
         if nc * ld * ld < _SMALL:
             failed = small_panel(panels, p0, nc, ld)
             if failed >= 0:
-                return c0 + failed
+                return int(c0 + failed)
             small_update(panels, p0, nc, ld, stack, u0)
         else:
             dpotrf(routines, nc, at + 8 * p0, ld, info.ctypes.data)
             if info[0] != 0:
-                return c0 + info[0] - 1
+                return int(c0 + info[0] - 1)
             if nr:
                 low = at + 8 * (p0 + nc)
                 dtrsm(routines, False, True, nr, nc, at + 8 * p0, ld, low, ld)

@@ -410,7 +410,7 @@ def _design(solved: PrecisionSolved) -> sparse.csr_array:
 
 # --- Marginals of x beyond the normal
 #
-# With z = (x - mean)/std, the expectation of the rows' He_3 and He_4, and of their products for
+# Let z = (x - mean)/std. The expectation of the rows' He_3 and He_4, and of their products for
 # pairs of rows, given z, turns the normal density of z into itself times
 # 1 + a He_1(z) + b He_2(z) + c He_3(z) + d He_4(z). The quantile at z then moves by
 # a + b He_1(z) + c He_2(z) + d He_3(z) - c^2 (2 z^3 - 5 z), after Cornish and Fisher.
@@ -451,4 +451,4 @@ def quantile_shifts(
         d += (h3_rr[batch] * (pairs @ h3_rr)).sum(axis=0) / 8.0
     z = np.array([-1.96, 0.0, 1.96])
     polynomials = np.array([z**0, z, z**2 - 1.0, z**3 - 3.0 * z, 5.0 * z - 2.0 * z**3])
-    return np.column_stack([a, b, c, d, c * c]) @ polynomials
+    return np.asarray(np.column_stack([a, b, c, d, c * c]) @ polynomials)

@@ -179,9 +179,9 @@ def newton_sites(problem: Problem, approach: Approach | None = None) -> Sites:
 
     An `approach` gives means and variances without a factorisation.
 
-    At variance 1 no curvature is above 1. Rows that are known better, as those of large counts,
-    then begin with precisions far too small, and matching their means would overshoot. In that case
-    further steps follow, at the variances that the first steps left. They are left out for
+    No curvature is above 1 at variance 1. Rows that are known better, as those of large counts,
+    then begin with precisions far too small, and matching their means would overshoot. Further
+    steps then follow, at the variances that the first steps left. They are left out for
     likelihoods that are not log-concave, which may have other peaks there.
     """
     prior, n = problem.prior, problem.n

@@ -225,7 +225,8 @@ class Pattern:
 
     def halves(self, Q: sparse.csr_array) -> Array:
         """Return values of the lower triangle, in the order of `lower`, or raise `InputError`."""
-        lower, mirrored = Q.data[self.lower_entries], Q.data[self.mirrored_entries]
+        lower: Array = Q.data[self.lower_entries]
+        mirrored = Q.data[self.mirrored_entries]
         gap = np.abs(lower - mirrored)
         if gap.size and not (gap <= _SYMMETRIC * np.abs(Q.data).max()).all():
             raise InputError(f"Q must be symmetric: mirrored entries differ by {gap.max():g}")

@@ -59,7 +59,7 @@ def equal_rows(A: sparse.csr_array, cache: dict[str, Any], *columns: Array) -> E
     extra += 0.0
     keys = np.empty(n, np.uint64)
     hash_rows(A.indptr, A.indices, values, extra.view(np.uint64), keys)
-    known = cache.get("equal")
+    known: tuple[NDArray[np.uint64], Equal] | None = cache.get("equal")
     if known is not None and np.array_equal(known[0], keys):
         return known[1]
     equal = _equal(A, keys, values, extra)
@@ -181,7 +181,7 @@ def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
     ld = nc + high - low
     start = begins[s] + (j - c0) * ld
     if i < end:
-        return start + i - c0
+        return int(start + i - c0)
     b0 = low
     while low < high:
         middle = (low + high) // 2
@@ -190,7 +190,7 @@ def place_of(shape: tuple[IntArray, ...], i: int, j: int) -> int:
         else:
             high = middle
     if low < below[s + 1] and rows[low] == i:
-        return start + nc + low - b0
+        return int(start + nc + low - b0)
     return -1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -74,6 +74,8 @@ class PrecisionPosterior(Posterior):
     [-0.38]
     """
 
+    _solution: PrecisionSolution = field(kw_only=True)
+
     def _predict_once(self) -> tuple[Array, ...]:
         check_indices(self._solution)
         return super()._predict_once()
@@ -97,9 +99,9 @@ class PrecisionPosterior(Posterior):
 
         The correction is after Opper, Paquet & Winther (2013).
 
-        Up to 2000 rows the sum is over all pairs, with equal rows counted once. With more rows it
-        is over pairs that share a level, that is a column of at most 30 rows. It starts from EP's
-        fixed point only.
+        Up to 2000 rows the sum is over all pairs, with equal rows counted once. It is over
+        pairs that share a level, that is a column of at most 30 rows, if there are more rows.
+        It starts from EP's fixed point only.
 
         Returns
         -------
@@ -305,8 +307,8 @@ def profiles_unless_normal(
     InputError, NumericalError
         As `profile` does.
     """
-    here, sites = solution.here, solution.sites_held
-    shifts = quantile_shifts(solution.problem, solution.solved, here, sites, columns)
+    marginals, sites = solution.here, solution.sites_held
+    shifts = quantile_shifts(solution.problem, solution.solved, marginals, sites, columns)
     is_normal = np.abs(shifts).max(axis=1) <= _SMALL_SHIFT
     return [
         None if normal else profile(solution, column)

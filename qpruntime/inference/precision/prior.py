@@ -143,7 +143,7 @@ class SparseLatent:
     def precision_times(self, x: Array) -> Array:
         """Return Q x, for x in the order of elimination."""
         symbolic = self.pattern.symbolic
-        return (self.precision() @ x[symbolic.place])[symbolic.order]
+        return np.asarray((self.precision() @ x[symbolic.place])[symbolic.order])
 
     def times(self, x: Array) -> Array:
         """Return A x, for x in the order of elimination."""

@@ -164,7 +164,7 @@ class PrecisionSolution(Solution):
     @property
     def latent_size(self) -> int:
         """Number of latent values, K."""
-        return self.solved.prior.pattern.k
+        return int(self.solved.prior.pattern.k)
 
     @property
     def held_rows(self) -> int:
@@ -193,9 +193,9 @@ class PrecisionSolution(Solution):
 
     @cached_property
     def _left_out(self) -> Array:
-        of_rows = self.of_rows
-        log_densities = left_out_rows(self.seen.collapsed, self.here, self.log_z, of_rows)
-        return self.seen.left_out(log_densities)
+        seen = self.seen
+        log_densities = left_out_rows(seen.collapsed, self.here, self.log_z, self.of_rows)
+        return seen.to_rows(log_densities, None if seen.alone is None else seen.alone[1])
 
     @cached_property
     def _latent(self) -> tuple[Array, Array]:
@@ -334,7 +334,7 @@ class PrecisionSolution(Solution):
         """True if covariances of the rows are available."""
         return self.here.mean.size <= MOST_CORRECTED_ROWS
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return what this engine adds to a summary."""
         size = self.solved.prior.pattern.symbolic.size
         negative = int((self.sites_held.tau < 0.0).sum())

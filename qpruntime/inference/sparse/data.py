@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,7 +107,9 @@ def mapped(X: InputRows, function: Callable[[Array], Array], columns: int) -> In
         return _TransformedInputs(X, function, columns)
     whole = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
     shape = whole.chunks[0], (columns,)
-    return whole.map_blocks(function, chunks=shape, dtype=float, meta=np.empty((0, 0)))
+    # dask is not followed by mypy, here and below.
+    mapped_rows = whole.map_blocks(function, chunks=shape, dtype=float, meta=np.empty((0, 0)))
+    return cast("LazyInputs", mapped_rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +158,7 @@ def taken(X: InputRows, block: slice, name: str = "X") -> Array:
         If it cannot be read, or chunks of a zarr array are missing; the message names them.
     """
     if is_dask(X):
-        return X[block]
+        return cast("Array", X[block])
     try:
         part = X[block]
     except (InputError, MemoryError):
@@ -233,8 +244,7 @@ def _is_absent(path: StorePath) -> bool:
 
 def _equals_fill(values: Array, fill: float) -> NDArray[np.bool_]:
     """Return where values equal the fill value, which may be NaN."""
-    same = values == fill
-    return same | (values != values) if fill != fill else same
+    return np.isnan(values) if fill != fill else np.asarray(values == fill)
 
 
 # --- Rows in chunks
@@ -395,7 +405,7 @@ def known_chunks(X: Given, name: str) -> Given:
             array.compute_chunk_sizes()
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} must have real numbers in all columns, got dtype {array.dtype}")
-    return array
+    return cast("Given", array)
 
 
 def _client_of(X: object, name: str) -> Client | None:
@@ -412,7 +422,7 @@ def _client_of(X: object, name: str) -> Client | None:
 def as_array(value: ArrayLike, name: str) -> ArrayLike:
     """Return a lazy column as an array in memory, and anything else unchanged."""
     if is_dask(value):
-        return value.compute(scheduler=_client_of(value, name))
+        return np.asarray(value.compute(scheduler=_client_of(value, name)))
     return taken(value, slice(None), name) if is_lazy(value) else value
 
 

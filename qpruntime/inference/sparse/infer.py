@@ -197,7 +197,7 @@ def infer_sparse(
             ended = settle(engine, limits, kept.offer if kept else None)
             posterior = conclude(engine, ended, checked.prior, limits)
             if operator is not None:
-                posterior = moved_to(posterior, latent_kernel, None, lambda Z: Z)
+                posterior = moved_to(posterior, latent_kernel, posterior.Z, lambda Z: Z)
         except ExecutorError as error:
             raise ExecutorError(f"{error}{kept.hint() if kept else ''}") from error
     engine.executor = Threads(threads_of(n_jobs))

@@ -137,7 +137,7 @@ def _change_size(change: Sums, state: State) -> float:
     B += np.tril(B, -1).T
     B = divide(np.ascontiguousarray(divide(B, state.root).T), state.root)
     h = solve_triangular(state.root, change["h"], lower=True, check_finite=False)
-    return float(max(np.linalg.norm(B), np.linalg.norm(h))) / np.sqrt(len(h))
+    return float(max(np.linalg.norm(B), np.linalg.norm(h)) / np.sqrt(len(h)))
 
 
 # --- Fixed point

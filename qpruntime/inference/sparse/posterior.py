@@ -83,6 +83,8 @@ class SparsePosterior(Posterior):
     [2.5, -3.0]
     """
 
+    _solution: Any = field(kw_only=True)  # a SparseSolution, or a LocalSolution
+
     @property
     def kernel(self) -> Kernel:
         """Kernel of the prior."""
@@ -389,7 +391,7 @@ class SparseSolution(InducingSolution):
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of selected rows."""
         if rows is None:
-            return self._rows[2].copy()
+            return np.array(self._rows[2])
         engine = self.with_rows
         return of_cavities(engine, rows, partial(log_densities, engine.rule))
 
@@ -441,7 +443,7 @@ class SparseSolution(InducingSolution):
         self.with_rows.release()
         return by_theta
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, str | int | float]:
         """Return the engine's entries of a summary."""
         return {"inducing": len(self.Z), "power": self.power}
 

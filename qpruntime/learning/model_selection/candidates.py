@@ -233,7 +233,7 @@ def combine_candidates(
 
 def _with_length_scale_prior(start: Start) -> Start:
     """Add a prior of the single length-scales, centred at the shared one."""
-    if start.log_prior is None:
+    if not isinstance(start.log_prior, LogNormal):
         return start
     mean = start.thetas[0][2 : start.kernel.n_dims]
     deviation = np.full(mean.size, _LOG_LENGTH_SCALE_DEVIATION)

@@ -341,7 +341,7 @@ def test_wide_cavities_see_the_edge():
     K = 1e7 * (np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-4 * np.eye(20))
     post = infer(K, np.where(x > 2.9, 1.0, -1.0), method="ep", tol=1e-9)
     hermite = post._correcting.corrected.found.tilted.hermite
-    assert post._correcting.corrected.found.own
+    assert post._correcting.corrected.found.is_own
     assert np.abs(hermite[:, 1:3]).max() < 1e-8
 
 

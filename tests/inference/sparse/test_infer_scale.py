@@ -51,7 +51,7 @@ class Sent(Executor):
     def each(self, calls, take):
         for number, (function, item) in enumerate(calls):
             assert isinstance(item, Divided)
-            away = pickle.loads(pickle.dumps((function, (item.make(item.number), item.rest))))
+            away = pickle.loads(pickle.dumps((function, (item.make(item.number), item.remainder))))
             take(number, away[0](away[1]))
 
 

@@ -11,7 +11,6 @@ import pytest
 import qpruntime
 import tablegen
 import tablegen.console.cli
-import tablegen.console.progress
 from qpruntime.projection.open import open_table
 from tablegen import builder
 from tablegen.grid import build as grid
@@ -195,10 +194,10 @@ def test_help_and_list_load_little(tmp_path):
 
 
 def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
-    with tablegen.console.progress.bar() as progress:
+    with tablegen.console.cli.bar() as progress:
         assert progress is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with tablegen.console.progress.bar() as progress:
+    with tablegen.console.cli.bar() as progress:
         progress("fill", 0, 4)
         progress("fill", 4, 4)
         progress("export", 1, 4)

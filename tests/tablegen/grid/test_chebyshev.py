@@ -7,7 +7,7 @@ from numpy.polynomial import chebyshev
 from qpruntime import likelihoods
 from qpruntime.table_format.metadata import Axis
 from tablegen.grid import chebyshev as compute
-from tablegen.grid.direct import integrate
+from tablegen.grid.chebyshev import integrate
 from tablegen.grid.plan import make_plan
 from tests.tools import oracle
 from tests.tools.cases import every_case

@@ -12,7 +12,7 @@ from qpruntime.execution.executors import run
 from qpruntime.likelihoods import Likelihood
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
-from tablegen.grid.direct import integrate
+from tablegen.grid.chebyshev import integrate
 from tablegen.grid.plan import make_plan
 from tablegen.second_rule.framed import independent, independent_all
 from tests.tools import oracle
