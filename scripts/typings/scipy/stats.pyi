@@ -1,12 +1,12 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 
 from qpruntime._typing import Array
 from qpruntime.likelihoods.base import ResponseDistribution
 
-class _Frozen(ResponseDistribution):
+class _Frozen(ResponseDistribution, Protocol):
     def isf(self, q: ArrayLike, /) -> Array: ...
 
 class _Family:
