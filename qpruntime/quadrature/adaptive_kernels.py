@@ -81,19 +81,9 @@ class Piece(NamedTuple):
     total: float
 
 
-class Waiting(NamedTuple):
-    """Pending panels, an array over them in each column.
-
-    `lower` and `upper` are the mass left and right of them, and `before` is the relative error of
-    their parent panel.
-    """
-
-    start: Array
-    stop: Array
-    mass: Array
-    lower: Array
-    upper: Array
-    before: Array
+# Columns of a row of pending panels: its ends, its mass, the mass to its left and right, and the
+# relative error of its parent panel. One array compiles in half the time of a tuple of columns.
+_START, _STOP, _MASS, _LOWER, _UPPER, _BEFORE = range(6)
 
 
 class Room(NamedTuple):
@@ -185,23 +175,32 @@ def emit(found: Quantiles, row: int, centre: float, room: Room, piece: Piece, de
 
 @kernel
 def halve_scores(
-    raised: Raised, anchor: Anchor, waiting: Waiting, row: int, before: float, q: Array
+    raised: Raised, anchor: Anchor, waiting: Array, row: int, before: float, q: Array
 ) -> None:
     """Replace a panel by its halves, in this row and the next; `q` is room for a density."""
-    a, b, below, above = (
-        waiting.start[row],
-        waiting.stop[row],
-        waiting.lower[row],
-        waiting.upper[row],
-    )
+    a, b = waiting[row, _START], waiting[row, _STOP]
+    below, above = waiting[row, _LOWER], waiting[row, _UPPER]
     centre = 0.5 * (a + b)
     lower_mass, _, _ = sample(raised, anchor, a, centre, q)
     upper_mass, _, _ = sample(raised, anchor, centre, b, q)
-    waiting.start[row], waiting.stop[row], waiting.mass[row] = centre, b, upper_mass
-    waiting.lower[row], waiting.upper[row], waiting.before[row] = below + lower_mass, above, before
-    row += 1
-    waiting.start[row], waiting.stop[row], waiting.mass[row] = a, centre, lower_mass
-    waiting.lower[row], waiting.upper[row], waiting.before[row] = below, upper_mass + above, before
+    _fill(waiting, row, centre, b, upper_mass, below + lower_mass, above, before)
+    _fill(waiting, row + 1, a, centre, lower_mass, below, upper_mass + above, before)
+
+
+@kernel
+def _fill(
+    waiting: Array,
+    row: int,
+    start: float,
+    stop: float,
+    mass: float,
+    lower: float,
+    upper: float,
+    before: float,
+) -> None:
+    """Fill a row of pending panels."""
+    waiting[row, _START], waiting[row, _STOP], waiting[row, _MASS] = start, stop, mass
+    waiting[row, _LOWER], waiting[row, _UPPER], waiting[row, _BEFORE] = lower, upper, before
 
 
 @kernel
@@ -252,27 +251,19 @@ def quantile_nodes(
     if not (total > 0.0 and math.isfinite(total)):
         return NO_MASS, anchor, 0.0, no_nodes(), error
     room = Room(np.empty(N), np.empty(N), np.empty(N), np.empty(N))
-    rows = np.empty((6, STACK))
-    waiting = Waiting(rows[0], rows[1], rows[2], rows[3], rows[4], rows[5])
+    waiting = np.empty((STACK, 6))
     size = whole_integral(panels, density, upper, room)
     d, w = np.empty((used + 32, N)), np.empty((used + 32, N))
     quantiles = Quantiles(d, w, np.empty((used + 32, N)), np.empty((used + 32, N)))
     out, evaluated, lower = 0, used, 0.0
     for i in range(used):
-        waiting.start[0], waiting.stop[0], waiting.mass[0] = (
-            panels[i, 0],
-            panels[i, 1],
-            panels[i, 2],
-        )
-        waiting.lower[0], waiting.upper[0], waiting.before[0] = lower, upper[i + 1], math.inf
+        _fill(waiting, 0, panels[i, 0], panels[i, 1], panels[i, 2], lower, upper[i + 1], math.inf)
         pending, whole = 1, True
         while pending:
             pending -= 1
-            a, b = waiting.start[pending], waiting.stop[pending]
+            a, b, mass = waiting[pending, _START], waiting[pending, _STOP], waiting[pending, _MASS]
             half, centre = 0.5 * (b - a), 0.5 * (a + b)
-            piece = Piece(
-                half, waiting.lower[pending], waiting.upper[pending], waiting.mass[pending], total
-            )
+            piece = Piece(half, waiting[pending, _LOWER], waiting[pending, _UPPER], mass, total)
             if whole:
                 for j in range(N):
                     room.q[j] = density[i, j]
@@ -288,7 +279,7 @@ def quantile_nodes(
             if not done:
                 stop = too_short(anchor, a, b)
                 if not rough:
-                    before = waiting.before[pending]
+                    before = waiting[pending, _BEFORE]
                     stop = stop or (last < 1e-10 * largest and last > 0.25 * largest * before)
                 if stop or evaluated > PANELS or pending + 2 > STACK:
                     done = True
