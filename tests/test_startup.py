@@ -295,11 +295,11 @@ def test_releases_of_numba_that_were_not_tested_call_kernels_as_numba_does(tmp_p
 
 @pytest.mark.slow
 def test_a_first_fit_compiles_no_more_than_it_did(tmp_path):
-    """31 kernels and 31 helpers of numba: array expressions in a kernel bring dozens of these."""
+    """32 kernels and 17 helpers of numba: array expressions in a kernel bring dozens of these."""
     value, _ = finish(start(tmp_path, code=COUNTED))
     ours, everything = divmod(int(value), 1000)
-    assert 20 <= ours <= 31
-    assert everything <= 62
+    assert 20 <= ours <= 32
+    assert everything <= 49
 
 
 FAILING = """
