@@ -174,10 +174,10 @@ def _compiled(function: Callable[..., R], **given: object) -> Callable[..., R]:
     return cast("Callable[..., R]", dispatcher)  # numba has no types
 
 
-def shared(dispatcher: Any) -> Any:
+def shared(dispatcher: Callable[..., R]) -> Callable[..., R]:
     """Let kernels call what Python calls too, so that it compiles once, with its wrappers."""
     if _LINKED:
-        dispatcher.inner.twin = dispatcher
+        cast("Any", dispatcher).inner.twin = dispatcher
     return dispatcher
 
 

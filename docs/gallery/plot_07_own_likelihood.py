@@ -3,8 +3,8 @@ A censored likelihood needs only its log density
 ================================================
 
 A sensor reports nothing below its limit. If such rows are left out, or taken for the limit, the
-curve is too high. You treat them correctly if you write the log density of one observation y given
-one latent value f as a Python function.
+curve is too high. A Python function with the log density of one observation y given one latent
+value f treats them correctly.
 """
 
 import matplotlib.pyplot as plt

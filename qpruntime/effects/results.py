@@ -307,7 +307,7 @@ class Predictions:
         if kind == "observation":
             counts = trials_of(trials, state.family, offset.size)
 
-            def _observation_quantiles_of(part: PredictorPart) -> NDArray[Any]:
+            def quantiles_of_part(part: PredictorPart) -> NDArray[Any]:
                 mean = part.mixture.mean + offset[part.rows]
                 return observation_quantiles(
                     part.mixture._replace(mean=mean),
@@ -318,7 +318,7 @@ class Predictions:
                     None if counts is None else counts[part.rows],
                 )
 
-            return _by_rows(parts, _observation_quantiles_of)
+            return _by_rows(parts, quantiles_of_part)
         if trials is not None:
             raise InputError('trials are for kind="observation"')
         quantiles = _by_rows(parts, lambda part: part.mixture.quantiles(at)) + offset[:, None]

@@ -24,10 +24,10 @@ from qpruntime.forecasting.trial import (
 )
 
 __all__ = [
+    "best_of_large_counts",
+    "has_large_counts",
     "heavy",
-    "of_thousands",
     "rounded",
-    "thousands",
     "varied",
     "zeros_gain",
 ]
@@ -111,14 +111,14 @@ def rounded(best: ChosenStructure, known: ObservedSeries, trends: Sequence[str])
     return more if preferred(more, known) > preferred(best, known) + SURE else best
 
 
-def thousands(known: ObservedSeries) -> bool:
+def has_large_counts(known: ObservedSeries) -> bool:
     """Decide whether counts are so large that real numbers are always compared with them."""
     return known.exposure is None and bool(
         known.y.min() >= _LARGE and np.median(known.y) >= _THOUSAND
     )
 
 
-def of_thousands(
+def best_of_large_counts(
     level: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Return the best fit of large counts: with real numbers, or with Poisson counts.

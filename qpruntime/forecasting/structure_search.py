@@ -14,7 +14,13 @@ from qpruntime._validation import choice, flag, number
 from qpruntime.effects.integration import Integration
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.forecasting.families import Scale, is_whole, likelihood_of, scale_of
-from qpruntime.forecasting.family_search import heavy, of_thousands, rounded, thousands, varied
+from qpruntime.forecasting.family_search import (
+    best_of_large_counts,
+    has_large_counts,
+    heavy,
+    rounded,
+    varied,
+)
 from qpruntime.forecasting.seasonality import find_seasons
 from qpruntime.forecasting.structure import Structure
 from qpruntime.forecasting.trial import (
@@ -151,7 +157,7 @@ def _searched(
     if options.trend in ("auto", "average"):
         # Levels of a long series say where a line would go.
         trends = ("level", "slope") if y.size >= MANY else ("level", "line", "slope")
-    large = family == "auto" and counts and thousands(known)
+    large = family == "auto" and counts and has_large_counts(known)
     best = best_of(
         [
             replace(first, family=name, scale=scale_of(name, y), trend=trend)
@@ -161,7 +167,7 @@ def _searched(
         known,
     )
     if family == "auto" and counts:
-        best = (of_thousands if large else rounded)(best, known, trends)
+        best = (best_of_large_counts if large else rounded)(best, known, trends)
         counts = best.structure.scale.whole
     best = noisy(options.noise, best, known, trends)
     best = cycling(options, best, known, trends)

@@ -82,7 +82,7 @@ class Piece(NamedTuple):
 
 
 # Columns of a row of pending panels: its ends, its mass, the mass to its left and right, and the
-# relative error of its parent panel. One array compiles in half the time of a tuple of columns.
+# relative error of its parent panel.
 _START, _STOP, _MASS, _LOWER, _UPPER, _BEFORE = range(6)
 
 

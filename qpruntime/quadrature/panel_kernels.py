@@ -144,7 +144,7 @@ class Halves(NamedTuple):
     density: Array
 
 
-# One array compiles in half the time of a tuple of columns.
+# Columns of `facts`. One array compiles and runs a tenth faster than a tuple of columns.
 _START, _STOP, _MASS, _LARGEST, _ERROR, _NOISY_ANCESTORS = range(6)
 
 

@@ -245,7 +245,7 @@ class CholeskyFactor(Triangle):
     def _inner_times(self, right: Array) -> Array:
         """Return R B^-1 R right."""
         if self._half is not None and right.ndim == 1:
-            return np.asarray(twice(self._half.T, self.root, right))
+            return twice(self._half.T, self.root, right)
         scale = self.root if right.ndim == 1 else self.root[:, None]
         solved, _ = dpotrs(self.lower, scale * right, lower=1)
         return np.asarray(scale * solved)

@@ -324,5 +324,4 @@ def take_turn(
             return status, site
         match(power, marginals, sites, changes)
         solve(system, sites, mean)
-    status, site = propose_each(rules, observed, marginals, sites, changes, record)
-    return status, site
+    return propose_each(rules, observed, marginals, sites, changes, record)

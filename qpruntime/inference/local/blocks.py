@@ -85,9 +85,10 @@ class PlaceSearch:
 
     def remembered(self, places: Numbers, k: int) -> Numbers | None:
         """Return the neighbours that `remember` has for these places, or None."""
-        if self._last is None or self._last[1] != k or not np.array_equal(self._last[0], places):
+        last = self._last  # read once, as another thread may replace it
+        if last is None or last[1] != k or not np.array_equal(last[0], places):
             return None
-        return self._last[2]
+        return last[2]
 
     def remember(self, places: Numbers, k: int, nearest: Numbers) -> None:
         """Keep the neighbours of places, shape (n, k + 1), in memory."""

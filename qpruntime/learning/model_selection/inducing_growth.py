@@ -62,13 +62,14 @@ CONTINUED_SWEEPS, FINAL_SWEEPS = 5, 6
 # Number of rows that inducing points are chosen from.
 _CLUSTERING_ROWS = 20_000
 #: Number of rows with leave-one-out densities, among which a mean gain of 0.004 is significant.
-#: They take half the time of a comparison, and 8000 rows chose alike.
+#: These densities take most of a comparison's time. The errors of three sets change by less than
+#: 0.4 % with 8000 rows.
 LOO_ROWS = 5000
 
 
 @dataclass
-class _Kept:
-    """Results that runs share whose kernels differ in their variances alone."""
+class _SharedResults:
+    """Results shared by runs whose kernels differ in their variances alone."""
 
     centres: dict[Hashable, Array] = field(default_factory=dict)
     search: PlaceSearch | None = None
@@ -131,9 +132,9 @@ class InducingSearch:
         if k:
             self.budget.spend(local_density_cost(len(rows), k, m))
             try:
-                local = local_of(posterior, self._stored_inputs, k, self._kept.search)
+                local = local_of(posterior, self._stored_inputs, k, self._shared.search)
                 nearest_densities = self.densities(local, rows)
-                self._kept.search = solution_of(local).search
+                self._shared.search = solution_of(local).search
             except NumericalError as error:
                 if error.__cause__ is not None:  # a user's own exception
                     raise
@@ -244,14 +245,14 @@ class InducingSearch:
         """Return m centres of the inputs, which kernels with the same length-scales share."""
         scales, levels = units(kernel, self._points.std(axis=0)), levels_of(kernel)
         key = m, scales.tobytes(), tuple(levels.items())
-        if key not in self._kept.centres:
+        if key not in self._shared.centres:
             rng = np.random.default_rng([self.seed, m])
-            self._kept.centres[key] = clusters(self._points, m, rng, scales, levels)
-        return self._kept.centres[key]
+            self._shared.centres[key] = clusters(self._points, m, rng, scales, levels)
+        return self._shared.centres[key]
 
     @cached_property
-    def _kept(self) -> _Kept:
-        return _Kept()
+    def _shared(self) -> _SharedResults:
+        return _SharedResults()
 
     @cached_property
     def _rows(self) -> ChunkedRows:
