@@ -27,7 +27,7 @@ _CALLED = {
     "qpruntime.estimators": ("an estimator", 20),
     "qpruntime.estimators.classifier": ("GPClassifier", 12),
     "qpruntime.estimators.poisson": ("GPPoissonRegressor", 15),
-    "qpruntime.estimators.robust": ("GPRobustRegressor", 20),
+    "qpruntime.estimators.robust": ("GPRobustRegressor", 12),
     "qpruntime.effects": ("a model of effects", 20),
     "qpruntime.forecasting": ("a forecast", 20),
     "qpruntime.inference": ("inference", 10),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from functools import cache, cached_property
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -217,7 +218,7 @@ class _Inner:
         # numba forgets these where it reads a kernel from the cache.
         result.library._reload_init.update(result.reload_init)
         if folded not in self._symbols:
-            large = not result.fndesc.inline and _size(result) > _SEPARATE
+            large = not result.fndesc.inline and _is_large(result)
             self._symbols[folded] = self._link(result, folded) if large else None
         return template
 
@@ -255,11 +256,13 @@ class _Inner:
         return symbol
 
 
-def _size(result: Any) -> int:
-    """Return how many instructions a compiled function has."""
+def _is_large(result: Any) -> bool:
+    """Decide whether a compiled function has more instructions than LLVM would inline."""
     module = result.library._get_module_for_linking()
     function = module.get_function(result.fndesc.mangled_name)
-    return sum(1 for block in function.blocks for _ in block.instructions)
+    # Each step asks LLVM, so it ends where the answer is known.
+    instructions = (instruction for block in function.blocks for instruction in block.instructions)
+    return next(islice(instructions, _SEPARATE, None), None) is not None
 
 
 class _Symbol(NamedTuple):

@@ -13,12 +13,21 @@ from collections.abc import Mapping
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime._pointers import (
+    FRAME,
+    MOMENTS,
+    RAISED_FRAME,
+    RAISED_MOMENTS,
+    SPLIT,
+    LatePointer,
+    Pointer,
+)
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less
 from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
 from qpruntime.likelihoods.responses import reals
+from qpruntime.quadrature.adaptive_kernels import location_rule
 
 __all__ = ["likelihood"]
 
@@ -28,6 +37,14 @@ _STEP, _STEP_MANY = 0.26, 0.7
 _CUT, _MOST = 40.0, 20_000
 #: Degrees of freedom at least, also of a power.
 _LEAST = 0.1
+#: Frames around y are at most `_WIDEST` scales wide, of cavities at most `_WIDER` times as wide, whose
+#: tails would be cut off, and at most `_FARTHEST` of their deviations away.
+_WIDEST, _WIDER, _FARTHEST = 5.0, 1e4, 40.0
+#: A peak is left out if its log is so far below the other's; valleys may be as deep as `_DEEPEST`.
+_LOST, _DEEPEST = 40.0, 36.0
+#: Beyond these f - y and log p lose digits: f over the distance on which the density varies, and log
+#: p at y over that at mu.
+_DIGITS, _STEEPEST = 64.0, 500.0
 #: exp(_LOW) and exp(_HIGH) leave no distance out; 70 bisections between reach its last digit.
 _LOW, _HIGH, _HALVINGS = -1000.0, 300.0, 70
 
@@ -161,6 +178,44 @@ def mixture(
     return log_z, mu + d * share_mean, sigma2 * complement_mean + d2 * (share_square / mass)
 
 
+@kernel
+def frame_at(mu: float, sigma: float, y: float, nu: float, scale: float) -> Floats:
+    """`Likelihood.frame` for f = centre + width sinh(v), which resolves two peaks as well as one.
+
+    The centre is the mean if there is no peak at y, else y. There the density grows by
+    exp(D^2 sin^2 b/(2 cos 2b)) at a distance b from the real axis of v, D being the deviations from
+    mu to y, and steps of h leave an error of exp(-2 pi b/h) times that, so that they have to be
+    finer. The width is NaN if the adaptive rule has to integrate.
+    """
+    z, away = (y - mu) / scale, abs(y - mu) / sigma
+    fall = 0.5 * (nu + 1.0) * math.log1p(z * z / nu) if abs(z) < 1e100 else math.inf
+    # Log of the density at y over that at mu.
+    ahead = fall - 0.5 * away * away
+    if ahead < -_LOST and fall < _STEEPEST:
+        _, mean, variance = mixture(mu, sigma, y, nu, scale)
+        apart, std = abs(y - mean), math.sqrt(variance)
+        if apart > 10.0 * std and max(abs(y), abs(mu)) < _DIGITS * apart:
+            return mean, std, 1.0, 0.0
+    width = min(sigma, scale * min(math.sqrt(nu), _WIDEST))
+    # The second peak adds its mass times the length of the valley to sigma*.
+    behind = math.log1p(sigma / width) + math.log1p(abs(y - mu) / width)
+    joined = fall < _DEEPEST or _LOST + behind < ahead < _STEEPEST
+    if not joined or away > _FARTHEST or sigma > _WIDER * width or abs(y) > _DIGITS * width:
+        return 0.0, math.nan, 1.0, 0.0
+    return y, width, 1.0 / (1.0 + away / 6.0), 0.0
+
+
+def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
+    return frame_at(mu, sigma, y, theta[0], theta[1])
+
+
+def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
+    nu = power * (theta[0] + 1.0) - 1.0
+    if nu < _LEAST:
+        return 0.0, math.nan, 1.0, 0.0
+    return frame_at(mu, sigma, y, nu, theta[1] * math.sqrt(theta[0] / nu))
+
+
 def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     # Bisect under the trapezoid rule above: the t is a normal whose log precision has these
     # weights.
@@ -199,7 +254,14 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     log_concave=False,
     location=True,
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False, member=_member),
+    frame=LatePointer(_frame, FRAME),
+    rule=location_rule,
+    powers=Powers(
+        Pointer(_raised_moments, RAISED_MOMENTS),
+        Pointer(_raised_frame, RAISED_FRAME),
+        whole=False,
+        member=_member,
+    ),
     parameters={"nu": 4.0, "scale": 1.0},
     limits={"nu": (_LEAST, 1e6), "scale": (1e-50, 1e50)},
     derive=_constants,
