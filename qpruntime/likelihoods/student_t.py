@@ -37,13 +37,13 @@ _STEP, _STEP_MANY = 0.26, 0.7
 _CUT, _MOST = 40.0, 20_000
 #: Degrees of freedom at least, also of a power.
 _LEAST = 0.1
-#: Frames around y are at most `_WIDEST` scales wide, of cavities at most `_WIDER` times as wide, whose
-#: tails would be cut off, and at most `_FARTHEST` of their deviations away.
+#: Frames around y are at most `_WIDEST` scales wide. Cavities are at most `_WIDER` times as wide,
+#: or tails would be cut off, and at most `_FARTHEST` deviations away.
 _WIDEST, _WIDER, _FARTHEST = 5.0, 1e4, 40.0
-#: A peak is left out if its log is so far below the other's; valleys may be as deep as `_DEEPEST`.
+#: A peak is left out if its log is so far below the other's; valleys may be `_DEEPEST` deep.
 _LOST, _DEEPEST = 40.0, 36.0
-#: Beyond these f - y and log p lose digits: f over the distance on which the density varies, and log
-#: p at y over that at mu.
+#: Where f - y or log p would lose digits: largest f over the distance on which the density varies,
+#: and largest fall of log p from y to mu.
 _DIGITS, _STEEPEST = 64.0, 500.0
 #: exp(_LOW) and exp(_HIGH) leave no distance out; 70 bisections between reach its last digit.
 _LOW, _HIGH, _HALVINGS = -1000.0, 300.0, 70

@@ -214,17 +214,15 @@ def mass_above(panels: Array, used: int) -> Array:
 
 
 @kernel
-def whole_integral(panels: Array, density: Array, upper: Array, room: Room) -> float:
-    """Return the integral of I(F) over the panels without further bisection."""
-    size, total = 0.0, upper[0]
-    for i in range(upper.size - 1):
-        half = 0.5 * (panels[i, 1] - panels[i, 0])
-        lower = total - upper[i] if i else 0.0
-        piece = Piece(half, lower, upper[i + 1], panels[i, 2], total)
-        normal_scores(density[i], piece, room.score, room.hat)
-        for j in range(N):
-            size += half * WEIGHTS[j] * room.hat[j]
-    return size
+def mean_distance(panels: Array, used: int, total: float) -> float:
+    """Return the mean distance of the panels from their mean, about the integral of I(F)."""
+    mean, distance = 0.0, 0.0
+    for i in range(used):
+        mean += panels[i, 2] * 0.5 * (panels[i, 0] + panels[i, 1]) / total
+    for i in range(used):
+        a, b = panels[i, 0], panels[i, 1]
+        distance += panels[i, 2] * (abs(0.5 * (a + b) - mean) + 0.25 * (b - a)) / total
+    return distance
 
 
 @kernel
@@ -252,19 +250,19 @@ def quantile_nodes(
         return NO_MASS, anchor, 0.0, no_nodes(), error
     room = Room(np.empty(N), np.empty(N), np.empty(N), np.empty(N))
     waiting = np.empty((STACK, 6))
-    size = whole_integral(panels, density, upper, room)
+    size, whole, lost = mean_distance(panels, used, total), 0.0, 0.0
     d, w = np.empty((used + 32, N)), np.empty((used + 32, N))
     quantiles = Quantiles(d, w, np.empty((used + 32, N)), np.empty((used + 32, N)))
     out, evaluated, lower = 0, used, 0.0
     for i in range(used):
         _fill(waiting, 0, panels[i, 0], panels[i, 1], panels[i, 2], lower, upper[i + 1], math.inf)
-        pending, whole = 1, True
+        pending, first = 1, True
         while pending:
             pending -= 1
             a, b, mass = waiting[pending, _START], waiting[pending, _STOP], waiting[pending, _MASS]
             half, centre = 0.5 * (b - a), 0.5 * (a + b)
             piece = Piece(half, waiting[pending, _LOWER], waiting[pending, _UPPER], mass, total)
-            if whole:
+            if first:
                 for j in range(N):
                     room.q[j] = density[i, j]
             else:
@@ -284,18 +282,21 @@ def quantile_nodes(
                 if stop or evaluated > PANELS or pending + 2 > STACK:
                     done = True
                     if not rough:
-                        error += last * half / size
+                        lost += last * half
             if done:
                 quantiles = with_room(quantiles, out)
                 emit(quantiles, out, centre, room, piece, degree)
+                for j in range(N):
+                    whole += half * WEIGHTS[j] * room.hat[j]
                 out += 1
             else:
                 before = math.inf if rough else last / largest
                 halve_scores(raised, anchor, waiting, pending, before, room.q)
                 evaluated += 2
                 pending += 2
-            whole = False
+            first = False
         lower += panels[i, 2]
+    error += lost / whole
     if error > GIVEN_UP:
         return EXHAUSTED, anchor, 0.0, no_nodes(), error
     quantiles = Quantiles(
