@@ -309,6 +309,11 @@ def test_what_remains_slow_is_announced(labelled, monkeypatch, caplog):
         told = [r.getMessage() for r in caplog.records if "will take about" in r.getMessage()]
         assert len(told) == (method == "qp")
         assert all("minutes" in words and 'method="ep"' in words for words in told)
+    # A sweep in which kernels compile says nothing about others.
+    caplog.clear()
+    monkeypatch.setattr("qpruntime.learning.sparse.objective.compilations", lambda: next(ticks))
+    GPClassifier(KERNEL, inducing=10, optimize=False).fit(X[:50], labels[:50])
+    assert "will take about" not in caplog.text
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from scipy.optimize import OptimizeResult, minimize
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._duration import announce
+from qpruntime._numba import compilations
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, NumericalError, warn
 from qpruntime.inference.fixed_point.convergence import Limits, warn_unsettled
@@ -332,17 +333,19 @@ def posterior_of(
 
 
 def _announced(n: int, method: str, then: Callable[[Engine], None]) -> Callable[[Engine], None]:
-    """Announce after the first sweep how long the others will take, if that is long."""
-    start_time, announced = time.perf_counter(), False
+    """Announce after a sweep in which nothing compiled how long others take, if that is long."""
+    start_time, compiled, announced = time.perf_counter(), compilations(), False
 
     def after(engine: Engine) -> None:
-        nonlocal announced
+        nonlocal start_time, compiled, announced
         then(engine)
         if not announced:
-            announced = True
-            seconds = _USUAL_SWEEPS * (time.perf_counter() - start_time)
-            words = f'settling the sites of {n} rows by method "{method}"'
-            announce(words, seconds, 'method="ep" spares it')
+            announced = compilations() == compiled
+            if announced:
+                seconds = _USUAL_SWEEPS * (time.perf_counter() - start_time)
+                words = f'settling the sites of {n} rows by method "{method}"'
+                announce(words, seconds, 'method="ep" spares it')
+            start_time, compiled = time.perf_counter(), compilations()
 
     return after
 
