@@ -1,7 +1,6 @@
 """Models of `scripts.studies kinds`: ours, and those that people use for such observations."""
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
 from qpruntime import GPSurvival, Search
 from qpruntime.estimators.survival import concordance
-from scripts.studies.held_out import Part, Scores
-
-Judge = Callable[[Part], Scores]
-
-
-def spans(y: Any) -> Any:
-    """Times as intervals, those of censored rows without an end."""
-    return np.column_stack([y[:, 0], np.where(y[:, 1] > 0, y[:, 0], np.inf)])
+from scripts.studies.held_out import Judge, Part, Scores, spans
 
 
 def with_line(d: int) -> Any:
@@ -45,19 +37,15 @@ def of_times(model: GPSurvival, X: Any, new: Any, part: Part) -> Scores:
 
 
 def survival(likelihood: str) -> Judge:
-    """Of features as they are."""
+    """Return a judge of the default kernel on features as they are."""
     return lambda part: of_times(GPSurvival(likelihood=likelihood), part.X, part.new, part)
 
 
-def linear(and_smooth: bool) -> Judge:
-    """Of standardised features, as peers have them; with a Matérn part as well, or alone."""
-
-    def judge(part: Part) -> Scores:
-        kernel = with_line(part.X.shape[1])
-        model = GPSurvival(kernel if and_smooth else kernel.k1)
-        return of_times(model, part.scaled, part.scaled_new, part)
-
-    return judge
+def survival_with_line(part: Part) -> Scores:
+    """Judge the kernel of docs/survival-times.md, with its priors, on standardised features."""
+    d = part.X.shape[1]
+    model = GPSurvival(with_line(d), optimize=believed(d))
+    return of_times(model, part.scaled, part.scaled_new, part)
 
 
 def _density(model: Any, X: Any, new: Any, part: Part) -> Scores:
