@@ -1,5 +1,9 @@
-"""R as a peer: a script of R that reads one table and returns numbers, where R is installed."""
+"""R as a peer: a script of R that reads one table and returns numbers, where R is installed.
 
+One session of R serves all calls for the same packages, as loading mgcv takes longer than a fit.
+"""
+
+import atexit
 import functools
 import json
 import subprocess
@@ -15,24 +19,32 @@ from scripts.command_line import Failure
 
 Array = NDArray[np.float64]
 
-#: The table is `d`, and words that a caller adds are `arguments`. A script defines `run`, which
-#: fits, predicts and returns a list of numbers by name.
-_BEGIN = """
-arguments <- commandArgs(TRUE)
-d <- read.csv(arguments[1])
-for (package in strsplit(arguments[2], " ")[[1]])
-  suppressMessages(library(package, character.only = TRUE))
-arguments <- arguments[-(1:2)]
-"""
-#: The first run compiles R's functions, so the second one is timed, unless runs are long.
-_END = """
-if (!exists("is_long")) invisible(suppressMessages(suppressWarnings(run())))
-cpu <- system.time(found <- suppressMessages(suppressWarnings(run())))
-found$cpu <- sum(cpu[1:2])
+#: Reads names of folders. In each are a script that defines `run`, its table `d` and words,
+#: `arguments`. The first run compiles R's functions, so the second one is timed, unless the script
+#: says `is_long`.
+_SERVE = """
+for (package in commandArgs(TRUE)) suppressMessages(library(package, character.only = TRUE))
 numbers <- function(z) {
   paste(ifelse(is.finite(z), sprintf("%.17g", z), "NaN"), collapse = ",")
 }
-cat("{", paste0('"', names(found), '":[', sapply(found, numbers), "]", collapse = ","), "}")
+answer <- function(folder) {
+  own <- new.env()
+  own$d <- read.csv(file.path(folder, "data.csv"))
+  own$arguments <- readLines(file.path(folder, "arguments"))
+  source(file.path(folder, "run.R"), local = own)
+  if (is.null(own$is_long)) own$run()
+  cpu <- system.time(found <- own$run())
+  found$cpu <- sum(cpu[1:2])
+  found <- paste0('"', names(found), '":[', sapply(found, numbers), "]", collapse = ",")
+  paste0("{", found, "}")
+}
+input <- file("stdin", "r")
+while (length(folder <- readLines(input, 1))) {
+  said <- tryCatch(suppressMessages(suppressWarnings(answer(folder))),
+    error = function(e) deparse(conditionMessage(e))[1])
+  writeLines(said, file.path(folder, "answer"))
+  cat("done\\n")
+}
 """
 
 
@@ -50,6 +62,15 @@ def has(packages: str) -> bool:
     return subprocess.run(["Rscript", "-e", code], capture_output=True).returncode == 0
 
 
+@functools.cache
+def _session(packages: str) -> Any:
+    """Start R with packages; it ends when this process does."""
+    command = ["Rscript", "-e", _SERVE, *packages.split()]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.__exit__, None, None, None)
+    return process
+
+
 def run(script: str, packages: str, frame: Any, *arguments: str) -> dict[str, Array]:
     """Run a script on a data frame; return its numbers, and ``cpu``, the CPU seconds of `run`.
 
@@ -62,13 +83,18 @@ def run(script: str, packages: str, frame: Any, *arguments: str) -> dict[str, Ar
     """
     if not has(packages):
         raise MissingPeer(f"R with {packages} is not installed; apt-get install r-cran-NAME")
-    with tempfile.TemporaryDirectory() as folder:
-        data, code = Path(folder) / "data.csv", Path(folder) / "run.R"
-        frame.to_csv(data, index=False)
-        code.write_text(_BEGIN + script + _END)
-        command = ["Rscript", str(code), str(data), packages, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise Failure(f"R ended with an error: {done.stderr.strip()[-500:]}")
-    found = json.loads(done.stdout)
-    return {name: np.asarray(values, dtype=float) for name, values in found.items()}
+    session = _session(packages)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        frame.to_csv(folder / "data.csv", index=False)
+        (folder / "arguments").write_text("".join(f"{word}\n" for word in arguments))
+        (folder / "run.R").write_text(script)
+        session.stdin.write(f"{folder}\n")
+        session.stdin.flush()
+        while (line := session.stdout.readline()) != "done\n":
+            if not line:
+                raise Failure(f"R ended while it ran a script with {packages}")
+        found = json.loads((folder / "answer").read_text())
+    if isinstance(found, str):
+        raise Failure(f"R ended with an error: {found}")
+    return {key: np.asarray(values, dtype=float) for key, values in found.items()}
