@@ -27,14 +27,12 @@ def boosting() -> str:
     return _listed(
         (
             f"**About as often as not.** On {len(rows)} tables that were not used to set defaults, "
-            f"the default has a lower loss than the best tree model {int((ratio < 1).sum())} "
-            "times. "
+            f"the default has a lower loss than the best tree model {(ratio < 1).sum()} times. "
             f"The median ratio of losses is {np.median(ratio):.3f}.",
             f"**It costs more.** A fit takes {np.median(time):.0f} times as long as tuned boosting "
             f"(median; from {time.min():.1f} to {time.max():.0f} times).",
             '**`prior_mean="auto"` removes most large losses.** With boosting as the prior mean '
-            "the "
-            f"worst ratio falls from {ratio.max():.2f} to {mean.max():.2f}.",
+            f"the worst ratio falls from {ratio.max():.2f} to {mean.max():.2f}.",
         )
     )
 
@@ -71,10 +69,9 @@ def mixed_models() -> str:
             f"{100 * theirs['covered'][1]:.0f} % with Laplace's approximation.",
             f"**It is slower on small data and faster on maps.** A fit of 600 labels takes "
             f"{1000 * ours['cpu_seconds']:.0f} ms, GPBoost's {1000 * theirs['cpu_seconds']:.0f} "
-            "ms; "
-            f"long chains (NUTS) take "
-            f"{drug['NUTS']['cpu_seconds'] / drug['EP']['cpu_seconds']:.0f} "
-            f"times as long as EP. With 10 000 places a mesh takes {mesh['fit_seconds']:.1f} s and "
+            "ms; long chains (NUTS) take "
+            f"{drug['NUTS']['cpu_seconds'] / drug['EP']['cpu_seconds']:.0f} times as long as EP. "
+            f"With 10 000 places a mesh takes {mesh['fit_seconds']:.1f} s and "
             f"GPBoost's Vecchia approximation {vecchia['fit_seconds']:.0f} s.",
         )
     )
@@ -186,8 +183,8 @@ def cost() -> str:
     return _listed(
         (
             f"**Dense fits grow as N³.** With a given kernel and 1000 rows, a fit takes "
-            f"{ours:.1f} s; "
-            f"scikit-learn's takes {theirs:.1f} s. The default is dense up to 1500 rows.",
+            f"{ours:.1f} s; scikit-learn's takes {theirs:.1f} s. The default is dense up to 1500 "
+            "rows.",
             "**The default grows more slowly than N.** A million rows with 20 features take "
             f"{million['cpu']:.0f} s of CPU and {million['own'] / 1e9:.1f} GB; ten million take "
             f"{sizes[10_000_000]['cpu']:.0f} s and {sizes[10_000_000]['own'] / 1e9:.1f} GB.",
@@ -242,14 +239,12 @@ def paper() -> str:
     return _listed(
         (
             f"**EP and QP agree with the paper.** All means lie within {worst:.1f} published "
-            "standard "
-            "deviations of the published ones.",
+            "standard deviations of the published ones.",
             "**QP changes predictions little.** Its log loss (× 1000) differs from EP's by "
             f"{min(gap):+.1f} to {max(gap):+.1f}. The choice of hyper-parameters matters ten times "
             "more.",
             f"**VB is better than published.** Run to the maximum of its bound, it is more than 5 "
-            "% "
-            f"better on {len(ahead)} of {len(gap)} data sets.",
+            f"% better on {len(ahead)} of {len(gap)} data sets.",
         )
     )
 
@@ -291,12 +286,11 @@ def optimisation() -> str:
     return _listed(
         (
             "**It beats random search by far.** After 30 evaluations of the two-dimensional "
-            "problem "
-            f"the median gap is {gramacy['pesc'][30]:.1g} with PESC, {gramacy['ei'][30]:.1g} with "
-            f"constrained EI and {gramacy['random'][30]:.2g} with random points.",
+            f"problem the median gap is {gramacy['pesc'][30]:.1g} with PESC, "
+            f"{gramacy['ei'][30]:.1g} with constrained EI and {gramacy['random'][30]:.2g} with "
+            "random points.",
             "**PESC needs fewer evaluations on hard problems.** On hartmann6 the median gap after "
-            "60 "
-            f"evaluations is {six['pesc'][60]:.1g}, with EI {six['ei'][60]:.1g} (few seeds).",
+            f"60 evaluations is {six['pesc'][60]:.1g}, with EI {six['ei'][60]:.1g} (few seeds).",
             f"**PESC takes longer.** A suggestion takes "
             f"{1e3 * times['hartmann6', 30, 'ask']:.0f} ms "
             f"with 30 observations, EI {1e3 * times['hartmann6', 30, 'ei']:.0f} ms.",
@@ -340,8 +334,7 @@ def parts() -> str:
             f"most {nll:.4f}.",
             f"**Small parts move the means.** With 200 rows in a part, means of labels and counts "
             f"are {min(small):.2f} to {max(small):.2f} posterior standard deviations off; with "
-            "5000 "
-            f"shuffled rows or more, {max(large):.3f} at most.",
+            f"5000 shuffled rows or more, {max(large):.3f} at most.",
             "**Sorted rows drift more.** Collect some thousand rows, shuffled, before each call of "
             "`partial_fit`.",
         )
@@ -455,7 +448,6 @@ def integrals() -> str:
             "At 10 the tilted standard "
             f"deviation is wrong by a factor of {ten['std']:.2f}.",
             f"**Tables make σ\\* cheap.** σ\\* of the probit takes {1e-3 * star[0]:.1f} µs from "
-            "its "
-            f"table; Student-t noise is integrated and takes {1e-3 * star[1]:.0f} µs.",
+            f"its table; Student-t noise is integrated and takes {1e-3 * star[1]:.0f} µs.",
         )
     )
