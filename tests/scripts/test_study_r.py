@@ -1,11 +1,15 @@
 """Peers of R: log densities that are computed here equal R's own, and forecasts a closed form."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import optimize, stats
 
+from scripts import records
 from scripts.command_line import Failure
+from scripts.reports import findings, kinds
 from scripts.studies import forecasts, held_out, kinds_r, r
 from scripts.studies.forecasts_sets import Set
 
@@ -158,3 +162,46 @@ def test_numbers_of_r_keep_all_digits():
     found = r.run(script, "stats", pd.DataFrame({"x": [2.0, 3.0]}), "b")
     np.testing.assert_array_equal(found["root"], np.sqrt([2.0, 3.0]))
     assert np.isnan(found["none"]).all()
+
+
+@pytest.fixture
+def of_kinds(tmp_path, monkeypatch):
+    """Records of two sets, of two folds each."""
+    densities = {
+        "GPSurvival, Weibull": (-2.0, -3.0),
+        "GPSurvival, log-logistic": (-2.0, -3.5),
+        "GPSurvival, Weibull, linear plus Matérn, priors": (-2.0, -2.75),
+        "survival survreg, Weibull": (-2.0, -2.5),
+        "survival coxph": None,
+        "lifelines WeibullAFTFitter": (-2.0, -2.625),
+    }
+    rows = [
+        {"set": name, "model": model, "fold": fold, "rows": 9, "cpu": 1.0 + fold}
+        | ({"concordance": 0.5 + fold / 4.0} if densities[model] is None else {})
+        | ({} if densities[model] is None else {"density": shift + densities[model][fold]})
+        for name, shift in (("a (times)", 0.0), ("b (times)", 1.0))
+        for model in densities
+        for fold in (0, 1)
+    ]
+    (tmp_path / "kinds.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+
+
+def test_the_best_of_each_side_is_by_mean_log_density(of_kinds):
+    first = kinds.best().splitlines()[2]
+    assert first == (
+        "| a (times) | 9 | -2.500 | -2.375 | -2.250 | -2.312 "
+        "| survival survreg, Weibull | lifelines WeibullAFTFitter |"
+    )
+
+
+def test_models_have_their_mean_gap_to_the_best(of_kinds):
+    rows = {row.split(" | ")[1]: row.split(" | ")[2:] for row in kinds.models().splitlines()[2:]}
+    assert rows["GPSurvival, log-logistic"] == ["2", "0.500", "", "1.50 |"]
+    assert rows["survival coxph"] == ["2", "", "0.625", "1.50 |"]
+
+
+def test_losses_are_named_with_their_gap(of_kinds):
+    found = findings.families_losses().splitlines()
+    assert len(found) == 2
+    assert "survival survreg, Weibull is ahead by 0.250, and ahead of the other kernel" in found[0]
