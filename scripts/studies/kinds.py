@@ -171,8 +171,10 @@ def _ours(name: str, model: Any) -> Models:
 _TIMES: Models = {
     **_ours("GPSurvival, Weibull", GPSurvival()),
     "GPSurvival, log-logistic": models.ours(GPSurvival(likelihood="log-logistic")),
+    "GPSurvival, log-normal": models.ours(GPSurvival(likelihood="log-normal")),
     "survival survreg, Weibull": Peer("survreg", "weibull"),
     "survival survreg, log-logistic": Peer("survreg", "loglogistic"),
+    "survival survreg, log-normal": Peer("survreg", "lognormal"),
     "survival coxph": Peer("coxph"),
     "mgcv gam, log-normal": Peer("gam", "cnorm"),
     "lifelines WeibullAFTFitter": models.lifelines("WeibullAFTFitter"),

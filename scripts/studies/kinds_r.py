@@ -18,7 +18,12 @@ from scripts.studies.held_out import Part, Scores, spans
 
 Array = NDArray[np.float64]
 #: Distributions of log times and latent levels by the names that R has.
-_OF_LOG_TIMES = {"weibull": stats.gumbel_l, "loglogistic": stats.logistic, "cnorm": stats.norm}
+_OF_LOG_TIMES = {
+    "weibull": stats.gumbel_l,
+    "loglogistic": stats.logistic,
+    "lognormal": stats.norm,
+    "cnorm": stats.norm,
+}
 _COLUMNS = """
 train <- d[d$train == 1, ]
 x <- grep("^x", names(d), value = TRUE)

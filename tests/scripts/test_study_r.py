@@ -51,6 +51,7 @@ def observations(family):
     [
         ("survreg", "weibull"),
         ("survreg", "loglogistic"),
+        ("survreg", "lognormal"),
         ("gam", "cnorm"),
         ("clm", "clm"),
         ("gam", "ocat"),
