@@ -345,7 +345,7 @@ def _beside_r(kind: str, sets: list[dict[str, Record]]) -> str:
     """Say how often the default has a higher log density than the best model of R."""
     gaps = [own["default"]["density"] - own["R"]["density"] for own in map(kinds.leaders, sets)]
     ahead = sum(gap > 0.0 for gap in gaps)
-    return f"{ahead} of {len(gaps)} sets of {kind} (mean difference {np.mean(gaps):+.3f})"
+    return f"{ahead} of {len(gaps)} sets of {kind} (median difference {np.median(gaps):+.3f})"
 
 
 def families() -> str:
