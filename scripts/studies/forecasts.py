@@ -64,11 +64,13 @@ class ByR(NamedTuple):
         """Return normal quantiles of the steps ahead."""
         level = np.unique(_CENTRAL)
         words = (self.function, str(one.season), str(horizon), " ".join(map(str, level)))
-        found = r.run(_R, "forecast", pd.DataFrame({"y": one.y}), *words)
+        intervals = r.run(_R, "forecast", pd.DataFrame({"y": one.y}), *words)
         column = np.searchsorted(level, _CENTRAL)
-        lower, upper = (found[side].reshape(len(level), horizon).T for side in ("lower", "upper"))
+        lower, upper = (
+            intervals[side].reshape(len(level), horizon).T for side in ("lower", "upper")
+        )
         quantiles = np.where(_ALL < 0.5, lower[:, column], upper[:, column])
-        return Timed(quantiles, found["cpu"].item())
+        return Timed(quantiles, intervals["cpu"].item())
 
 
 def main(options: Namespace) -> None:

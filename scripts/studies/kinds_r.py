@@ -132,17 +132,17 @@ class Peer(NamedTuple):
 
     function: str
     family: str = ""
-    is_clocked = True
+    is_clocked: bool = True
 
     def __call__(self, part: Part) -> Scores:
         """Return concordance of times, and mean log density of held-out rows."""
-        found = fitted(self.function, part, *filter(None, [self.family]))
-        location = found["location"][len(part.y) :]
-        out = {"cpu": round(found["cpu"].item(), 3)}
+        fit = fitted(self.function, part, *filter(None, [self.family]))
+        location = fit["location"][len(part.y) :]
+        scores: Scores = {"cpu": round(fit["cpu"].item(), 3)}
         if part.other.ndim == 2:
-            out["concordance"] = concordance(spans(part.other), location)
-        if "parameters" in found:
+            scores["concordance"] = concordance(spans(part.other), location)
+        if "parameters" in fit:
             family = self.family or self.function
-            density = log_density(family, part.other, location, found["parameters"])
-            out["density"] = float(density.mean())
-        return out
+            density = log_density(family, part.other, location, fit["parameters"])
+            scores["density"] = float(density.mean())
+        return scores

@@ -94,7 +94,7 @@ def run(script: str, packages: str, frame: Any, *arguments: str) -> dict[str, Ar
         while (line := session.stdout.readline()) != "done\n":
             if not line:
                 raise Failure(f"R ended while it ran a script with {packages}")
-        found = json.loads((folder / "answer").read_text())
-    if isinstance(found, str):
-        raise Failure(f"R ended with an error: {found}")
-    return {key: np.asarray(values, dtype=float) for key, values in found.items()}
+        numbers = json.loads((folder / "answer").read_text())
+    if isinstance(numbers, str):
+        raise Failure(f"R ended with an error: {numbers}")
+    return {key: np.asarray(values, dtype=float) for key, values in numbers.items()}
