@@ -149,8 +149,8 @@ def forecasts() -> str:
             f"{others.listed((*rivals, 'Prophet'), others.covered)}.",
             "**Rare counts are a clear gain.** On two series that are mostly 0 the relative CRPS "
             f"is {zeros.over('GPForecaster')}, and {croston} or more for Croston's methods.",
-            "**It is slower than ETS.** A fit with its forecast takes "
-            f"{others.listed(rivals, others.seconds)} of CPU.",
+            "**It is slower.** The CPU time of a fit with its forecast is "
+            f"{others.listed(rivals, others.seconds)}.",
             _damped_trends(),
         )
     )
